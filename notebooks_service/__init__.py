@@ -1,0 +1,1 @@
+"""Room for JupyterHub's configuration, authenticator, spawner and contents hooks."""

@@ -1,0 +1,1 @@
+"""Slipway's portal: the Django monolith that holds the truth."""

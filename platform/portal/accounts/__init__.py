@@ -1,0 +1,1 @@
+"""People, teams, projects (the tenant), roles, tokens, secrets, audit, single sign-on."""

@@ -1,0 +1,1 @@
+"""The HTTP root of the REST API: routers, error mapping, OpenAPI."""

@@ -1,0 +1,278 @@
+"""Every setting of Slipway: its type, default and meaning, read once from the environment.
+
+Order: the process environment, then `.env` in the installation's folder, then the default here.
+`manage.py settings --explain` prints this table with the values in force. A variable that starts
+with SLIPWAY_ and is not listed here is an error that names the nearest real one.
+"""
+
+import difflib
+import os
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from dotenv import dotenv_values
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+ROOT = Path(__file__).resolve().parents[3]
+PREFIX = "SLIPWAY_"
+# What the SDK and the command line read; a person may have exported them in the same shell.
+CLIENT_VARIABLES = frozenset(
+    {"SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_CONFIG_DIR"}
+)
+
+
+class SettingsError(Exception):
+    """The environment or `.env` is wrong; the message has one clear line a fault."""
+
+
+class Env(BaseModel):
+    """The settings. The field `data_dir` is fed by SLIPWAY_DATA_DIR unless it names an alias."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data_dir: Path = Field(
+        default=ROOT / ".slipway",
+        description="Folder for the embedded database, keys, logs and stored bytes.",
+        examples=["./.slipway"],
+    )
+    bind: str = Field(
+        default="127.0.0.1",
+        description="Address the public doors listen on. Anything but loopback needs an "
+        "administrator and SLIPWAY_ALLOWED_HOSTS.",
+        examples=["127.0.0.1"],
+    )
+    portal_port: int = Field(
+        default=8000, ge=1, le=65535, description="Port of the portal.", examples=["8000"]
+    )
+    control_health_port: int = Field(
+        default=8003,
+        ge=1,
+        le=65535,
+        description="Loopback port of the control worker's health and metrics.",
+        examples=["8003"],
+    )
+    redis_port: int = Field(
+        default=8004,
+        ge=1,
+        le=65535,
+        description="Loopback port of the embedded Redis.",
+        examples=["8004"],
+    )
+    public_url: str = Field(
+        default="",
+        description="Address people type to reach the portal; empty means "
+        "http://localhost:<portal port>.",
+        examples=["https://slipway.example.org"],
+    )
+    allowed_hosts: str = Field(
+        default="",
+        description="Extra host names the portal answers to, separated by commas.",
+        examples=["slipway.example.org"],
+    )
+    trusted_proxies: int = Field(
+        default=0,
+        ge=0,
+        le=5,
+        description="Number of reverse proxies in front whose X-Forwarded-* headers are believed.",
+        examples=["1"],
+    )
+    database_url: str = Field(
+        default="",
+        validation_alias="DATABASE_URL",
+        description="PostgreSQL to use; empty means SQLite in the data folder.",
+        examples=["postgresql://slipway:secret@db.example.org:5432/slipway"],
+    )
+    redis_url: str = Field(
+        default="",
+        validation_alias="REDIS_URL",
+        description="Redis to use; empty means the embedded one.",
+        examples=["redis://:secret@redis.example.org:6379/0"],
+    )
+    storage_url: str = Field(
+        default="",
+        description="Where bytes rest: file:///folder or s3://bucket/prefix; empty means the "
+        "data folder.",
+        examples=["s3://slipway-bytes/prod"],
+    )
+    s3_endpoint_url: str = Field(
+        default="",
+        description="Endpoint of an S3-compatible server; empty means Amazon's.",
+        examples=["https://s3.example.org"],
+    )
+    s3_access_key_id: str = Field(
+        default="", description="Access key of the bucket.", examples=["slipway"]
+    )
+    s3_secret_access_key: SecretStr = Field(
+        default=SecretStr(""), description="Secret key of the bucket.", examples=["…"]
+    )
+    email_url: str = Field(
+        default="",
+        description="Mail server: smtp://user:password@host:587 (smtps:// for TLS from the "
+        "start); empty writes mails to the data folder's outbox.",
+        examples=["smtp://user:password@mail.example.org:587"],
+    )
+    email_from: str = Field(
+        default="slipway@localhost",
+        description="Sender of the mails.",
+        examples=["slipway@example.org"],
+    )
+    session_days: int = Field(
+        default=14, ge=1, le=90, description="Days a sign-in lasts.", examples=["14"]
+    )
+    login_failures_per_5_minutes: int = Field(
+        default=10,
+        ge=1,
+        description="Failed sign-ins from one address for one e-mail before it must wait.",
+        examples=["10"],
+    )
+    api_requests_per_minute: int = Field(
+        default=1200,
+        ge=1,
+        description="API requests a minute for one token or session.",
+        examples=["1200"],
+    )
+    max_body_bytes: int = Field(
+        default=1024 * 1024,
+        ge=1024,
+        description="Largest body of an API request or form, in bytes (uploads have their own "
+        "limits).",
+        examples=["1048576"],
+    )
+    max_json_depth: int = Field(
+        default=32, ge=4, le=200, description="Deepest nesting of a JSON body.", examples=["32"]
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe level that is logged.", examples=["info"]
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="Shape of the log lines.", examples=["json"]
+    )
+    debug: bool = Field(
+        default=False,
+        description="Show Django's error pages. Never on a machine others can reach.",
+        examples=["false"],
+    )
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return (ROOT / value.expanduser()).resolve()
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, value: str) -> str:
+        if value and not value.startswith(("postgresql://", "postgres://", "sqlite:///")):
+            raise ValueError("must start with postgresql:// (or be empty for SQLite)")
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _known_redis(cls, value: str) -> str:
+        if value and not value.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("must start with redis://, rediss:// or unix://")
+        return value
+
+    @field_validator("storage_url")
+    @classmethod
+    def _known_storage(cls, value: str) -> str:
+        if value and not value.startswith(("file:///", "s3://")):
+            raise ValueError("must start with file:/// or s3://")
+        return value
+
+    @field_validator("email_url")
+    @classmethod
+    def _known_mail(cls, value: str) -> str:
+        if value and not value.startswith(("smtp://", "smtps://")):
+            raise ValueError("must start with smtp:// or smtps://")
+        return value
+
+    @property
+    def url(self) -> str:
+        """The portal's address as people type it, without a slash at the end."""
+        return (self.public_url or f"http://localhost:{self.portal_port}").rstrip("/")
+
+    @property
+    def redis(self) -> str:
+        """The Redis in force."""
+        return self.redis_url or f"redis://127.0.0.1:{self.redis_port}/0"
+
+    @property
+    def is_loopback_only(self) -> bool:
+        """Whether the public doors can be reached from this machine alone."""
+        return self.bind in ("127.0.0.1", "::1", "localhost")
+
+
+def variable_of(field: str) -> str:
+    """Return the environment variable that feeds a field of Env."""
+    alias = Env.model_fields[field].validation_alias
+    return alias if isinstance(alias, str) else PREFIX + field.upper()
+
+
+def _unknown_variables(names: set[str]) -> list[str]:
+    known = {variable_of(field) for field in Env.model_fields}
+    faults = []
+    for name in sorted(names - known - CLIENT_VARIABLES):
+        if not name.startswith(PREFIX):
+            continue
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+        faults.append(f"{name} is not a setting of Slipway; did you mean {near[0]}?")
+    return faults
+
+
+def _read_dotenv(path: Path) -> dict[str, str]:
+    if not path.exists():
+        return {}
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path.name} cannot be read ({error}); mend or remove it.") from error
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#") and "=" not in stripped:
+            raise SettingsError(
+                f"{path.name} line {number} has no '='; write NAME=value, "
+                "for example SLIPWAY_PORTAL_PORT=8000."
+            )
+    values = dotenv_values(path, interpolate=False)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _input_name(variable: str) -> str:
+    """Return the name under which Env takes a variable: its alias, or its field."""
+    field = variable.removeprefix(PREFIX).lower()
+    return field if variable.startswith(PREFIX) else variable
+
+
+def _sentence(location: tuple[int | str, ...], message: str) -> str:
+    variable = next(
+        name for name in map(variable_of, Env.model_fields) if _input_name(name) == location[0]
+    )
+    field = next(field for field in Env.model_fields if variable_of(field) == variable)
+    example = (Env.model_fields[field].examples or [""])[0]
+    what = message.removeprefix("Value error, ").replace("Input should", "should")
+    return f"{variable} {what}; for example {variable}={example}"
+
+
+def read_env(environ: dict[str, str] | None = None, dotenv: Path | None = None) -> Env:
+    """Read the settings; raises SettingsError with one line for each fault."""
+    process = dict(os.environ if environ is None else environ)
+    file = ROOT / ".env" if dotenv is None else dotenv
+    merged = _read_dotenv(file) | process
+    faults = _unknown_variables(set(merged))
+    given = {
+        name: merged[name] for name in map(variable_of, Env.model_fields) if merged.get(name)
+    }
+    try:
+        env = Env.model_validate({_input_name(name): value for name, value in given.items()})
+    except ValidationError as error:
+        faults += [_sentence(fault["loc"], fault["msg"]) for fault in error.errors()]
+    if faults:
+        raise SettingsError("\n".join(faults))
+    return env
+
+
+@cache
+def env() -> Env:
+    """Return the settings of this process."""
+    return read_env()

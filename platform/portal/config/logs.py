@@ -1,0 +1,80 @@
+"""Structured logs: one line an event, with the request id and never a secret."""
+
+import logging.config
+import re
+from typing import Any, Literal
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+# Tokens of ours carry a recognisable prefix (see accounts.tokens), so they can be masked anywhere.
+_TOKEN = re.compile(r"\bslp_[A-Za-z0-9_-]{8,}")
+_SECRET_KEYS = re.compile(r"(?i)(password|passwd|secret|authorization|cookie|token$|api_?key)")
+
+
+def mask_tokens(text: str) -> str:
+    """Replace anything that looks like one of our tokens by its prefix and stars."""
+    return _TOKEN.sub("slp_***", text)
+
+
+def _mask(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    for key, value in event.items():
+        if _SECRET_KEYS.search(key) and value is not None:
+            event[key] = "***"
+        elif isinstance(value, str):
+            event[key] = mask_tokens(value)
+    return event
+
+
+def logging_from(level: str, shape: Literal["text", "json"]) -> None:
+    """Configure structlog and the standard library's logging to write to standard error."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+        _mask,
+    ]
+    renderer: Processor = (
+        structlog.processors.JSONRenderer()
+        if shape == "json"
+        else structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)
+    )
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "formatters": {
+                "slipway": {
+                    "()": structlog.stdlib.ProcessorFormatter,
+                    "foreign_pre_chain": shared,
+                    "processors": [
+                        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                        renderer,
+                    ],
+                }
+            },
+            "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "slipway"}},
+            "root": {"handlers": ["stderr"], "level": level.upper()},
+            "loggers": {
+                "django.server": {"level": "WARNING"},
+                "uvicorn.access": {"level": "WARNING"},
+                "httpx": {"level": "WARNING"},
+                "botocore": {"level": "WARNING"},
+                "aiobotocore": {"level": "WARNING"},
+            },
+        }
+    )

@@ -1,0 +1,237 @@
+"""Django's settings, derived from the one typed table in `portal.config.env`."""
+
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from portal.config import keys
+from portal.config.databases import database_from
+from portal.config.env import ROOT, env
+from portal.config.logs import logging_from
+
+ENV = env()
+DATA_DIR = ENV.data_dir
+KEYS_DIR = DATA_DIR / "keys"
+_url = urlsplit(ENV.url)
+
+DEBUG = ENV.debug
+SECRET_KEY = keys.session_key(KEYS_DIR)
+SLIPWAY_SECRETS_KEY = keys.secrets_key(KEYS_DIR)
+SLIPWAY_URL = ENV.url
+
+ALLOWED_HOSTS = [
+    "localhost",
+    "127.0.0.1",
+    "[::1]",
+    *filter(None, [_url.hostname, *(host.strip() for host in ENV.allowed_hosts.split(","))]),
+]
+CSRF_TRUSTED_ORIGINS = [f"{_url.scheme}://{_url.netloc}"]
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "django.forms",
+    "allauth",
+    "allauth.account",
+    "allauth.usersessions",
+    "oauth2_provider",
+    "django_htmx",
+    "csp",
+    "ninja",
+    "portal.core",
+    "portal.accounts",
+    "portal.storage",
+    "portal.api",
+    "portal.web",
+    "portal.config",
+]
+
+MIDDLEWARE = [
+    "portal.core.middleware.RequestContextMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "allauth.usersessions.middleware.UserSessionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "portal.accounts.middleware.PrincipalMiddleware",
+    "portal.api.middleware.ProblemMiddleware",
+    "portal.api.middleware.RateLimitMiddleware",
+    "portal.api.middleware.IdempotencyMiddleware",
+    "portal.config.policies.PolicyMiddleware",
+]
+
+ROOT_URLCONF = "portal.config.urls"
+ASGI_APPLICATION = "portal.config.asgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "portal.web.context.shell",
+            ],
+            "builtins": ["portal.web.templatetags.slipway"],
+        },
+    }
+]
+FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
+
+DATABASES = {"default": database_from(ENV.database_url, DATA_DIR)}
+CACHES = {
+    # Sign-in throttling must survive a dead Redis and be shared by all portal processes.
+    "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "core_cache",
+        "OPTIONS": {"MAX_ENTRIES": 100_000},
+    }
+}
+
+# People
+AUTH_USER_MODEL = "accounts.User"
+AUTHENTICATION_BACKENDS = ["portal.accounts.signin.EmailBackend"]
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}", "OPTIONS": options}
+    for name, options in (
+        ("UserAttributeSimilarityValidator", {"user_attributes": ("email", "name")}),
+        ("MinimumLengthValidator", {"min_length": 10}),
+        ("CommonPasswordValidator", {}),
+        ("NumericPasswordValidator", {}),
+    )
+]
+SESSION_ENGINE = "django.contrib.sessions.backends.db"
+SESSION_COOKIE_AGE = ENV.session_days * 86_400
+SESSION_COOKIE_NAME = "slipway_session"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _url.scheme == "https"
+CSRF_COOKIE_NAME = "slipway_csrf"
+CSRF_COOKIE_HTTPONLY = True
+CSRF_USE_SESSIONS = False
+CSRF_FAILURE_VIEW = "portal.web.views.failures.csrf_failed"
+LOGIN_URL = "account_login"
+LOGIN_REDIRECT_URL = "home"
+
+ACCOUNT_ADAPTER = "portal.accounts.signin.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]
+ACCOUNT_USER_MODEL_USERNAME_FIELD = None
+ACCOUNT_EMAIL_VERIFICATION = "none"  # an invitation, bound to the address, is the proof
+ACCOUNT_PREVENT_ENUMERATION = True
+ACCOUNT_LOGOUT_ON_GET = False
+ACCOUNT_LOGOUT_REDIRECT_URL = "account_login"
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_LOGIN_ON_PASSWORD_RESET = False
+ACCOUNT_LOGOUT_ON_PASSWORD_CHANGE = True
+ACCOUNT_EMAIL_SUBJECT_PREFIX = "Slipway: "
+# By address, and by address and e-mail together; never by e-mail alone, which would let a stranger
+# lock a person out.
+ACCOUNT_RATE_LIMITS = {
+    "login": "60/m/ip",
+    "login_failed": "60/m/ip",
+    "signup": "20/m/ip",
+    "reset_password": "20/m/ip",
+    "reset_password_from_key": "20/m/ip",
+    "change_password": "10/m/user",
+    "reauthenticate": "10/m/user",
+}
+USERSESSIONS_TRACK_ACTIVITY = False
+
+OAUTH2_PROVIDER = {
+    "OIDC_ENABLED": True,
+    "OIDC_ISS_ENDPOINT": f"{ENV.url}/o",
+    "OIDC_RSA_PRIVATE_KEY": keys.oidc_key(KEYS_DIR),
+    "OAUTH2_VALIDATOR_CLASS": "portal.accounts.oidc.Validator",
+    "PKCE_REQUIRED": True,
+    "SCOPES": {"openid": "Who you are", "profile": "Your name", "email": "Your e-mail address"},
+    "DEFAULT_SCOPES": ["openid"],
+    "ALLOWED_REDIRECT_URI_SCHEMES": ["http", "https"],
+    "ACCESS_TOKEN_EXPIRE_SECONDS": 600,
+    "REFRESH_TOKEN_EXPIRE_SECONDS": 86_400,
+    "ROTATE_REFRESH_TOKEN": True,
+}
+
+# Edges
+DATA_UPLOAD_MAX_MEMORY_SIZE = ENV.max_body_bytes
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 500
+APPEND_SLASH = False
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+SECURE_HSTS_SECONDS = 31_536_000 if _url.scheme == "https" else 0
+if ENV.trusted_proxies:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    USE_X_FORWARDED_HOST = True
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'none'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "font-src": ["'self'"],
+        "connect-src": ["'self'"],
+        "manifest-src": ["'self'"],
+        "form-action": ["'self'"],
+        "base-uri": ["'none'"],
+        "frame-ancestors": ["'none'"],
+    }
+}
+
+# Static files: straight from the npm packages, with hashed names.
+STATIC_URL = "/static/"
+STATIC_ROOT = ROOT / ".staticfiles"
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "portal.web.npm.NpmFinder",
+]
+STORAGES: dict[str, dict[str, Any]] = {
+    "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+WHITENOISE_MAX_AGE = 31_536_000
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+# Mail
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = ENV.email_from
+if ENV.email_url:
+    _mail = urlsplit(ENV.email_url)
+    EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    EMAIL_HOST = _mail.hostname or "localhost"
+    EMAIL_PORT = _mail.port or (465 if _mail.scheme == "smtps" else 587)
+    EMAIL_HOST_USER = unquote(_mail.username or "")
+    EMAIL_HOST_PASSWORD = unquote(_mail.password or "")
+    EMAIL_USE_SSL = _mail.scheme == "smtps"
+    EMAIL_USE_TLS = _mail.scheme == "smtp" and bool(_mail.username)
+    EMAIL_TIMEOUT = 10
+else:
+    EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
+    EMAIL_FILE_PATH = DATA_DIR / "outbox"
+
+# Bytes
+SLIPWAY_STORAGE_URL = ENV.storage_url or f"file://{DATA_DIR / 'blobs'}"
+
+LOGGING_CONFIG = None
+logging_from(ENV.log_level, ENV.log_format)

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, ids, clock, pagination, events, policy. No tables."""

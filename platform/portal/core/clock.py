@@ -1,0 +1,25 @@
+"""Time, always UTC-aware, through one door so that tests can hold it still."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+
+_frozen: ContextVar[datetime | None] = ContextVar("slipway_frozen_clock", default=None)
+
+
+def now() -> datetime:
+    """Return the current time, UTC-aware."""
+    return _frozen.get() or datetime.now(UTC)
+
+
+@contextmanager
+def frozen(at: datetime) -> Iterator[None]:
+    """Hold the clock of this context at `at`, which must be timezone-aware."""
+    if at.tzinfo is None:
+        raise ValueError("the clock takes timezone-aware datetimes only")
+    token = _frozen.set(at)
+    try:
+        yield
+    finally:
+        _frozen.reset(token)

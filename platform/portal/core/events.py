@@ -1,0 +1,45 @@
+"""Domain signals: news that travels up the house without an import up.
+
+A lower room declares `project_changed = DomainSignal[ProjectChanged]()` and calls
+`project_changed.send_on_commit(...)` inside its transaction; an upper room connects in
+`AppConfig.ready`. Receivers run after the commit, in the process that committed; one that raises is
+logged and does not stop the others, because the fact is already in the database.
+"""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import structlog
+from django.db import transaction
+
+log = structlog.get_logger(__name__)
+News = TypeVar("News")
+
+
+class DomainSignal(Generic[News]):
+    """A list of receivers for one kind of news (a frozen dataclass)."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._receivers: list[Callable[[News], None]] = []
+
+    def connect(self, receiver: Callable[[News], None]) -> None:
+        """Add a receiver once; connecting the same one again changes nothing."""
+        if receiver not in self._receivers:
+            self._receivers.append(receiver)
+
+    def disconnect(self, receiver: Callable[[News], None]) -> None:
+        """Remove a receiver; an unknown one is ignored."""
+        if receiver in self._receivers:
+            self._receivers.remove(receiver)
+
+    def send_on_commit(self, news: News) -> None:
+        """Deliver `news` once the surrounding transaction has committed (now, if there is none)."""
+        transaction.on_commit(lambda: self._deliver(news))
+
+    def _deliver(self, news: News) -> None:
+        for receiver in list(self._receivers):
+            try:
+                receiver(news)
+            except Exception:
+                log.exception("signal_receiver_failed", signal=self.name, receiver=str(receiver))

@@ -1,0 +1,52 @@
+"""The outermost layer of every request: its id, its log line, its metrics."""
+
+import re
+import secrets
+import time
+from collections.abc import Callable
+
+import structlog
+from django.http import HttpRequest, HttpResponse
+
+from portal.core.metrics import HTTP_REQUESTS, HTTP_SECONDS
+
+log = structlog.get_logger("slipway.http")
+_ACCEPTED_ID = re.compile(r"\A[A-Za-z0-9._-]{8,64}\Z")
+QUIET_ROUTES = frozenset({"healthz", "readyz", "metrics"})
+
+
+def request_id_of(request: HttpRequest) -> str:
+    """Return the id under which this request stands in the logs."""
+    return str(getattr(request, "request_id", ""))
+
+
+class RequestContextMiddleware:
+    """Give each request an id (a well-formed X-Request-Id is kept), log it, time it."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        given = request.headers.get("X-Request-Id", "")
+        request_id = given if _ACCEPTED_ID.match(given) else f"req-{secrets.token_hex(10)}"
+        request.request_id = request_id  # type: ignore[attr-defined]
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        started = time.perf_counter()
+        response = self.get_response(request)
+        elapsed = time.perf_counter() - started
+        response.headers["X-Request-Id"] = request_id
+        match = request.resolver_match
+        route = match.route if match else "unmatched"
+        HTTP_REQUESTS.labels(request.method, route, response.status_code).inc()
+        HTTP_SECONDS.labels(route).observe(elapsed)
+        if not (match and match.url_name in QUIET_ROUTES):
+            log.info(
+                "request",
+                method=request.method,
+                path=request.path,
+                status=response.status_code,
+                ms=round(elapsed * 1000, 1),
+                user=getattr(getattr(request, "principal", None), "user_id", None),
+            )
+        return response

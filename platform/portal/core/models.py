@@ -1,0 +1,37 @@
+"""What every table shares: a prefixed, time-sortable id and the time of creation."""
+
+from typing import Any, ClassVar
+
+from django.db import models
+
+from portal.core import clock
+from portal.core.ids import ID_MAX_LENGTH, new_id
+
+
+class IdField(models.CharField[str, str]):
+    """A text primary key made by `new_id(prefix)` when the object is constructed."""
+
+    def __init__(self, prefix: str, **kwargs: Any) -> None:
+        self.prefix = prefix
+        kwargs.update(primary_key=True, max_length=ID_MAX_LENGTH, editable=False)
+        kwargs.pop("default", None)
+        super().__init__(default=self._make, **kwargs)
+
+    def _make(self) -> str:
+        return new_id(self.prefix)
+
+    def deconstruct(self) -> Any:
+        name, path, args, kwargs = super().deconstruct()
+        for implied in ("primary_key", "max_length", "editable", "default"):
+            kwargs.pop(implied, None)
+        return name, path, [self.prefix, *args], kwargs
+
+
+class Row(models.Model):
+    """Base of our tables. Subclasses declare `id = IdField("…")`."""
+
+    created_at = models.DateTimeField(default=clock.now, editable=False)
+
+    class Meta:
+        abstract = True
+        ordering: ClassVar[list[str]] = ["-pk"]

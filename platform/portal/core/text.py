@@ -1,0 +1,54 @@
+"""What a name or an address part from outside may look like, for forms and services.
+
+The API's schemas refuse the same things with the same functions (`slipway.schemas.base`).
+"""
+
+import re
+import unicodedata
+
+from portal.core.errors import InvalidInput
+from slipway.schemas.base import SLUG_PATTERN, forbidden_character
+
+_SLUG = re.compile(rf"\A{SLUG_PATTERN}\Z")
+
+
+def clean_name(text: str, *, field: str = "name", max_length: int = 100) -> str:
+    """Return `text` stripped and in Unicode's NFC form, fit to be a name that people read.
+
+    Raises InvalidInput when it is empty, too long, or holds a forbidden character.
+    """
+    bad = forbidden_character(text)
+    if bad is not None:
+        raise InvalidInput(
+            f"The {field} holds the character U+{ord(bad):04X}, which is not allowed.",
+            field=field,
+            next_step="Remove control characters and text-direction marks.",
+        )
+    cleaned = unicodedata.normalize("NFC", text).strip()
+    if not cleaned:
+        raise InvalidInput(f"The {field} is empty.", field=field, next_step="Type a name.")
+    if len(cleaned) > max_length:
+        raise InvalidInput(
+            f"The {field} has {len(cleaned)} characters; at most {max_length} are allowed.",
+            field=field,
+            next_step="Shorten it.",
+        )
+    return cleaned
+
+
+def clean_slug(text: str, *, field: str = "slug") -> str:
+    """Return `text` if it may stand in an address; raises InvalidInput otherwise."""
+    if not _SLUG.match(text):
+        raise InvalidInput(
+            f"The {field} must be 1 to 48 lower-case letters, digits and hyphens, "
+            "and neither start nor end with a hyphen.",
+            field=field,
+            next_step="For example: churn-model.",
+        )
+    return text
+
+
+def slug_from(name: str) -> str:
+    """Suggest a slug for a name; may be empty when the name has no Latin letter or digit."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:48].strip("-")

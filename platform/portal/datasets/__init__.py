@@ -1,0 +1,1 @@
+"""Room for versioned data with schema, statistics and labels."""

@@ -1,0 +1,1 @@
+"""Room for REST endpoints: revisions, traffic, keys, autoscaling."""

@@ -1,0 +1,1 @@
+"""Room for runs, metrics and artifacts, behind the Tracker port."""

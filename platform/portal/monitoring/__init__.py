@@ -1,0 +1,1 @@
+"""Room for captured predictions, drift, quality and alerts."""

@@ -1,0 +1,1 @@
+"""Room for metering, prices, budgets and forecasts."""

@@ -1,0 +1,1 @@
+"""Bytes and where they rest: content-addressed blobs, archives, signed URLs, retention."""

@@ -1,0 +1,1 @@
+"""Room for training jobs: code snapshots, strategies, checkpoints."""

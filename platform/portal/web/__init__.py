@@ -1,0 +1,1 @@
+"""The pages: layout, components, home, settings pages, live updates, static files."""

@@ -1,0 +1,1 @@
+"""Wire schemas shared by the portal, the SDK and the agents."""

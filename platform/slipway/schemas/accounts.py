@@ -1,0 +1,231 @@
+"""People, teams, projects, roles, invitations, tokens, secrets and the audit log on the wire."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from slipway.schemas.base import AnswerSchema, Line, Name, RequestSchema, Slug, Text
+
+Email = Annotated[Line, Field(min_length=3, max_length=254, pattern=r"^[^@\s]+@[^@\s]+$")]
+
+
+class Role(StrEnum):
+    """What a member may do, each role including the ones before it."""
+
+    VIEWER = "viewer"
+    CONTRIBUTOR = "contributor"
+    MAINTAINER = "maintainer"
+    OWNER = "owner"
+
+    @property
+    def rank(self) -> int:
+        """Position in the order viewer (0) to owner (3)."""
+        return list(Role).index(self)
+
+    def at_least(self, other: "Role") -> bool:
+        """Whether this role includes `other`."""
+        return self.rank >= other.rank
+
+
+class Scope(StrEnum):
+    """What a token may be used for; a token has only the scopes it was made with."""
+
+    PROJECTS_READ = "projects:read"
+    PROJECTS_WRITE = "projects:write"
+    MEMBERS_WRITE = "members:write"
+    SECRETS_WRITE = "secrets:write"
+    TOKENS_READ = "tokens:read"
+    TOKENS_WRITE = "tokens:write"
+    AUDIT_READ = "audit:read"
+    FILES_READ = "files:read"
+    FILES_WRITE = "files:write"
+    ADMIN = "admin"
+
+
+class UserOut(AnswerSchema):
+    """A person as other members see them."""
+
+    id: str
+    email: str
+    name: str
+
+
+class AccountOut(UserOut):
+    """A person as an administrator sees them."""
+
+    is_administrator: bool
+    is_active: bool
+    created_at: datetime
+    last_login: datetime | None = None
+
+
+class TokenOut(AnswerSchema):
+    """An API token without its secret. `prefix` is how it starts, to recognise it by."""
+
+    id: str
+    name: str
+    prefix: str
+    scopes: list[str]
+    project: str | None = None
+    created_at: datetime
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+class TokenCreated(TokenOut):
+    """The one answer that carries the secret of a new token."""
+
+    token: str
+
+
+class TokenIn(RequestSchema):
+    """A token to make. `project` (its slug) confines it; at most 365 days."""
+
+    name: Name
+    scopes: list[Scope] = Field(min_length=1, max_length=len(Scope))
+    project: Slug | None = None
+    expires_in_days: int = Field(default=90, ge=1, le=365)
+
+
+class WhoAmI(AnswerSchema):
+    """The person and, when one was used, the token behind a request."""
+
+    user: UserOut
+    is_administrator: bool
+    token: TokenOut | None = None
+
+
+class TeamIn(RequestSchema):
+    name: Name
+    slug: Slug | None = None
+
+
+class TeamChange(RequestSchema):
+    name: Name | None = None
+
+
+class TeamOut(AnswerSchema):
+    """A team. `role` is the caller's own."""
+
+    id: str
+    slug: str
+    name: str
+    role: Role | None = None
+    created_at: datetime
+
+
+class ProjectIn(RequestSchema):
+    """A project to make: in a team (its slug), or on one's own without."""
+
+    name: Name
+    slug: Slug | None = None
+    description: Annotated[Text, Field(max_length=2000)] = ""
+    team: Slug | None = None
+
+
+class ProjectChange(RequestSchema):
+    name: Name | None = None
+    description: Annotated[Text, Field(max_length=2000)] | None = None
+
+
+class ProjectOut(AnswerSchema):
+    """A project. `role` is the caller's own; `team` the slug of its team."""
+
+    id: str
+    slug: str
+    name: str
+    description: str
+    team: str | None = None
+    role: Role | None = None
+    created_at: datetime
+    archived_at: datetime | None = None
+
+
+class MemberOut(AnswerSchema):
+    """A member and where the role comes from: the project itself or its team."""
+
+    user: UserOut
+    role: Role
+    source: str
+    since: datetime
+
+
+class MemberChange(RequestSchema):
+    role: Role
+
+
+class InvitationIn(RequestSchema):
+    """An invitation, bound to one e-mail address; the link works for `expires_in_days` days."""
+
+    email: Email
+    role: Role = Role.CONTRIBUTOR
+    expires_in_days: int = Field(default=7, ge=1, le=30)
+
+
+class InvitationOut(AnswerSchema):
+    id: str
+    email: str
+    role: Role
+    state: str
+    invited_by: str
+    created_at: datetime
+    expires_at: datetime
+
+
+class InvitationCreated(InvitationOut):
+    """The one answer that carries the link of a new invitation."""
+
+    link: str
+
+
+class InvitationAccept(RequestSchema):
+    token: Annotated[Line, Field(min_length=20, max_length=200)]
+
+
+class InvitationAccepted(AnswerSchema):
+    """Where the invitation led: the slug of a project or of a team."""
+
+    project: str | None = None
+    team: str | None = None
+    role: Role
+
+
+class SecretIn(RequestSchema):
+    """A secret to write; the value is never shown again."""
+
+    value: Annotated[str, Field(min_length=1, max_length=32_768)]
+
+
+class SecretOut(AnswerSchema):
+    name: str
+    created_at: datetime
+    updated_at: datetime
+    updated_by: str
+
+
+class AccountChange(RequestSchema):
+    is_active: bool | None = None
+    is_administrator: bool | None = None
+
+
+class AuditOut(AnswerSchema):
+    """One change: who did what to which object, from where, before and after."""
+
+    id: str
+    at: datetime
+    actor: str
+    actor_id: str | None = None
+    token_id: str | None = None
+    ip: str | None = None
+    request_id: str
+    verb: str
+    project: str | None = None
+    team: str | None = None
+    target_kind: str
+    target_id: str
+    target_label: str
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None

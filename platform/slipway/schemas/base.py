@@ -1,0 +1,83 @@
+"""What every wire schema shares: strict shapes and text that is fit to be stored and shown."""
+
+import re
+import unicodedata
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+Item = TypeVar("Item")
+_DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+SLUG_PATTERN = r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?"
+
+
+def forbidden_character(text: str, *, multiline: bool = False) -> str | None:
+    """Return the first character of `text` that may not be stored, or None.
+
+    Control characters (NUL included), lone surrogates and text-direction marks are refused;
+    `multiline` allows tab and line breaks.
+    """
+    for character in text:
+        if multiline and character in "\t\n\r":
+            continue
+        if character in _DIRECTION_MARKS or unicodedata.category(character) in ("Cc", "Cs"):
+            return character
+    return None
+
+
+def _clean(text: str, *, multiline: bool) -> str:
+    bad = forbidden_character(text, multiline=multiline)
+    if bad is not None:
+        raise ValueError(f"holds the character U+{ord(bad):04X}, which is not allowed")
+    return unicodedata.normalize("NFC", text).strip()
+
+
+def _clean_line(text: str) -> str:
+    return _clean(text, multiline=False)
+
+
+def _clean_text(text: str) -> str:
+    return _clean(text, multiline=True)
+
+
+def _clean_name(text: str) -> str:
+    cleaned = _clean_line(text)
+    if not cleaned:
+        raise ValueError("is empty")
+    if len(cleaned) > 100:
+        raise ValueError(f"has {len(cleaned)} characters; at most 100 are allowed")
+    return cleaned
+
+
+def _clean_slug(text: str) -> str:
+    if not re.fullmatch(SLUG_PATTERN, text):
+        raise ValueError(
+            "must be 1 to 48 lower-case letters, digits and hyphens, "
+            "neither starting nor ending with a hyphen"
+        )
+    return text
+
+
+Line = Annotated[str, AfterValidator(_clean_line)]
+Text = Annotated[str, AfterValidator(_clean_text)]
+Name = Annotated[str, AfterValidator(_clean_name)]
+Slug = Annotated[str, AfterValidator(_clean_slug)]
+
+
+class RequestSchema(BaseModel):
+    """Body of a request: an unknown field is an error, so that a typing slip is not ignored."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class AnswerSchema(BaseModel):
+    """Body of an answer; clients ignore fields they do not know yet."""
+
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
+
+
+class PageOf(AnswerSchema, Generic[Item]):
+    """One page of a list, newest first. Hand `next_cursor` back as `cursor` for the next page."""
+
+    items: list[Item]
+    next_cursor: str | None = None

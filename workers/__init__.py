@@ -1,0 +1,1 @@
+"""Every long-running process that is not the web."""

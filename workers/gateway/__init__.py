@@ -1,0 +1,1 @@
+"""Room for the data plane: keys, limits, routing, capture."""

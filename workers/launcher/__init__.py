@@ -1,0 +1,1 @@
+"""Room for the process inside a training workload: warm start, ranks, checkpoints."""

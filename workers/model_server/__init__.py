@@ -1,0 +1,1 @@
+"""Room for the process inside an endpoint replica: load, warm, batch, predict."""

@@ -1,0 +1,1 @@
+"""Room for the agent on each machine: starts, watches, stops and reports tasks."""
