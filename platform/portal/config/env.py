@@ -260,9 +260,7 @@ def read_env(environ: dict[str, str] | None = None, dotenv: Path | None = None) 
     file = ROOT / ".env" if dotenv is None else dotenv
     merged = _read_dotenv(file) | process
     faults = _unknown_variables(set(merged))
-    given = {
-        name: merged[name] for name in map(variable_of, Env.model_fields) if merged.get(name)
-    }
+    given = {name: merged[name] for name in map(variable_of, Env.model_fields) if merged.get(name)}
     try:
         env = Env.model_validate({_input_name(name): value for name, value in given.items()})
     except ValidationError as error:

@@ -16,7 +16,11 @@ _url = urlsplit(ENV.url)
 DEBUG = ENV.debug
 SECRET_KEY = keys.session_key(KEYS_DIR)
 SLIPWAY_SECRETS_KEY = keys.secrets_key(KEYS_DIR)
+SLIPWAY_ROOT = ROOT
 SLIPWAY_URL = ENV.url
+SLIPWAY_REDIS_URL = ENV.redis
+SLIPWAY_API_REQUESTS_PER_MINUTE = ENV.api_requests_per_minute
+SLIPWAY_MAX_JSON_DEPTH = ENV.max_json_depth
 
 ALLOWED_HOSTS = [
     "localhost",
@@ -43,7 +47,6 @@ INSTALLED_APPS = [
     "ninja",
     "portal.core",
     "portal.accounts",
-    "portal.storage",
     "portal.api",
     "portal.web",
     "portal.config",
@@ -103,7 +106,7 @@ CACHES = {
 
 # People
 AUTH_USER_MODEL = "accounts.User"
-AUTHENTICATION_BACKENDS = ["portal.accounts.signin.EmailBackend"]
+AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
 PASSWORD_HASHERS = [
     "django.contrib.auth.hashers.Argon2PasswordHasher",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
@@ -146,7 +149,7 @@ ACCOUNT_EMAIL_SUBJECT_PREFIX = "Slipway: "
 # lock a person out.
 ACCOUNT_RATE_LIMITS = {
     "login": "60/m/ip",
-    "login_failed": "60/m/ip",
+    "login_failed": f"60/m/ip,{ENV.login_failures_per_5_minutes}/300s/key",
     "signup": "20/m/ip",
     "reset_password": "20/m/ip",
     "reset_password_from_key": "20/m/ip",
@@ -154,6 +157,7 @@ ACCOUNT_RATE_LIMITS = {
     "reauthenticate": "10/m/user",
 }
 USERSESSIONS_TRACK_ACTIVITY = False
+ALLAUTH_TRUSTED_PROXY_COUNT = ENV.trusted_proxies
 
 OAUTH2_PROVIDER = {
     "OIDC_ENABLED": True,

@@ -2,7 +2,7 @@
 
 SlipwayError
 ├── InvalidInput        422  a field is wrong; names the field
-├── Unauthenticated     401  nobody is signed in, or the token is unknown, expired or revoked
+├── Unauthenticated     401  nobody is signed in, or the token is not usable
 ├── Forbidden           403  signed in, the object is visible, but the role or scope is too low
 ├── NotFound            404  there is no such object, or it belongs to somebody else (never told apart)
 ├── Conflict            409  the object is no longer in the state the request assumed
@@ -11,7 +11,7 @@ SlipwayError
 └── Unavailable         503  a part Slipway depends on does not answer; carries `retry_after_s`
 
 Every error has a stable `code`, a sentence in plain words, optionally the `field` at fault, and the
-`next_step` that gets the person further. Anything else that escapes is ours: a 500 with a request id.
+`next_step` that gets the person further. Anything else that escapes is ours: a 500 with an id.
 """
 
 from typing import ClassVar
@@ -64,7 +64,9 @@ class NotFound(SlipwayError):
     default_code = "not_found"
     title = "Not found"
 
-    def __init__(self, message: str = "There is no such object, or you have no access to it.") -> None:
+    def __init__(
+        self, message: str = "There is no such object, or you have no access to it."
+    ) -> None:
         super().__init__(
             message,
             next_step="Check the address, or ask an owner of the project for access.",

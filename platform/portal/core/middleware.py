@@ -47,6 +47,5 @@ class RequestContextMiddleware:
                 path=request.path,
                 status=response.status_code,
                 ms=round(elapsed * 1000, 1),
-                user=getattr(getattr(request, "principal", None), "user_id", None),
             )
         return response

@@ -1,14 +1,19 @@
 """What every table shares: a prefixed, time-sortable id and the time of creation."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.db import models
 
 from portal.core import clock
 from portal.core.ids import ID_MAX_LENGTH, new_id
 
+if TYPE_CHECKING:
+    _TextKey = models.CharField[str, str]
+else:  # Django's fields cannot be subscripted when they run
+    _TextKey = models.CharField
 
-class IdField(models.CharField[str, str]):
+
+class IdField(_TextKey):
     """A text primary key made by `new_id(prefix)` when the object is constructed."""
 
     def __init__(self, prefix: str, **kwargs: Any) -> None:

@@ -207,8 +207,11 @@ class SecretOut(AnswerSchema):
 
 
 class AccountChange(RequestSchema):
+    """Suspend or promote. `hand_over_to` takes over what the person is the last owner of."""
+
     is_active: bool | None = None
     is_administrator: bool | None = None
+    hand_over_to: Annotated[Line, Field(max_length=32)] | None = None
 
 
 class AuditOut(AnswerSchema):

@@ -1,0 +1,51 @@
+"""Writing the audit log: in the transaction of the change it speaks of, or not at all."""
+
+from typing import Any
+
+from portal.accounts.models import AuditEvent, Project, Team
+from portal.accounts.origin import current_origin
+
+Facts = dict[str, Any]
+
+
+def record(
+    verb: str,
+    *,
+    target: Any,
+    label: str,
+    kind: str,
+    project: Project | None = None,
+    team: Team | None = None,
+    before: Facts | None = None,
+    after: Facts | None = None,
+) -> AuditEvent:
+    """Add one event. Call it inside the transaction of the change.
+
+    `verb` reads `noun.verb` in the present (`project.create`). `before` and `after` hold only what
+    changed, never a secret's value.
+    """
+    origin = current_origin()
+    team = team or (project.team if project else None)
+    return AuditEvent.objects.create(
+        actor_id=origin.user.pk if origin.user else "",
+        actor=origin.user.email if origin.user else origin.label,
+        token_id=origin.token.pk if origin.token else "",
+        ip=origin.ip,
+        request_id=origin.request_id,
+        verb=verb,
+        project_id=project.pk if project else "",
+        project_slug=project.slug if project else "",
+        team_id=team.pk if team else "",
+        team_slug=team.slug if team else "",
+        target_kind=kind,
+        target_id=str(target.pk),
+        target_label=label[:254],
+        before=before,
+        after=after,
+    )
+
+
+def difference(old: Facts, new: Facts) -> tuple[Facts, Facts]:
+    """Return the parts of two states that differ."""
+    changed = [key for key in new if old.get(key) != new[key]]
+    return {key: old.get(key) for key in changed}, {key: new[key] for key in changed}

@@ -1,0 +1,174 @@
+"""The policies of routes: who may pass, and the object they pass to.
+
+A gate that lets a request through leaves what it fetched on the request, so that a view never
+fetches by id itself: `gated_project(request)`, `gated_team(request)`, `gated_role(request)`.
+"""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from django.http import HttpRequest
+
+from portal.accounts.models import Project, Team
+from portal.accounts.models.tenancy import role_in
+from portal.accounts.principal import Principal, require_principal
+from portal.core.errors import Forbidden, NotFound
+from slipway.schemas.accounts import Role, Scope
+
+
+def _require_scope(principal: Principal, scope: Scope | None) -> None:
+    if scope is not None and not principal.allows(scope):
+        raise Forbidden(
+            f"This token does not carry the scope {scope.value}.",
+            code="missing_scope",
+            next_step=f"Make a token with the scope {scope.value} under Settings → API tokens.",
+        )
+
+
+def _require_role(held: Role | None, needed: Role, what: str) -> Role:
+    if held is None:
+        raise NotFound
+    if not held.at_least(needed):
+        raise Forbidden(
+            f"This needs the role {needed.value}; you are {held.value} of this {what}.",
+            code="role_too_low",
+            next_step=f"Ask an owner of the {what} for the role {needed.value}.",
+        )
+    return held
+
+
+def _refuse_confined(principal: Principal) -> None:
+    if principal.token is not None and principal.token.project_id:
+        raise Forbidden(
+            "This token is confined to one project.",
+            code="token_confined",
+            next_step="Use a token that is not confined to a project.",
+        )
+
+
+@dataclass(frozen=True)
+class SignedIn:
+    """Any active person. `confined` says whether a token confined to a project may pass too."""
+
+    scope: Scope | None = None
+    confined: bool = False
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated or Forbidden."""
+        principal = require_principal(request)
+        _require_scope(principal, self.scope)
+        if not self.confined:
+            _refuse_confined(principal)
+
+    def describe(self) -> str:
+        return "signed in"
+
+
+@dataclass(frozen=True)
+class Administrator:
+    """People who operate the installation. They do not see into projects by that alone."""
+
+    scope: Scope = Scope.ADMIN
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated or Forbidden."""
+        principal = require_principal(request)
+        if not principal.user.is_administrator:
+            raise Forbidden(
+                "This needs an administrator.",
+                code="not_administrator",
+                next_step="Ask an administrator of this installation.",
+            )
+        _refuse_confined(principal)
+        _require_scope(principal, self.scope)
+
+    def describe(self) -> str:
+        return "administrator"
+
+
+@dataclass(frozen=True)
+class ProjectRole:
+    """Members of the project named in the path, with at least `role`.
+
+    `archived` lets the request reach an archived project too (to look at it or restore it).
+    """
+
+    role: Role
+    scope: Scope
+    archived: bool = False
+    parameter: str = "project"
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, NotFound (not a member) or Forbidden (role or scope too low)."""
+        principal = require_principal(request)
+        projects = principal.projects().select_related("team")
+        project = projects.filter(slug=path[self.parameter]).first()
+        if project is None:
+            raise NotFound
+        role = _require_role(role_in(principal.user, project), self.role, "project")
+        _require_scope(principal, self.scope)
+        if project.archived_at is not None and not (self.archived and role.at_least(Role.OWNER)):
+            raise NotFound
+        request.gated_project = project  # type: ignore[attr-defined]
+        request.gated_role = role  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return f"project {self.role.value}"
+
+
+@dataclass(frozen=True)
+class TeamRole:
+    """Members of the team named in the path, with at least `role`."""
+
+    role: Role
+    scope: Scope
+    parameter: str = "team"
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, NotFound (not a member) or Forbidden (role or scope too low)."""
+        principal = require_principal(request)
+        team = Team.objects.visible_to(principal.user).filter(slug=path[self.parameter]).first()
+        if team is None:
+            raise NotFound
+        role = _require_role(role_in(principal.user, team), self.role, "team")
+        _refuse_confined(principal)
+        _require_scope(principal, self.scope)
+        request.gated_team = team  # type: ignore[attr-defined]
+        request.gated_role = role  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return f"team {self.role.value}"
+
+
+@dataclass(frozen=True)
+class Loopback:
+    """Processes of this machine (scrapers of metrics), or an administrator from anywhere."""
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated or Forbidden."""
+        forwarded = "HTTP_X_FORWARDED_FOR" in request.META or "HTTP_FORWARDED" in request.META
+        address = request.META.get("REMOTE_ADDR") or "0.0.0.0"  # noqa: S104  (nobody's address)
+        if forwarded or not ip_address(address).is_loopback:
+            Administrator().check(request, path)
+
+    def describe(self) -> str:
+        return "this machine, or an administrator"
+
+
+def gated_project(request: HttpRequest) -> Project:
+    """Return the project the gate let this request into."""
+    project: Project = request.gated_project  # type: ignore[attr-defined]
+    return project
+
+
+def gated_team(request: HttpRequest) -> Team:
+    """Return the team the gate let this request into."""
+    team: Team = request.gated_team  # type: ignore[attr-defined]
+    return team
+
+
+def gated_role(request: HttpRequest) -> Role:
+    """Return the role the gate found."""
+    role: Role = request.gated_role  # type: ignore[attr-defined]
+    return role

@@ -1,0 +1,22 @@
+"""Puts the origin of a request in force, so that every change it makes is audited rightly."""
+
+from collections.abc import Callable
+
+from allauth.account.adapter import get_adapter
+from django.http import HttpRequest, HttpResponse
+
+from portal.accounts.origin import Origin, acting_as
+from portal.core.middleware import request_id_of
+
+
+class PrincipalMiddleware:
+    """Set the origin of the request: address and request id now, the person when a gate knows."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        address = get_adapter(request).get_client_ip(request)
+        origin = Origin(ip=address, label="anonymous", request_id=request_id_of(request))
+        with acting_as(origin):
+            return self.get_response(request)

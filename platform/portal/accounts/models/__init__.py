@@ -1,0 +1,20 @@
+"""The tables of the room, one file a noun."""
+
+from portal.accounts.models.audit import AuditEvent
+from portal.accounts.models.credentials import ApiToken, ProjectSecret
+from portal.accounts.models.invitations import Invitation
+from portal.accounts.models.mail import OutboxMail
+from portal.accounts.models.people import User
+from portal.accounts.models.tenancy import Membership, Project, Team
+
+__all__ = [
+    "ApiToken",
+    "AuditEvent",
+    "Invitation",
+    "Membership",
+    "OutboxMail",
+    "Project",
+    "ProjectSecret",
+    "Team",
+    "User",
+]

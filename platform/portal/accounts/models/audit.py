@@ -1,0 +1,110 @@
+"""The append-only audit log."""
+
+from datetime import datetime
+from typing import Any, ClassVar, NoReturn
+
+from django.db import models
+from django.db.models import Q
+
+from portal.accounts.models.people import User
+from portal.accounts.models.tenancy import Membership, Project
+from portal.core import clock
+from portal.core.models import IdField
+from slipway.schemas.accounts import Role
+
+
+class AuditQuerySet(models.QuerySet["AuditEvent"]):
+    """Verbs on audit events. There is no update and no delete; the database refuses both too."""
+
+    def visible_to(self, user: User) -> "AuditQuerySet":
+        """Everything for administrators; for others what they did, and what they maintain."""
+        if user.is_administrator:
+            return self
+        maintained = Membership.objects.filter(
+            user=user, role__in=[Role.MAINTAINER.value, Role.OWNER.value]
+        )
+        return self.filter(
+            Q(actor_id=user.pk)
+            | Q(project_id__in=maintained.filter(project__isnull=False).values("project"))
+            | Q(
+                project_id__in=Project.objects.filter(team__in=maintained.values("team")).values(
+                    "pk"
+                )
+            )
+            | Q(team_id__in=maintained.filter(team__isnull=False).values("team"))
+        )
+
+    def matching(
+        self,
+        *,
+        actor: str = "",
+        verb: str = "",
+        target_kind: str = "",
+        target_id: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> "AuditQuerySet":
+        """Narrow down; `actor` is an e-mail address or an id, `verb` may end in `.` for a noun."""
+        found = self
+        if actor:
+            found = found.filter(Q(actor=actor) | Q(actor_id=actor))
+        if verb:
+            found = found.filter(**{"verb__startswith" if verb.endswith(".") else "verb": verb})
+        if target_kind:
+            found = found.filter(target_kind=target_kind)
+        if target_id:
+            found = found.filter(target_id=target_id)
+        if since:
+            found = found.filter(at__gte=since)
+        if until:
+            found = found.filter(at__lt=until)
+        return found
+
+    def update(self, **_changes: Any) -> NoReturn:
+        raise TypeError("the audit log is append-only")
+
+    def delete(self) -> NoReturn:
+        raise TypeError("the audit log is append-only")
+
+
+class AuditEvent(models.Model):
+    """One change. Ids are kept as text, not as keys: the log outlives what it speaks of."""
+
+    id = IdField("aud")
+    at = models.DateTimeField(default=clock.now, editable=False)
+    actor_id = models.CharField(max_length=32, blank=True)
+    actor = models.CharField(max_length=254)
+    token_id = models.CharField(max_length=32, blank=True)
+    ip = models.GenericIPAddressField(null=True, blank=True)
+    request_id = models.CharField(max_length=64, blank=True)
+    verb = models.CharField(max_length=64)
+    project_id = models.CharField(max_length=32, blank=True)
+    project_slug = models.CharField(max_length=48, blank=True)
+    team_id = models.CharField(max_length=32, blank=True)
+    team_slug = models.CharField(max_length=48, blank=True)
+    target_kind = models.CharField(max_length=32)
+    target_id = models.CharField(max_length=64)
+    target_label = models.CharField(max_length=254)
+    before = models.JSONField(null=True, blank=True)
+    after = models.JSONField(null=True, blank=True)
+
+    objects: ClassVar[AuditQuerySet] = AuditQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta:
+        ordering: ClassVar[list[str]] = ["-pk"]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["project_id", "-id"], name="audit_by_project"),
+            models.Index(fields=["team_id", "-id"], name="audit_by_team"),
+            models.Index(fields=["actor_id", "-id"], name="audit_by_actor"),
+            models.Index(fields=["verb", "-id"], name="audit_by_verb"),
+            models.Index(fields=["target_id", "-id"], name="audit_by_target"),
+        ]
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Insert; saving a stored event again raises TypeError."""
+        if not self._state.adding:
+            raise TypeError("the audit log is append-only")
+        super().save(*args, **kwargs)
+
+    def delete(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise TypeError("the audit log is append-only")

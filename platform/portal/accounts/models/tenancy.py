@@ -1,0 +1,185 @@
+"""Teams, projects (the tenant) and who belongs to them."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from portal.accounts.models.people import User
+from portal.core.models import IdField, Row
+from slipway.schemas.accounts import Role
+
+ROLE_CHOICES = [(role.value, role.value) for role in Role]
+
+
+class TeamQuerySet(models.QuerySet["Team"]):
+    """Verbs on teams."""
+
+    def visible_to(self, user: User) -> "TeamQuerySet":
+        """Teams the person belongs to."""
+        return self.filter(
+            pk__in=Membership.objects.filter(user=user, team__isnull=False).values("team")
+        )
+
+    def matching(self, text: str) -> "TeamQuerySet":
+        """Teams whose name or slug holds `text`; all for an empty one."""
+        return self.filter(Q(name__icontains=text) | Q(slug__icontains=text)) if text else self
+
+
+class Team(Row):
+    """People who share projects. A role in the team counts in all its projects."""
+
+    id = IdField("team")
+    slug = models.CharField(max_length=48, unique=True)
+    name = models.CharField(max_length=100)
+
+    objects: ClassVar[TeamQuerySet] = TeamQuerySet.as_manager()  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ProjectQuerySet(models.QuerySet["Project"]):
+    """Verbs on projects."""
+
+    def visible_to(self, user: User) -> "ProjectQuerySet":
+        """Projects the person belongs to, directly or through the project's team."""
+        mine = Membership.objects.filter(user=user)
+        return self.filter(
+            Q(pk__in=mine.filter(project__isnull=False).values("project"))
+            | Q(team__in=mine.filter(team__isnull=False).values("team"))
+        )
+
+    def live(self) -> "ProjectQuerySet":
+        """Projects that are not archived."""
+        return self.filter(archived_at__isnull=True)
+
+    def archived_of(self, user: User) -> "ProjectQuerySet":
+        """Archived projects the person owns, directly or through the team."""
+        owned = Membership.objects.filter(user=user, role=Role.OWNER)
+        return self.filter(archived_at__isnull=False).filter(
+            Q(pk__in=owned.filter(project__isnull=False).values("project"))
+            | Q(team__in=owned.filter(team__isnull=False).values("team"))
+        )
+
+    def matching(self, text: str) -> "ProjectQuerySet":
+        """Projects whose name or slug holds `text`; all for an empty one."""
+        return self.filter(Q(name__icontains=text) | Q(slug__icontains=text)) if text else self
+
+
+class Project(Row):
+    """The tenant: everything a person makes belongs to exactly one project."""
+
+    id = IdField("prj")
+    slug = models.CharField(max_length=48, unique=True)
+    name = models.CharField(max_length=100)
+    description = models.CharField(max_length=2000, blank=True)
+    team = models.ForeignKey(
+        Team, null=True, blank=True, on_delete=models.PROTECT, related_name="projects"
+    )
+    archived_at = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar[ProjectQuerySet] = ProjectQuerySet.as_manager()  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class MembershipQuerySet(models.QuerySet["Membership"]):
+    """Verbs on memberships."""
+
+    def in_group(self, group: "Group") -> "MembershipQuerySet":
+        """Memberships held in exactly this team or project (not inherited ones)."""
+        return self.filter(team=group) if isinstance(group, Team) else self.filter(project=group)
+
+    def reaching(self, project: Project) -> "MembershipQuerySet":
+        """Memberships that count in a project: its own and its team's."""
+        own = Q(project=project)
+        return self.filter(own | Q(team=project.team_id) if project.team_id else own)
+
+    def owners(self) -> "MembershipQuerySet":
+        """Memberships of active owners."""
+        return self.filter(role=Role.OWNER, user__is_active=True)
+
+
+class Membership(Row):
+    """A person's role in one team or in one project."""
+
+    id = IdField("mbr")
+    user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="memberships")
+    team = models.ForeignKey(
+        Team, null=True, blank=True, on_delete=models.CASCADE, related_name="memberships"
+    )
+    project = models.ForeignKey(
+        Project, null=True, blank=True, on_delete=models.CASCADE, related_name="memberships"
+    )
+    role = models.CharField(max_length=16, choices=ROLE_CHOICES)
+
+    objects: ClassVar[MembershipQuerySet] = MembershipQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(
+                condition=Q(team__isnull=True) ^ Q(project__isnull=True),
+                name="membership_team_or_project",
+            ),
+            models.CheckConstraint(
+                condition=Q(role__in=[role.value for role in Role]), name="membership_known_role"
+            ),
+            models.UniqueConstraint(
+                fields=["user", "team"],
+                condition=Q(team__isnull=False),
+                name="membership_once_a_team",
+            ),
+            models.UniqueConstraint(
+                fields=["user", "project"],
+                condition=Q(project__isnull=False),
+                name="membership_once_a_project",
+            ),
+        ]
+
+    @property
+    def group(self) -> "Group":
+        """The team or project the role is held in."""
+        group = self.project or self.team
+        assert group is not None  # noqa: S101  (the check constraint says so)
+        return group
+
+
+Group = Team | Project
+
+
+def role_in(user: User, group: Group) -> Role | None:
+    """Return the person's role in a team, or the higher of both ways into a project."""
+    if isinstance(group, Team):
+        found = Membership.objects.in_group(group)
+    else:
+        found = Membership.objects.reaching(group)
+    roles = [Role(role) for role in found.filter(user=user).values_list("role", flat=True)]
+    return max(roles, key=lambda role: role.rank, default=None)
+
+
+def team_roles_of(user: User) -> dict[str, Role]:
+    """Return the person's role in each of their teams, by the team's id."""
+    found = Membership.objects.filter(user=user, team__isnull=False)
+    return {str(team): Role(role) for team, role in found.values_list("team_id", "role")}
+
+
+def roles_in(user: User, projects: Iterable[Project]) -> dict[str, Role]:
+    """Return the person's role in each of `projects`, by the project's id, in two queries."""
+    projects = list(projects)
+    through_team = team_roles_of(user)
+    direct = {
+        str(project): Role(role)
+        for project, role in Membership.objects.filter(
+            user=user, project__in=[project.pk for project in projects]
+        ).values_list("project_id", "role")
+    }
+    roles: dict[str, Role] = {}
+    for project in projects:
+        held = [direct.get(project.pk), through_team.get(project.team_id or "")]
+        found = [role for role in held if role is not None]
+        if found:
+            roles[project.pk] = max(found, key=lambda role: role.rank)
+    return roles

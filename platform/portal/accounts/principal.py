@@ -1,0 +1,97 @@
+"""Who is behind a request: a person, perhaps through a token with fewer rights."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from django.http import HttpRequest
+
+from portal.accounts.models import ApiToken, Project, User
+from portal.accounts.models.tenancy import ProjectQuerySet
+from portal.accounts.origin import with_user
+from portal.accounts.tokens import has_token_shape, hash_of
+from portal.core.errors import Unauthenticated
+from slipway.schemas.accounts import Scope
+
+_ATTRIBUTE = "_slipway_principal"
+
+
+@dataclass(frozen=True)
+class Principal:
+    """A signed-in person; `token` is set when an API token was used instead of a session."""
+
+    user: User
+    token: ApiToken | None = None
+
+    @property
+    def user_id(self) -> str:
+        """The person's id."""
+        return self.user.pk
+
+    @property
+    def key(self) -> str:
+        """What rate limits and idempotency keys are counted by."""
+        return self.token.pk if self.token else self.user.pk
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether the way of signing in covers `scope`; a session covers all."""
+        return self.token is None or scope.value in self.token.scopes
+
+    def projects(self) -> ProjectQuerySet:
+        """The projects in sight: the person's, or the one the token is confined to."""
+        visible = Project.objects.visible_to(self.user)
+        if self.token is not None and self.token.project_id:
+            return visible.filter(pk=self.token.project_id)
+        return visible
+
+
+def _from_bearer(header: str) -> Principal:
+    scheme, _, secret = header.partition(" ")
+    secret = secret.strip()
+    if scheme.lower() == "bearer" and has_token_shape(secret):
+        found = ApiToken.objects.usable().select_related("user", "project")
+        token = found.filter(token_hash=hash_of(secret)).first()
+        if token is not None:
+            token.mark_used()
+            return Principal(token.user, token)
+    raise Unauthenticated(
+        "The token is unknown, expired or revoked.",
+        code="invalid_token",
+        next_step="Make a new token under Settings → API tokens.",
+    )
+
+
+def principal_of(request: HttpRequest) -> Principal | None:
+    """Return who is behind the request, or None when nobody signed in.
+
+    A request that carries an Authorization header is judged by it alone: a bad token raises
+    Unauthenticated even when the browser also has a session.
+    """
+    if not hasattr(request, _ATTRIBUTE):
+        header = request.headers.get("Authorization")
+        if header is not None:
+            found: Principal | None = _from_bearer(header)
+        else:
+            found = _from_session(request)
+        if found is not None:
+            with_user(found.user, found.token)
+        setattr(request, _ATTRIBUTE, found)
+    principal: Principal | None = getattr(request, _ATTRIBUTE)
+    return principal
+
+
+def _from_session(request: HttpRequest) -> Principal | None:
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated or not user.is_active:
+        return None
+    return Principal(cast("User", user))
+
+
+def require_principal(request: HttpRequest) -> Principal:
+    """Return who is behind the request; raises Unauthenticated when nobody is."""
+    principal = principal_of(request)
+    if principal is None:
+        raise Unauthenticated(
+            "This needs a signed-in person or an API token.",
+            next_step="Sign in, or send `Authorization: Bearer <token>`.",
+        )
+    return principal

@@ -1,0 +1,149 @@
+"""Verbs on invitations: a link bound to one e-mail address."""
+
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import transaction
+from django.urls import reverse
+
+from portal.accounts import audit
+from portal.accounts.mail import queue_mail
+from portal.accounts.models import Invitation, Membership, Project, Team, User
+from portal.accounts.models.tenancy import Group
+from portal.accounts.services.members import add_or_raise, lock_group
+from portal.accounts.signals import tell
+from portal.accounts.tokens import hash_of
+from portal.core import clock
+from portal.core.errors import Conflict, Forbidden, InvalidInput, NotFound
+from slipway.schemas.accounts import Role
+
+
+@dataclass(frozen=True)
+class NewInvitation:
+    """An invitation and its link, which is not kept."""
+
+    invitation: Invitation
+    link: str
+
+
+def invite(
+    *, group: Group, by: User, by_role: Role, email: str, role: Role, expires_in_days: int = 7
+) -> NewInvitation:
+    """Invite one address; a link that was still open for it is replaced.
+
+    Raises InvalidInput for a bad address, Conflict when the person is a member already, Forbidden
+    when the role given is above one's own.
+    """
+    email = _clean_email(email)
+    if not by_role.at_least(role):
+        raise Forbidden(
+            f"You are {by_role.value} and cannot invite somebody as {role.value}.",
+            code="role_too_low",
+            field="role",
+            next_step="Choose a role up to your own.",
+        )
+    secret = secrets.token_urlsafe(30)
+    link = settings.SLIPWAY_URL + reverse("invitation", args=[secret])
+    with transaction.atomic():
+        group = lock_group(group)
+        if Membership.objects.in_group(group).filter(user__email=email).exists():
+            raise Conflict(
+                f"{email} is a member already.",
+                code="already_member",
+                field="email",
+                next_step="Change the member's role instead.",
+            )
+        Invitation.objects.of_group(group).open().filter(email=email).update(revoked_at=clock.now())
+        invitation = Invitation.objects.create(
+            team=group if isinstance(group, Team) else None,
+            project=group if isinstance(group, Project) else None,
+            email=email,
+            role=role,
+            token_hash=hash_of(secret),
+            invited_by=by,
+            expires_at=clock.now() + timedelta(days=expires_in_days),
+        )
+        _audit("invitation.create", invitation, after={"role": role.value})
+        queue_mail(
+            to=email,
+            subject=f"{by.display_name} invites you to {group.name}",
+            body=(
+                f"{by.display_name} ({by.email}) invites you to {group.name} on Slipway "
+                f"as {role.value}.\n\nAccept within {expires_in_days} days:\n{link}\n"
+            ),
+        )
+        tell(group.pk, "invitations")
+    return NewInvitation(invitation, link)
+
+
+def find_open(secret: str) -> Invitation:
+    """Return the invitation behind a link; raises NotFound when it cannot be accepted any more."""
+    found = Invitation.objects.open().select_related("project__team", "team", "invited_by")
+    invitation = found.filter(token_hash=hash_of(secret)).first()
+    if invitation is None:
+        raise NotFound("This invitation does not exist, was withdrawn, used or has expired.")
+    return invitation
+
+
+def accept(*, secret: str, by: User) -> Invitation:
+    """Become a member. The link works once, and only for the address it was made for."""
+    with transaction.atomic():
+        invitation = find_open(secret)
+        if by.email != invitation.email:
+            raise Forbidden(
+                "This invitation was made for another e-mail address.",
+                code="other_address",
+                next_step="Sign in with the invited address, or ask for a new invitation.",
+            )
+        group = lock_group(invitation.group)
+        won = (
+            Invitation.objects.open()
+            .filter(pk=invitation.pk)
+            .update(accepted_at=clock.now(), accepted_by=by)
+        )
+        if not won:
+            raise NotFound("This invitation was used a moment ago.")
+        add_or_raise(group=group, user=by, role=Role(invitation.role))
+        _audit("invitation.accept", invitation, after={"role": invitation.role})
+        tell(group.pk, "invitations")
+    return invitation
+
+
+def revoke(*, group: Group, invitation_id: str) -> None:
+    """Withdraw an open invitation of the group; raises NotFound when there is none."""
+    with transaction.atomic():
+        found = Invitation.objects.of_group(group).open().filter(pk=invitation_id)
+        invitation = found.first()
+        if invitation is None or not found.update(revoked_at=clock.now()):
+            raise NotFound
+        _audit("invitation.revoke", invitation, before={"role": invitation.role})
+        tell(group.pk, "invitations")
+
+
+def _clean_email(email: str) -> str:
+    email = email.strip().lower()
+    try:
+        validate_email(email)
+    except ValidationError as error:
+        raise InvalidInput(
+            "This is not an e-mail address.",
+            field="email",
+            next_step="Type an address such as ada@example.org.",
+        ) from error
+    return email
+
+
+def _audit(verb: str, invitation: Invitation, **states: dict[str, str] | None) -> None:
+    audit.record(
+        verb,
+        kind="invitation",
+        target=invitation,
+        label=invitation.email,
+        project=invitation.project,
+        team=invitation.team,
+        **states,
+    )

@@ -1,0 +1,154 @@
+"""Verbs on people: administrators suspend and promote, a person edits and signs out."""
+
+from allauth.usersessions.models import UserSession
+from django.contrib.sessions.models import Session
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.accounts.models import Membership, Project, Team, User
+from portal.accounts.models.tenancy import Group
+from portal.accounts.services.members import lock_group
+from portal.accounts.signals import tell
+from portal.core.errors import Conflict, InvalidInput, NotFound
+from portal.core.text import clean_name
+from slipway.schemas.accounts import Role
+
+
+def rename_self(*, user: User, name: str) -> User:
+    """Change one's own name."""
+    name = clean_name(name)
+    with transaction.atomic():
+        if user.name != name:
+            User.objects.filter(pk=user.pk).update(name=name)
+            audit.record(
+                "user.rename",
+                kind="user",
+                target=user,
+                label=user.email,
+                before={"name": user.name},
+                after={"name": name},
+            )
+            user.name = name
+    return user
+
+
+def sign_out_everywhere(*, user: User, keep_session: str | None = None) -> int:
+    """End every session of the person (but `keep_session`); returns how many ended."""
+    with transaction.atomic():
+        keys = list(
+            UserSession.objects.filter(user=user)
+            .exclude(session_key=keep_session or "")
+            .values_list("session_key", flat=True)
+        )
+        Session.objects.filter(session_key__in=keys).delete()
+        UserSession.objects.filter(session_key__in=keys).delete()
+        audit.record(
+            "user.sign_out_everywhere",
+            kind="user",
+            target=user,
+            label=user.email,
+            after={"sessions": len(keys)},
+        )
+        tell(user.pk, "sessions")
+    return len(keys)
+
+
+def change_account(
+    *,
+    user_id: str,
+    is_active: bool | None = None,
+    is_administrator: bool | None = None,
+    hand_over_to: str | None = None,
+) -> User:
+    """Suspend or reinstate a person, make or unmake an administrator.
+
+    Suspending ends sessions and tokens on their next request. Raises NotFound, Conflict when the
+    last administrator would vanish, or when the person is the last owner somewhere and
+    `hand_over_to` (another person's id) is not given.
+    """
+    with transaction.atomic():
+        # One lock order for all such changes: every administrator row, then the person.
+        list(User.objects.select_for_update().filter(is_administrator=True).order_by("pk"))
+        user = User.objects.select_for_update().filter(pk=user_id).first()
+        if user is None:
+            raise NotFound
+        old = {"is_active": user.is_active, "is_administrator": user.is_administrator}
+        user.is_active = old["is_active"] if is_active is None else is_active
+        if is_administrator is not None:
+            user.is_administrator = is_administrator
+        new = {"is_active": user.is_active, "is_administrator": user.is_administrator}
+        before, after = audit.difference(old, new)
+        if not after:
+            return user
+        _keep_an_administrator(user)
+        if before.get("is_active"):
+            _hand_over(user, hand_over_to)
+            sign_out_everywhere(user=user)
+        user.save(update_fields=["is_active", "is_administrator"])
+        audit.record(
+            "user.change", kind="user", target=user, label=user.email, before=before, after=after
+        )
+        tell(user.pk, "account")
+    return user
+
+
+def _keep_an_administrator(user: User) -> None:
+    if user.is_active and user.is_administrator:
+        return
+    others = User.objects.filter(is_active=True, is_administrator=True).exclude(pk=user.pk)
+    if not others.exists():
+        raise Conflict(
+            f"{user.email} is the last administrator.",
+            code="last_administrator",
+            next_step="Make another person an administrator first.",
+        )
+
+
+def _hand_over(user: User, heir_id: str | None) -> None:
+    orphaned = []
+    owned = Membership.objects.filter(user=user, role=Role.OWNER).select_related("team", "project")
+    for membership in owned.order_by("pk"):
+        group = lock_group(membership.group)
+        reaching = (
+            Membership.objects.in_group(group)
+            if isinstance(group, Team)
+            else Membership.objects.reaching(group)
+        )
+        if not reaching.owners().exclude(user=user).exists():
+            orphaned.append(group)
+    if not orphaned:
+        return
+    if heir_id is None:
+        names = ", ".join(group.slug for group in orphaned[:5])
+        raise Conflict(
+            f"{user.email} is the last owner of {len(orphaned)} teams or projects.",
+            code="last_owner",
+            field="hand_over_to",
+            next_step=f"Name a person who takes over ({names}).",
+        )
+    heir = User.objects.filter(pk=heir_id, is_active=True).exclude(pk=user.pk).first()
+    if heir is None:
+        raise InvalidInput(
+            "The person to hand over to does not exist or is suspended.",
+            field="hand_over_to",
+            next_step="Choose another person.",
+        )
+    for group in orphaned:
+        _make_owner(group, heir)
+
+
+def _make_owner(group: Group, heir: User) -> None:
+    team = group if isinstance(group, Team) else None
+    project = group if isinstance(group, Project) else None
+    Membership.objects.update_or_create(
+        user=heir, team=team, project=project, defaults={"role": Role.OWNER}
+    )
+    audit.record(
+        "member.hand_over",
+        kind="member",
+        target=heir,
+        label=heir.email,
+        project=project,
+        team=team,
+        after={"role": Role.OWNER.value},
+    )

@@ -1,0 +1,123 @@
+"""Verbs on projects."""
+
+from django.db import IntegrityError, transaction
+
+from portal.accounts import audit
+from portal.accounts.models import Membership, Project, Team, User
+from portal.accounts.models.tenancy import role_in
+from portal.accounts.services.slugs import free_slug
+from portal.accounts.signals import tell
+from portal.core import clock
+from portal.core.errors import Conflict, Forbidden
+from portal.core.text import clean_name
+from slipway.schemas.accounts import Role
+
+
+def create_project(
+    *, by: User, name: str, slug: str | None = None, description: str = "", team: Team | None = None
+) -> Project:
+    """Create a project owned by `by`, on one's own or in a team one maintains.
+
+    Raises InvalidInput for a bad name or slug, Conflict when a project the person can see has the
+    slug already, Forbidden without the role maintainer in the team.
+    """
+    name = clean_name(name)
+    if team is not None:
+        held = role_in(by, team)
+        if held is None or not held.at_least(Role.MAINTAINER):
+            raise Forbidden(
+                f"Only maintainers of the team {team.slug} add projects to it.",
+                code="role_too_low",
+                field="team",
+                next_step="Ask an owner of the team, or create the project without a team.",
+            )
+    slug = free_slug(Project.objects.all(), Project.objects.visible_to(by), name, slug)
+    try:
+        with transaction.atomic():
+            project = Project.objects.create(
+                name=name, slug=slug, description=description.strip(), team=team
+            )
+            Membership.objects.create(user=by, project=project, role=Role.OWNER)
+            audit.record(
+                "project.create",
+                kind="project",
+                target=project,
+                label=project.slug,
+                project=project,
+                after=facts_of(project),
+            )
+            tell(by.pk, "projects")
+    except IntegrityError as error:
+        raise Conflict(
+            f"The address {slug} was taken a moment ago.",
+            code="slug_taken",
+            field="slug",
+            next_step="Choose another slug.",
+        ) from error
+    return project
+
+
+def change_project(
+    *, project: Project, name: str | None = None, description: str | None = None
+) -> Project:
+    """Change what is given; the slug never changes, because addresses hold it."""
+    with transaction.atomic():
+        project = Project.objects.select_for_update(of=("self",)).get(pk=project.pk)
+        old = facts_of(project)
+        if name is not None:
+            project.name = clean_name(name)
+        if description is not None:
+            project.description = description.strip()
+        before, after = audit.difference(old, facts_of(project))
+        if after:
+            project.save(update_fields=["name", "description"])
+            audit.record(
+                "project.change",
+                kind="project",
+                target=project,
+                label=project.slug,
+                project=project,
+                before=before,
+                after=after,
+            )
+            tell(project.pk, "project")
+    return project
+
+
+def archive_project(*, project: Project) -> None:
+    """Hide the project from everyone but its owners; nothing is deleted. Idempotent."""
+    _set_archived(project, archived=True)
+
+
+def restore_project(*, project: Project) -> None:
+    """Bring an archived project back. Idempotent."""
+    _set_archived(project, archived=False)
+
+
+def _set_archived(project: Project, *, archived: bool) -> None:
+    moment = clock.now() if archived else None
+    with transaction.atomic():
+        moved = Project.objects.filter(pk=project.pk, archived_at__isnull=archived).update(
+            archived_at=moment
+        )
+        if moved:
+            project.archived_at = moment
+            audit.record(
+                "project.archive" if archived else "project.restore",
+                kind="project",
+                target=project,
+                label=project.slug,
+                project=project,
+                before={"archived": not archived},
+                after={"archived": archived},
+            )
+            tell(project.pk, "project")
+
+
+def facts_of(project: Project) -> dict[str, str | None]:
+    """What the audit log says about a project."""
+    return {
+        "name": project.name,
+        "description": project.description,
+        "team": project.team.slug if project.team else None,
+    }

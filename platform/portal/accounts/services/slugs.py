@@ -1,0 +1,45 @@
+"""Choosing an address that neither clashes nor tells whose address it clashed with."""
+
+import secrets
+from typing import Any
+
+from django.db.models import QuerySet
+
+from portal.core.errors import Conflict, InvalidInput
+from portal.core.text import clean_slug, slug_from
+
+_TAIL = "23456789abcdefghjkmnpqrstvwxyz"
+# Words that stand in addresses of the portal itself.
+RESERVED = frozenset({"new", "api", "admin", "settings", "static", "login", "logout"})
+
+
+def free_slug(
+    everything: QuerySet[Any], visible: QuerySet[Any], name: str, wanted: str | None
+) -> str:
+    """Return the slug to use for something called `name`.
+
+    A slug taken by something the person can see is a Conflict. One taken by somebody else gets a
+    random tail instead, because an error would tell that the other exists.
+    """
+    slug = clean_slug(wanted) if wanted else slug_from(name)
+    if wanted and slug in RESERVED:
+        raise InvalidInput(
+            f"The slug {slug} is reserved.", field="slug", next_step="Choose another slug."
+        )
+    if not slug or slug in RESERVED:
+        return _with_tail(slug or "untitled")
+    if visible.filter(slug=slug).exists():
+        if wanted:
+            raise Conflict(
+                f"You already have something at the address {slug}.",
+                code="slug_taken",
+                field="slug",
+                next_step="Choose another slug, or use the one that exists.",
+            )
+        return _with_tail(slug)
+    return _with_tail(slug) if everything.filter(slug=slug).exists() else slug
+
+
+def _with_tail(slug: str) -> str:
+    tail = "".join(secrets.choice(_TAIL) for _ in range(5))
+    return f"{slug[:42].rstrip('-')}-{tail}"

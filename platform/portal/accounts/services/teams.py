@@ -1,0 +1,59 @@
+"""Verbs on teams."""
+
+from django.db import IntegrityError, transaction
+
+from portal.accounts import audit
+from portal.accounts.models import Membership, Team, User
+from portal.accounts.services.slugs import free_slug
+from portal.accounts.signals import tell
+from portal.core.errors import Conflict
+from portal.core.text import clean_name
+from slipway.schemas.accounts import Role
+
+
+def create_team(*, by: User, name: str, slug: str | None = None) -> Team:
+    """Create a team owned by `by`. Raises InvalidInput or Conflict as `create_project` does."""
+    name = clean_name(name)
+    slug = free_slug(Team.objects.all(), Team.objects.visible_to(by), name, slug)
+    try:
+        with transaction.atomic():
+            team = Team.objects.create(name=name, slug=slug)
+            Membership.objects.create(user=by, team=team, role=Role.OWNER)
+            audit.record(
+                "team.create",
+                kind="team",
+                target=team,
+                label=team.slug,
+                team=team,
+                after={"name": name},
+            )
+            tell(by.pk, "teams")
+    except IntegrityError as error:
+        raise Conflict(
+            f"The address {slug} was taken a moment ago.",
+            code="slug_taken",
+            field="slug",
+            next_step="Choose another slug.",
+        ) from error
+    return team
+
+
+def rename_team(*, team: Team, name: str) -> Team:
+    """Give the team another name; its slug stays."""
+    name = clean_name(name)
+    with transaction.atomic():
+        team = Team.objects.select_for_update().get(pk=team.pk)
+        if team.name != name:
+            old, team.name = team.name, name
+            team.save(update_fields=["name"])
+            audit.record(
+                "team.change",
+                kind="team",
+                target=team,
+                label=team.slug,
+                team=team,
+                before={"name": old},
+                after={"name": name},
+            )
+            tell(team.pk, "team")
+    return team

@@ -1,0 +1,104 @@
+"""Verbs on API tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.accounts.models import ApiToken, Project, User
+from portal.accounts.principal import Principal
+from portal.accounts.signals import tell
+from portal.accounts.tokens import hash_of, new_secret, shown_prefix
+from portal.core import clock
+from portal.core.errors import Forbidden, InvalidInput, NotFound
+from portal.core.text import clean_name
+from slipway.schemas.accounts import Scope
+
+
+@dataclass(frozen=True)
+class NewToken:
+    """A token and its secret, which is not kept."""
+
+    token: ApiToken
+    secret: str
+
+
+def create_token(
+    *,
+    by: Principal,
+    name: str,
+    scopes: Sequence[Scope],
+    project: Project | None = None,
+    expires_in_days: int = 90,
+) -> NewToken:
+    """Make a token for oneself. A token can only make tokens with scopes it has itself.
+
+    Raises InvalidInput for a bad name or scope, Forbidden when the new token would reach further.
+    """
+    name = clean_name(name)
+    wanted = sorted({Scope(scope).value for scope in scopes})
+    if not wanted:
+        raise InvalidInput(
+            "A token needs at least one scope.", field="scopes", next_step="Choose a scope."
+        )
+    if Scope.ADMIN in wanted and not by.user.is_administrator:
+        raise Forbidden(
+            "Only administrators make tokens with the scope admin.",
+            code="not_administrator",
+            field="scopes",
+            next_step="Leave the scope admin out.",
+        )
+    beyond = [scope for scope in wanted if not by.allows(Scope(scope))]
+    if beyond:
+        raise Forbidden(
+            f"This token cannot make one with the scope {beyond[0]}.",
+            code="missing_scope",
+            field="scopes",
+            next_step="Sign in to the portal and make the token there.",
+        )
+    secret = new_secret()
+    with transaction.atomic():
+        token = ApiToken.objects.create(
+            user=by.user,
+            name=name,
+            prefix=shown_prefix(secret),
+            token_hash=hash_of(secret),
+            scopes=wanted,
+            project=project,
+            expires_at=clock.now() + timedelta(days=expires_in_days),
+        )
+        audit.record(
+            "token.create",
+            kind="token",
+            target=token,
+            label=name,
+            project=project,
+            after={"scopes": wanted, "expires_at": token.expires_at.isoformat()}
+            if token.expires_at
+            else {"scopes": wanted},
+        )
+        tell(by.user.pk, "tokens")
+    return NewToken(token, secret)
+
+
+def revoke_token(*, by: User, token_id: str) -> None:
+    """Revoke one's own token at once. Idempotent; raises NotFound for anybody else's."""
+    with transaction.atomic():
+        token = ApiToken.objects.filter(pk=token_id, user=by).select_related("project").first()
+        if token is None:
+            raise NotFound
+        revoked = ApiToken.objects.filter(pk=token_id, revoked_at__isnull=True).update(
+            revoked_at=clock.now()
+        )
+        if revoked:
+            audit.record(
+                "token.revoke",
+                kind="token",
+                target=token,
+                label=token.name,
+                project=token.project,
+                before={"scopes": token.scopes},
+            )
+            tell(by.pk, "tokens")

@@ -1,0 +1,21 @@
+"""The news this room sends up, on commit."""
+
+from dataclasses import dataclass
+
+from portal.core.events import DomainSignal
+
+
+@dataclass(frozen=True)
+class AccountsChanged:
+    """Something a page may show has changed: `topic` is a project, team or user id."""
+
+    topic: str
+    what: str
+
+
+accounts_changed: DomainSignal[AccountsChanged] = DomainSignal("accounts_changed")
+
+
+def tell(topic: str, what: str) -> None:
+    """Send the news once the surrounding transaction has committed."""
+    accounts_changed.send_on_commit(AccountsChanged(topic, what))

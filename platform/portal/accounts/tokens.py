@@ -1,0 +1,29 @@
+"""The secret of a token: how it is made, recognised and looked up. No database here."""
+
+import hashlib
+import re
+import secrets
+
+PREFIX = "slp_"
+SHOWN = 8
+_SHAPE = re.compile(r"\Aslp_[A-Za-z0-9_-]{40}\Z")
+
+
+def new_secret() -> str:
+    """Return a fresh token: `slp_` and 240 random bits, recognisable to secret scanners."""
+    return PREFIX + secrets.token_urlsafe(30)
+
+
+def has_token_shape(text: str) -> bool:
+    """Whether `text` could be a token at all."""
+    return _SHAPE.match(text) is not None
+
+
+def hash_of(secret: str) -> str:
+    """Return the hex SHA-256 under which a token or a link is stored."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def shown_prefix(secret: str) -> str:
+    """Return the part of a token that is kept in the clear to recognise it by."""
+    return secret[: len(PREFIX) + SHOWN]

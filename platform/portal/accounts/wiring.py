@@ -1,0 +1,44 @@
+"""Writes sign-ins and password changes to the audit log."""
+
+from typing import Any
+
+from allauth.account.signals import (
+    password_changed,
+    password_reset,
+    user_logged_in,
+    user_logged_out,
+    user_signed_up,
+)
+
+from portal.accounts import audit
+from portal.accounts.models import User
+from portal.accounts.origin import with_user
+
+
+def _record(verb: str, user: User) -> None:
+    with_user(user)
+    audit.record(verb, kind="user", target=user, label=user.email)
+
+
+def _signed_in(*, user: User, **_: Any) -> None:
+    _record("user.sign_in", user)
+
+
+def _signed_out(*, user: User | None, **_: Any) -> None:
+    if user is not None and user.is_authenticated:
+        _record("user.sign_out", user)
+
+
+def _signed_up(*, user: User, **_: Any) -> None:
+    _record("user.sign_up", user)
+
+
+def _password_changed(*, user: User, **_: Any) -> None:
+    _record("user.password", user)
+
+
+user_logged_in.connect(_signed_in)
+user_logged_out.connect(_signed_out)
+user_signed_up.connect(_signed_up)
+password_changed.connect(_password_changed)
+password_reset.connect(_password_changed)

@@ -1,0 +1,55 @@
+"""Is the portal alive, is it ready, and its metrics."""
+
+from typing import Any
+
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from portal.accounts.gates import Loopback
+from portal.core.policy import Public, guarded_by
+
+_migrated = {"yes": False}
+
+
+@guarded_by(Public("a load balancer asks; the answer says nothing about tenants"))
+def healthz(request: HttpRequest) -> HttpResponse:
+    """Answer 200 as long as the process answers at all."""
+    return HttpResponse("ok\n", content_type="text/plain")
+
+
+@guarded_by(Public("a load balancer asks; the answer says nothing about tenants"))
+def readyz(request: HttpRequest) -> JsonResponse:
+    """Answer 200 when requests can be served: the database answers and its tables are current."""
+    checks = {"database": _database(), "migrations": _migrations()}
+    ready = all(checks.values())
+    return JsonResponse({"ready": ready, "checks": checks}, status=200 if ready else 503)
+
+
+@guarded_by(Loopback())
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Prometheus text of this process."""
+    return HttpResponse(generate_latest(), content_type=CONTENT_TYPE_LATEST)
+
+
+def _database() -> bool:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            row: Any = cursor.fetchone()
+    except DatabaseError:
+        return False
+    return bool(row == (1,))
+
+
+def _migrations() -> bool:
+    """Whether the tables are current; looked up until they are, then remembered."""
+    if not _migrated["yes"]:
+        try:
+            executor = MigrationExecutor(connection)
+            plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+        except DatabaseError:
+            return False
+        _migrated["yes"] = not plan
+    return _migrated["yes"]

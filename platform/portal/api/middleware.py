@@ -1,0 +1,104 @@
+"""What stands around every API request: problem+json, rate limits, idempotency keys."""
+
+from collections.abc import Callable
+
+from django.core.exceptions import RequestDataTooBig
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+
+from portal.accounts.principal import principal_of
+from portal.api import idempotency
+from portal.api.problems import CONTENT_TYPE, error_response, plain_problem, unexpected
+from portal.api.throttle import api_throttle
+from portal.core.errors import NotFound, SlipwayError, TooLarge, Unauthenticated
+
+GetResponse = Callable[[HttpRequest], HttpResponse]
+API_PREFIX = "/api/"
+# Uploads stream their bodies and keep the promise of the key themselves.
+STREAMED_TYPE = "application/octet-stream"
+
+
+class ProblemMiddleware:
+    """Every failure below /api/ is problem+json, also those Django answers before a view."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if not request.path.startswith(API_PREFIX) or response.status_code < 400:
+            return response
+        if response.headers.get("Content-Type") == CONTENT_TYPE:
+            return response
+        if response.status_code == 404:
+            return error_response(request, NotFound())
+        answer = plain_problem(request, response.status_code)
+        if "Allow" in response.headers:
+            answer.headers["Allow"] = response.headers["Allow"]
+        return answer
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """Map what a view below /api/ raised; pages have their own error pages."""
+        if not request.path.startswith(API_PREFIX):
+            return None
+        if isinstance(error, SlipwayError):
+            return error_response(request, error)
+        return unexpected(request, error)
+
+
+class RateLimitMiddleware:
+    """Count API requests by token, person or address."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if request.path.startswith(API_PREFIX):
+            try:
+                principal = principal_of(request)
+                key = principal.key if principal else str(request.META.get("REMOTE_ADDR"))
+            except Unauthenticated:
+                key = str(request.META.get("REMOTE_ADDR"))
+            try:
+                api_throttle.hit(key)
+            except SlipwayError as error:
+                return error_response(request, error)
+        return self.get_response(request)
+
+
+class IdempotencyMiddleware:
+    """Run a POST with an Idempotency-Key in one transaction with the record of its answer."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if request.method != "POST" or not request.path.startswith(API_PREFIX):
+            return self.get_response(request)
+        try:
+            key = idempotency.key_of(request)
+            principal = principal_of(request) if key else None
+            if key is None or principal is None or _streams(request):
+                return self.get_response(request)
+            return self._once(request, principal.key, key)
+        except RequestDataTooBig:
+            return error_response(
+                request, TooLarge("The body is too large.", next_step="Send less.")
+            )
+        except SlipwayError as error:
+            return error_response(request, error)
+
+    def _once(self, request: HttpRequest, principal: str, key: str) -> HttpResponse:
+        fingerprint = idempotency.fingerprint_of(request, request.body)
+        with transaction.atomic():
+            record, fresh = idempotency.claim(principal, key, fingerprint)
+            if not fresh:
+                return idempotency.replay(record)
+            response = self.get_response(request)
+            idempotency.keep_or_undo(record, response)
+            return response
+
+
+def _streams(request: HttpRequest) -> bool:
+    """Whether the request is an upload, which must not be read into memory."""
+    return request.content_type == STREAMED_TYPE

@@ -1,0 +1,137 @@
+"""Errors on the wire: problem+json with code, field and next step."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import orjson
+import structlog
+from django.core.exceptions import RequestDataTooBig
+from django.http import Http404, HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.errors import HttpError, ValidationError
+
+from portal.core.errors import InvalidInput, NotFound, SlipwayError, TooLarge
+from portal.core.middleware import request_id_of
+from slipway.schemas.problem import FieldFault, Problem
+
+log = structlog.get_logger(__name__)
+CONTENT_TYPE = "application/problem+json"
+_TITLES = {
+    400: ("bad_request", "The request is not valid"),
+    404: ("not_found", "Not found"),
+    405: ("method_not_allowed", "This address does not take that method"),
+    406: ("not_acceptable", "No answer in that form"),
+    413: ("too_large", "Too large"),
+    415: ("unsupported_media_type", "Send application/json"),
+}
+
+
+def problem_response(request: HttpRequest, problem: Problem, **headers: str) -> HttpResponse:
+    """Turn a problem into an answer."""
+    problem.request_id = request_id_of(request)
+    body = orjson.dumps(problem.model_dump(exclude_none=True))
+    response = HttpResponse(body, status=problem.status, content_type=CONTENT_TYPE)
+    for name, value in headers.items():
+        response.headers[name.replace("_", "-")] = value
+    return response
+
+
+def problem_of(error: SlipwayError, faults: Iterable[FieldFault] = ()) -> Problem:
+    """Describe one of our errors."""
+    return Problem(
+        type=f"urn:slipway:problem:{error.code}",
+        title=error.title,
+        status=error.status,
+        detail=error.message,
+        code=error.code,
+        field=error.field,
+        next_step=error.next_step,
+        errors=list(faults),
+    )
+
+
+def error_response(request: HttpRequest, error: SlipwayError) -> HttpResponse:
+    """Answer with one of our errors, with Retry-After and WWW-Authenticate where they belong."""
+    headers: dict[str, str] = {}
+    if error.retry_after_s is not None:
+        headers["Retry_After"] = str(error.retry_after_s)
+    if error.status == 401:
+        headers["WWW_Authenticate"] = 'Bearer realm="slipway"'
+    return problem_response(request, problem_of(error), **headers)
+
+
+def plain_problem(request: HttpRequest, status: int, detail: str | None = None) -> HttpResponse:
+    """Answer for a status that has no error of ours (405 and the like)."""
+    code, title = _TITLES.get(status, (f"http_{status}", "The request failed"))
+    problem = Problem(
+        type=f"urn:slipway:problem:{code}",
+        title=title,
+        status=status,
+        detail=detail or title + ".",
+        code=code,
+        next_step="See the API page of this portal for what it understands.",
+    )
+    return problem_response(request, problem)
+
+
+def _fault(entry: dict[str, Any]) -> FieldFault:
+    places = [str(part) for part in entry.get("loc", ())]
+    # ("body", "payload", "name") → "name"; the argument's own name means nothing to a client.
+    shown = places[2:] if places[:1] == ["body"] else places[1:]
+    message = str(entry.get("msg", "is not valid")).removeprefix("Value error, ")
+    return FieldFault(field=".".join(shown) or ".".join(places), message=message)
+
+
+def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    faults = [_fault(entry) for entry in error.errors]
+    first = faults[0] if faults else FieldFault(field="body", message="is not valid")
+    invalid = InvalidInput(
+        f"{first.field}: {first.message}",
+        field=first.field,
+        next_step="Mend the fields listed under errors and send the request again.",
+    )
+    return problem_response(request, problem_of(invalid, faults))
+
+
+def unexpected(request: HttpRequest, error: BaseException) -> HttpResponse:
+    """Log a fault of ours and answer 500 with the request id, and nothing else."""
+    log.error("unhandled_error", path=request.path, exc_info=error)
+    problem = Problem(
+        type="urn:slipway:problem:internal",
+        title="Slipway made a mistake",
+        status=500,
+        detail="Something went wrong on our side. It has been logged under the request id.",
+        code="internal",
+        next_step="Try again; if it stays, give the request id to the operator.",
+    )
+    return problem_response(request, problem)
+
+
+def register(api: NinjaAPI) -> None:
+    """Map every kind of error of an API to problem+json."""
+
+    def ours(request: HttpRequest, error: SlipwayError) -> HttpResponse:
+        return error_response(request, error)
+
+    def missing(request: HttpRequest, _error: Http404) -> HttpResponse:
+        return error_response(request, NotFound())
+
+    def oversized(request: HttpRequest, _error: RequestDataTooBig) -> HttpResponse:
+        return error_response(request, TooLarge("The body is too large.", next_step="Send less."))
+
+    def http(request: HttpRequest, error: HttpError) -> HttpResponse:
+        # Ninja wraps whatever our parser raised; the person should read the original.
+        if isinstance(error.__cause__, SlipwayError):
+            return error_response(request, error.__cause__)
+        return plain_problem(request, error.status_code, str(error))
+
+    handlers: dict[type[Exception], Callable[..., HttpResponse]] = {
+        SlipwayError: ours,
+        Http404: missing,
+        RequestDataTooBig: oversized,
+        ValidationError: _validation,
+        HttpError: http,
+        Exception: unexpected,
+    }
+    for kind, handler in handlers.items():
+        api.add_exception_handler(kind, handler)

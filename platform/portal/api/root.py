@@ -1,0 +1,44 @@
+"""The REST API, assembled."""
+
+from typing import Any
+
+import orjson
+from django.http import HttpRequest
+from ninja import NinjaAPI
+from ninja.openapi.docs import Swagger
+from ninja.renderers import BaseRenderer
+
+from portal.api import problems
+from portal.api.bodies import StrictParser
+from portal.api.routing import require_gates
+from portal.api.v1 import account, audit, members, projects, secrets, teams, users
+
+
+class OrjsonRenderer(BaseRenderer):
+    """Renders answers with orjson."""
+
+    media_type = "application/json"
+
+    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:
+        """Return the JSON of `data`."""
+        return orjson.dumps(data, default=str)
+
+
+api = NinjaAPI(
+    title="Slipway",
+    version="1",
+    description=(
+        "The REST API of Slipway. Send `Authorization: Bearer <token>`; make a token under "
+        "Settings → API tokens. Errors are problem+json (RFC 9457) with a code, the field at fault "
+        "and the next step. Every POST takes an `Idempotency-Key`: the same key gives the same "
+        "result for 24 hours. Lists are paged by cursor."
+    ),
+    urls_namespace="api",
+    renderer=OrjsonRenderer(),
+    parser=StrictParser(),
+    docs=Swagger(settings={"persistAuthorization": False, "tryItOutEnabled": True}),
+)
+problems.register(api)
+for module in (account, projects, teams, members, secrets, audit, users):
+    api.add_router("", module.router)
+require_gates(api)

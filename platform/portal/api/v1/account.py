@@ -1,0 +1,65 @@
+"""Who am I, and my tokens."""
+
+from django.http import HttpRequest
+from ninja import Router, Status
+
+from portal.accounts.gates import SignedIn
+from portal.accounts.models import ApiToken
+from portal.accounts.principal import require_principal
+from portal.accounts.services.tokens import create_token, revoke_token
+from portal.api.routing import gate
+from portal.api.v1.shapes import PageParameters, page_of, token_out, user_out
+from portal.core.errors import InvalidInput
+from portal.core.pagination import paginate
+from slipway.schemas.accounts import Scope, TokenCreated, TokenIn, TokenOut, WhoAmI
+from slipway.schemas.base import PageOf
+
+router = Router(tags=["Account"])
+
+
+@router.get("/whoami", auth=gate(SignedIn(confined=True)), response=WhoAmI)
+def whoami(request: HttpRequest) -> WhoAmI:
+    """Tell who is behind the token or session."""
+    principal = require_principal(request)
+    return WhoAmI(
+        user=user_out(principal.user),
+        is_administrator=principal.user.is_administrator,
+        token=token_out(principal.token) if principal.token else None,
+    )
+
+
+@router.get("/tokens", auth=gate(SignedIn(Scope.TOKENS_READ)), response=PageOf[TokenOut])
+def list_tokens(request: HttpRequest, page: PageParameters) -> PageOf[TokenOut]:
+    """List one's own tokens, revoked and expired ones included."""
+    mine = ApiToken.objects.filter(user=require_principal(request).user).select_related("project")
+    return page_of(paginate(mine, cursor=page.cursor, limit=page.limit), token_out)
+
+
+@router.post("/tokens", auth=gate(SignedIn(Scope.TOKENS_WRITE)), response={201: TokenCreated})
+def make_token(request: HttpRequest, payload: TokenIn) -> Status[TokenCreated]:
+    """Make a token; the answer is the only place its secret is ever shown."""
+    principal = require_principal(request)
+    project = None
+    if payload.project is not None:
+        project = principal.projects().live().filter(slug=payload.project).first()
+        if project is None:
+            raise InvalidInput(
+                f"There is no project {payload.project} that you can see.",
+                field="project",
+                next_step="List your projects, or leave the project out.",
+            )
+    made = create_token(
+        by=principal,
+        name=payload.name,
+        scopes=payload.scopes,
+        project=project,
+        expires_in_days=payload.expires_in_days,
+    )
+    return Status(201, TokenCreated(**token_out(made.token).model_dump(), token=made.secret))
+
+
+@router.delete("/tokens/{token_id}", auth=gate(SignedIn(Scope.TOKENS_WRITE)), response={204: None})
+def delete_token(request: HttpRequest, token_id: str) -> Status[None]:
+    """Revoke a token at once."""
+    revoke_token(by=require_principal(request).user, token_id=token_id)
+    return Status(204, None)

@@ -1,0 +1,114 @@
+"""Projects."""
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+
+from portal.accounts.gates import ProjectRole, SignedIn, gated_project, gated_role
+from portal.accounts.models import Team
+from portal.accounts.models.tenancy import roles_in
+from portal.accounts.principal import require_principal
+from portal.accounts.services.projects import (
+    archive_project,
+    change_project,
+    create_project,
+    restore_project,
+)
+from portal.api.routing import gate
+from portal.api.v1.shapes import SearchQuery, page_of, project_out
+from portal.core.errors import InvalidInput
+from portal.core.pagination import paginate
+from slipway.schemas.accounts import ProjectChange, ProjectIn, ProjectOut, Role, Scope
+from slipway.schemas.base import PageOf
+
+router = Router(tags=["Projects"])
+
+
+class ProjectsQuery(SearchQuery):
+    """`archived` lists the archived projects one owns instead of the live ones."""
+
+    archived: bool = False
+
+
+@router.get(
+    "/projects",
+    auth=gate(SignedIn(Scope.PROJECTS_READ, confined=True)),
+    response=PageOf[ProjectOut],
+)
+def list_projects(request: HttpRequest, query: Query[ProjectsQuery]) -> PageOf[ProjectOut]:
+    """List the projects you belong to, newest first."""
+    principal = require_principal(request)
+    found = principal.projects().select_related("team").matching(query.q)
+    found = found.archived_of(principal.user) if query.archived else found.live()
+    page = paginate(found, cursor=query.cursor, limit=query.limit)
+    roles = roles_in(principal.user, page.items)
+    return page_of(page, lambda project: project_out(project, roles.get(project.pk)))
+
+
+@router.post("/projects", auth=gate(SignedIn(Scope.PROJECTS_WRITE)), response={201: ProjectOut})
+def make_project(request: HttpRequest, payload: ProjectIn) -> Status[ProjectOut]:
+    """Create a project that you own."""
+    user = require_principal(request).user
+    team = None
+    if payload.team is not None:
+        team = Team.objects.visible_to(user).filter(slug=payload.team).first()
+        if team is None:
+            raise InvalidInput(
+                f"There is no team {payload.team} that you belong to.",
+                field="team",
+                next_step="List your teams, or leave the team out.",
+            )
+    project = create_project(
+        by=user,
+        name=payload.name,
+        slug=payload.slug,
+        description=payload.description,
+        team=team,
+    )
+    return Status(201, project_out(project, Role.OWNER))
+
+
+@router.get(
+    "/projects/{project}",
+    auth=gate(ProjectRole(Role.VIEWER, Scope.PROJECTS_READ, archived=True)),
+    response=ProjectOut,
+)
+def show_project(request: HttpRequest, project: str) -> ProjectOut:
+    """Show one project."""
+    return project_out(gated_project(request), gated_role(request))
+
+
+@router.patch(
+    "/projects/{project}",
+    auth=gate(ProjectRole(Role.MAINTAINER, Scope.PROJECTS_WRITE)),
+    response=ProjectOut,
+)
+def edit_project(request: HttpRequest, project: str, payload: ProjectChange) -> ProjectOut:
+    """Change name or description."""
+    changed = change_project(
+        project=gated_project(request), name=payload.name, description=payload.description
+    )
+    return project_out(changed, gated_role(request))
+
+
+@router.delete(
+    "/projects/{project}",
+    auth=gate(ProjectRole(Role.OWNER, Scope.PROJECTS_WRITE, archived=True)),
+    response={204: None},
+)
+def delete_project(request: HttpRequest, project: str) -> Status[None]:
+    """Archive the project: hidden from everyone but its owners, and restorable."""
+    archive_project(project=gated_project(request))
+    return Status(204, None)
+
+
+@router.post(
+    "/projects/{project}/restore",
+    auth=gate(ProjectRole(Role.OWNER, Scope.PROJECTS_WRITE, archived=True)),
+    response=ProjectOut,
+)
+def undelete_project(request: HttpRequest, project: str) -> ProjectOut:
+    """Bring an archived project back."""
+    restored = gated_project(request)
+    restore_project(project=restored)
+    restored.archived_at = None
+    return project_out(restored, gated_role(request))

@@ -1,0 +1,144 @@
+"""From rows to wire schemas."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from django.db.models import Model
+from ninja import Query
+from pydantic import BaseModel, Field
+
+from portal.accounts.models import (
+    ApiToken,
+    AuditEvent,
+    Invitation,
+    Membership,
+    Project,
+    ProjectSecret,
+    Team,
+    User,
+)
+from portal.core.pagination import DEFAULT_LIMIT, MAX_LIMIT, Page
+from slipway.schemas.accounts import (
+    AuditOut,
+    InvitationOut,
+    MemberOut,
+    ProjectOut,
+    Role,
+    SecretOut,
+    TeamOut,
+    TokenOut,
+    UserOut,
+)
+from slipway.schemas.base import Line, PageOf
+
+M = TypeVar("M", bound=Model)
+Out = TypeVar("Out", bound=BaseModel)
+
+
+class PageQuery(BaseModel):
+    """Which page of a list: hand back `next_cursor` as `cursor`."""
+
+    cursor: Annotated[Line, Field(max_length=300)] | None = None
+    limit: int = Field(default=DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
+
+
+class SearchQuery(PageQuery):
+    """A page of what matches `q` in names."""
+
+    q: Annotated[Line, Field(max_length=100)] = ""
+
+
+PageParameters = Query[PageQuery]
+SearchParameters = Query[SearchQuery]
+
+
+def page_of(page: Page[M], shape: Callable[[M], Out]) -> PageOf[Any]:
+    """Turn a page of rows into a page of schemas."""
+    return PageOf[Any](items=[shape(row) for row in page.items], next_cursor=page.next_cursor)
+
+
+def user_out(user: User) -> UserOut:
+    return UserOut(id=user.pk, email=user.email, name=user.display_name)
+
+
+def team_out(team: Team, role: Role | None) -> TeamOut:
+    return TeamOut(
+        id=team.pk, slug=team.slug, name=team.name, role=role, created_at=team.created_at
+    )
+
+
+def project_out(project: Project, role: Role | None) -> ProjectOut:
+    return ProjectOut(
+        id=project.pk,
+        slug=project.slug,
+        name=project.name,
+        description=project.description,
+        team=project.team.slug if project.team else None,
+        role=role,
+        created_at=project.created_at,
+        archived_at=project.archived_at,
+    )
+
+
+def member_out(member: Membership) -> MemberOut:
+    return MemberOut(
+        user=user_out(member.user),
+        role=Role(member.role),
+        source="team" if member.team_id else "project",
+        since=member.created_at,
+    )
+
+
+def invitation_out(invitation: Invitation) -> InvitationOut:
+    return InvitationOut(
+        id=invitation.pk,
+        email=invitation.email,
+        role=Role(invitation.role),
+        state=invitation.state,
+        invited_by=invitation.invited_by.email,
+        created_at=invitation.created_at,
+        expires_at=invitation.expires_at,
+    )
+
+
+def token_out(token: ApiToken) -> TokenOut:
+    return TokenOut(
+        id=token.pk,
+        name=token.name,
+        prefix=token.prefix,
+        scopes=list(token.scopes),
+        project=token.project.slug if token.project else None,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+        revoked_at=token.revoked_at,
+    )
+
+
+def secret_out(secret: ProjectSecret) -> SecretOut:
+    return SecretOut(
+        name=secret.name,
+        created_at=secret.created_at,
+        updated_at=secret.updated_at,
+        updated_by=secret.updated_by.email,
+    )
+
+
+def audit_out(event: AuditEvent) -> AuditOut:
+    return AuditOut(
+        id=event.pk,
+        at=event.at,
+        actor=event.actor,
+        actor_id=event.actor_id or None,
+        token_id=event.token_id or None,
+        ip=event.ip,
+        request_id=event.request_id,
+        verb=event.verb,
+        project=event.project_slug or None,
+        team=event.team_slug or None,
+        target_kind=event.target_kind,
+        target_id=event.target_id,
+        target_label=event.target_label,
+        before=event.before,
+        after=event.after,
+    )

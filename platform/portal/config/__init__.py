@@ -1,0 +1,1 @@
+"""The top of the house: settings, addresses, policies of library views, processes."""

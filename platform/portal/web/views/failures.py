@@ -1,0 +1,45 @@
+"""Pages for what went wrong: what happened, why, what to do."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from portal.core.errors import Forbidden, NotFound, SlipwayError
+from portal.core.middleware import request_id_of
+
+
+class _Ours(SlipwayError):
+    status = 500
+    title = "Slipway made a mistake"
+
+
+def error_page(request: HttpRequest, error: SlipwayError) -> HttpResponse:
+    """Show one of our errors as a page."""
+    context = {"error": error, "request_id": request_id_of(request)}
+    response = render(request, "web/error.html", context, status=error.status)
+    if error.retry_after_s is not None:
+        response.headers["Retry-After"] = str(error.retry_after_s)
+    return response
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Show that there is nothing at this address."""
+    return error_page(request, NotFound())
+
+
+def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Show that a form came without its anti-forgery token."""
+    error = Forbidden(
+        "The form was too old, or cookies are blocked, so it could not be trusted.",
+        code="csrf",
+        next_step="Go back, reload the page and send the form again.",
+    )
+    return error_page(request, error)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Show that the fault is ours, with the id to give to the operator."""
+    error = _Ours(
+        "Something went wrong on our side. It has been logged under the request id.",
+        next_step="Try again; if it stays, give the request id to the operator.",
+    )
+    return error_page(request, error)
