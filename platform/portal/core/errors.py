@@ -4,7 +4,7 @@ SlipwayError
 ├── InvalidInput        422  a field is wrong; names the field
 ├── Unauthenticated     401  nobody is signed in, or the token is not usable
 ├── Forbidden           403  signed in, the object is visible, but the role or scope is too low
-├── NotFound            404  there is no such object, or it belongs to somebody else (never told apart)
+├── NotFound            404  there is no such object, or it is not yours (never told apart)
 ├── Conflict            409  the object is no longer in the state the request assumed
 ├── TooLarge            413  body, file or name over its limit
 ├── RateLimited         429  carries `retry_after_s`

@@ -1,0 +1,31 @@
+"""Fixtures every test may use: personas and clients."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from tests.personas import Api, Personas, make_personas
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remove_data_dir() -> Iterator[None]:
+    """Leave no folder behind."""
+    yield
+    folder = Path(settings.DATA_DIR)
+    if folder.name.startswith("slipway-tests-"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def people(db: None) -> Personas:
+    """Alice owns the project vision, Bob contributes, Vera views, Charlie is a stranger."""
+    return make_personas()
+
+
+@pytest.fixture
+def api(db: None) -> Api:
+    """A client of the REST API that speaks for nobody yet."""
+    return Api()

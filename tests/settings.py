@@ -1,0 +1,20 @@
+"""The settings of the test run: the real ones over a folder of its own."""
+
+import os
+import tempfile
+
+os.environ.setdefault("SLIPWAY_DATA_DIR", tempfile.mkdtemp(prefix="slipway-tests-"))
+os.environ.setdefault("SLIPWAY_REDIS_PORT", "9")  # nobody listens on the discard port here
+os.environ.setdefault("SLIPWAY_API_REQUESTS_PER_MINUTE", "1000000")
+
+from portal.config.settings import *  # noqa: F403
+from portal.config.settings import ACCOUNT_RATE_LIMITS, STORAGES
+
+# A person's hash takes a tenth of a second on purpose; a thousand test people should not.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+# Pages are tested without `collectstatic`; live servers use the real storage.
+STORAGES = STORAGES | {
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+}
+EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+ACCOUNT_RATE_LIMITS = ACCOUNT_RATE_LIMITS | {"login": "100000/m/ip", "signup": "100000/m/ip"}
