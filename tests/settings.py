@@ -8,11 +8,14 @@ os.environ.setdefault("SLIPWAY_REDIS_PORT", "9")  # nobody listens on the discar
 os.environ.setdefault("SLIPWAY_API_REQUESTS_PER_MINUTE", "1000000")
 
 from portal.config.settings import *  # noqa: F403
-from portal.config.settings import ACCOUNT_RATE_LIMITS, STORAGES
+from portal.config.settings import ACCOUNT_RATE_LIMITS, DATA_DIR, STORAGES
 
 # A person's hash takes a tenth of a second on purpose; a thousand test people should not.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-# Pages are tested without `collectstatic`; live servers use the real storage.
+# Pages are tested without `collectstatic`; live servers use the real storage. WhiteNoise warns
+# about a folder that is missing, and a warning is an error here.
+STATIC_ROOT = DATA_DIR / "static"
+STATIC_ROOT.mkdir(parents=True, exist_ok=True)
 STORAGES = STORAGES | {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
 }
