@@ -1,10 +1,10 @@
 """What a node agent and the portal say to each other, under `/api/agent/v1`.
 
 The agent dials out and authenticates with its node token (`Authorization: Bearer sln_…`). All it
-needs to know comes in `Desired`; all it knows goes out in `Heartbeat` and `Report`. Everything may be
-repeated: desired state is level-triggered, reports are idempotent by (task, epoch, sequence), log
-bytes by their offset. Messages of a stale epoch are answered 409 with code `stale_epoch` and must
-make the agent kill what it still runs under that epoch.
+needs to know comes in `Desired`; all it knows goes out in `Heartbeat` and `Report`. Everything may
+be repeated: desired state is level-triggered, reports are idempotent by (task, epoch, sequence),
+log bytes by their offset. Messages of a stale epoch are answered 409 with code `stale_epoch` and
+must make the agent kill what it still runs under that epoch.
 
 POST join                                   Join → Joined (with a one-time join token in the body)
 POST heartbeat                              Heartbeat → HeartbeatAnswer, every `heartbeat_s`
@@ -90,10 +90,11 @@ class Rendezvous(AnswerSchema):
 class TaskSpec(AnswerSchema):
     """How to run one task: `procs` processes of `argv` (ranks) in a fresh working folder.
 
-    `argv[0]` may be `python`; relative paths are inside the code snapshot. `env` holds the project's
-    secrets and the short-lived token: the agent never logs it and never writes it where user code of
-    another task can read it. `warm` names the flavour of warm process to fork from; an agent that
-    has none starts cold. Epoch-independent state (checkpoints) lives in `persistent_dir`.
+    `argv[0]` may be `python`; relative paths are inside the code snapshot. `env` holds the
+    project's secrets and the short-lived token: the agent never logs it and never writes it where
+    user code of another task can read it. `warm` names the flavour of warm process to fork from; an
+    agent that has none starts cold. What outlives an attempt (checkpoints) lives in the folder of
+    `persistent_key`.
     """
 
     backend: Literal["process", "docker"]
