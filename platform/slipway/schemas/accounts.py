@@ -78,7 +78,7 @@ class TokenOut(AnswerSchema):
 class TokenCreated(TokenOut):
     """The one answer that carries the secret of a new token."""
 
-    token: str
+    token: str = Field(repr=False)
 
 
 class TokenIn(RequestSchema):
@@ -178,11 +178,11 @@ class InvitationOut(AnswerSchema):
 class InvitationCreated(InvitationOut):
     """The one answer that carries the link of a new invitation."""
 
-    link: str
+    link: str = Field(repr=False)
 
 
 class InvitationAccept(RequestSchema):
-    token: Annotated[Line, Field(min_length=20, max_length=200)]
+    token: Annotated[Line, Field(min_length=20, max_length=200)] = Field(repr=False)
 
 
 class InvitationAccepted(AnswerSchema):
@@ -196,7 +196,7 @@ class InvitationAccepted(AnswerSchema):
 class SecretIn(RequestSchema):
     """A secret to write; the value is never shown again."""
 
-    value: Annotated[str, Field(min_length=1, max_length=32_768)]
+    value: Annotated[str, Field(min_length=1, max_length=32_768)] = Field(repr=False)
 
 
 class SecretOut(AnswerSchema):
