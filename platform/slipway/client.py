@@ -1,0 +1,86 @@
+"""The door to a Slipway server from Python."""
+
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from slipway.connection import Connection
+from slipway.credentials import chosen_token, chosen_url, clean_url
+from slipway.resources.audit import Audit
+from slipway.resources.invitations import Invitations
+from slipway.resources.members import Members
+from slipway.resources.projects import Projects
+from slipway.resources.secrets import Secrets
+from slipway.resources.teams import Teams
+from slipway.resources.tokens import Tokens
+from slipway.resources.users import Users
+from slipway.retries import Retries
+from slipway.schemas.accounts import WhoAmI
+
+
+class Client:
+    """A signed-in client of one Slipway server.
+
+    `url` and `token` default to SLIPWAY_URL and SLIPWAY_TOKEN, then to what `slipway login` has
+    stored. `timeout_s` bounds connecting, and each wait for bytes, in seconds; `retries` says how
+    often a failed request is sent again (only where that is safe: reads, deletions, and creations,
+    which carry an Idempotency-Key). `transport` replaces the network in tests.
+
+    Raises NotLoggedIn at once when there is no server or token; every call raises SlipwayError.
+    Use it as a context manager, or call `close`. It may be shared between threads, not across a
+    fork.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        retries: Retries | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        address = clean_url(url) if url else chosen_url()
+        self._connection = Connection(
+            address,
+            chosen_token(address, token),
+            timeout_s=timeout_s,
+            retries=retries or Retries(),
+            transport=transport,
+        )
+        self.projects = Projects(self._connection)
+        self.teams = Teams(self._connection)
+        self.members = Members(self._connection)
+        self.invitations = Invitations(self._connection)
+        self.secrets = Secrets(self._connection)
+        self.tokens = Tokens(self._connection)
+        self.audit = Audit(self._connection)
+        self.users = Users(self._connection)
+
+    def __repr__(self) -> str:
+        return f"<slipway.Client {self.url} token=***>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The address of the server."""
+        return self._connection.url
+
+    def close(self) -> None:
+        """Close the connections that are kept open between requests."""
+        self._connection.close()
+
+    def whoami(self) -> WhoAmI:
+        """Return the person, and the token, behind this client's requests."""
+        return self._connection.fetch(WhoAmI, "GET", "whoami")

@@ -1,0 +1,255 @@
+"""One server and one token: requests out, typed answers and errors back."""
+
+import platform
+import random
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import ValidationError
+
+from slipway.errors import (
+    ConnectionFailed,
+    InvalidInput,
+    SlipwayError,
+    UnexpectedAnswer,
+    error_for,
+)
+from slipway.retries import RETRIED_STATUSES, Retries, retry_after_s
+from slipway.schemas.base import AnswerSchema, RequestSchema
+from slipway.schemas.problem import Problem
+from slipway.version import __version__
+from slipway.visible import visible
+
+Answer = TypeVar("Answer", bound=AnswerSchema)
+Query = Mapping[str, str | int | None]
+USER_AGENT = f"slipway/{__version__} python/{platform.python_version()} {sys.platform}"
+_REPEATABLE = frozenset({"GET", "PUT", "DELETE", "POST"})  # POST carries an Idempotency-Key
+_NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+def address(*segments: str) -> str:
+    """Join `segments` into a path; each stays one segment whatever characters it holds."""
+    for segment in segments:
+        if segment in ("", ".", ".."):
+            raise InvalidInput(
+                f"{segment!r} is not a name or id.",
+                next_step="Name the object, for example by its slug.",
+            )
+    return "/" + "/".join(quote(segment, safe="") for segment in segments)
+
+
+class Download:
+    """A body that is being received; iterate to get its bytes, piece by piece.
+
+    A body that ends too early raises ConnectionFailed.
+    """
+
+    def __init__(
+        self, response: httpx.Response, explain: Callable[[httpx.RequestError], SlipwayError]
+    ) -> None:
+        self._response = response
+        self._explain = explain
+
+    @property
+    def size_bytes(self) -> int | None:
+        """The whole size in bytes, where the server knows it beforehand."""
+        text = self._response.headers.get("content-length", "")
+        return int(text) if text.isdecimal() else None
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._response.iter_bytes()
+        except httpx.RequestError as error:
+            raise self._explain(error) from None
+
+
+class Connection:
+    """Sends requests of one token to one server; used by `Client` and its resources."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        timeout_s: float,
+        retries: Retries,
+        transport: httpx.BaseTransport | None,
+    ) -> None:
+        headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        self.url = url
+        self._retries = retries
+        # A redirect is never followed: it could carry the token to another server.
+        self._http = httpx.Client(
+            base_url=f"{url}/api/v1",
+            headers=headers,
+            timeout=timeout_s,
+            transport=transport,
+            follow_redirects=False,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that are kept open between requests."""
+        self._http.close()
+
+    def fetch(
+        self,
+        schema: type[Answer],
+        method: str,
+        *segments: str,
+        query: Query | None = None,
+        body: RequestSchema | None = None,
+    ) -> Answer:
+        """Send one request and return its answer as `schema`; raises SlipwayError."""
+        request = self._request(method, segments, query, body)
+        response = self._answer(request)
+        try:
+            return schema.model_validate_json(response.content)
+        except ValidationError as error:
+            # The answer may hold a secret, so only the places that do not fit are told.
+            places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()}))
+            raise UnexpectedAnswer(
+                f"The answer of {self.url} does not have the expected shape"
+                f"{f' (at {places})' if places else ''}.",
+                status=response.status_code,
+                next_step="Check that the address is that of a Slipway server, and that the "
+                "server and this SDK are of the same version.",
+                request_id=_request_id(request),
+            ) from None
+
+    def send(self, method: str, *segments: str, body: RequestSchema | None = None) -> None:
+        """Send one request whose answer has no content; raises SlipwayError."""
+        self._answer(self._request(method, segments, None, body))
+
+    @contextmanager
+    def stream(self, *segments: str, query: Query | None = None) -> Iterator["Download"]:
+        """Open a GET whose body is read piece by piece; raises SlipwayError."""
+        request = self._request("GET", segments, query, None)
+        response = self._answer(request, stream=True)
+        try:
+            yield Download(response, lambda error: self._no_answer(request, error))
+        finally:
+            response.close()
+
+    def _request(
+        self,
+        method: str,
+        segments: tuple[str, ...],
+        query: Query | None,
+        body: RequestSchema | None,
+    ) -> httpx.Request:
+        headers = {"X-Request-Id": f"sdk-{secrets.token_hex(10)}"}
+        content: str | None = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            content = body.model_dump_json(exclude_unset=True)
+        if method == "POST":
+            headers["Idempotency-Key"] = secrets.token_hex(16)
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        return self._http.build_request(
+            method, address(*segments), params=given, content=content, headers=headers
+        )
+
+    def _answer(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
+        """Send `request`, again where that is safe, and return the answer that was a success."""
+        attempt = 0
+        answer_lost = False
+        while True:
+            attempt += 1
+            asked_s: int | None = None
+            try:
+                response = self._http.send(request, stream=stream)
+            except httpx.RequestError as error:
+                nothing_sent = isinstance(error, _NOTHING_SENT)
+                answer_lost = answer_lost or not nothing_sent
+                failure: SlipwayError = self._no_answer(request, error)
+                again = nothing_sent or request.method in _REPEATABLE
+                again = again and isinstance(error, httpx.TransportError)
+            else:
+                if response.is_success:
+                    return response
+                if response.status_code == 404 and request.method == "DELETE" and answer_lost:
+                    return response  # an earlier try, whose answer was lost, has removed it
+                asked_s = retry_after_s(response.headers)
+                failure = self._refusal(request, response, asked_s)
+                refused = response.status_code == 429  # nothing was done, so any method may repeat
+                answer_lost = answer_lost or response.status_code in (502, 504)
+                again = response.status_code in RETRIED_STATUSES
+                again = again and (refused or request.method in _REPEATABLE)
+            wait = self._retries.wait_s(attempt, asked_s=asked_s, jitter=random.random())  # noqa: S311
+            if not again or wait is None:
+                raise failure from None
+            time.sleep(wait)
+
+    def _refusal(
+        self, request: httpx.Request, response: httpx.Response, asked_s: int | None
+    ) -> SlipwayError:
+        """Return the error that `response`, which is not a success, explains."""
+        try:
+            content = response.read()
+        except httpx.RequestError:
+            content = b""
+        finally:
+            response.close()
+        if response.is_redirect:
+            return UnexpectedAnswer(
+                f"{self.url} answered with a redirect, which is not followed with a token.",
+                status=response.status_code,
+                next_step="Use the address the server is really reached at (https instead of "
+                "http, perhaps).",
+                request_id=_request_id(request),
+            )
+        problem: Problem | None = None
+        if "json" in response.headers.get("content-type", ""):
+            try:
+                problem = Problem.model_validate_json(content)
+            except ValidationError:
+                problem = None
+        return error_for(
+            response.status_code,
+            problem,
+            request_id=response.headers.get("x-request-id") or _request_id(request),
+            retry_after_s=asked_s,
+        )
+
+    def _no_answer(self, request: httpx.Request, error: httpx.RequestError) -> SlipwayError:
+        if isinstance(error, httpx.TimeoutException):
+            reason = "it did not answer in time"
+        elif isinstance(error, httpx.ConnectError):
+            reason = f"it cannot be reached ({visible(str(error))})"
+        elif isinstance(error, httpx.TransportError):
+            reason = f"the connection broke ({visible(str(error))})"
+        else:
+            return UnexpectedAnswer(
+                f"The answer of {self.url} cannot be decoded ({visible(str(error))}).",
+                next_step="Check that the address is that of a Slipway server.",
+                request_id=_request_id(request),
+            )
+        return ConnectionFailed(
+            f"No answer from {self.url}: {reason}.",
+            next_step="Check the address and the network, and that the server runs.",
+            request_id=_request_id(request),
+        )
+
+
+def _request_id(request: httpx.Request) -> str:
+    return request.headers["X-Request-Id"]

@@ -1,0 +1,36 @@
+"""Members of a project or a team, and their roles."""
+
+from slipway.connection import Connection
+from slipway.pages import Pages
+from slipway.resources.requests import build, place
+from slipway.schemas.accounts import MemberChange, MemberOut, Role
+from slipway.schemas.base import PageOf
+
+
+class Members:
+    """Who belongs to a project or a team; exactly one of the two is named in each call."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def list(self, *, project: str | None = None, team: str | None = None) -> Pages[MemberOut]:
+        """List the members; those of a project include the people its team brings."""
+        segments = (*place(project, team), "members")
+        return Pages(self._connection, segments, PageOf[MemberOut])
+
+    def set_role(
+        self,
+        user_id: str,
+        role: Role | str,
+        *,
+        project: str | None = None,
+        team: str | None = None,
+    ) -> MemberOut:
+        """Give a member another role. The last owner cannot step down: Conflict."""
+        segments = (*place(project, team), "members", user_id)
+        body = build(MemberChange, role=role)
+        return self._connection.fetch(MemberOut, "PATCH", *segments, body=body)
+
+    def remove(self, user_id: str, *, project: str | None = None, team: str | None = None) -> None:
+        """Take a member out; access ends at once. The last owner cannot be removed: Conflict."""
+        self._connection.send("DELETE", *place(project, team), "members", user_id)

@@ -1,0 +1,53 @@
+"""Projects: the tenants everything else belongs to."""
+
+from slipway.connection import Connection
+from slipway.pages import Pages
+from slipway.resources.requests import build
+from slipway.schemas.accounts import ProjectChange, ProjectIn, ProjectOut
+from slipway.schemas.base import PageOf
+
+
+class Projects:
+    """The projects the caller can see."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def list(self, *, search: str | None = None, archived: bool = False) -> Pages[ProjectOut]:
+        """List projects whose name or slug holds `search`; `archived` lists the archived ones."""
+        filters = {"q": search, "archived": "true" if archived else None}
+        return Pages(self._connection, ("projects",), PageOf[ProjectOut], filters)
+
+    def get(self, slug: str) -> ProjectOut:
+        """Return one project."""
+        return self._connection.fetch(ProjectOut, "GET", "projects", slug)
+
+    def create(
+        self,
+        name: str,
+        *,
+        slug: str | None = None,
+        description: str | None = None,
+        team: str | None = None,
+    ) -> ProjectOut:
+        """Make a project, in the team with the slug `team` or on one's own.
+
+        Without `slug` the server makes one from the name.
+        """
+        body = build(ProjectIn, name=name, slug=slug, description=description, team=team)
+        return self._connection.fetch(ProjectOut, "POST", "projects", body=body)
+
+    def edit(
+        self, slug: str, *, name: str | None = None, description: str | None = None
+    ) -> ProjectOut:
+        """Change what is given; the slug stays."""
+        body = build(ProjectChange, name=name, description=description)
+        return self._connection.fetch(ProjectOut, "PATCH", "projects", slug, body=body)
+
+    def archive(self, slug: str) -> None:
+        """Put a project away: nothing runs in it any more; `restore` brings it back."""
+        self._connection.send("DELETE", "projects", slug)
+
+    def restore(self, slug: str) -> ProjectOut:
+        """Bring an archived project back."""
+        return self._connection.fetch(ProjectOut, "POST", "projects", slug, "restore")
