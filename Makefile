@@ -1,0 +1,89 @@
+# What a person types. Needs Debian (or like it), Python 3.11+, make and git; no root, no Docker.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+# Checks run in order and stop at the first failure.
+.NOTPARALLEL:
+BIN := .venv/bin
+STEP := @scripts/step
+PYTEST_WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
+export PYTHON
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: setup
+setup: ## Install everything Slipway needs, without starting it
+	@scripts/setup portal
+
+.PHONY: setup-dev
+setup-dev: ## The same, and what the tests and linters need
+	@scripts/setup dev
+
+.PHONY: up
+up: setup ## Set up, start everything, print the address; Ctrl-C stops it
+	@exec $(BIN)/python manage.py up --stop-with-parent
+
+.PHONY: test
+test: setup-dev ## Run the tests that need nothing but Python (SQLite)
+	$(PYTEST) tests --ignore=tests/integration
+
+.PHONY: test-integration
+test-integration: setup-dev ## Run the whole suite on PostgreSQL and in Chromium (apt installs them)
+	scripts/install-integration
+	scripts/with-postgres $(PYTEST) tests
+
+CHECKS := lint format types layers templates migrations openapi house
+.PHONY: check $(addprefix check-,$(CHECKS))
+check: $(addprefix check-,$(CHECKS)) ## Linters, types, layers, migrations, OpenAPI, house rules
+	@echo "make check: all passed"
+
+check-lint: setup-dev
+	$(STEP) "ruff check" $(BIN)/ruff check .
+check-format: setup-dev
+	$(STEP) "ruff format" $(BIN)/ruff format --check .
+check-types: setup-dev
+	$(STEP) "mypy --strict" $(BIN)/mypy --strict platform workers notebooks_service manage.py tests \
+		bench scripts
+check-layers: setup-dev
+	$(STEP) "import-linter" env PYTHONPATH=platform:. $(BIN)/lint-imports
+check-templates: setup-dev
+	$(STEP) "djlint" $(BIN)/djlint --lint --quiet platform/portal
+
+check-migrations: setup-dev
+	$(STEP) "migrations" $(BIN)/python manage.py makemigrations --check --dry-run
+check-openapi: setup-dev
+	$(STEP) "OpenAPI snapshot" $(BIN)/python -m pytest -q tests/portal/api/test_openapi.py
+check-house: setup-dev
+	$(STEP) "house rules" $(BIN)/python -m pytest -q tests/house
+
+# dev.in holds all the others, so it is resolved first and the smaller files take its versions.
+PIP_COMPILE := CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --strip-extras \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(UPGRADE)
+.PHONY: requirements
+requirements: setup-dev ## Recompile requirements/*.txt (newer versions: UPGRADE=--upgrade)
+	$(PIP_COMPILE) --output-file=requirements/dev.txt requirements/dev.in
+	$(PIP_COMPILE) --constraint requirements/dev.txt --output-file=requirements/portal.txt \
+		requirements/portal.in
+	$(PIP_COMPILE) --constraint requirements/dev.txt --output-file=requirements/slipway.txt \
+		requirements/slipway.in
+
+.PHONY: screenshots
+screenshots: setup-dev ## Take docs/ pictures of the pages with a real Chromium
+	$(BIN)/python scripts/screenshots.py
+
+.PHONY: wheel
+wheel: setup-dev ## Build the slipway SDK and CLI as a wheel in dist/
+	$(BIN)/python -m build --wheel
+
+.PHONY: bench
+bench: setup-dev ## Run every script in bench/, each ending in one line of JSON
+	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script --json; done
+
+.PHONY: clean
+clean: ## Remove what builds and tools left; keeps .venv, node_modules, .env and your data
+	rm -rf build dist .staticfiles .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache platform/*.egg-info
+	find platform workers notebooks_service tests bench scripts -name __pycache__ -prune \
+		-exec rm -rf {} + 2>/dev/null || true
