@@ -14,6 +14,8 @@ from typing import Literal
 from dotenv import dotenv_values
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
+from portal.config.keyfiles import redis_password
+
 ROOT = Path(__file__).resolve().parents[3]
 PREFIX = "SLIPWAY_"
 # What the SDK and the command line read; a person may have exported them in the same shell.
@@ -194,8 +196,15 @@ class Env(BaseModel):
 
     @property
     def redis(self) -> str:
-        """The Redis in force."""
-        return self.redis_url or f"redis://127.0.0.1:{self.redis_port}/0"
+        """The Redis in force, with its password."""
+        if self.redis_url:
+            return self.redis_url
+        return f"redis://:{redis_password(self.keys_dir)}@127.0.0.1:{self.redis_port}/0"
+
+    @property
+    def keys_dir(self) -> Path:
+        """Where the keys stand that must not be in the database."""
+        return self.data_dir / "keys"
 
     @property
     def is_loopback_only(self) -> bool:
@@ -220,7 +229,8 @@ def _unknown_variables(names: set[str]) -> list[str]:
     return faults
 
 
-def _read_dotenv(path: Path) -> dict[str, str]:
+def read_dotenv(path: Path) -> dict[str, str]:
+    """Return what a `.env` sets (nothing when it is missing); raises SettingsError."""
     if not path.exists():
         return {}
     try:
@@ -258,7 +268,7 @@ def read_env(environ: dict[str, str] | None = None, dotenv: Path | None = None) 
     """Read the settings; raises SettingsError with one line for each fault."""
     process = dict(os.environ if environ is None else environ)
     file = ROOT / ".env" if dotenv is None else dotenv
-    merged = _read_dotenv(file) | process
+    merged = read_dotenv(file) | process
     faults = _unknown_variables(set(merged))
     given = {name: merged[name] for name in map(variable_of, Env.model_fields) if merged.get(name)}
     try:

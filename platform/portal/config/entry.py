@@ -1,0 +1,15 @@
+"""The first thing every program of the portal does: check the settings, in clear lines."""
+
+import sys
+
+from portal.config.env import SettingsError, env
+
+
+def exit_unless_settings_are_right() -> None:
+    """Read the settings; a fault is one line each on standard error and exit status 2."""
+    try:
+        env()
+    except SettingsError as error:
+        for line in str(error).splitlines():
+            sys.stderr.write(f"slipway: {line}\n")
+        raise SystemExit(2) from None

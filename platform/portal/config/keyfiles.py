@@ -1,0 +1,29 @@
+"""Keys kept as files outside the database; loads no cryptography, so the supervisor stays small."""
+
+import os
+import secrets
+from pathlib import Path
+
+
+def read_or_make(path: Path, fresh: bytes) -> str:
+    """Return what the key file holds; the first caller writes `fresh` for the owner alone."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    if not path.exists():
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(fresh)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, path)  # the first process wins; the others read what it wrote
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+    return path.read_text(encoding="ascii").strip()
+
+
+def redis_password(folder: Path) -> str:
+    """Return the password of the embedded Redis."""
+    return read_or_make(folder / "redis.key", secrets.token_urlsafe(32).encode())
