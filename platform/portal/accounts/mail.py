@@ -1,8 +1,12 @@
 """Outgoing mail: a row in the transaction of what it tells, delivered afterwards."""
 
 from portal.accounts.models import OutboxMail
+from portal.accounts.tasks import deliver_due_mail
+from portal.core.doorbell import ring
 
 
 def queue_mail(*, to: str, subject: str, body: str) -> OutboxMail:
     """Write a mail that will leave once the surrounding transaction has committed."""
-    return OutboxMail.objects.create(to=to, subject=subject[:200], body=body)
+    mail = OutboxMail.objects.create(to=to, subject=subject[:200], body=body)
+    ring(deliver_due_mail)
+    return mail

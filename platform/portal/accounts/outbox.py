@@ -1,0 +1,72 @@
+"""Deliver the mails of the outbox: at least once, and once unless a worker dies while it sends."""
+
+import time
+from datetime import timedelta
+
+import structlog
+from django.core.mail import EmailMessage
+from django.db.models import F
+
+from portal.accounts.models import OutboxMail
+from portal.core import clock
+
+log = structlog.get_logger(__name__)
+
+# Longer than a mail server may take (EMAIL_TIMEOUT is 10 s a step), so that nobody else sends the
+# same mail meanwhile; short, because it is what a killed worker's mail waits.
+CLAIM = timedelta(seconds=30)
+MAX_ATTEMPTS = 40
+_PAUSES = tuple(timedelta(seconds=s) for s in (10, 30, 60, 300, 900))
+_LONGEST_PAUSE = timedelta(hours=1)
+_KEEP = timedelta(days=7)
+_BUDGET_S = 20.0
+
+
+def deliver_due() -> int:
+    """Send what is due, for at most about 20 s; returns how many mails left."""
+    sent = 0
+    deadline = time.monotonic() + _BUDGET_S
+    for mail in OutboxMail.objects.due().filter(attempts__lt=MAX_ATTEMPTS)[:100]:
+        if _claim(mail) and _send(mail):
+            sent += 1
+        if time.monotonic() > deadline:
+            break
+    return sent
+
+
+def _claim(mail: OutboxMail) -> bool:
+    """Take the mail for this process; False when another one was faster."""
+    claimed = OutboxMail.objects.filter(
+        pk=mail.pk,
+        sent_at__isnull=True,
+        attempts=mail.attempts,
+        next_attempt_at=mail.next_attempt_at,
+    ).update(attempts=F("attempts") + 1, next_attempt_at=clock.now() + CLAIM)
+    mail.attempts += 1
+    return claimed == 1
+
+
+def _send(mail: OutboxMail) -> bool:
+    mine = OutboxMail.objects.filter(pk=mail.pk, attempts=mail.attempts, sent_at__isnull=True)
+    try:
+        EmailMessage(mail.subject, mail.body, to=[mail.to]).send()
+    except (OSError, ValueError) as error:  # smtplib raises OSErrors, a bad header is a ValueError
+        pause = _PAUSES[mail.attempts - 1] if mail.attempts <= len(_PAUSES) else _LONGEST_PAUSE
+        mine.update(next_attempt_at=clock.now() + pause, last_error=str(error)[:500])
+        log.warning("mail_not_sent", mail=mail.pk, attempt=mail.attempts, reason=str(error)[:200])
+        return False
+    # The body may hold a link that signs somebody in: it does not stay once it has left.
+    mine.update(sent_at=clock.now(), last_error="", body="")
+    log.info("mail_sent", mail=mail.pk, attempt=mail.attempts)
+    return True
+
+
+def forget_old() -> int:
+    """Delete mails that left, or were given up, a week ago; returns how many."""
+    before = clock.now() - _KEEP
+    gone, _ = (
+        OutboxMail.objects.filter(created_at__lt=before)
+        .exclude(sent_at__isnull=True, attempts__lt=MAX_ATTEMPTS)
+        .delete()
+    )
+    return gone

@@ -1,0 +1,64 @@
+"""The Celery app: Redis carries doorbells, the database holds the truth.
+
+Every setting here answers to a trap that was seen: a Redis that freezes must cost a request about a
+second and not a minute; a doorbell leaves no result behind; a worker takes one message at a time; a
+message is acknowledged after the work, and comes back only after longer than any task may last.
+"""
+
+import os
+
+from celery import Celery
+
+from portal.config.env import env
+
+# A task that lasts longer is a fault, and the control worker that runs it restarts.
+TASK_LIMIT_S = 300
+_VISIBILITY_TIMEOUT_S = 3600
+_SOCKET_TIMEOUT_S = 1.0
+# Rings at the same time from one process; see `portal.core.doorbell`.
+_CONNECTIONS = 16
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")
+
+app = Celery("slipway")
+# "Current" is a matter of one thread and requests are served in others: be everybody's default.
+app.set_default()
+app.conf.update(
+    broker_url=env().redis,
+    broker_transport_options={
+        "socket_timeout": _SOCKET_TIMEOUT_S,
+        "socket_connect_timeout": _SOCKET_TIMEOUT_S,
+        "socket_keepalive": True,
+        "retry_on_timeout": False,
+        # A worker whose Redis froze notices after about twice this and connects anew.
+        "health_check_interval": 5,
+        "visibility_timeout": _VISIBILITY_TIMEOUT_S,
+        "max_retries": 1,
+        "interval_start": 0,
+        "interval_step": 0.2,
+        "interval_max": 0.2,
+    },
+    broker_connection_timeout=_SOCKET_TIMEOUT_S,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    broker_pool_limit=_CONNECTIONS,
+    task_publish_retry=False,
+    task_default_queue="control",
+    task_ignore_result=True,
+    task_store_errors_even_if_ignored=False,
+    result_backend=None,
+    task_acks_late=True,
+    task_acks_on_failure=True,
+    task_acks_on_timeout=True,
+    task_reject_on_worker_lost=False,
+    task_serializer="json",
+    accept_content=["json"],
+    worker_prefetch_multiplier=1,
+    worker_enable_remote_control=False,
+    worker_send_task_events=False,
+    worker_hijack_root_logger=False,
+    worker_redirect_stdouts=False,
+    enable_utc=True,
+    timezone="UTC",
+)
+app.autodiscover_tasks()

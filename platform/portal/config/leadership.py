@@ -1,0 +1,51 @@
+"""One leader among many processes, by a row with an expiry and guarded UPDATEs.
+
+Time is the database's, so clocks of machines need not agree. A leader that stops renewing (killed,
+frozen, cut off) is followed by another after the lease; when it wakes up, its next `hold` says so.
+"""
+
+from datetime import timedelta
+
+from django.db import IntegrityError
+from django.db.models import F
+from django.db.models.functions import Now
+
+from portal.config.models import Leadership
+
+
+class Office:
+    """A claim of `holder` (unique to a process) on the office `name`."""
+
+    def __init__(self, name: str, holder: str, *, lease_s: float = 6.0) -> None:
+        self._row = Leadership.objects.filter(pk=name)
+        self._name = name
+        self._holder = holder
+        self._lease = timedelta(seconds=lease_s)
+
+    def hold(self) -> bool:
+        """Take or keep the office; tells whether `holder` has it for the next `lease_s` seconds."""
+        fresh = Now() + self._lease
+        if self._row.filter(holder=self._holder, expires_at__gt=Now()).update(expires_at=fresh):
+            return True
+        # Reading first keeps those who only wait from taking SQLite's write lock every second.
+        if self._row.filter(expires_at__gt=Now()).exists():
+            return False
+        taken = self._row.filter(expires_at__lte=Now()).update(
+            holder=self._holder, epoch=F("epoch") + 1, expires_at=fresh
+        )
+        return bool(taken) or self._create()
+
+    def _create(self) -> bool:
+        if self._row.exists():
+            return False
+        try:
+            Leadership.objects.create(
+                pk=self._name, holder=self._holder, epoch=1, expires_at=Now() + self._lease
+            )
+        except IntegrityError:
+            return False
+        return True
+
+    def resign(self) -> None:
+        """Free the office for another process at once."""
+        self._row.filter(holder=self._holder).update(expires_at=Now())

@@ -1,0 +1,107 @@
+"""Ring a Celery task: after the commit, bounded in time, and never in the way of the request.
+
+A ring says "look now". What there is to do stands in a row, and a periodic task looks for such rows
+anyway, so a lost ring costs seconds and nothing else. Therefore a broker that is dead or frozen is
+logged and swallowed here, and the first failure spares the others: for a few seconds nobody asks
+the broker at all.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol, cast
+
+import structlog
+from celery import shared_task
+from django.db import transaction
+from kombu.exceptions import OperationalError
+from prometheus_client import Counter
+
+log = structlog.get_logger(__name__)
+LOST = Counter("slipway_doorbells_lost_total", "Rings the broker did not take.", ["task"])
+
+_REST_S = 5.0
+# Rings at the same time; one that gets no turn soon is lost rather than late.
+_AT_ONCE = 8
+_TURN_WITHIN_S = 0.4
+
+
+class Task(Protocol):
+    """What we need of a Celery task."""
+
+    name: str
+
+    def __call__(self, *ids: str) -> None:
+        """Run here and now."""
+
+    def apply_async(self, args: tuple[str, ...], *, retry: bool) -> object:
+        """Send the message."""
+
+
+def doorbell(name: str) -> Callable[[Callable[..., None]], Task]:
+    """Declare a function of a room's `tasks.py` as the Celery task `name` (`room.verb_noun`).
+
+    It takes ids, is safe to run twice, and looks at the rows for what there is to do.
+    """
+    return cast("Callable[[Callable[..., None]], Task]", shared_task(name=name))
+
+
+class Breaker:
+    """Remembers for `rest_s` seconds that the broker failed; then lets one caller try again."""
+
+    def __init__(self, rest_s: float = _REST_S) -> None:
+        self._rest_s = rest_s
+        self._lock = threading.Lock()
+        self._open_until = 0.0
+
+    def allows(self) -> bool:
+        """Tell whether to try. After a rest only the first to ask may, the others rest on."""
+        with self._lock:
+            if self._open_until == 0.0:
+                return True
+            if time.monotonic() < self._open_until:
+                return False
+            self._open_until = time.monotonic() + self._rest_s
+            return True
+
+    def failed(self) -> bool:
+        """Note a failure; tells whether it is news."""
+        with self._lock:
+            is_news = self._open_until == 0.0
+            self._open_until = time.monotonic() + self._rest_s
+            return is_news
+
+    def worked(self) -> None:
+        """Note a success."""
+        with self._lock:
+            self._open_until = 0.0
+
+
+_breaker = Breaker()
+_turns = threading.BoundedSemaphore(_AT_ONCE)
+
+
+def ring(task: Task, *ids: str) -> None:
+    """Ring `task` with `ids` once the surrounding transaction has committed (now without one)."""
+    transaction.on_commit(lambda: ring_now(task, *ids))
+
+
+def ring_now(task: Task, *ids: str) -> bool:
+    """Ring at once; tells whether the broker took it. Lasts at most about 1.5 s, never raises."""
+    if not _breaker.allows():
+        LOST.labels(task.name).inc()
+        return False
+    if not _turns.acquire(timeout=_TURN_WITHIN_S):
+        LOST.labels(task.name).inc()
+        return False
+    try:
+        task.apply_async(ids, retry=False)
+    except (OperationalError, OSError) as error:
+        LOST.labels(task.name).inc()
+        if _breaker.failed():
+            log.warning("broker_does_not_answer", task=task.name, reason=str(error)[:200])
+        return False
+    finally:
+        _turns.release()
+    _breaker.worked()
+    return True

@@ -1,0 +1,21 @@
+"""`python -m workers.control`: run the portal's background tasks until SIGTERM."""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")
+
+import django  # noqa: E402  (the path comes first)
+
+from portal.config.entry import exit_unless_settings_are_right  # noqa: E402
+
+if __name__ == "__main__":
+    exit_unless_settings_are_right()
+    os.environ.setdefault("CELERY_SKIP_CHECKS", "1")  # `manage.py check` is for the gate
+    django.setup()
+    # Named late: what it imports needs the settings found right and the models loaded.
+    sys.exit(importlib.import_module("workers.control.worker").main())

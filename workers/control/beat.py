@@ -1,0 +1,104 @@
+"""Rings the periodic tasks while this process is the leader."""
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import structlog
+from django.db import DatabaseError, close_old_connections, connection
+from prometheus_client import Gauge
+
+from portal.config.celery import app
+from portal.config.leadership import Office
+from portal.config.schedule import Periods, claim_due, note_tasks
+from portal.core.doorbell import ring_now
+from workers.health import Check
+
+log = structlog.get_logger(__name__)
+LEADS = Gauge("slipway_beat_leads", "1 while this process rings the periodic tasks.")
+
+_TICK_S = 1.0
+
+
+class Beat:
+    """A thread that holds the office when it can, and then rings what is due.
+
+    When the broker does not take a ring, the task runs right here: periodic tasks are what mends
+    lost doorbells, so they must not need the bell themselves.
+    """
+
+    def __init__(self, office: Office, periods: Periods) -> None:
+        self._office = office
+        self._periods = periods
+        self._noted = False
+        self._leads = False
+        self._trouble = ""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
+        self._here = ThreadPoolExecutor(max_workers=1, thread_name_prefix="beat-here")
+        self._running_here: dict[str, Future[None]] = {}
+
+    def start(self) -> None:
+        """Begin to stand for the office; returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave the office to another process at once."""
+        self._stopping.set()
+        self._thread.join(timeout=2)
+        self._here.shutdown(wait=False, cancel_futures=True)
+
+    def check(self) -> Check:
+        """Healthy while the thread lives and the database answers; leading or not is the same."""
+        if self._trouble:
+            return Check(False, self._trouble)
+        return Check(self._thread.is_alive(), "leads" if self._leads else "stands by")
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._tick()
+            except DatabaseError as error:
+                self._set_leads(leads=False)
+                if not self._trouble:
+                    log.warning("beat_without_database", reason=str(error)[:200])
+                self._trouble = f"the database does not answer: {error}"[:200]
+            else:
+                self._trouble = ""
+            finally:
+                close_old_connections()
+            if self._stopping.wait(_TICK_S):
+                break
+        try:
+            self._office.resign()
+        except DatabaseError:
+            log.warning("beat_could_not_resign")  # its lease runs out by itself
+        connection.close()
+
+    def _tick(self) -> None:
+        self._set_leads(leads=self._office.hold())
+        if not self._leads:
+            return
+        if not self._noted:
+            note_tasks(self._periods)
+            self._noted = True
+        for name in claim_due(self._periods):
+            if not ring_now(app.tasks[name]):
+                self._run_here_soon(name)
+
+    def _set_leads(self, *, leads: bool) -> None:
+        if leads != self._leads:
+            log.info("beat_leads" if leads else "beat_stands_by")
+        self._leads = leads
+        LEADS.set(int(leads))
+
+    def _run_here_soon(self, name: str) -> None:
+        before = self._running_here.get(name)
+        if before is None or before.done():
+            self._running_here[name] = self._here.submit(_run_here, name)
+
+
+def _run_here(name: str) -> None:
+    try:
+        app.tasks[name].apply()  # logs what the task raises
+    finally:
+        close_old_connections()
