@@ -1,18 +1,18 @@
 """Dispatch of `manage.py`: settings are checked first, so a broken `.env` is one clear line."""
 
-import sys
+import importlib
 
-from django.core.management import execute_from_command_line
-
-from portal.config.env import SettingsError, env
+from portal.config import explain, up
+from portal.config.entry import exit_unless_settings_are_right
 
 
 def run(argv: list[str]) -> None:
     """Run one administrative command; exits 2 when the settings are wrong."""
-    try:
-        env()
-    except SettingsError as error:
-        for line in str(error).splitlines():
-            sys.stderr.write(f"slipway: {line}\n")
-        raise SystemExit(2) from None
-    execute_from_command_line(argv)
+    exit_unless_settings_are_right()
+    match argv[1:]:
+        case ["up", *rest]:
+            raise SystemExit(up.main(rest))
+        case ["settings", *rest]:
+            raise SystemExit(explain.main(rest))
+    # Named late because the supervisor runs for months beside the rest and needs no Django.
+    importlib.import_module("django.core.management").execute_from_command_line(argv)

@@ -10,7 +10,13 @@ from django.core.files.storage import FileSystemStorage, Storage
 
 # package folder → files in it; served under /static/npm/<package>/<file>.
 SERVED: dict[str, tuple[str, ...]] = {
-    "@tabler/core": ("dist/css/tabler.min.css", "dist/js/tabler.min.js"),
+    # The maps because the files name them, and collectstatic wants every named file.
+    "@tabler/core": (
+        "dist/css/tabler.min.css",
+        "dist/css/tabler.min.css.map",
+        "dist/js/tabler.min.js",
+        "dist/js/tabler.min.js.map",
+    ),
     "htmx.org": ("dist/htmx.min.js", "dist/ext/hx-sse.min.js"),
     "echarts": ("dist/echarts.min.js",),
 }

@@ -1,0 +1,63 @@
+"""The one account that no invitation leads to: the first administrator's."""
+
+from collections.abc import Callable
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.accounts.models import User
+from portal.core.errors import Conflict, InvalidInput
+
+
+def administrator_exists() -> bool:
+    """Tell whether somebody can administer this installation."""
+    return User.objects.filter(is_administrator=True, is_active=True).exists()
+
+
+def check_email(email: str) -> None:
+    """Raise InvalidInput unless `email` can be an e-mail address."""
+    try:
+        validate_email(email)
+    except ValidationError as error:
+        raise InvalidInput(
+            f"{email!r} is not an e-mail address.", field="email", next_step="Type another one."
+        ) from error
+
+
+def check_password(password: str, *, email: str) -> None:
+    """Raise InvalidInput when the password is too weak for an administrator."""
+    try:
+        validate_password(password, User(email=email))
+    except ValidationError as error:
+        raise InvalidInput(
+            " ".join(error.messages), field="password", next_step="Choose another password."
+        ) from error
+
+
+def create_first_administrator(
+    *, email: str, password: str, before_commit: Callable[[], None]
+) -> User:
+    """Create the administrator of a fresh installation.
+
+    `before_commit` hands the password over inside the transaction: if nobody could be told it,
+    there is no such account either. Raises Conflict when there is an administrator already, and
+    InvalidInput for an address or password that will not do.
+    """
+    check_email(email)
+    check_password(password, email=email)
+    with transaction.atomic():
+        if administrator_exists():
+            raise Conflict("There is an administrator already.", next_step="Sign in.")
+        user = User.objects.create_user(email, password, is_administrator=True)
+        audit.record(
+            "user.create",
+            kind="user",
+            target=user,
+            label=user.email,
+            after={"email": user.email, "is_administrator": True},
+        )
+        before_commit()
+    return user

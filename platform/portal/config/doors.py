@@ -1,0 +1,22 @@
+"""When the portal may be opened to other machines."""
+
+from portal.accounts.services.first_administrator import administrator_exists
+from portal.config.env import Env
+from portal.config.supervision.errors import StartError
+
+
+def check_may_open(settings: Env) -> None:
+    """Raise StartError when SLIPWAY_BIND opens the portal to others before it is meant to be."""
+    if settings.is_loopback_only:
+        return
+    opens = f"SLIPWAY_BIND={settings.bind} opens Slipway to other machines"
+    if not settings.allowed_hosts and not settings.public_url:
+        raise StartError(
+            f"{opens}, so say under which names: set SLIPWAY_ALLOWED_HOSTS, for example "
+            "SLIPWAY_ALLOWED_HOSTS=slipway.example.org."
+        )
+    if not administrator_exists():
+        raise StartError(
+            f"{opens}, but there is no administrator yet; run `.venv/bin/python manage.py prepare` "
+            "first, which makes one, then start again."
+        )

@@ -1,0 +1,46 @@
+"""`manage.py portal`: serve the web pages and the API."""
+
+import sys
+from typing import Any
+
+import uvicorn
+from django.core.management.base import BaseCommand
+
+from portal.config.doors import check_may_open
+from portal.config.env import env
+from portal.config.supervision.errors import StartError
+
+# Live streams end only when cut: long enough for ordinary requests to finish, short enough that
+# Ctrl-C feels immediate.
+_GRACE_S = 3
+
+
+class Command(BaseCommand):
+    """Serve the portal in the foreground until SIGTERM."""
+
+    help = "Serve the portal (uvicorn)."
+    requires_system_checks: list[str] = []
+
+    def handle(self, **_options: Any) -> None:
+        """Serve; exit status 2 when it may not be opened to other machines yet."""
+        settings = env()
+        try:
+            check_may_open(settings)
+        except StartError as error:
+            self.stderr.write(f"slipway: {error}", style_func=str)
+            sys.exit(2)
+        uvicorn.run(
+            "portal.config.asgi:application",
+            host=settings.bind,
+            port=settings.portal_port,
+            loop="uvloop",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            # Which X-Forwarded-* headers to believe is Django's decision (SLIPWAY_TRUSTED_PROXIES).
+            proxy_headers=False,
+            server_header=False,
+            access_log=False,
+            log_config=None,
+            timeout_graceful_shutdown=_GRACE_S,
+        )

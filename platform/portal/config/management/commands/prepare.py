@@ -1,0 +1,135 @@
+"""`manage.py prepare`: tables, static files and the first administrator, so that all can start."""
+
+import getpass
+import secrets
+import sys
+import time
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import DatabaseError
+
+from portal.accounts.services.first_administrator import (
+    administrator_exists,
+    check_email,
+    check_password,
+    create_first_administrator,
+)
+from portal.config import preparation
+from portal.config.doors import check_may_open
+from portal.config.env import env
+from portal.config.supervision.errors import StartError, start_error_from
+from portal.core.errors import InvalidInput
+
+_DEFAULT_EMAIL = "admin@localhost"
+
+
+def _database_error(error: DatabaseError) -> StartError:
+    words = " ".join(str(error).split())
+    if "full" in words or "No space left" in words:
+        return StartError(
+            "the disk that holds the database is full; free some space and start again "
+            f"({words[:200]})."
+        )
+    return StartError(
+        f"the database cannot be used ({words[:300]}); check DATABASE_URL, or that the file in "
+        f"{env().data_dir} is whole and yours."
+    )
+
+
+class Command(BaseCommand):
+    """Make everything ready to start; safe to run again and beside a running Slipway."""
+
+    help = "Bring tables and static files up to date; create the first administrator."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--no-input", action="store_true", help="ask nothing")
+        parser.add_argument(
+            "--for-up",
+            action="store_true",
+            help="the processes start next: refuse what `manage.py up` must refuse",
+        )
+
+    def handle(self, **options: Any) -> None:
+        """Run all steps; a failure that a person can mend is one line, exit status 2."""
+        try:
+            with preparation.one_at_a_time(env().data_dir):
+                self._run_steps(ask=not options["no_input"] and sys.stdin.isatty(), **options)
+        except StartError as error:
+            problem = error
+        except DatabaseError as error:
+            problem = _database_error(error)
+        except OSError as error:
+            problem = start_error_from(error, env().data_dir)
+        else:
+            return
+        self.stderr.write(f"slipway: {problem}", style_func=str)
+        sys.exit(2)
+
+    def _run_steps(self, *, ask: bool, for_up: bool, **_: Any) -> None:
+        began = time.monotonic()
+        migrations = preparation.migrate()
+        if migrations:
+            self._say(f"database: {migrations} migrations applied", began)
+        if for_up:
+            check_may_open(env())
+        began = time.monotonic()
+        if preparation.collect_static():
+            self._say("static files collected and compressed", began)
+        if not administrator_exists():
+            self._create_administrator(ask=ask)
+
+    def _say(self, what: str, began: float) -> None:
+        self.stdout.write(f"slipway: {what} ({time.monotonic() - began:.1f} s)")
+
+    def _create_administrator(self, *, ask: bool) -> None:
+        if ask:
+            self.stdout.write("slipway: let us create the first administrator.")
+        email = self._ask_email() if ask else _DEFAULT_EMAIL
+        typed = self._ask_password(email) if ask else ""
+        password = typed or secrets.token_urlsafe(15)
+
+        def hand_over() -> None:
+            lines = [f"slipway: first administrator: {email}"]
+            if not typed:
+                lines.append(f"slipway: password:            {password}")
+                lines.append("slipway: write it down now: it is shown once and stored nowhere.")
+            self.stdout.write("\n".join(lines))
+            self.stdout.flush()
+
+        create_first_administrator(email=email, password=password, before_commit=hand_over)
+
+    def _ask_email(self) -> str:
+        while True:
+            email = self._input(f"  e-mail [{_DEFAULT_EMAIL}]: ").strip() or _DEFAULT_EMAIL
+            try:
+                check_email(email)
+            except InvalidInput as error:
+                self.stdout.write(f"  {error.message}")
+            else:
+                return email
+
+    def _ask_password(self, email: str) -> str:
+        """Return the password typed twice, or "" to have one made."""
+        while True:
+            password = getpass.getpass("  password (Enter to have one made): ")
+            if not password:
+                return ""
+            try:
+                check_password(password, email=email)
+            except InvalidInput as error:
+                self.stdout.write(f"  {error.message}")
+                continue
+            if getpass.getpass("  the same again: ") == password:
+                return password
+            self.stdout.write("  The two differ.")
+
+    def _input(self, question: str) -> str:
+        try:
+            return input(question)
+        except EOFError:
+            self.stdout.write("")
+            return ""

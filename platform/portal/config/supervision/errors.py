@@ -1,0 +1,28 @@
+"""Why Slipway does not start: one sentence that says what to do."""
+
+import errno
+from pathlib import Path
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class StartError(Exception):
+    """Slipway cannot start here and now; the message is one line that ends with the next step."""
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Tell whether the system refused a write for want of space."""
+    return error.errno in _FULL
+
+
+def start_error_from(error: OSError, folder: Path) -> StartError:
+    """Turn a failure to write below `folder` into the line a person needs."""
+    if is_disk_full(error):
+        return StartError(
+            f"the disk that holds {folder} is full; free some space, or set SLIPWAY_DATA_DIR to a "
+            "folder on another disk."
+        )
+    return StartError(
+        f"{error.filename or folder} cannot be used ({error.strerror or error}); mend its owner "
+        "and permissions, or set SLIPWAY_DATA_DIR to a folder of yours."
+    )

@@ -1,0 +1,106 @@
+"""Find out before the start whether a port is free, and if not, who has it."""
+
+import errno
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from portal.config.supervision.errors import StartError
+
+_PROC = Path("/proc")
+_LISTEN = "0A"
+
+
+@dataclass(frozen=True)
+class Door:
+    """A port that one of our processes will listen on, and the variable that chose it."""
+
+    variable: str
+    host: str
+    port: int
+
+
+def _family_of(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _bind_error(door: Door) -> OSError | None:
+    with socket.socket(_family_of(door.host), socket.SOCK_STREAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((door.host, door.port))
+            trial.listen(1)
+        except OSError as error:
+            return error
+    return None
+
+
+def _listening_inodes(port: int) -> set[str]:
+    inodes = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            rows = (_PROC / "net" / table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            fields = row.split()
+            local_port = int(fields[1].rpartition(":")[2], 16)
+            if local_port == port and fields[3] == _LISTEN:
+                inodes.add(fields[9])
+    return inodes
+
+
+def holder_of(port: int) -> str:
+    """Name the process that listens on a port: `python3 (process 123)`; empty if unreadable."""
+    wanted = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    if not wanted:
+        return ""
+    for process in _PROC.glob("[0-9]*"):
+        try:
+            held = {str(link.readlink()) for link in (process / "fd").iterdir()}
+            if held & wanted:
+                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
+        except OSError:
+            continue  # it ended meanwhile, or belongs to another user
+    return ""
+
+
+def _free_port_after(door: Door) -> int:
+    for port in range(door.port + 10, min(door.port + 2000, 65536)):
+        if _bind_error(Door(door.variable, door.host, port)) is None:
+            return port
+    return 0
+
+
+def check_ports(doors: list[Door]) -> None:
+    """Return when every door can be opened; raises StartError naming the variable to change."""
+    seen: dict[int, Door] = {}
+    for door in doors:
+        if door.port in seen:
+            raise StartError(
+                f"{seen[door.port].variable} and {door.variable} are both {door.port}; give each "
+                "a port of its own."
+            )
+        seen[door.port] = door
+        error = _bind_error(door)
+        if error is not None:
+            raise StartError(_sentence(door, error))
+
+
+def _sentence(door: Door, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        holder = holder_of(door.port) or "another process"
+        free = _free_port_after(door)
+        return (
+            f"port {door.port} is taken by {holder}; stop it, or choose another port, for example "
+            f"{door.variable}={free or '<a free port>'} (in the environment or in .env)."
+        )
+    if error.errno == errno.EACCES:
+        return (
+            f"port {door.port} may be opened by root only; set {door.variable} to 1024 or more, "
+            "and put a proxy in front."
+        )
+    return (
+        f"{door.host} port {door.port} cannot be opened ({error.strerror}); check SLIPWAY_BIND and "
+        f"{door.variable}."
+    )

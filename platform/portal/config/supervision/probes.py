@@ -1,0 +1,67 @@
+"""Ask a process whether it is ready, without ever waiting long for the answer."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+# Returns "" when the process is ready, else why it is not.
+Probe = Callable[[], Awaitable[str]]
+_PATIENCE_S = 1.0
+_MOST_BYTES = 4096
+
+
+async def _exchange(host: str, port: int, message: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(message)
+        await writer.drain()
+        answer = b""
+        while len(answer) < _MOST_BYTES and (chunk := await reader.read(_MOST_BYTES)):
+            answer += chunk
+            if answer.startswith((b"+", b"-")) and answer.count(b"\r\n") >= message.count(b"\r\n"):
+                break  # Redis keeps the connection open
+        return answer
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def _ask(host: str, port: int, message: bytes) -> bytes | str:
+    try:
+        return await asyncio.wait_for(_exchange(host, port, message), _PATIENCE_S)
+    except TimeoutError:
+        return f"port {port} does not answer"
+    except OSError:
+        return f"nothing listens on port {port} yet"
+
+
+def http_ready(host: str, port: int, path: str = "/readyz") -> Probe:
+    """Return a probe that wants status 200 from a page."""
+    message = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+
+    async def probe() -> str:
+        answer = await _ask(host, port, message)
+        if isinstance(answer, str):
+            return answer
+        head, _, body = answer.partition(b"\r\n\r\n")
+        status = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(status) > 1 and status[1] == b"200":
+            return ""
+        words = b" ".join(body.split())[:200].decode(errors="replace")
+        return f"{path} answers {b' '.join(status[1:]).decode(errors='replace')} {words}".rstrip()
+
+    return probe
+
+
+def redis_ready(port: int, password: str) -> Probe:
+    """Return a probe that wants PONG from a Redis on loopback."""
+    message = f"AUTH {password}\r\nPING\r\n".encode()
+
+    async def probe() -> str:
+        answer = await _ask("127.0.0.1", port, message)
+        if isinstance(answer, str):
+            return answer
+        return "" if b"+PONG" in answer else answer.decode(errors="replace").strip()
+
+    return probe

@@ -1,0 +1,329 @@
+"""Keep a set of processes running: start, watch, restart with back-off, stop."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from portal.config.supervision import guard
+from portal.config.supervision.children import has_ended, reason_of, signal_group, spawn
+from portal.config.supervision.console import Console, LineReader
+from portal.config.supervision.errors import StartError
+from portal.config.supervision.probes import Probe
+
+NAME = "slipway"
+# A program that exits so before it was ever ready has been refused by its settings.
+REFUSED = 2
+_NOT_STARTED = 127
+_PROBE_EVERY_S = 0.05
+_FIRST_START_DEADLINE_S = 120.0
+_FIRST_START_ATTEMPTS = 3
+_STEADY_S = 10.0
+_LONGEST_DELAY_S = 30.0
+_LINES_KEPT = 20
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """One process to keep: how to start it, how to ask whether it is ready, how to stop it."""
+
+    name: str
+    argv: tuple[str, ...]
+    ready: Probe
+    env: Mapping[str, str] = field(default_factory=dict)
+    stdin: str = ""
+    stop_grace_s: float = 4.5
+    # Stopped only when the processes that need it are gone.
+    serves_others: bool = False
+
+
+class Backoff:
+    """How long to wait before the next start: nothing at first, longer while it keeps dying."""
+
+    def __init__(self) -> None:
+        self._deaths = 0
+
+    def delay_after(self, ready_for_s: float) -> float:
+        """Return the seconds to wait after a death; `ready_for_s` is 0 if it never got ready."""
+        if ready_for_s >= _STEADY_S:
+            self._deaths = 0
+        self._deaths += 1
+        return 0.0 if self._deaths == 1 else min(_LONGEST_DELAY_S, 2.0 ** (self._deaths - 3))
+
+
+class _Guard:
+    """The other end of `guard.py`: tells it which groups live; starts another if it dies."""
+
+    def __init__(self, keep_open: tuple[int, ...]) -> None:
+        self._keep_open = keep_open
+        self._groups: set[int] = set()
+        self._start()
+
+    def _start(self) -> None:
+        reading, self._pipe = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-E", str(Path(guard.__file__))],
+            stdin=reading,
+            start_new_session=True,
+            pass_fds=self._keep_open,
+        )
+        os.close(reading)
+        for group in self._groups:
+            self._tell(f"+{group}\n")
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it died; `revive` repeats the list
+            os.write(self._pipe, line.encode())
+
+    def announce(self, group: int) -> None:
+        """Called in the child between fork and exec, so that no group is ever unknown."""
+        self._tell(f"+{group}\n")
+
+    def add(self, group: int) -> None:
+        """Remember a group, for the next guard if this one is killed."""
+        self._groups.add(group)
+
+    def forget(self, group: int) -> None:
+        """The group is gone."""
+        self._groups.discard(group)
+        self._tell(f"-{group}\n")
+
+    def revive(self) -> bool:
+        """Start another guard if this one has died; tells whether it did."""
+        if self.process.poll() is None:
+            return False
+        os.close(self._pipe)
+        self._start()
+        return True
+
+    def dismiss(self) -> None:
+        """Close the pipe and wait until the guard has left."""
+        os.close(self._pipe)
+        self.process.wait()
+
+
+class _Keeper:
+    """Keeps one process running."""
+
+    def __init__(self, spec: ProcessSpec, console: Console, guard_: _Guard, cwd: Path) -> None:
+        self.spec = spec
+        self.is_ready = asyncio.Event()
+        self.why_not_ready = "it has not been asked yet"
+        self.task = asyncio.create_task(self._run())
+        self._console = console
+        self._guard = guard_
+        self._cwd = cwd
+        self._backoff = Backoff()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._ended = asyncio.Event()
+        self._stopping = False
+        self._was_ready_once = False
+        self._ready_since: float | None = None
+        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+
+    async def _run(self) -> None:
+        attempts = 0
+        while True:
+            attempts += 1
+            code = await self._live_once()
+            if self._stopping:
+                return
+            if self._ready_since is None:
+                for text in self._lines:
+                    self._console.line(self.spec.name, text)
+            refused = code == REFUSED or attempts >= _FIRST_START_ATTEMPTS
+            if refused and not self._was_ready_once:
+                raise StartError(f"{self.spec.name} cannot start: it {reason_of(code)}; see above.")
+            ready_for = time.monotonic() - self._ready_since if self._ready_since else 0.0
+            delay = self._backoff.delay_after(ready_for)
+            when = f"in {delay:g} s" if delay else "now"
+            self._say(f"{self.spec.name} {reason_of(code)}; starting it again {when}")
+            await asyncio.sleep(delay)
+
+    async def _live_once(self) -> int:
+        """Start the process, wait for its end, clear up what it started; returns its exit code."""
+        self._ended.clear()
+        self._ready_since = None
+        self._lines.clear()
+        reading, writing = os.pipe()
+        reader = LineReader(reading, self._log)
+        try:
+            child = spawn(
+                self.spec.argv,
+                env=self.spec.env,
+                cwd=self._cwd,
+                output=writing,
+                announce=self._guard.announce,
+                stdin=self.spec.stdin,
+            )
+        except OSError as error:
+            os.close(reading)
+            self._log(f"{self.spec.argv[0]} cannot be started: {error.strerror}")
+            return _NOT_STARTED
+        finally:
+            os.close(writing)
+        self._child = child
+        self._guard.add(child.pid)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(reading, lambda: reader.read() or loop.remove_reader(reading))
+        probing = asyncio.create_task(self._probe_until_ready())
+        self.notice_end()  # it may have ended before we knew it
+        await self._ended.wait()
+        probing.cancel()
+        self.is_ready.clear()
+        signal_group(child, signal.SIGKILL)
+        code = child.wait()
+        self._child = None
+        self._guard.forget(child.pid)
+        reader.read()
+        loop.remove_reader(reading)
+        os.close(reading)
+        return code
+
+    async def _probe_until_ready(self) -> None:
+        begun = time.monotonic()
+        while reason := await self.spec.ready():
+            self.why_not_ready = reason
+            await asyncio.sleep(_PROBE_EVERY_S)
+        self._ready_since = time.monotonic()
+        again = " again" if self._was_ready_once else ""
+        self._was_ready_once = True
+        self._say(f"{self.spec.name} ready{again} after {self._ready_since - begun:.1f} s")
+        self.is_ready.set()
+
+    def notice_end(self) -> None:
+        """Look whether the child has ended (called when any child has)."""
+        if self._child is not None and has_ended(self._child):
+            self._ended.set()
+
+    async def stop(self) -> None:
+        """End the process: ask, wait `stop_grace_s`, then kill its whole group."""
+        self._stopping = True
+        if self._child is None:
+            self.task.cancel()
+            return
+        signal_group(self._child, signal.SIGTERM)
+        _, pending = await asyncio.wait([self.task], timeout=self.spec.stop_grace_s)
+        if pending:
+            self._say(f"{self.spec.name} did not stop in {self.spec.stop_grace_s:g} s; killing it")
+            self.kill()
+            await asyncio.wait([self.task])
+
+    def kill(self) -> None:
+        """Kill the process and all it started, now."""
+        self._stopping = True
+        if self._child is not None:
+            signal_group(self._child, signal.SIGKILL)
+
+    def _log(self, text: str) -> None:
+        self._lines.append(text)
+        # What programs chatter while they start and stop is in the file; shown if a start fails.
+        chatter = self._ready_since is None or self._stopping
+        self._console.line(self.spec.name, text, only_file=chatter)
+
+    def _say(self, text: str) -> None:
+        self._console.line(NAME, text)
+
+
+class Supervisor:
+    """Runs the processes of `specs` until a signal says stop.
+
+    `keep_open` are file descriptors (the instance's lock) that stay open until the last process is
+    gone, even if this one is killed.
+    """
+
+    def __init__(
+        self,
+        specs: list[ProcessSpec],
+        *,
+        console: Console,
+        cwd: Path,
+        keep_open: tuple[int, ...] = (),
+    ) -> None:
+        self._specs = specs
+        self._console = console
+        self._cwd = cwd
+        self._keep_open = keep_open
+        self._keepers: list[_Keeper] = []
+        self._stop_asked = asyncio.Event()
+
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """Start everything, call `on_ready` once all are ready, return after a stop signal.
+
+        Raises StartError when a process cannot be started at all; everything is stopped by then.
+        """
+        loop = asyncio.get_running_loop()
+        self._guard = _Guard(self._keep_open)
+        self._keepers = [
+            _Keeper(spec, self._console, self._guard, self._cwd) for spec in self._specs
+        ]
+        loop.add_signal_handler(signal.SIGCHLD, self._on_child)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays nohup
+                loop.add_signal_handler(number, self._on_stop_signal, number)
+        try:
+            await self._serve(on_ready)
+        finally:
+            self._stop_asked.set()
+            await self._stop_all()
+            loop.remove_signal_handler(signal.SIGCHLD)
+            self._guard.dismiss()
+
+    async def _serve(self, on_ready: Callable[[], None]) -> None:
+        stop = asyncio.create_task(self._stop_asked.wait())
+        ready = asyncio.create_task(self._wait_until_ready())
+        lives = [keeper.task for keeper in self._keepers]
+        try:
+            await asyncio.wait([stop, ready, *lives], return_when=asyncio.FIRST_COMPLETED)
+            if ready.done():
+                await ready
+                on_ready()
+                await asyncio.wait([stop, *lives], return_when=asyncio.FIRST_COMPLETED)
+            for life in lives:
+                if life.done():
+                    await life  # raises what it ended by
+        finally:
+            stop.cancel()
+            ready.cancel()
+
+    async def _wait_until_ready(self) -> None:
+        try:
+            async with asyncio.timeout(_FIRST_START_DEADLINE_S):
+                for keeper in self._keepers:
+                    await keeper.is_ready.wait()
+        except TimeoutError:
+            reasons = "; ".join(
+                f"{keeper.spec.name}: {keeper.why_not_ready}"
+                for keeper in self._keepers
+                if not keeper.is_ready.is_set()
+            )
+            raise StartError(
+                f"not ready after {_FIRST_START_DEADLINE_S:g} s ({reasons}); see the log above."
+            ) from None
+
+    def _on_child(self) -> None:
+        for keeper in self._keepers:
+            keeper.notice_end()
+        if not self._stop_asked.is_set() and self._guard.revive():
+            self._console.line(NAME, "the guard process died; another one took over")
+
+    def _on_stop_signal(self, number: signal.Signals) -> None:
+        if self._stop_asked.is_set():
+            self._console.line(NAME, "asked twice: killing everything")
+            for keeper in self._keepers:
+                keeper.kill()
+            return
+        self._console.line(NAME, f"stopping ({number.name}); again to stop at once")
+        self._stop_asked.set()
+
+    async def _stop_all(self) -> None:
+        for serves_others in (False, True):
+            chosen = [k for k in self._keepers if k.spec.serves_others is serves_others]
+            await asyncio.gather(*(keeper.stop() for keeper in chosen))

