@@ -10,6 +10,17 @@ from django.conf import settings
 from tests.personas import Api, Personas, make_personas
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`pytest --refresh` writes the checked-in snapshots anew instead of comparing with them."""
+    parser.addoption("--refresh", action="store_true", help="write the checked-in snapshots anew")
+
+
+@pytest.fixture(scope="session")
+def refresh(request: pytest.FixtureRequest) -> bool:
+    """Whether this run writes the snapshots anew."""
+    return bool(request.config.getoption("--refresh"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _remove_data_dir() -> Iterator[None]:
     """Leave no folder behind."""

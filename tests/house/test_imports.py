@@ -1,0 +1,95 @@
+"""Imports point down and stand at the top: no import inside a function, no cycle anywhere."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+
+import grimp
+import pytest
+
+from tests.house.sources import modules
+
+PACKAGES = ("portal", "slipway", "workers", "notebooks_service")
+_LOADERS = frozenset(
+    {
+        "__import__",
+        "import_module",
+        "import_string",
+        "spec_from_file_location",
+        "exec_module",
+        "load_module",
+        "run_module",
+        "run_path",
+    }
+)
+# The places that may load a module by name, and why.
+LOADERS_ALLOWED = {
+    "platform/portal/core/apps.py": "a room's wiring is loaded once all models are there",
+    "platform/portal/config/schedule.py": "a room's tasks are found like its wiring",
+    "platform/portal/config/commands.py": "the supervisor runs for months and needs no Django",
+    "workers/control/__main__.py": "the settings are checked before anything reads them",
+}
+
+
+def hidden_imports(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each import that does not stand at the top of its file."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Import | ast.ImportFrom):
+                    yield inner.lineno, ast.unparse(inner)
+        elif isinstance(node, ast.Call):
+            called = node.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in _LOADERS:
+                yield node.lineno, ast.unparse(node)
+
+
+def test_no_permission_to_load_by_name_is_left_over() -> None:
+    assert not [name for name in LOADERS_ALLOWED if not list(hidden_imports(modules()[name]))]
+
+
+def test_every_import_stands_at_the_top_of_its_file() -> None:
+    found = [
+        f"{name}:{line} {what}"
+        for name, module in modules().items()
+        if name not in LOADERS_ALLOWED and not name.startswith("tests/")
+        for line, what in hidden_imports(module)
+    ]
+    assert not found, f"it hides who knows whom: {found}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n    import portal.core",
+        "async def f():\n    from portal import core  # noqa: PLC0415",
+        "import importlib\ncore = importlib.import_module('portal.core')",
+        "core = __import__('portal.core')",
+        "class A:\n    def f(self):\n        if self:\n            import portal",
+    ],
+)
+def test_an_import_that_hides_is_found(source: str) -> None:
+    assert list(hidden_imports(ast.parse(source)))
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Return one import cycle of a graph, empty when there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    built = grimp.build_graph(*PACKAGES, cache_dir=None)
+    graph = {
+        module: set(built.find_modules_directly_imported_by(module)) for module in built.modules
+    }
+    assert len(graph) > 50, "the graph is too small to be the house"
+    assert not cycle_in(graph)
+
+
+def test_a_circle_of_imports_is_found() -> None:
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
