@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 from django.conf import settings
 from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
@@ -16,6 +17,7 @@ from django.db.migrations.executor import MigrationExecutor
 from portal.config.supervision.errors import StartError
 
 _ADVISORY_LOCK = 5_117_001
+_PATIENCE_S = 5
 _STAMP = ".stamp"
 
 
@@ -23,11 +25,16 @@ _STAMP = ".stamp"
 def one_at_a_time(data_dir: Path) -> Iterator[None]:
     """Keep two preparations apart: on one data folder by a file, on one PostgreSQL by a lock."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(data_dir / "prepare.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    with _file_lock(data_dir / "prepare.lock"), _advisory_lock():
+        yield
+
+
+@contextlib.contextmanager
+def _file_lock(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with _advisory_lock():
-            yield
+        yield
     finally:
         os.close(descriptor)
 
@@ -44,6 +51,17 @@ def _advisory_lock() -> Iterator[None]:
     finally:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [_ADVISORY_LOCK])
+
+
+def check_server(url: str) -> None:
+    """Raise StartError with PostgreSQL's own words; the pool would only say that it waited."""
+    if connection.vendor != "postgresql":
+        return
+    try:
+        psycopg.connect(url, connect_timeout=_PATIENCE_S).close()
+    except psycopg.Error as error:
+        words = " ".join(str(error).split())
+        raise StartError(f"the database cannot be used ({words}); check DATABASE_URL.") from None
 
 
 def migrate() -> int:
@@ -71,11 +89,17 @@ def _static_fingerprint() -> str:
 
 
 def collect_static() -> bool:
-    """Collect, hash and compress the static files if any changed; tells whether it had to."""
-    stamp = Path(settings.STATIC_ROOT) / _STAMP
-    fingerprint = _static_fingerprint()
-    if stamp.exists() and stamp.read_text() == fingerprint:
-        return False
-    call_command("collectstatic", interactive=False, clear=True, verbosity=0)
-    stamp.write_text(fingerprint)
-    return True
+    """Collect, hash and compress the static files if any changed; tells whether it had to.
+
+    Older files stay: a page that is open, or another installation of this folder, may name them.
+    """
+    root = Path(settings.STATIC_ROOT)
+    stamp = root / _STAMP
+    root.mkdir(parents=True, exist_ok=True)
+    with _file_lock(root / ".lock"):
+        fingerprint = _static_fingerprint()
+        if stamp.exists() and stamp.read_text() == fingerprint:
+            return False
+        call_command("collectstatic", interactive=False, verbosity=0)
+        stamp.write_text(fingerprint)
+        return True

@@ -1,5 +1,6 @@
 """Find out before the start whether a port is free, and if not, who has it."""
 
+import contextlib
 import errno
 import socket
 from dataclasses import dataclass
@@ -56,13 +57,19 @@ def holder_of(port: int) -> str:
     if not wanted:
         return ""
     for process in _PROC.glob("[0-9]*"):
-        try:
-            held = {str(link.readlink()) for link in (process / "fd").iterdir()}
-            if held & wanted:
+        if wanted & _held_by(process):
+            with contextlib.suppress(OSError):
                 return f"{(process / 'comm').read_text().strip()} (process {process.name})"
-        except OSError:
-            continue  # it ended meanwhile, or belongs to another user
     return ""
+
+
+def _held_by(process: Path) -> set[str]:
+    held = set()
+    with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to another user
+        for link in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                held.add(str(link.readlink()))
+    return held
 
 
 def _free_port_after(door: Door) -> int:

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 # Returns "" when the process is ready, else why it is not.
-Probe = Callable[[], Awaitable[str]]
+Probe = Callable[[], Coroutine[Any, Any, str]]
 _PATIENCE_S = 1.0
 _MOST_BYTES = 4096
 

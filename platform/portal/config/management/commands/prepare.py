@@ -33,8 +33,8 @@ def _database_error(error: DatabaseError) -> StartError:
             f"({words[:200]})."
         )
     return StartError(
-        f"the database cannot be used ({words[:300]}); check DATABASE_URL, or that the file in "
-        f"{env().data_dir} is whole and yours."
+        f"the database cannot be used ({words[:300]}); check DATABASE_URL, or without it that the "
+        f"file in {env().data_dir} is whole and yours."
     )
 
 
@@ -56,6 +56,7 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         """Run all steps; a failure that a person can mend is one line, exit status 2."""
         try:
+            preparation.check_server(env().database_url)
             with preparation.one_at_a_time(env().data_dir):
                 self._run_steps(ask=not options["no_input"] and sys.stdin.isatty(), **options)
         except StartError as error:

@@ -1,0 +1,242 @@
+"""The promises of the supervisor, kept by real processes."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import (
+    ROOT,
+    Program,
+    children_of,
+    clean_environment,
+    command_of,
+    is_alive,
+    wait_for,
+)
+
+_SLEEPER = """
+import os, subprocess, sys, time
+folder, name = sys.argv[1:3]
+print("chatter of", name, flush=True)
+{extra}
+open(f"{{folder}}/{{name}}.pid", "w").write(str(os.getpid()))
+time.sleep(1000)
+"""
+_WITH_GRANDCHILD = """
+child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(1000)"])
+open(f"{folder}/{name}.grandchild", "w").write(str(child.pid))
+"""
+_STUBBORN = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+"""
+
+
+class Stage:
+    """A folder, the processes to supervise in it, and their supervisor."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.specs: list[dict[str, Any]] = []
+
+    def add(self, name: str, *, extra: str = "", code: str = "", **spec: Any) -> None:
+        """Add a process that is ready at once and sleeps, or runs `code` instead."""
+        program = code or _SLEEPER.format(extra=extra)
+        argv = [sys.executable, "-S", "-c", program, str(self.folder), name]
+        pid_file = str(self.folder / f"{name}.pid")
+        self.specs.append({"name": name, "argv": argv, "pid_file": pid_file} | spec)
+
+    def supervise(self) -> Program:
+        """Start the supervisor."""
+        (self.folder / "specs.json").write_text(json.dumps(self.specs))
+        self.program = Program(
+            [sys.executable, "-m", "tests.portal.config.supervision.driver", str(self.folder)],
+            env=clean_environment() | {"PYTHONPATH": f"{ROOT / 'platform'}:{ROOT}"},
+            output=self.folder / "terminal.log",
+        )
+        return self.program
+
+    def pid_of(self, name: str, suffix: str = "pid") -> int:
+        """Return the process id that a process (or its grandchild) wrote down."""
+        path = self.folder / f"{name}.{suffix}"
+        return wait_for(lambda: int(path.read_text() or 0) if path.exists() else 0, f"{path.name}")
+
+    def end(self) -> None:
+        """Leave nothing behind, whatever the test did."""
+        self.program.end()
+        for path in [*self.folder.glob("*.pid"), *self.folder.glob("*.grandchild")]:
+            text = path.read_text()
+            if text and is_alive(int(text)) and str(self.folder) in command_of(int(text)):
+                os.kill(int(text), signal.SIGKILL)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    made.end()
+
+
+def _guard_of(program: Program) -> int:
+    return next(pid for pid in children_of(program.pid) if "guard.py" in command_of(pid))
+
+
+def _gone(*pids: int) -> None:
+    wait_for(lambda: not any(map(is_alive, pids)), f"end of all of {pids}", within_s=5)
+
+
+def test_a_killed_child_is_back_within_three_seconds_and_the_log_says_why(stage: Stage) -> None:
+    stage.add("web")
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    first = stage.pid_of("web")
+    killed_at = time.monotonic()
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: stage.pid_of("web") != first, "new process", within_s=3)
+    program.wait_for_text("web ready again", within_s=3)
+    assert time.monotonic() - killed_at < 3
+    assert "web killed by SIGKILL (signal 9), by hand or by the kernel" in program.text()
+    assert "starting it again now" in program.text()
+
+
+def test_what_a_killed_child_had_started_goes_with_it(stage: Stage) -> None:
+    stage.add("web", extra=_WITH_GRANDCHILD)
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    grandchild = stage.pid_of("web", "grandchild")
+    os.kill(stage.pid_of("web"), signal.SIGKILL)
+    _gone(grandchild)
+
+
+def test_killing_the_supervisor_leaves_nothing_running(stage: Stage) -> None:
+    stage.add("web", extra=_WITH_GRANDCHILD + _STUBBORN)
+    stage.add("worker")
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    everything = [
+        stage.pid_of("web"),
+        stage.pid_of("worker"),
+        stage.pid_of("web", "grandchild"),
+        _guard_of(program),
+    ]
+    program.signal(signal.SIGKILL)
+    _gone(*everything)
+
+
+def test_killing_supervisor_and_guard_together_still_ends_the_children(stage: Stage) -> None:
+    stage.add("web", extra=_STUBBORN)
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    os.kill(_guard_of(program), signal.SIGKILL)
+    program.signal(signal.SIGKILL)
+    _gone(stage.pid_of("web"))
+
+
+def test_a_killed_guard_is_followed_by_one_that_knows_as_much(stage: Stage) -> None:
+    stage.add("web", extra=_WITH_GRANDCHILD)
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    first = _guard_of(program)
+    os.kill(first, signal.SIGKILL)
+    program.wait_for_text("the guard process died; another one took over")
+    second = wait_for(lambda: _guard_of(program), "guard")
+    assert second != first
+    program.signal(signal.SIGKILL)
+    _gone(stage.pid_of("web"), stage.pid_of("web", "grandchild"), second)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_signal_ends_everything_and_the_exit_is_clean(
+    stage: Stage, number: signal.Signals
+) -> None:
+    stage.add("web", extra=_WITH_GRANDCHILD)
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    pids = [stage.pid_of("web"), stage.pid_of("web", "grandchild"), _guard_of(program)]
+    program.signal(number)
+    assert program.wait(5) == 0
+    _gone(*pids)
+
+
+def test_a_child_that_ignores_the_stop_is_killed_after_its_grace(stage: Stage) -> None:
+    stage.add("web", extra=_STUBBORN, grace_s=0.5)
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    program.signal(signal.SIGINT)
+    assert program.wait(5) == 0
+    assert "web did not stop in 0.5 s; killing it" in program.text()
+    _gone(stage.pid_of("web"))
+
+
+def test_asking_twice_kills_at_once(stage: Stage) -> None:
+    stage.add("web", extra=_STUBBORN, grace_s=60)
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    program.signal(signal.SIGINT)
+    program.wait_for_text("stopping (SIGINT)")
+    program.signal(signal.SIGINT)
+    assert program.wait(5) == 0
+    _gone(stage.pid_of("web"))
+
+
+def test_what_serves_others_is_stopped_last(stage: Stage) -> None:
+    note = (
+        "import signal; signal.signal(signal.SIGTERM, lambda *_: ("
+        "print('bye of', name, flush=True), os._exit(0)))"
+    )
+    stage.add("redis", extra=note, serves_others=True)
+    stage.add("web", extra="time.sleep(0.2)\n" + note)
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    program.signal(signal.SIGTERM)
+    program.wait(5)
+    log = (stage.folder / "all.log").read_text()
+    assert log.index("bye of web") < log.index("bye of redis")
+
+
+def test_a_child_that_keeps_dying_waits_longer_each_time(stage: Stage) -> None:
+    dies = "import os, sys; open(f'{sys.argv[1]}/{sys.argv[2]}.pid', 'w').write(str(os.getpid()))"
+    stage.add("web", code=dies + "\nimport time; time.sleep(0.3); sys.exit(7)")
+    program = stage.supervise()
+    output = program.wait_for_text("starting it again in 1 s", within_s=10)
+    assert "web exited with code 7; starting it again now" in output
+    assert "web exited with code 7; starting it again in 0.5 s" in output
+
+
+def test_a_child_that_never_gets_ready_ends_the_start_with_its_last_words(stage: Stage) -> None:
+    stage.add("web", code="print('no module named flask'); raise SystemExit(1)")
+    stage.add("worker")
+    program = stage.supervise()
+    assert program.wait() == 2
+    assert "web     | no module named flask" in program.text()
+    assert "web cannot start: it exited with code 1; see above." in program.text()
+    _gone(stage.pid_of("worker"))
+
+
+def test_a_child_that_refuses_its_settings_is_not_started_again(stage: Stage) -> None:
+    stage.add("web", code="print('slipway: bad port'); raise SystemExit(2)")
+    program = stage.supervise()
+    assert program.wait() == 2
+    assert program.text().count("slipway: bad port") == 1
+
+
+def test_a_program_that_is_missing_is_named(stage: Stage) -> None:
+    stage.specs.append({"name": "web", "argv": ["/nowhere/web"], "pid_file": "none"})
+    program = stage.supervise()
+    assert program.wait() == 2
+    assert "/nowhere/web cannot be started: No such file or directory" in program.text()
+
+
+def test_the_chatter_of_a_good_start_is_in_the_file_alone(stage: Stage) -> None:
+    stage.add("web")
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    assert "chatter of web" not in program.text()
+    assert "chatter of web" in (stage.folder / "all.log").read_text()

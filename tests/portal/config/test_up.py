@@ -1,0 +1,226 @@
+"""`manage.py up`: one command starts a portal one can sign in to, and leaves nothing behind."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.processes import (
+    Installation,
+    Program,
+    children_of,
+    command_of,
+    free_ports,
+    installation,
+    is_alive,
+    wait_for,
+)
+
+_EVERYWHERE = "0.0.0.0"  # noqa: S104
+_MARKS = {"redis": "redis-server", "control": "workers.control", "portal": "manage.py portal"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Installation]:
+    with installation(tmp_path) as made:
+        yield made
+
+
+def _start(place: Installation, **environ: str) -> Program:
+    program = place.start("manage.py", "up", "--no-input", **environ)
+    program.wait_for_text("Slipway is ready", within_s=60)
+    return program
+
+
+def _child(program: Program, name: str) -> int:
+    return next((p for p in children_of(program.pid) if _MARKS[name] in command_of(p)), 0)
+
+
+def _everything(program: Program) -> list[int]:
+    return [program.pid, *children_of(program.pid)]
+
+
+def _all_gone(pids: list[int]) -> None:
+    wait_for(lambda: not any(map(is_alive, pids)), f"end of {pids}", within_s=6)
+
+
+def _password_in(output: str) -> str:
+    found = re.search(r"password:\s+(\S{20})\n", output)
+    assert found, output
+    return found.group(1)
+
+
+def _sign_in(place: Installation, password: str) -> httpx.Response:
+    url = f"http://localhost:{place.portal_port}/account/login"
+    with httpx.Client(headers={"Referer": url}) as browser:
+        token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', browser.get(url).text)
+        assert token
+        form = {
+            "csrfmiddlewaretoken": token.group(1),
+            "login": "admin@localhost",
+            "password": password,
+        }
+        return browser.post(url, data=form)
+
+
+def test_the_first_start_makes_an_administrator_who_can_sign_in(place: Installation) -> None:
+    program = _start(place)
+    password = _password_in(program.text())
+    assert f"http://localhost:{place.portal_port}" in program.text()
+    assert _sign_in(place, password).status_code == 302
+    assert _sign_in(place, "another password").status_code == 200
+    stored = [path for path in place.data_dir.rglob("*") if path.is_file()]
+    assert stored
+    assert not [path for path in stored if password.encode() in path.read_bytes()]
+
+
+def test_a_second_start_takes_less_than_five_seconds_and_asks_nothing(place: Installation) -> None:
+    assert place.manage("prepare", "--no-input").returncode == 0
+    began = time.monotonic()
+    program = _start(place)
+    took = time.monotonic() - began
+    answer = httpx.get(f"http://localhost:{place.portal_port}/readyz")
+    assert answer.status_code == 200
+    assert took < 5
+    assert "password" not in program.text()
+
+
+def test_every_killed_child_is_back_and_the_log_says_why(place: Installation) -> None:
+    program = _start(place)
+    for name in _MARKS:
+        before, heard = _child(program, name), len(program.text())
+        os.kill(before, signal.SIGKILL)
+        wait_for(
+            lambda name=name, before=before: _child(program, name) not in (0, before),  # type: ignore[misc]
+            f"another {name}",
+            within_s=3,
+        )
+        output = program.wait_for_text(f"{name} ready again", after=heard, within_s=10)[heard:]
+        assert f"{name} killed by SIGKILL (signal 9)" in output
+
+
+def test_ctrl_c_stops_everything(place: Installation) -> None:
+    program = _start(place)
+    pids = _everything(program)
+    assert len(pids) == 5
+    began = time.monotonic()
+    program.signal(signal.SIGINT)
+    assert program.wait() == 0
+    assert time.monotonic() - began < 6
+    _all_gone(pids)
+
+
+def test_killing_the_supervisor_leaves_nothing_and_it_starts_again(place: Installation) -> None:
+    program = _start(place)
+    pids = _everything(program)
+    program.signal(signal.SIGKILL)
+    program.wait()
+    _all_gone(pids)
+    _start(place)
+
+
+def test_killing_make_stops_everything(place: Installation) -> None:
+    """`make` starts it with --stop-with-parent; here another process plays make."""
+    starter = f"import subprocess; subprocess.run([{sys.executable!r}, 'manage.py', 'up',"
+    program = place.start("-c", f"{starter} '--no-input', '--stop-with-parent'])")
+    program.wait_for_text("Slipway is ready", within_s=60)
+    supervisor = children_of(program.pid)[0]
+    pids = [supervisor, *children_of(supervisor)]
+    program.signal(signal.SIGKILL)
+    program.wait()
+    _all_gone(pids)
+
+
+def test_a_second_instance_on_the_same_folder_is_refused(place: Installation) -> None:
+    program = _start(place)
+    ports = [str(port) for port in free_ports(3)]
+    second = place.manage(
+        "up",
+        "--no-input",
+        SLIPWAY_PORTAL_PORT=ports[0],
+        SLIPWAY_REDIS_PORT=ports[1],
+        SLIPWAY_CONTROL_HEALTH_PORT=ports[2],
+    )
+    _is_refused(second, rf"Slipway already runs on .* \(process {program.pid}\)")
+
+
+def _is_refused(done: "subprocess.CompletedProcess[str]", line: str) -> None:
+    assert done.returncode == 2, done
+    assert re.fullmatch(rf"slipway: .*{line}.*\n", done.stderr), done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_taken_port_is_refused(place: Installation) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", place.redis_port))
+        listener.listen()
+        done = place.manage("up", "--no-input")
+    _is_refused(done, rf"port {place.redis_port} is taken by .*SLIPWAY_REDIS_PORT=\d+")
+
+
+def test_a_setting_that_is_wrong_is_refused(place: Installation) -> None:
+    done = place.manage("up", SLIPWAY_PORTAL_PORT="eighty")
+    _is_refused(done, "SLIPWAY_PORTAL_PORT .*for example SLIPWAY_PORTAL_PORT=8000")
+
+
+def test_a_variable_that_does_not_exist_is_refused_with_the_nearest(place: Installation) -> None:
+    done = place.manage("up", SLIPWAY_PORTAL_PROT="8000")
+    _is_refused(done, "SLIPWAY_PORTAL_PROT is not a setting.*did you mean SLIPWAY_PORTAL_PORT")
+
+
+def test_other_machines_are_let_in_only_when_that_is_meant(place: Installation) -> None:
+    opened = {"SLIPWAY_BIND": _EVERYWHERE}
+    done = place.manage("up", "--no-input", **opened)
+    _is_refused(done, "SLIPWAY_BIND=0.0.0.0 opens Slipway.*SLIPWAY_ALLOWED_HOSTS=")
+    opened["SLIPWAY_ALLOWED_HOSTS"] = "slipway.example.org"
+    done = place.manage("up", "--no-input", **opened)
+    _is_refused(done, "there is no administrator yet; run .*manage.py prepare")
+    assert place.manage("prepare", "--no-input").returncode == 0
+    _start(place, **opened)
+    answer = httpx.get(f"http://127.0.0.1:{place.portal_port}/healthz")
+    assert answer.status_code == 200
+
+
+def test_a_portal_started_by_itself_does_not_open_either(place: Installation) -> None:
+    assert place.manage("prepare", "--no-input").returncode == 0
+    done = place.manage("portal", SLIPWAY_BIND=_EVERYWHERE)
+    _is_refused(done, "SLIPWAY_BIND=0.0.0.0 opens Slipway.*SLIPWAY_ALLOWED_HOSTS=")
+
+
+def test_a_folder_of_somebody_else_is_refused(place: Installation) -> None:
+    place.data_dir.write_text("a file stands where the folder should")
+    _is_refused(place.manage("up", "--no-input"), "cannot be used .*SLIPWAY_DATA_DIR")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Yield an empty folder on a disk that has room but takes no further file."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400m,nr_inodes=6", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small disk needs root")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_disk_that_fills_up_is_one_clear_line(place: Installation, small_disk: Path) -> None:
+    done = place.manage("up", "--no-input", SLIPWAY_DATA_DIR=str(small_disk / "data"))
+    _is_refused(done, "disk that holds .* is full; free some space")
+
+
+def test_a_disk_with_little_room_is_refused_before_anything_starts(
+    place: Installation, small_disk: Path
+) -> None:
+    with (small_disk / "ballast").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 300 * 1024 * 1024)
+    done = place.manage("up", "--no-input", SLIPWAY_DATA_DIR=str(small_disk / "data"))
+    _is_refused(done, r"has \d+ MiB free and Slipway needs 200 MiB; free some space")

@@ -1,0 +1,201 @@
+"""Real processes for tests: free ports, patience with a deadline, an installation of its own."""
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+
+ROOT = Path(__file__).resolve().parents[1]
+Found = TypeVar("Found")
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def wait_for(look: Callable[[], Found], what: str, *, within_s: float = 15.0) -> Found:
+    """Return what `look` finds as soon as it is truthy; fail after `within_s` seconds."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"no {what} within {within_s:g} s")
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs (one that only waits to be collected does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the direct children of a process."""
+    try:
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
+    except OSError:
+        return []
+
+
+def command_of(pid: int) -> str:
+    """Return the command line of a process; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
+
+
+class Program:
+    """A running program whose output is kept in a file."""
+
+    def __init__(self, argv: list[str], *, env: dict[str, str], output: Path) -> None:
+        self.output = output
+        with output.open("ab") as file:
+            self.process = subprocess.Popen(
+                argv,
+                cwd=ROOT,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def text(self) -> str:
+        """What it has printed so far."""
+        return self.output.read_text(errors="replace")
+
+    def wait_for_text(self, text: str, *, within_s: float = 15.0, after: int = 0) -> str:
+        """Wait until it printed `text` beyond the first `after` characters; returns the output."""
+
+        def look() -> str:
+            if self.process.poll() is not None and text not in self.text()[after:]:
+                raise AssertionError(f"it ended before it said {text!r}:\n{self.text()}")
+            return self.text() if text in self.text()[after:] else ""
+
+        try:
+            return wait_for(look, f"{text!r} in the output", within_s=within_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it said:\n{self.text()}") from None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def wait(self, within_s: float = 15.0) -> int:
+        """Wait for its end; returns the exit status (negative: the signal)."""
+        return self.process.wait(within_s)
+
+    def end(self) -> None:
+        """Kill it and its process group, whatever state they are in."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait(10)
+
+
+def clean_environment() -> dict[str, str]:
+    """Return this process's environment without what would steer a Slipway started from here."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SLIPWAY_", "DJANGO_"))
+        and name not in {"DATABASE_URL", "REDIS_URL"}
+    }
+
+
+@contextlib.contextmanager
+def _database_of_its_own() -> Iterator[str]:
+    """Yield a DATABASE_URL: an empty PostgreSQL database when the suite runs on one, else none."""
+    server = os.environ.get("DATABASE_URL", "")
+    if not server.startswith("postgres"):
+        yield ""
+        return
+    name = f"slipway_live_{secrets.token_hex(4)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        try:
+            yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+class Installation:
+    """A Slipway of its own: data folder, ports, database. `environ` steers what starts in it."""
+
+    def __init__(self, folder: Path, database_url: str) -> None:
+        self.folder = folder
+        self.data_dir = folder / "data"
+        self.portal_port, self.control_health_port, self.redis_port = free_ports(3)
+        self.environ = clean_environment() | {
+            "SLIPWAY_DATA_DIR": str(self.data_dir),
+            "SLIPWAY_PORTAL_PORT": str(self.portal_port),
+            "SLIPWAY_CONTROL_HEALTH_PORT": str(self.control_health_port),
+            "SLIPWAY_REDIS_PORT": str(self.redis_port),
+            "DATABASE_URL": database_url,
+        }
+        self._programs: list[Program] = []
+
+    def manage(self, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+        """Run one `manage.py` command to its end, without a terminal."""
+        return subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=self.environ | environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def start(self, *arguments: str, **environ: str) -> Program:
+        """Start a Python program (`manage.py up`, `-m workers.control`) in this installation."""
+        program = Program(
+            [sys.executable, *arguments],
+            env=self.environ | environ,
+            output=self.folder / f"output-{len(self._programs)}.log",
+        )
+        self._programs.append(program)
+        return program
+
+    def end(self) -> None:
+        """Kill everything that was started here."""
+        for program in self._programs:
+            program.end()
+
+
+@contextlib.contextmanager
+def installation(folder: Path) -> Iterator[Installation]:
+    """Yield an installation whose processes are gone afterwards."""
+    with _database_of_its_own() as database_url:
+        made = Installation(folder, database_url)
+        try:
+            yield made
+        finally:
+            made.end()
