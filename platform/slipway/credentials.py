@@ -36,9 +36,16 @@ class Logins(BaseModel):
 
 
 def config_dir() -> Path:
-    """Return the folder of the login file."""
+    """Return the folder of the login file; raises InvalidInput when there can be none."""
     chosen = os.environ.get("SLIPWAY_CONFIG_DIR")
-    return Path(chosen).expanduser() if chosen else user_config_path("slipway", appauthor=False)
+    try:
+        return Path(chosen).expanduser() if chosen else user_config_path("slipway", appauthor=False)
+    except RuntimeError as error:  # nobody's home folder
+        raise InvalidInput(
+            f"There is no folder for the login file: {error}",
+            code="login_file",
+            next_step="Set SLIPWAY_CONFIG_DIR to a folder.",
+        ) from None
 
 
 def credentials_path() -> Path:

@@ -1,0 +1,1 @@
+"""The `slipway` command: one file for each noun a person types."""

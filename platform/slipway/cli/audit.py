@@ -1,0 +1,210 @@
+"""`slipway audit`: who changed what, from where."""
+
+import json
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+
+from slipway.cli.completion import complete_project
+from slipway.cli.exits import UsageMistake
+from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.moments import parse_moment
+from slipway.cli.output import NOTHING, Column, console
+from slipway.cli.project import Yes
+from slipway.cli.questions import confirm
+from slipway.cli.session import Session, command
+from slipway.connection import Download
+from slipway.schemas.accounts import AuditOut
+
+app = typer.Typer(no_args_is_help=True, help="The audit log: who changed what, from where.")
+
+Actor = Annotated[str | None, typer.Option("--actor", help="E-mail address of who did it.")]
+Verb = Annotated[
+    str | None, typer.Option("--verb", help="What was done, for example project.create.")
+]
+TargetKind = Annotated[
+    str | None, typer.Option("--target-kind", help="Kind of what was changed, for example token.")
+]
+Since = Annotated[
+    str | None, typer.Option("--since", help="From this moment on: 2026-11-20, or 7d (ago).")
+]
+Until = Annotated[str | None, typer.Option("--until", help="Up to this moment.")]
+
+
+class FileFormat(StrEnum):
+    """The form of an exported file."""
+
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+def changes_of(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    """Return what differs, one `name: before → after` after the other."""
+    old, new = before or {}, after or {}
+    parts = []
+    for name in dict.fromkeys([*old, *new]):
+        if old.get(name) != new.get(name):
+            was = json.dumps(old[name]) if name in old else NOTHING
+            became = json.dumps(new[name]) if name in new else NOTHING
+            parts.append(f"{name}: {was} → {became}")
+    return ", ".join(parts)
+
+
+def _row(event: AuditOut) -> tuple[object, ...]:
+    return (
+        event.at,
+        event.actor,
+        event.verb,
+        f"{event.target_kind} {event.target_label}",
+        event.project or event.team,
+        changes_of(event.before, event.after),
+        event.ip,
+        event.request_id,
+    )
+
+
+@command(app, "list")
+def list_audit(
+    session: Session,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            "--project",
+            "-p",
+            metavar="PROJECT",
+            help="Only what happened in this project.",
+            autocompletion=complete_project,
+        ),
+    ] = None,
+    actor: Actor = None,
+    verb: Verb = None,
+    target_kind: TargetKind = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the changes you may see, newest first."""
+    pages = session.client.audit.list(
+        project=project,
+        actor=actor,
+        verb=verb,
+        target_kind=target_kind,
+        since=parse_moment(since, option="--since"),
+        until=parse_moment(until, option="--until"),
+    )
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            Column("At", shrinks=True),
+            Column("Actor"),
+            Column("Verb"),
+            Column("Target"),
+            Column("Where"),
+            Column("Change"),
+            Column("From"),
+            Column("Request", style="dim", shrinks=True),
+        ],
+        row=_row,
+        key=lambda event: event.id,
+        nothing="No change fits.",
+    )
+
+
+@command(app, "export")
+def export(
+    session: Session,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; standard output if left out."),
+    ] = None,
+    format: Annotated[  # noqa: A002  (the word of the API)
+        FileFormat, typer.Option("--format", help="Form of the file.")
+    ] = FileFormat.CSV,
+    actor: Actor = None,
+    verb: Verb = None,
+    target_kind: TargetKind = None,
+    since: Since = None,
+    until: Until = None,
+    yes: Yes = False,
+) -> None:
+    """Export the changes you may see as one file, newest first."""
+    if output is None and (session.output.as_json or sys.stdout.isatty()):
+        raise UsageMistake(
+            "The export needs a file to go to.", next_step="Add --output audit.csv to the command."
+        )
+    if output is not None and output.exists():
+        confirm(f"Replace the file {output}?", yes=yes, output=session.output)
+    download = session.client.audit.export(
+        format="jsonl" if format is FileFormat.JSONL else "csv",
+        actor=actor,
+        verb=verb,
+        target_kind=target_kind,
+        since=parse_moment(since, option="--since"),
+        until=parse_moment(until, option="--until"),
+    )
+    with download as content:
+        if output is None:
+            _receive(session, content, sys.stdout.buffer)
+            return
+        size_bytes = _receive_file(session, content, output)
+    if session.output.as_json:
+        session.output.document(
+            {"path": str(output), "size_bytes": size_bytes, "format": format.value}
+        )
+    elif session.output.quiet:
+        session.output.line(str(output))
+    session.output.note(f"{output}: {size_bytes:,} bytes.")
+
+
+def _receive_file(session: Session, content: Download, path: Path) -> int:
+    """Write `content` to `path`, which appears only when it is whole; return its bytes."""
+    part = path.with_name(f"{path.name}.part-{os.getpid()}")
+    try:
+        with part.open("wb") as file:
+            size_bytes = _receive(session, content, file)
+        part.replace(path)
+    except OSError as error:
+        raise UsageMistake(
+            f"The file {path} cannot be written: {error.strerror}.",
+            field="output",
+            next_step="Choose another file with --output.",
+        ) from None
+    finally:
+        part.unlink(missing_ok=True)
+    return size_bytes
+
+
+def _receive(session: Session, content: Download, file: BinaryIO) -> int:
+    """Copy `content` to `file` with a progress bar on standard error; return its bytes."""
+    silent = session.output.as_json or session.output.quiet or not sys.stderr.isatty()
+    size_bytes = 0
+    with Progress(
+        TextColumn("Exporting"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+        console=console(sys.stderr),
+        disable=silent,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("export", total=content.size_bytes)
+        for chunk in content:
+            file.write(chunk)
+            size_bytes += len(chunk)
+            progress.update(task, completed=size_bytes)
+    return size_bytes

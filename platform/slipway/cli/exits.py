@@ -1,0 +1,58 @@
+"""The exit codes of the `slipway` command; explained in docs/cli.md."""
+
+from enum import IntEnum
+
+from slipway.errors import (
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    RateLimited,
+    SlipwayError,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+
+
+class UsageMistake(SlipwayError):
+    """The command was typed in a way that cannot be followed; nothing was sent."""
+
+    title = "The command cannot be followed"
+    default_code = "usage"
+
+
+class ExitCode(IntEnum):
+    """What a script can tell from `$?`."""
+
+    OK = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    NOT_SIGNED_IN = 3
+    FORBIDDEN = 4
+    NOT_FOUND = 5
+    INVALID = 6
+    UNAVAILABLE = 7
+    INTERRUPTED = 130
+    PIPE_CLOSED = 141
+
+
+_CODES: tuple[tuple[type[SlipwayError], ExitCode], ...] = (
+    (UsageMistake, ExitCode.USAGE),
+    (Unauthenticated, ExitCode.NOT_SIGNED_IN),
+    (Forbidden, ExitCode.FORBIDDEN),
+    (NotFound, ExitCode.NOT_FOUND),
+    (InvalidInput, ExitCode.INVALID),
+    (Conflict, ExitCode.INVALID),
+    (TooLarge, ExitCode.INVALID),
+    (RateLimited, ExitCode.UNAVAILABLE),
+    (Unavailable, ExitCode.UNAVAILABLE),
+)
+
+
+def exit_code_for(error: SlipwayError) -> ExitCode:
+    """Return the exit code that stands for `error`."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return ExitCode.UNEXPECTED

@@ -1,0 +1,58 @@
+"""Lists on the screen: as many pages as it takes, and a hint when more exist."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
+
+import typer
+
+from slipway.cli.output import Cell, Column
+from slipway.cli.session import Session
+from slipway.pages import Pages
+from slipway.schemas.base import AnswerSchema, PageOf
+
+Item = TypeVar("Item", bound=AnswerSchema)
+LARGEST_PAGE = 200
+DEFAULT_LIMIT = 50
+
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Most items to show.")]
+Cursor = Annotated[
+    str | None, typer.Option("--cursor", help="Go on where an earlier list has stopped.")
+]
+
+
+def collect(pages: Pages[Item], *, limit: int, cursor: str | None) -> PageOf[Item]:
+    """Return up to `limit` items after `cursor`, and where the list goes on."""
+    items: list[Item] = []
+    while True:
+        page = pages.page(cursor=cursor, limit=min(LARGEST_PAGE, limit - len(items)))
+        items += page.items
+        cursor = page.next_cursor
+        if cursor is None or not page.items or len(items) >= limit:
+            return PageOf(items=items, next_cursor=cursor)
+
+
+def show_list(
+    session: Session,
+    found: PageOf[Item],
+    *,
+    columns: Sequence[Column],
+    row: Callable[[Item], Sequence[Cell]],
+    key: Callable[[Item], str],
+    nothing: str,
+) -> None:
+    """Write a list as this command was asked to: JSON, ids only, or a table.
+
+    `nothing` is what a person reads when it is empty.
+    """
+    output = session.output
+    if output.as_json:
+        output.document(found)
+    elif output.quiet:
+        for item in found.items:
+            output.line(key(item))
+    else:
+        output.table(columns, [row(item) for item in found.items])
+    if not found.items:
+        output.note(nothing)
+    if found.next_cursor is not None:
+        output.note(f"More exist: raise --limit, or go on with --cursor {found.next_cursor}")

@@ -1,0 +1,217 @@
+"""`slipway login`, `logout`, `whoami`: which servers this machine is signed in to."""
+
+import os
+import socket
+import sys
+from typing import Annotated
+from urllib.parse import urlencode, urlsplit
+
+import typer
+
+from slipway.cli.exits import UsageMistake
+from slipway.cli.output import Output
+from slipway.cli.questions import Declined, confirm, read_piped_secret, read_secret
+from slipway.cli.session import RETRIES, Session, command
+from slipway.client import Client
+from slipway.credentials import (
+    ServerLogin,
+    clean_token,
+    clean_url,
+    default_project,
+    read_logins,
+    write_logins,
+)
+from slipway.errors import SlipwayError, Unauthenticated
+from slipway.schemas.accounts import Scope, WhoAmI
+
+# Everything a person does with the command; never the administration of the installation.
+DEFAULT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.ADMIN)
+STDIN = "-"
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+ServerArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="URL",
+        help="Address of the server, for example http://localhost:8000.",
+        show_default=False,
+    ),
+]
+
+
+def token_page(url: str, scopes: list[Scope] | None) -> str:
+    """Return the address of the page on which a token for this machine is made."""
+    name = f"cli-{socket.gethostname()}"[:100]
+    wanted = ",".join(scopes or DEFAULT_SCOPES)
+    return f"{url}/settings/tokens/new?{urlencode({'name': name, 'scopes': wanted})}"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the three commands to the root."""
+    command(app, "login")(login)
+    command(app, "logout")(logout)
+    command(app, "whoami")(whoami)
+
+
+def login(
+    session: Session,
+    server: ServerArgument = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="-", help="Read the token from standard input: --token -"),
+    ] = None,
+    scope: Annotated[
+        list[Scope] | None,
+        typer.Option(
+            "--scope",
+            metavar="SCOPE",
+            help="Ask for these scopes only; once for each.",
+            show_default=False,
+        ),
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page where tokens are made.")
+    ] = True,
+) -> None:
+    """Sign this machine in to a server with a token, and make that server the current one."""
+    address = clean_url(server) if server else session.url
+    secret = clean_token(_obtain_token(address, token, scope, browser, session.output))
+    with Client(address, secret, retries=RETRIES) as client:
+        me = client.whoami()
+    logins = read_logins()
+    before = logins.servers.get(address)
+    logins.servers[address] = ServerLogin(
+        token=secret,
+        email=me.user.email,
+        project=before.project if before and before.email == me.user.email else None,
+    )
+    logins.current = address
+    write_logins(logins)
+    if session.output.as_json:
+        session.output.document(_identity(address, me))
+    session.output.note(f"Signed in to {address} as {me.user.email}.")
+
+
+def logout(
+    session: Session,
+    server: ServerArgument = None,
+    revoke: Annotated[
+        bool | None,
+        typer.Option(
+            "--revoke/--keep",
+            help="Also revoke the token on the server; asked if left out.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Forget the token of a server on this machine."""
+    address = clean_url(server) if server else session.url
+    logins = read_logins()
+    known = logins.servers.get(address)
+    if known is None:
+        session.output.note(f"This machine was not signed in to {address}.")
+    else:
+        revoked = _revoke(address, known, revoke, session.output)
+        del logins.servers[address]
+        if logins.current == address:
+            logins.current = next(iter(logins.servers), None)
+        write_logins(logins)
+        session.output.note(
+            f"Signed out of {address}; the token "
+            + ("is revoked." if revoked else "still works until it expires or is revoked.")
+        )
+    if session.output.as_json:
+        session.output.document(
+            {"server": address, "signed_out": known is not None, "current": logins.current}
+        )
+
+
+def whoami(session: Session) -> None:
+    """Tell who you are, on which server, and what the token may do."""
+    me = session.client.whoami()
+    if session.output.as_json:
+        session.output.document(_identity(session.url, me))
+        return
+    if session.output.quiet:
+        session.output.line(me.user.email)
+        return
+    session.output.facts(
+        {
+            "Server": session.url,
+            "E-mail": me.user.email,
+            "Name": me.user.name,
+            "Administrator": me.is_administrator,
+            "Project in use": default_project(session.url),
+            "Token": me.token.name if me.token else None,
+            "Token begins": me.token.prefix if me.token else None,
+            "Scopes": me.token.scopes if me.token else None,
+            "Token expires": me.token.expires_at if me.token else None,
+        }
+    )
+
+
+def _identity(server: str, me: WhoAmI) -> dict[str, object]:
+    return {
+        "server": server,
+        "project": default_project(server),
+        **me.model_dump(mode="json"),
+    }
+
+
+def _obtain_token(
+    server: str, token: str | None, scopes: list[Scope] | None, browser: bool, output: Output
+) -> str:
+    """Return the token, piped in or pasted; opens the page where one is made."""
+    if token == STDIN:
+        return read_piped_secret()
+    if token is not None:
+        raise UsageMistake(
+            "A token on the command line can be read by other people on this machine.",
+            field="token",
+            next_step="Pipe it in: slipway login --token - < FILE",
+        )
+    if not sys.stdin.isatty():
+        raise UsageMistake(
+            "There is no terminal to ask for the token on.",
+            field="token",
+            next_step="Pipe it in: slipway login --token - < FILE",
+        )
+    page = token_page(server, scopes)
+    parts = urlsplit(server)
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        output.note("Careful: this address is not https, so others on the way can read the token.")
+    output.note(f"Make a token here, and copy it:\n  {page}")
+    if browser and _has_browser():
+        typer.launch(page)
+    return read_secret("Paste the token (it stays hidden)")
+
+
+def _has_browser() -> bool:
+    """Whether there is a screen for one; without, a text browser would take the terminal over."""
+    if not sys.platform.startswith("linux"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _revoke(server: str, known: ServerLogin, wanted: bool | None, output: Output) -> bool:
+    """Revoke the stored token where that is wanted; signing out goes on when it fails."""
+    if wanted is None:
+        if output.as_json or not sys.stdin.isatty():
+            return False
+        try:
+            confirm("Also revoke the token, so that it works nowhere?", yes=False, output=output)
+        except Declined:
+            return False
+    elif not wanted:
+        return False
+    try:
+        with Client(server, known.token, retries=RETRIES) as client:
+            token = client.whoami().token
+            if token is not None:
+                client.tokens.revoke(token.id)
+            return token is not None
+    except Unauthenticated:
+        return True
+    except SlipwayError as error:
+        output.note(f"The token could not be revoked: {error}")
+        return False

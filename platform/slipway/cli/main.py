@@ -1,0 +1,123 @@
+"""The `slipway` command: its nouns, and what becomes of errors."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, TextIO, cast
+
+import typer
+
+from slipway.cli import audit, invitation, login, project, secret, team, token
+from slipway.cli.exits import ExitCode, UsageMistake, exit_code_for
+from slipway.cli.output import write_error
+from slipway.cli.questions import Declined
+from slipway.errors import SlipwayError
+from slipway.version import __version__
+
+app = typer.Typer(
+    name="slipway",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Slipway from the command line. Sign in first: slipway login http://localhost:8000",
+)
+login.register(app)
+for _name, _noun in (
+    ("project", project),
+    ("team", team),
+    ("invitation", invitation),
+    ("secret", secret),
+    ("token", token),
+    ("audit", audit),
+):
+    app.add_typer(_noun.app, name=_name)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"slipway {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Options that stand before any command."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code (see docs/cli.md)."""
+    as_json = "--json" in arguments
+    try:
+        result = app(args=list(arguments), prog_name="slipway", standalone_mode=False)
+    except SlipwayError as error:
+        write_error(error, as_json=as_json)
+        return exit_code_for(error)
+    except typer.TyperException as error:
+        # Without words it is the help, which a noun without a verb has written already.
+        if error.format_message():
+            write_error(_mistake(error), as_json=as_json)
+        return ExitCode.USAGE
+    except (Declined, typer.Abort):
+        write_error(Interrupted("Nothing was changed."), as_json=as_json)
+        return ExitCode.INTERRUPTED
+    except OSError as error:
+        write_error(_no_output(error), as_json=as_json)
+        return ExitCode.UNEXPECTED
+    except Exception as error:  # noqa: BLE001  (the last door: a person gets words, not silence)
+        if not as_json:
+            traceback.print_exc()
+        write_error(_bug(error), as_json=as_json)
+        return ExitCode.UNEXPECTED
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+class Interrupted(SlipwayError):
+    """The person stopped the command or answered no."""
+
+    title = "Stopped"
+    default_code = "interrupted"
+
+
+def _mistake(error: typer.TyperException) -> SlipwayError:
+    path = getattr(getattr(error, "ctx", None), "command_path", "slipway")
+    return UsageMistake(error.format_message(), next_step=f"See what it takes: {path} --help")
+
+
+def _no_output(error: OSError) -> SlipwayError:
+    return SlipwayError(
+        f"The command could not read or write: {error.strerror or error}.",
+        code="input_output",
+        next_step="Look at where its output goes, and at the space there.",
+    )
+
+
+def _bug(error: Exception) -> SlipwayError:
+    return SlipwayError(
+        f"This is a fault of the slipway command itself: {type(error).__name__}.",
+        code="unexpected",
+        next_step="Report it with what you typed and the lines above.",
+    )
+
+
+def _nothing(mode: str) -> TextIO:
+    """Open the null device for as long as the process lives."""
+    return cast("TextIO", Path(os.devnull).open(mode, encoding="utf-8"))
+
+
+def run() -> None:
+    """Run the command line of this process."""
+    # A stream that was closed beforehand is None; the command then reads or writes nothing.
+    sys.stdin = sys.stdin or _nothing("r")
+    sys.stdout = sys.stdout or _nothing("w")
+    sys.stderr = sys.stderr or _nothing("w")
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.exit(main(sys.argv[1:]))

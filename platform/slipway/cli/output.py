@@ -1,0 +1,149 @@
+"""What the command writes: tables for people, tab-separated text for pipes, JSON for programs.
+
+Results go to standard output, everything else to standard error. Text from a server is written
+with its control characters escaped, and never read as markup.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import IO, Any
+
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from slipway.errors import SlipwayError
+from slipway.schemas.problem import Problem
+from slipway.visible import visible
+
+Cell = object
+NOTHING = "-"
+_STATUSES = {"not_logged_in": 401, "connection_failed": 503, "usage": 400, "interrupted": 499}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its heading and the attribute or key it shows."""
+
+    heading: str
+    style: str = ""
+    shrinks: bool = False
+
+
+def console(stream: IO[str]) -> Console:
+    """Return a console that takes nothing for markup; it honours NO_COLOR and pipes."""
+    return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=False)
+
+
+def shown(value: Cell) -> str:
+    """Return `value` as people read it, on one line."""
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if isinstance(value, list | tuple):
+        return ", ".join(shown(item) for item in value) or NOTHING
+    return visible(str(value))
+
+
+@dataclass(frozen=True)
+class Output:
+    """How this command was asked to write."""
+
+    as_json: bool = False
+    quiet: bool = False
+
+    def document(self, content: BaseModel | Mapping[str, Any]) -> None:
+        """Write one JSON document; non-ASCII is escaped, so nothing in it reaches a terminal."""
+        plain = content.model_dump(mode="json") if isinstance(content, BaseModel) else content
+        sys.stdout.write(json.dumps(plain, indent=2, default=_plain) + "\n")
+
+    def line(self, text: str) -> None:
+        """Write one line of a result to standard output."""
+        sys.stdout.write(visible(text) + "\n")
+
+    def note(self, text: str) -> None:
+        """Tell a person something beside the result; silent with --json and --quiet."""
+        if not self.as_json and not self.quiet:
+            sys.stderr.write(visible(text, multiline=True) + "\n")
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+        """Write a table: drawn on a terminal, tab-separated with a heading line in a pipe."""
+        if not sys.stdout.isatty():
+            self._tab_separated([[column.heading.upper() for column in columns], *rows])
+            return
+        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
+        for column in columns:
+            table.add_column(
+                column.heading.upper(),
+                style=column.style,
+                no_wrap=column.shrinks,
+                overflow="ellipsis" if column.shrinks else "fold",
+            )
+        for row in rows:
+            table.add_row(*(Text(shown(cell)) for cell in row))
+        console(sys.stdout).print(table)
+
+    def facts(self, facts: Mapping[str, Cell]) -> None:
+        """Write one object: a line for each fact, its name and its value."""
+        if not sys.stdout.isatty():
+            self._tab_separated(list(facts.items()))
+            return
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in facts.items():
+            table.add_row(name, Text(shown(value)))
+        console(sys.stdout).print(table)
+
+    def _tab_separated(self, rows: Sequence[Sequence[Cell]]) -> None:
+        for row in rows:
+            sys.stdout.write("\t".join(shown(cell) for cell in row) + "\n")
+
+
+def write_error(error: SlipwayError, *, as_json: bool) -> None:
+    """Write what happened, why, the next step and the request id to standard error.
+
+    With `as_json` it is one problem document, the same as the API's.
+    """
+    if as_json:
+        sys.stderr.write(json.dumps(problem_of(error).model_dump(mode="json")) + "\n")
+        return
+    lines = Text()
+    lines.append("Error: ", style="bold red").append(f"{error.title}.", style="bold")
+    lines.append(f"\n  {visible(error.message, multiline=True)}")
+    for fault in error.errors:
+        lines.append(f"\n  · {visible(fault.field)}: {visible(fault.message)}")
+    if error.next_step:
+        lines.append("\n  Next step: ", style="bold")
+        lines.append(visible(error.next_step, multiline=True))
+    if error.request_id:
+        lines.append(f"\n  Request id: {visible(error.request_id)}", style="dim")
+    console(sys.stderr).print(lines, soft_wrap=True)
+
+
+def problem_of(error: SlipwayError) -> Problem:
+    """Return `error` as the document of RFC 9457 that --json writes."""
+    return Problem(
+        type="about:blank",
+        title=error.title,
+        status=error.status or _STATUSES.get(error.code, 500),
+        detail=error.message,
+        code=error.code,
+        field=error.field,
+        next_step=error.next_step,
+        request_id=error.request_id,
+        errors=list(error.errors),
+    )
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return str(value)

@@ -1,0 +1,260 @@
+"""`slipway project`: the tenants everything else belongs to."""
+
+from typing import Annotated
+
+import typer
+
+from slipway.cli import members
+from slipway.cli.completion import complete_project, complete_team
+from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.members import Group
+from slipway.cli.output import Column
+from slipway.cli.questions import confirm
+from slipway.cli.session import Session, command
+from slipway.credentials import ServerLogin, read_logins, write_logins
+from slipway.errors import NotLoggedIn
+from slipway.schemas.accounts import ProjectOut, Role
+
+app = typer.Typer(no_args_is_help=True, help="Projects: make, edit, archive, share.")
+member_app = typer.Typer(no_args_is_help=True, help="Change who belongs to a project.")
+app.add_typer(member_app, name="member")
+
+ProjectArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PROJECT",
+        help="Slug of the project; the one in use if left out.",
+        autocompletion=complete_project,
+        show_default=False,
+    ),
+]
+NamedProject = Annotated[
+    str,
+    typer.Argument(metavar="PROJECT", help="Slug of the project.", autocompletion=complete_project),
+]
+ProjectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        "-p",
+        metavar="PROJECT",
+        help="Slug of the project; the one in use if left out.",
+        autocompletion=complete_project,
+        show_default=False,
+    ),
+]
+UserArgument = Annotated[str, typer.Argument(metavar="USER", help="E-mail address or user id.")]
+RoleArgument = Annotated[Role, typer.Argument(metavar="ROLE", help="The new role.")]
+RoleOption = Annotated[Role, typer.Option("--role", help="What the person may do.")]
+DaysOption = Annotated[
+    int, typer.Option("--days", min=1, max=30, help="How many days the link works.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def show(session: Session, project: ProjectOut) -> None:
+    """Write one project."""
+    if session.output.as_json:
+        session.output.document(project)
+    elif session.output.quiet:
+        session.output.line(project.slug)
+    else:
+        session.output.facts(
+            {
+                "Slug": project.slug,
+                "Name": project.name,
+                "Description": project.description,
+                "Team": project.team,
+                "Your role": project.role,
+                "Created": project.created_at,
+                "Archived": project.archived_at,
+                "Id": project.id,
+            }
+        )
+
+
+@command(app, "list")
+def list_projects(
+    session: Session,
+    search: Annotated[
+        str | None, typer.Option("--search", "-s", help="Only those whose name holds this.")
+    ] = None,
+    archived: Annotated[
+        bool, typer.Option("--archived", help="The archived ones you own.")
+    ] = False,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the projects you belong to, newest first."""
+    pages = session.client.projects.list(search=search, archived=archived)
+    nothing = (
+        "No project was found."
+        if search or archived
+        else ("You have no project yet. Make one: slipway project create NAME")
+    )
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            Column("Slug", style="bold", shrinks=True),
+            Column("Name"),
+            Column("Team"),
+            Column("Your role"),
+            Column("Created", shrinks=True),
+        ],
+        row=lambda p: (p.slug, p.name, p.team, p.role, p.created_at),
+        key=lambda p: p.slug,
+        nothing=nothing,
+    )
+
+
+@command(app, "create")
+def create(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it.")],
+    slug: Annotated[
+        str | None, typer.Option("--slug", help="Its short name in addresses; made from the name.")
+    ] = None,
+    description: Annotated[
+        str | None, typer.Option("--description", "-d", help="What it is about.")
+    ] = None,
+    team: Annotated[
+        str | None,
+        typer.Option("--team", help="Slug of its team.", autocompletion=complete_team),
+    ] = None,
+) -> None:
+    """Make a project that you own."""
+    project = session.client.projects.create(name, slug=slug, description=description, team=team)
+    show(session, project)
+    session.output.note(f"Use it from now on: slipway project use {project.slug}")
+
+
+@command(app, "show")
+def show_project(session: Session, project: ProjectArgument = None) -> None:
+    """Show one project."""
+    show(session, session.client.projects.get(session.project(project)))
+
+
+@command(app, "edit")
+def edit(
+    session: Session,
+    project: ProjectArgument = None,
+    name: Annotated[str | None, typer.Option("--name", help="The new name.")] = None,
+    description: Annotated[
+        str | None, typer.Option("--description", "-d", help="The new description.")
+    ] = None,
+) -> None:
+    """Change the name or the description; the slug stays."""
+    slug = session.project(project)
+    show(session, session.client.projects.edit(slug, name=name, description=description))
+
+
+@command(app, "archive")
+def archive(session: Session, project: NamedProject, yes: Yes = False) -> None:
+    """Put a project away, out of sight of everyone but its owners; it can be restored."""
+    found = session.client.projects.get(project)
+    confirm(
+        f"Archive the project {found.slug} ({found.name})? Only its owners will still see it.",
+        yes=yes,
+        output=session.output,
+    )
+    session.client.projects.archive(project)
+    if session.output.as_json:
+        session.output.document({"archived": found.slug})
+    session.output.note(
+        f"{found.slug} is archived. Bring it back: slipway project restore {found.slug}"
+    )
+
+
+@command(app, "restore")
+def restore(session: Session, project: NamedProject) -> None:
+    """Bring an archived project back."""
+    show(session, session.client.projects.restore(project))
+
+
+@command(app, "use")
+def use(
+    session: Session,
+    project: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROJECT",
+            help="Slug of the project.",
+            autocompletion=complete_project,
+            show_default=False,
+        ),
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Use no project any more.")] = False,
+) -> None:
+    """Choose the project that later commands mean when they name none; without one, tell it."""
+    chosen = session.project(project) if not none else None
+    if project is not None:
+        session.client.projects.get(project)
+    if project is not None or none:
+        logins = read_logins()
+        login: ServerLogin | None = logins.servers.get(session.url)
+        if login is None:
+            raise NotLoggedIn(
+                f"This machine is not signed in to {session.url}, so there is nowhere to keep it.",
+                next_step=f"Run `slipway login {session.url}`, or set SLIPWAY_PROJECT.",
+            )
+        login.project = chosen
+        write_logins(logins)
+    if session.output.as_json:
+        session.output.document({"project": chosen, "server": session.url})
+    elif chosen is not None:
+        session.output.line(chosen)
+    else:
+        session.output.note("No project is in use any more.")
+
+
+@command(app, "members")
+def list_members(
+    session: Session,
+    project: ProjectArgument = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List who belongs to a project, directly or through its team."""
+    group = Group(project=session.project(project))
+    members.show_members(session, group, limit=limit, cursor=cursor)
+
+
+@command(member_app, "set")
+def set_member(
+    session: Session, user: UserArgument, role: RoleArgument, project: ProjectOption = None
+) -> None:
+    """Give a member another role."""
+    members.set_role(session, Group(project=session.project(project)), user, role)
+
+
+@command(member_app, "remove")
+def remove_member(
+    session: Session, user: UserArgument, project: ProjectOption = None, yes: Yes = False
+) -> None:
+    """Take a member out; access ends at once."""
+    members.remove(session, Group(project=session.project(project)), user, yes=yes)
+
+
+@command(app, "invite")
+def invite(
+    session: Session,
+    email: Annotated[str, typer.Argument(metavar="EMAIL", help="Whom to invite.")],
+    role: RoleOption = Role.CONTRIBUTOR,
+    days: DaysOption = 7,
+    project: ProjectOption = None,
+) -> None:
+    """Invite somebody by a link that is bound to the address."""
+    members.invite(session, Group(project=session.project(project)), email, role, days)
+
+
+@command(app, "invitations")
+def list_invitations(
+    session: Session,
+    project: ProjectArgument = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the invitations into a project."""
+    group = Group(project=session.project(project))
+    members.show_invitations(session, group, limit=limit, cursor=cursor)

@@ -1,0 +1,379 @@
+"""The command on a real terminal: questions, hidden input, colours, hostile text, Ctrl-C."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import stat
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.live import ROOT, LivePortal
+from tests.slipway.servers import NASTY, Answer, answer_json, cut_in_the_middle, drip, serve
+
+PATIENCE_S = 20.0
+COMMAND = [sys.executable, "-m", "slipway"]
+WHOAMI = {"user": {"id": "u1", "email": NASTY, "name": NASTY}, "is_administrator": False}
+PROJECT = {
+    "id": NASTY,
+    "slug": NASTY,
+    "name": NASTY,
+    "description": NASTY,
+    "created_at": "2026-11-20T12:00:00Z",
+}
+PROBLEM = {
+    "type": NASTY,
+    "title": NASTY,
+    "status": 409,
+    "detail": NASTY,
+    "code": NASTY,
+    "next_step": NASTY,
+    "request_id": NASTY,
+    "errors": [{"field": NASTY, "message": NASTY}],
+}
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine that is signed in nowhere."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SLIPWAY_")}
+    for name in ("NO_COLOR", "FORCE_COLOR", "DISPLAY", "WAYLAND_DISPLAY", "COLUMNS"):
+        kept.pop(name, None)
+    return kept | {
+        "PYTHONPATH": str(ROOT / "platform"),
+        "SLIPWAY_CONFIG_DIR": str(tmp_path / "config"),
+        "TERM": "xterm-256color",
+    }
+
+
+@dataclass
+class Terminal:
+    """A command that runs on a terminal of its own."""
+
+    process: subprocess.Popen[bytes]
+    screen: int
+    seen: str = ""
+
+    def expect(self, text: str) -> None:
+        """Wait until `text` has appeared on the screen."""
+        deadline = time.monotonic() + PATIENCE_S
+        while text not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            if not self._read(deadline - time.monotonic()):
+                break
+        assert text in self.seen, self.seen
+
+    def type(self, text: str) -> None:
+        """Type on the keyboard."""
+        os.write(self.screen, text.encode())
+
+    def wait_for_hidden_input(self) -> None:
+        """Wait until the terminal shows no more of what is typed."""
+        deadline = time.monotonic() + PATIENCE_S
+        while termios.tcgetattr(self.screen)[3] & termios.ECHO:
+            assert time.monotonic() < deadline, "what is typed would be seen"
+            time.sleep(0.01)
+
+    def finish(self) -> int:
+        """Read the rest of the screen; return the exit code."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self._read(deadline - time.monotonic()):
+            assert time.monotonic() < deadline, self.seen
+        return self.process.wait(timeout=PATIENCE_S)
+
+    def _read(self, seconds: float) -> bool:
+        ready, _, _ = select.select([self.screen], [], [], max(seconds, 0))
+        try:
+            chunk = os.read(self.screen, 65_536) if ready else b""
+        except OSError:  # the other end is closed
+            chunk = b""
+        self.seen += chunk.decode(errors="surrogateescape")
+        return bool(chunk)
+
+
+@dataclass
+class Terminals:
+    """Starts commands on terminals."""
+
+    environment: dict[str, str]
+    started: list[Terminal]
+
+    def run(self, *arguments: str, **changes: str) -> Terminal:
+        """Start one command."""
+        screen, keyboard = pty.openpty()
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            env=self.environment | {"COLUMNS": "120"} | changes,
+            stdin=keyboard,
+            stdout=keyboard,
+            stderr=keyboard,
+            start_new_session=True,
+        )
+        os.close(keyboard)
+        terminal = Terminal(process, screen)
+        self.started.append(terminal)
+        return terminal
+
+
+@pytest.fixture
+def terminals(environment: dict[str, str]) -> Iterator[Terminals]:
+    made = Terminals(environment, [])
+    yield made
+    for terminal in made.started:
+        if terminal.process.poll() is None:
+            terminal.process.kill()
+            terminal.process.wait()
+        os.close(terminal.screen)
+
+
+def hostile(method: str, path: str) -> Answer:
+    """A server that answers well, with text that attacks the terminal."""
+    if path.endswith("/whoami"):
+        return answer_json(WHOAMI)
+    if method == "GET" and path.partition("?")[0].endswith("/projects"):
+        return answer_json({"items": [PROJECT], "next_cursor": None})
+    if method == "GET" and "/projects/" in path:
+        return answer_json(PROJECT)
+    return answer_json(PROBLEM, 409, **{"X-Request-Id": "x"})
+
+
+def without_styles(screen: str) -> str:
+    """Take away the colours the command itself makes."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", screen)
+
+
+def test_signing_in_opens_the_page_and_hides_the_token(
+    terminals: Terminals, portal: LivePortal, tmp_path: Path
+) -> None:
+    opened = tmp_path / "opened"
+    browser = tmp_path / "bin" / "xdg-open"
+    browser.parent.mkdir()
+    browser.write_text(f'#!/bin/sh\necho "$1" > "{opened}.new" && mv "{opened}.new" "{opened}"\n')
+    browser.chmod(browser.stat().st_mode | stat.S_IXUSR)
+    path = f"{browser.parent}{os.pathsep}{os.environ['PATH']}"
+    terminal = terminals.run("login", portal.url, DISPLAY=":0", PATH=path)
+    terminal.expect("Paste the token")
+    terminal.wait_for_hidden_input()
+    terminal.type(portal.tokens["alice"] + "\n")
+    terminal.expect("as alice@example.org")
+    assert terminal.finish() == 0
+    assert portal.tokens["alice"] not in terminal.seen
+    deadline = time.monotonic() + PATIENCE_S
+    while not opened.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert opened.read_text().startswith(f"{portal.url}/settings/tokens/new?name=cli-")
+
+
+def test_without_a_screen_the_address_is_shown_and_nothing_opened(
+    terminals: Terminals, portal: LivePortal
+) -> None:
+    terminal = terminals.run("login", portal.url, "--scope", "projects:read")
+    terminal.expect("/settings/tokens/new?name=cli-")
+    terminal.wait_for_hidden_input()
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.finish() == 130
+
+
+def test_archiving_asks_and_takes_no_for_an_answer(
+    terminals: Terminals, environment: dict[str, str], portal: LivePortal
+) -> None:
+    environment |= {"SLIPWAY_URL": portal.url, "SLIPWAY_TOKEN": portal.tokens["alice"]}
+    made = subprocess.run(
+        [*COMMAND, "project", "create", "Asked", "-q"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    slug = made.stdout.strip()
+    terminal = terminals.run("project", "archive", slug)
+    terminal.expect(f"Archive the project {slug} (Asked)?")
+    terminal.type("n\n")
+    assert terminal.finish() == 130
+    assert "Nothing was changed" in terminal.seen
+    terminal = terminals.run("project", "archive", slug)
+    terminal.expect("[y/N]")
+    terminal.type("y\n")
+    assert terminal.finish() == 0
+    assert f"slipway project restore {slug}" in terminal.seen
+
+
+def test_a_secret_is_typed_without_being_seen(
+    terminals: Terminals, environment: dict[str, str], portal: LivePortal
+) -> None:
+    environment |= {"SLIPWAY_URL": portal.url, "SLIPWAY_TOKEN": portal.tokens["alice"]}
+    subprocess.run(
+        [*COMMAND, "project", "create", "Typed", "--slug", "typed", "-q"],
+        env=environment,
+        capture_output=True,
+        check=True,
+    )
+    terminal = terminals.run("secret", "set", "KEY", "-p", "typed")
+    terminal.expect("Value of KEY")
+    terminal.wait_for_hidden_input()
+    terminal.type("hunter2\n")
+    assert terminal.finish() == 0
+    assert "KEY is written to project typed" in terminal.seen
+    assert "hunter2" not in terminal.seen
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("project", "list"),
+        ("project", "list", "-q"),
+        ("project", "list", "--json"),
+        ("project", "show", "x"),
+        ("project", "archive", "x"),
+        ("project", "restore", "x"),
+        ("project", "restore", "x", "--json"),
+        ("whoami",),
+    ],
+)
+def test_nothing_a_server_says_reaches_the_terminal_raw(
+    terminals: Terminals, arguments: tuple[str, ...]
+) -> None:
+    with serve(hostile) as url:
+        terminal = terminals.run(*arguments, SLIPWAY_URL=url, SLIPWAY_TOKEN="slp_x")
+        if arguments == ("project", "archive", "x"):
+            terminal.expect("[y/N]")
+            terminal.type("n\n")
+        terminal.finish()
+    shown = without_styles(terminal.seen)
+    assert not set(shown) & set("\x1b\x07\x9b\u202e")
+    assert "owned" in shown
+    assert "[red]" in shown
+
+
+def test_a_table_has_colours_unless_they_are_refused(terminals: Terminals) -> None:
+    with serve(hostile) as url:
+        seen = {}
+        for no_color in ("", "1"):
+            terminal = terminals.run(
+                "project", "list", SLIPWAY_URL=url, SLIPWAY_TOKEN="slp_x", NO_COLOR=no_color
+            )
+            assert terminal.finish() == 0
+            seen[no_color] = terminal.seen
+    colour = re.compile(r"\x1b\[[0-9;]*3[0-7]")
+    assert "SLUG" in seen[""]
+    assert "SLUG" in seen["1"]
+    assert not colour.search(seen["1"])
+
+
+def test_the_progress_of_an_export_is_shown_and_cleared(
+    terminals: Terminals, portal: LivePortal, tmp_path: Path
+) -> None:
+    file = tmp_path / "audit.csv"
+    token = portal.tokens["alice"]
+    terminal = terminals.run(
+        *("audit", "export", "-o", str(file)), SLIPWAY_URL=portal.url, SLIPWAY_TOKEN=token
+    )
+    assert terminal.finish() == 0
+    assert "Exporting" in terminal.seen
+    assert f"{file.stat().st_size:,} bytes" in terminal.seen
+
+
+def test_an_export_never_goes_to_the_terminal(terminals: Terminals, portal: LivePortal) -> None:
+    terminal = terminals.run("audit", "export", SLIPWAY_URL=portal.url, SLIPWAY_TOKEN="slp_x")
+    assert terminal.finish() == 2
+    assert "--output audit.csv" in terminal.seen
+
+
+def test_an_export_that_is_cut_off_leaves_no_file(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "out" / "audit.csv"
+    file.parent.mkdir()
+    file.write_text("the one before")
+    with serve(lambda method, path: cut_in_the_middle) as url:
+        done = subprocess.run(
+            [*COMMAND, "audit", "export", "-o", str(file), "--yes"],
+            env=environment | {"SLIPWAY_URL": url, "SLIPWAY_TOKEN": "slp_x"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 7
+    assert "the connection broke" in done.stderr
+    assert [path.read_text() for path in file.parent.iterdir()] == ["the one before"]
+
+
+def test_ctrl_c_ends_with_its_own_code(environment: dict[str, str]) -> None:
+    asked, stop = threading.Event(), threading.Event()
+
+    def choose(method: str, path: str) -> Answer:
+        asked.set()
+        return drip(stop)
+
+    with serve(choose) as url:
+        process = subprocess.Popen(
+            [*COMMAND, "whoami"],
+            env=environment | {"SLIPWAY_URL": url, "SLIPWAY_TOKEN": "slp_x"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert asked.wait(PATIENCE_S)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=PATIENCE_S)
+        stop.set()
+    assert process.returncode == 130
+    assert b"Traceback" not in error
+
+
+def test_a_reader_that_hangs_up_is_no_fault(environment: dict[str, str]) -> None:
+    items = [PROJECT | {"name": "x" * 90} for _ in range(200)]
+    pages = iter(range(10_000))
+
+    def choose(method: str, path: str) -> Answer:
+        return answer_json({"items": items, "next_cursor": str(next(pages))})
+
+    with serve(choose) as url:
+        process = subprocess.Popen(
+            [*COMMAND, "project", "list", "--limit", "2000"],
+            env=environment | {"SLIPWAY_URL": url, "SLIPWAY_TOKEN": "slp_x"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        error = process.stderr.read()
+        process.stderr.close()
+        assert process.wait(timeout=PATIENCE_S) == 141
+    assert error == b""
+
+
+def test_output_that_cannot_be_written_is_explained(environment: dict[str, str]) -> None:
+    with serve(hostile) as url, Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "project", "list", "--json"],
+            env=environment | {"SLIPWAY_URL": url, "SLIPWAY_TOKEN": "slp_x"},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "No space left" in json.loads(done.stderr)["detail"]
+
+
+def test_streams_that_are_closed_do_no_harm(environment: dict[str, str]) -> None:
+    script = f"exec {sys.executable} -m slipway project list <&- >&- 2>&-"
+    with serve(hostile) as url:
+        done = subprocess.run(
+            ["/bin/sh", "-c", script],
+            env=environment | {"SLIPWAY_URL": url, "SLIPWAY_TOKEN": "slp_x"},
+            check=False,
+        )
+    assert done.returncode == 0
