@@ -1,7 +1,6 @@
 """Fixtures every test may use: personas and clients."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +20,10 @@ def refresh(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--refresh"))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _remove_data_dir() -> Iterator[None]:
-    """Leave no folder behind."""
-    yield
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave no folder behind. The processes of `-n` share one, so the last of them removes it."""
     folder = Path(settings.DATA_DIR)
-    if folder.name.startswith("slipway-tests-"):
+    if not hasattr(config, "workerinput") and folder.name.startswith("slipway-tests-"):
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -13,6 +13,8 @@ from portal.core.errors import Unauthenticated
 from slipway.schemas.accounts import Scope
 
 _ATTRIBUTE = "_slipway_principal"
+# Where API tokens count. Pages see only the session: a token's scopes mean nothing to them.
+TOKEN_DOORS = ("/api/",)
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,12 @@ def _from_bearer(header: str) -> Principal:
 def principal_of(request: HttpRequest) -> Principal | None:
     """Return who is behind the request, or None when nobody signed in.
 
-    A request that carries an Authorization header is judged by it alone: a bad token raises
-    Unauthenticated even when the browser also has a session.
+    An API request that carries an Authorization header is judged by it alone: a bad token raises
+    Unauthenticated even when the browser also has a session. Pages ignore the header.
     """
     if not hasattr(request, _ATTRIBUTE):
         header = request.headers.get("Authorization")
-        if header is not None:
+        if header is not None and request.path.startswith(TOKEN_DOORS):
             found: Principal | None = _from_bearer(header)
         else:
             found = _from_session(request)

@@ -5,6 +5,7 @@ from typing import Any
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from portal.accounts.gates import Loopback
@@ -14,12 +15,14 @@ _migrated = {"yes": False}
 
 
 @guarded_by(Public("a load balancer asks; the answer says nothing about tenants"))
+@require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
     """Answer 200 as long as the process answers at all."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 
 @guarded_by(Public("a load balancer asks; the answer says nothing about tenants"))
+@require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """Answer 200 when requests can be served: the database answers and its tables are current."""
     checks = {"database": _database(), "migrations": _migrations()}
@@ -28,6 +31,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 
 @guarded_by(Loopback())
+@require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """Prometheus text of this process."""
     return HttpResponse(generate_latest(), content_type=CONTENT_TYPE_LATEST)

@@ -2,9 +2,15 @@
 
 from collections.abc import Callable
 
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import (
+    BadRequest,
+    PermissionDenied,
+    RequestDataTooBig,
+    SuspiciousOperation,
+)
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.multipartparser import MultiPartParserError
 
 from portal.accounts.principal import principal_of
 from portal.api import idempotency
@@ -16,6 +22,7 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 API_PREFIX = "/api/"
 # Uploads stream their bodies and keep the promise of the key themselves.
 STREAMED_TYPE = "application/octet-stream"
+_OF_DJANGO = (Http404, PermissionDenied, SuspiciousOperation, BadRequest, MultiPartParserError)
 
 
 class ProblemMiddleware:
@@ -38,8 +45,11 @@ class ProblemMiddleware:
         return answer
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Map what a view below /api/ raised; pages have their own error pages."""
-        if not request.path.startswith(API_PREFIX):
+        """Map what a view below /api/ raised; pages have their own error pages.
+
+        What Django itself turns into a 400, 403 or 404 becomes a problem on the way out.
+        """
+        if not request.path.startswith(API_PREFIX) or isinstance(error, _OF_DJANGO):
             return None
         if isinstance(error, SlipwayError):
             return error_response(request, error)

@@ -4,8 +4,10 @@ from typing import Any
 
 import orjson
 from django.http import HttpRequest
+from django.views.decorators.http import require_safe
 from ninja import NinjaAPI
 from ninja.openapi.docs import Swagger
+from ninja.openapi.schema import OpenAPISchema
 from ninja.renderers import BaseRenderer
 
 from portal.api import problems
@@ -24,7 +26,23 @@ class OrjsonRenderer(BaseRenderer):
         return orjson.dumps(data, default=str)
 
 
-api = NinjaAPI(
+class PortalApi(NinjaAPI):
+    """Describes itself once: the operations do not change while a process runs."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._described: OpenAPISchema | None = None
+
+    def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
+        """Return the OpenAPI description; the one without options is made on first use."""
+        if any(options.values()):
+            return super().get_openapi_schema(**options)
+        if self._described is None:
+            self._described = super().get_openapi_schema()
+        return self._described
+
+
+api = PortalApi(
     title="Slipway",
     version="1",
     description=(
@@ -37,6 +55,7 @@ api = NinjaAPI(
     renderer=OrjsonRenderer(),
     parser=StrictParser(),
     docs=Swagger(settings={"persistAuthorization": False, "tryItOutEnabled": True}),
+    docs_decorator=require_safe,
 )
 problems.register(api)
 for module in (account, projects, teams, members, secrets, audit, users):

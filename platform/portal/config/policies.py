@@ -6,7 +6,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import reverse
 
 from portal.accounts.gates import SignedIn
@@ -19,6 +19,8 @@ log = structlog.get_logger(__name__)
 _ANYONE_SIGNS_IN = Public("nobody is signed in yet; allauth throttles and answers alike")
 _PROTOCOL = Public("the protocol authenticates the client itself")
 _SIGNED_IN = SignedIn()
+# Library views treat other verbs as POST or GET, as they please; forms need no more than these.
+_PAGE_METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 
 # Views of libraries, by route name.
 LIBRARY_POLICIES: dict[str, Policy] = {
@@ -37,7 +39,6 @@ LIBRARY_POLICIES: dict[str, Policy] = {
     "oauth2_provider:user-info": _PROTOCOL,
     "oauth2_provider:oidc-connect-discovery-info": Public("public by the OpenID standard"),
     "oauth2_provider:jwks-info": Public("public keys"),
-    "oauth2_provider:rp-initiated-logout": Public("signing out must always work"),
     "api:openapi-json": Public("the shape of the API is public; its answers are not"),
     "api:openapi-view": Public("the shape of the API is public; its answers are not"),
     "api:api-root": Public("answers 404"),
@@ -72,6 +73,8 @@ class PolicyMiddleware:
         path: dict[str, Any],
     ) -> HttpResponse | None:
         """Return None to let the view run, or the refusal."""
+        if not request.path.startswith("/api/") and request.method not in _PAGE_METHODS:
+            return HttpResponseNotAllowed(_PAGE_METHODS)
         name = request.resolver_match.view_name if request.resolver_match else ""
         policy = policy_of(view, name)
         try:

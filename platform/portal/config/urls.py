@@ -38,7 +38,6 @@ _oidc = [
     ),
     path(".well-known/jwks.json", oidc.JwksInfoView.as_view(), name="jwks-info"),
     path("userinfo/", oidc.UserInfoView.as_view(), name="user-info"),
-    path("logout/", oidc.RPInitiatedLogoutView.as_view(), name="rp-initiated-logout"),
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [
