@@ -74,7 +74,7 @@ def path_view_of(view: Callable[..., Any]) -> PathView | None:
 
 def template_of(pattern: str) -> str:
     """Write a Django pattern as `/projects/{project}`."""
-    plain = _GROUP.sub(r"{\1}", _CONVERTER.sub(r"{\1}", pattern))
+    plain = _CONVERTER.sub(r"{\1}", _GROUP.sub(r"{\1}", pattern))
     return "/" + plain.replace("^", "").replace("$", "").replace("\\", "").lstrip("/")
 
 

@@ -1,0 +1,52 @@
+"""A valid body for every operation that takes one, so that who may act really acts."""
+
+from collections.abc import Callable
+from typing import Any
+
+from portal.accounts.models import User
+from tests.matrix.world import World
+from tests.personas import PASSWORD
+
+Body = dict[str, Any] | bytes
+Maker = Callable[[World, User | None], Body]
+
+
+def _accept(world: World, user: User | None) -> Body:
+    return {"token": world.links[user.pk] if user else "A" * 40}
+
+
+def _sign_in(_world: World, user: User | None) -> Body:
+    return {"login": user.email if user else "nobody@example.org", "password": PASSWORD}
+
+
+# By verb and template. JSON for the API; a form for a page.
+BODIES: dict[tuple[str, str], Body | Maker] = {
+    ("POST", "/api/v1/tokens"): {"name": "ci", "scopes": ["projects:read"]},
+    ("POST", "/api/v1/projects"): {"name": "New project"},
+    ("PATCH", "/api/v1/projects/{project}"): {"name": "Renamed"},
+    ("PATCH", "/api/v1/projects/{project}/members/{user_id}"): {"role": "viewer"},
+    ("POST", "/api/v1/projects/{project}/invitations"): {
+        "email": "new@example.org",
+        "role": "viewer",
+    },
+    ("PUT", "/api/v1/projects/{project}/secrets/{name}"): {"value": "new"},
+    ("POST", "/api/v1/teams"): {"name": "New team"},
+    ("PATCH", "/api/v1/teams/{team}"): {"name": "Renamed"},
+    ("PATCH", "/api/v1/teams/{team}/members/{user_id}"): {"role": "viewer"},
+    ("POST", "/api/v1/teams/{team}/invitations"): {"email": "new@example.org", "role": "viewer"},
+    ("POST", "/api/v1/invitations/accept"): _accept,
+    ("PATCH", "/api/v1/users/{user_id}"): {"is_active": False},
+    ("POST", "/account/login"): _sign_in,
+    ("POST", "/account/password/reset"): {"email": "nobody@example.org"},
+    ("POST", "/account/password/change"): {
+        "oldpassword": PASSWORD,
+        "password1": "another-long-phrase",
+        "password2": "another-long-phrase",
+    },
+}
+
+
+def body_for(verb: str, template: str, world: World, user: User | None) -> Body:
+    """Return the body to send; empty where none is known."""
+    found = BODIES.get((verb, template), {})
+    return found(world, user) if callable(found) else found

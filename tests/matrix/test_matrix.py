@@ -1,0 +1,113 @@
+"""The authorisation matrix: every caller, every route, every verb, against a reviewed table."""
+
+import pytest
+from django.db import transaction
+
+from portal.accounts.gates import Administrator, ProjectRole, SignedIn, TeamRole
+from tests.matrix import table
+from tests.matrix.actors import COLUMNS, TO_SIGN_IN, Cast, cell_of
+from tests.matrix.world import make_world, values_for
+from tests.routes import VERBS, Route, routes
+
+_measured: table.Table = {}
+_UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_SHUT = frozenset({"401", "403", "404", "405", TO_SIGN_IN})
+
+
+@pytest.fixture
+def cast(db: None) -> Cast:
+    """Everybody of the matrix in a fresh world."""
+    return Cast(make_world())
+
+
+def measure(cast: Cast, route: Route) -> table.Table:
+    """Ask a route in the name of everybody; each question is undone before the next."""
+    values = values_for(route, cast.world.own)
+    found: table.Table = {}
+    for verb in VERBS:
+        row = found[route.template, verb] = {}
+        for column in COLUMNS:
+            actor = cast.actor(column, route, verb)
+            with transaction.atomic():
+                row[column] = cell_of(cast.ask(actor, route, verb, values))
+                transaction.set_rollback(True)
+    return found
+
+
+@pytest.mark.parametrize("route", routes(), ids=lambda route: route.template)
+def test_every_verb_answers_every_caller_as_reviewed(
+    cast: Cast, route: Route, refresh: bool
+) -> None:
+    found = measure(cast, route)
+    faults = [fault for key, row in found.items() for fault in faults_of(route, key[1], row)]
+    assert not faults
+    if refresh:
+        _measured.update(found)
+        return
+    stored = table.read()
+    wrong = [
+        f"{verb} {template} for {COLUMNS[column]}: {cell}, not {expected}"
+        for (template, verb), row in found.items()
+        for column, cell in row.items()
+        if (expected := stored.get((template, verb), {}).get(column, "in the table")) != cell
+    ]
+    assert not wrong, f"mend the route, or run `{table.REFRESH}` and review the change"
+
+
+def faults_of(route: Route, verb: str, row: table.Row) -> list[str]:
+    """What no row may say, whatever the table says."""
+    policy = route.policy_for(verb)
+    faults = [
+        f"{column} is {cell}" for column, cell in row.items() if cell >= "500" and cell.isdigit()
+    ]
+    if route.operations and route.operation(verb) is None and set(row.values()) != {"405"}:
+        faults.append("a verb nobody declared must be refused to all alike")
+    if not route.is_api and verb in ("PUT", "PATCH", "DELETE") and not set(row.values()) <= _SHUT:
+        faults.append("a page takes GET, HEAD, OPTIONS and POST alone")
+    if route.operation(verb) is not None and row["own"] == "422":
+        faults.append("add a valid body to tests/matrix/bodies.py")
+    if isinstance(policy, SignedIn | Administrator | ProjectRole | TeamRole):
+        faults += [
+            f"{COLUMNS[column]} passes with {row[column]}"
+            for column in ("ano", "exp", "rev", "sus")
+            if row[column] not in _SHUT
+        ]
+        if verb in _UNSAFE and row["csf"] not in _SHUT:
+            faults.append("a forged request from a browser passes")
+        if getattr(policy, "scope", None) is not None and row["scp"] not in _SHUT:
+            faults.append("a token passes without the scope")
+    if isinstance(policy, ProjectRole | TeamRole) and not {row["oth"], row["adm"]} <= {
+        "404",
+        "405",
+    }:
+        faults.append("somebody who is no member learns that the object exists")
+    if isinstance(policy, ProjectRole) and row["cnf"] not in ("404", "405", TO_SIGN_IN):
+        faults.append("a token confined to another project gets in")
+    if isinstance(policy, Administrator) and row["own"] not in ("403", "405"):
+        faults.append("somebody who is no administrator gets in")
+    return [f"{verb} {route.template}: {fault}" for fault in faults]
+
+
+def test_the_table_speaks_of_the_routes_there_are_and_no_others(
+    refresh: bool, request: pytest.FixtureRequest
+) -> None:
+    wanted = [(route.template, verb) for route in routes() for verb in VERBS]
+    if refresh:
+        assert not hasattr(request.config, "workerinput"), "refresh without -n"
+        known = table.read() | _measured
+        table.FILE.write_text(table.written({key: known[key] for key in wanted}), encoding="utf-8")
+    stored = table.read()
+    assert not [key for key in wanted if key not in stored], "routes without a line"
+    assert not [key for key in stored if key not in set(wanted)], "lines without a route"
+
+
+@pytest.mark.django_db
+def test_a_row_that_lets_a_stranger_in_is_found() -> None:
+    guarded = next(route for route in routes() if route.template == "/api/v1/projects/{project}")
+    row = dict.fromkeys(COLUMNS, "404")
+    assert not faults_of(guarded, "GET", row)
+    assert faults_of(guarded, "GET", row | {"oth": "200"})
+    assert faults_of(guarded, "GET", row | {"oth": "403"})
+    assert faults_of(guarded, "GET", row | {"sus": "200"})
+    assert faults_of(guarded, "PATCH", row | {"csf": "200"})
+    assert faults_of(guarded, "PATCH", row | {"own": "500"})

@@ -1,0 +1,145 @@
+"""The people and objects the matrix asks about, and how an address names them.
+
+A room that adds a route with a new path parameter adds a line to PARAMETERS, and to `_fill` one
+object for each side.
+"""
+
+from dataclasses import dataclass, field
+
+from portal.accounts.models import Membership, Project, Team, User
+from portal.accounts.services.invitations import NewInvitation, invite
+from portal.accounts.services.projects import create_project
+from portal.accounts.services.secrets import write_secret
+from portal.accounts.services.teams import create_team
+from portal.accounts.tokens import hash_of
+from slipway.schemas.accounts import Role
+from tests.personas import Personas, make_personas, make_token, make_user
+from tests.routes import Route
+
+Objects = dict[str, str]
+MISSING_ULID = "01j00000000000000000000000"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a captured part of a path names: a kind of object, and one that does not exist."""
+
+    kind: str
+    missing: str
+
+
+# By the end of the path up to the parameter; the longest that fits counts.
+PARAMETERS = {
+    "/projects/{project}": Parameter("project", "no-such-project"),
+    "/teams/{team}": Parameter("team", "no-such-team"),
+    "/members/{user_id}": Parameter("member", f"usr_{MISSING_ULID}"),
+    "/users/{user_id}": Parameter("member", f"usr_{MISSING_ULID}"),
+    "/projects/{project}/invitations/{invitation_id}": Parameter(
+        "project invitation", f"inv_{MISSING_ULID}"
+    ),
+    "/teams/{team}/invitations/{invitation_id}": Parameter(
+        "team invitation", f"inv_{MISSING_ULID}"
+    ),
+    "/secrets/{name}": Parameter("secret", "NO_SUCH_SECRET"),
+    "/tokens/{token_id}": Parameter("token", f"tok_{MISSING_ULID}"),
+    "/invitations/{secret}": Parameter("link", "A" * 40),
+    "/password/reset/key/{uidb36}": Parameter("reset user", "zz"),
+    "/password/reset/key/{uidb36}-{key}": Parameter("reset key", "0-0"),
+}
+# Names that people choose: the same name may stand in both tenants.
+NATURAL_KEYS = frozenset({"secret"})
+
+
+@dataclass(frozen=True)
+class World:
+    """`own` names objects of Alice's tenant, `foreign` those of Charlie's.
+
+    Sue owns what Alice owns and is suspended. `links` holds for each person's id the secret of an
+    open invitation made for them.
+    """
+
+    people: Personas
+    sue: User
+    crew: Team
+    elsewhere: Project
+    own: Objects = field(default_factory=dict)
+    foreign: Objects = field(default_factory=dict)
+    links: Objects = field(default_factory=dict)
+
+
+def make_world() -> World:
+    """Make everybody, both tenants, and one of everything in each."""
+    people = make_personas()
+    sue, dan = make_user("sue"), make_user("dan")
+    crew = create_team(by=people.alice, name="Crew")
+    rivals = create_team(by=people.charlie, name="Rivals")
+    for user, role in (
+        (people.mia, Role.MAINTAINER),
+        (people.bob, Role.CONTRIBUTOR),
+        (people.vera, Role.VIEWER),
+        (sue, Role.OWNER),
+    ):
+        Membership.objects.create(user=user, team=crew, role=role)
+    Membership.objects.create(user=sue, project=people.vision, role=Role.OWNER)
+    Membership.objects.create(user=dan, team=rivals, role=Role.CONTRIBUTOR)
+    Membership.objects.create(user=dan, project=people.other, role=Role.CONTRIBUTOR)
+    elsewhere = create_project(by=people.alice, name="Elsewhere")
+    world = World(people, sue, crew, elsewhere)
+    _fill(world.own, owner=people.alice, member=people.bob, project=people.vision, team=crew)
+    _fill(world.foreign, owner=people.charlie, member=dan, project=people.other, team=rivals)
+    _invite_everybody(world)
+    User.objects.filter(pk=sue.pk).update(is_active=False)
+    return world
+
+
+def _fill(into: Objects, *, owner: User, member: User, project: Project, team: Team) -> None:
+    """Make one object of each kind on one side."""
+    guest = f"guest-of-{owner.name}@example.org".lower()
+    write_secret(project=project, by=owner, name=f"{owner.name}_KEY".upper(), value="hush")
+    into |= {
+        "project": project.slug,
+        "team": team.slug,
+        "member": member.pk,
+        "project invitation": _invite(project, owner, guest).invitation.pk,
+        "team invitation": _invite(team, owner, guest).invitation.pk,
+        "secret": f"{owner.name}_KEY".upper(),
+        "token": owner.tokens.get(token_hash=hash_of(make_token(owner))).pk,
+        "reset user": "1",
+        "reset key": "abc-0",
+    }
+
+
+def _invite(group: Project | Team, by: User, email: str) -> NewInvitation:
+    return invite(group=group, by=by, by_role=Role.OWNER, email=email, role=Role.VIEWER)
+
+
+def _invite_everybody(world: World) -> None:
+    people = world.people
+    for user in User.objects.all():
+        host, group = (
+            (people.charlie, people.other)
+            if user == people.alice
+            else (people.alice, world.elsewhere)
+        )
+        world.links[user.pk] = _invite(group, host, user.email).link.rpartition("/")[2]
+    world.own["link"] = world.links[people.alice.pk]
+    world.foreign["link"] = world.links[people.charlie.pk]
+
+
+def parameter_at(route: Route, name: str) -> Parameter:
+    """Return what a parameter of a route names; raises LookupError for one nobody explained."""
+    upto = route.template[: route.template.index(f"{{{name}}}") + len(name) + 2]
+    fitting = [end for end in PARAMETERS if upto.endswith(end)]
+    if not fitting:
+        raise LookupError(f"add {upto} to PARAMETERS in tests/matrix/world.py")
+    return PARAMETERS[max(fitting, key=len)]
+
+
+def values_for(route: Route, objects: Objects) -> dict[str, str]:
+    """Return the value of each parameter of a route on one side."""
+    return {name: objects[parameter_at(route, name).kind] for name in route.parameters}
+
+
+def missing_values_for(route: Route) -> dict[str, str]:
+    """Return for each parameter of a route a value that names nothing."""
+    return {name: parameter_at(route, name).missing for name in route.parameters}

@@ -1,0 +1,180 @@
+"""An object of another tenant answers exactly like one that does not exist.
+
+Same status, same body, same headers, same questions to the database: nothing in an answer, nor the
+work behind it, tells the two apart.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.http import HttpResponse
+from django.test.utils import CaptureQueriesContext
+
+from portal.accounts.gates import ProjectRole, TeamRole
+from portal.core.policy import Public
+from tests.matrix.actors import Cast
+from tests.matrix.world import NATURAL_KEYS, make_world, parameter_at
+from tests.personas import Api, Personas, json_of
+from tests.routes import VERBS, Route, routes
+
+_CHANGING_HEADERS = frozenset({"X-Request-Id", "Date", "Set-Cookie", "Content-Length"})
+_LITERAL = re.compile(r"'(?:[^']|'')*'|\b\d+\b|\bs\d+_x\d+\b")
+# The verb of a route and the kinds of object its parameters name: own, foreign or missing.
+Case = tuple[Route, str, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a caller, and somebody with a stop-watch, can see of an answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: str
+    queries: list[str]
+
+
+@pytest.fixture
+def cast(db: None) -> Cast:
+    """Everybody of the matrix in a fresh world."""
+    return Cast(make_world())
+
+
+def _sides(route: Route) -> Iterator[dict[str, str]]:
+    """Yield every way to mix own and foreign objects in a path, with at least one foreign."""
+    for sides in product(("own", "foreign"), repeat=len(route.parameters)):
+        if "foreign" in sides:
+            yield dict(zip(route.parameters, sides, strict=True))
+
+
+def _cases() -> list[Any]:
+    return [
+        pytest.param(route, verb, sides, id=f"{verb} {route.template} {'/'.join(sides.values())}")
+        for route in routes()
+        for verb in VERBS
+        for sides in _sides(route)
+        if (route.operation(verb) or (not route.operations and verb in ("GET", "POST")))
+        and not isinstance(route.policy_for(verb), Public)
+    ]
+
+
+def _values(cast: Cast, route: Route, sides: dict[str, str], *, hidden: str) -> dict[str, str]:
+    """Return concrete values; `hidden` says what stands where the other tenant's object would."""
+    values = {}
+    for name, side in sides.items():
+        parameter = parameter_at(route, name)
+        if side == "own":
+            values[name] = cast.world.own[parameter.kind]
+        elif hidden == "foreign":
+            values[name] = cast.world.foreign[parameter.kind]
+        else:
+            values[name] = parameter.missing
+    return values
+
+
+def _look(cast: Cast, column: str, route: Route, verb: str, values: dict[str, str]) -> Seen:
+    actor = cast.actor(column, route, verb)
+    with transaction.atomic(), CaptureQueriesContext(connection) as captured:
+        answer = cast.ask(actor, route, verb, values)
+        seen = _seen(answer, list(values.values()), [query["sql"] for query in captured])
+        transaction.set_rollback(True)
+    return seen
+
+
+def _seen(answer: HttpResponse, named: list[str], queries: list[str]) -> Seen:
+    body = b"".join(answer) if answer.streaming else answer.content
+    text = body.decode()
+    headers = {
+        name: value for name, value in answer.headers.items() if name not in _CHANGING_HEADERS
+    }
+    text = text.replace(answer.headers["X-Request-Id"], "")
+    for value in sorted(named, key=len, reverse=True):
+        text = text.replace(value, "…")
+        headers = {name: found.replace(value, "…") for name, found in headers.items()}
+    return Seen(answer.status_code, headers, text, [_LITERAL.sub("?", sql) for sql in queries])
+
+
+@pytest.mark.parametrize(("route", "verb", "sides"), _cases())
+@pytest.mark.parametrize("column", ["own", "vwr", "ano"])
+def test_a_foreign_object_answers_like_a_missing_one(
+    cast: Cast, route: Route, verb: str, sides: dict[str, str], column: str
+) -> None:
+    foreign = _look(cast, column, route, verb, _values(cast, route, sides, hidden="foreign"))
+    missing = _look(cast, column, route, verb, _values(cast, route, sides, hidden="missing"))
+    if _creates_by_name(route, verb, sides):
+        foreign, missing = _without_times(foreign), _without_times(missing)
+    assert foreign == missing
+    if column != "ano" and not _creates_by_name(route, verb, sides):
+        assert foreign.status in (403, 404), "a role too low is told before the object is looked at"
+
+
+def _creates_by_name(route: Route, verb: str, sides: dict[str, str]) -> bool:
+    """Whether the request makes an object of that name, which both tenants may have."""
+    last = route.parameters[-1]
+    return (
+        verb == "PUT"
+        and parameter_at(route, last).kind in NATURAL_KEYS
+        and set(list(sides.values())[:-1]) == {"own"}
+    )
+
+
+def _without_times(seen: Seen) -> Seen:
+    return Seen(seen.status, seen.headers, re.sub(r"20\d\d-[^\"]+", "", seen.body), seen.queries)
+
+
+def test_the_cases_cover_every_guarded_route_with_a_parameter() -> None:
+    covered = {(case.values[0].template, case.values[1]) for case in _cases()}
+    guarded = {
+        (route.template, verb)
+        for route in routes()
+        for verb in route.methods
+        if route.parameters and isinstance(route.policy_for(verb), ProjectRole | TeamRole)
+    }
+    assert guarded
+    assert guarded <= covered
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("tokens", {"name": "x", "scopes": ["projects:read"], "project": "{project}"}),
+        ("projects", {"name": "x", "team": "{team}"}),
+    ],
+)
+def test_a_foreign_object_named_in_a_body_answers_like_a_missing_one(
+    cast: Cast, path: str, body: dict[str, Any]
+) -> None:
+    missing = {"project": "no-such-project", "team": "no-such-team"}
+    alice = Api.of(cast.world.people.alice)
+    alice.get("whoami")  # the first use of a token is noted, and is one question more
+    answers = []
+    for names in (cast.world.foreign, missing):
+        filled = {
+            key: value.format(**names) if isinstance(value, str) else value
+            for key, value in body.items()
+        }
+        with CaptureQueriesContext(connection) as captured:
+            answer = alice.post(path, filled)
+        answers.append(_seen(answer, list(names.values()), [query["sql"] for query in captured]))
+    assert answers[0] == answers[1]
+    assert answers[0].status in (404, 422)
+
+
+def test_lists_never_hold_what_is_foreign(people: Personas) -> None:
+    charlie = Api.of(people.charlie)
+    for path in ("projects", "teams", "audit", "tokens", "projects?q=vision", "audit?actor=alice"):
+        assert "vision" not in charlie.get(path).content.decode()
+    listed = json_of(charlie.get("projects"))["items"]
+    assert [project["slug"] for project in listed] == ["other"]
+
+
+def test_a_filter_by_a_foreign_id_answers_like_one_by_a_missing_id(people: Personas) -> None:
+    charlie = Api.of(people.charlie)
+    for field in ("target_id", "actor"):
+        foreign = charlie.get(f"audit?{field}={people.alice.pk}")
+        missing = charlie.get(f"audit?{field}=usr_01j00000000000000000000000")
+        assert json_of(foreign) == json_of(missing) == {"items": [], "next_cursor": None}
