@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+import httpx
 import pytest
 
 import slipway
@@ -63,6 +64,28 @@ def test_a_project_lives_from_creation_to_restoration(alice: slipway.Client) -> 
     assert made.slug in [found.slug for found in archived]
     assert alice.projects.restore(made.slug).archived_at is None
     assert alice.projects.get(made.slug).description == "Who stays?"
+
+
+def test_a_creation_whose_answer_was_lost_is_made_once(portal: LivePortal) -> None:
+    name = f"Once {secrets.token_hex(4)}"
+    answers: list[httpx.Response] = []
+
+    class LosesTheFirstAnswer(httpx.HTTPTransport):
+        """Brings every request to the portal, but not the first answer back."""
+
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            answers.append(super().handle_request(request))
+            answers[-1].read()
+            if len(answers) == 1:
+                raise httpx.ReadTimeout("lost", request=request)
+            return answers[-1]
+
+    with slipway.Client(
+        portal.url, portal.tokens["alice"], transport=LosesTheFirstAnswer()
+    ) as client:
+        made = client.projects.create(name)
+        assert [answer.status_code for answer in answers] == [201, 201]
+        assert [found.id for found in client.projects.list(search=name)] == [made.id]
 
 
 def test_a_list_reaches_over_many_pages(alice: slipway.Client) -> None:

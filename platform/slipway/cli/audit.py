@@ -21,10 +21,11 @@ from slipway.cli.completion import complete_project
 from slipway.cli.exits import UsageMistake
 from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.moments import parse_moment
-from slipway.cli.output import NOTHING, Column, console
+from slipway.cli.output import NOTHING, console
 from slipway.cli.project import Yes
 from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
+from slipway.cli.tables import Column, Fit
 from slipway.connection import Download
 from slipway.schemas.accounts import AuditOut
 
@@ -51,14 +52,14 @@ class FileFormat(StrEnum):
 
 
 def changes_of(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
-    """Return what differs, one `name: before → after` after the other."""
+    """Return what differs, one `name: before → after` after the other; for a new thing, what is."""
     old, new = before or {}, after or {}
     parts = []
     for name in dict.fromkeys([*old, *new]):
         if old.get(name) != new.get(name):
             was = json.dumps(old[name]) if name in old else NOTHING
             became = json.dumps(new[name]) if name in new else NOTHING
-            parts.append(f"{name}: {was} → {became}")
+            parts.append(f"{name}: {became}" if before is None else f"{name}: {was} → {became}")
     return ", ".join(parts)
 
 
@@ -109,14 +110,14 @@ def list_audit(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            Column("At", shrinks=True),
-            Column("Actor"),
+            Column("At"),
+            Column("Actor", fit=Fit.WRAPPED),
             Column("Verb"),
-            Column("Target"),
-            Column("Where"),
-            Column("Change"),
-            Column("From"),
-            Column("Request", style="dim", shrinks=True),
+            Column("Target", fit=Fit.WRAPPED),
+            Column("Where", dispensable=2),
+            Column("Change", fit=Fit.CLIPPED, dispensable=3),
+            Column("From", dispensable=4),
+            Column("Request", dispensable=5, style="dim"),
         ],
         row=_row,
         key=lambda event: event.id,

@@ -5,8 +5,9 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from slipway.cli.output import Cell, Column
+from slipway.cli.output import Cell
 from slipway.cli.session import Session
+from slipway.cli.tables import Column
 from slipway.pages import Pages
 from slipway.schemas.base import AnswerSchema, PageOf
 

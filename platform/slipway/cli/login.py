@@ -90,6 +90,11 @@ def login(
     if session.output.as_json:
         session.output.document(_identity(address, me))
     session.output.note(f"Signed in to {address} as {me.user.email}.")
+    overriding = [name for name in ("SLIPWAY_URL", "SLIPWAY_TOKEN") if os.environ.get(name)]
+    if overriding:
+        session.output.note(
+            f"Later commands still follow {' and '.join(overriding)}, which is set."
+        )
 
 
 def logout(

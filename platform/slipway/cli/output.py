@@ -16,22 +16,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from slipway.cli.tables import Column, table_of
 from slipway.errors import SlipwayError
 from slipway.schemas.problem import Problem
 from slipway.visible import visible
 
 Cell = object
 NOTHING = "-"
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _STATUSES = {"not_logged_in": 401, "connection_failed": 503, "usage": 400, "interrupted": 499}
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table: its heading and the attribute or key it shows."""
-
-    heading: str
-    style: str = ""
-    shrinks: bool = False
 
 
 def console(stream: IO[str]) -> Console:
@@ -39,17 +32,27 @@ def console(stream: IO[str]) -> Console:
     return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
 
-def shown(value: Cell) -> str:
-    """Return `value` as people read it, on one line."""
+def shown(value: Cell, *, now: datetime | None = None) -> str:
+    """Return `value` as people read it, on one line; moments as their distance from `now`."""
     if value is None or value == "":
         return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return distance(value, now) if now else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     if isinstance(value, list | tuple):
         return ", ".join(shown(item) for item in value) or NOTHING
     return visible(str(value))
+
+
+def distance(moment: datetime, now: datetime) -> str:
+    """Return how far `moment` is from `now`, in the largest unit that fits: 5m ago, in 89d."""
+    seconds = round((moment - now).total_seconds())
+    for unit, size in _UNITS:
+        count = abs(seconds) // size
+        if count:
+            return f"in {count}{unit}" if seconds > 0 else f"{count}{unit} ago"
+    return "now"
 
 
 @dataclass(frozen=True)
@@ -77,18 +80,10 @@ class Output:
         """Write a table: drawn on a terminal, tab-separated with a heading line in a pipe."""
         if not sys.stdout.isatty():
             self._tab_separated([[column.heading.upper() for column in columns], *rows])
-            return
-        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
-        for column in columns:
-            table.add_column(
-                column.heading.upper(),
-                style=column.style,
-                no_wrap=column.shrinks,
-                overflow="ellipsis" if column.shrinks else "fold",
-            )
-        for row in rows:
-            table.add_row(*(Text(shown(cell)) for cell in row))
-        console(sys.stdout).print(table)
+        elif rows:
+            screen, now = console(sys.stdout), datetime.now(UTC)
+            cells = [[shown(cell, now=now) for cell in row] for row in rows]
+            screen.print(table_of(columns, cells, screen.width))
 
     def facts(self, facts: Mapping[str, Cell]) -> None:
         """Write one object: a line for each fact, its name and its value."""
@@ -98,8 +93,10 @@ class Output:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
         table.add_column(style="bold", no_wrap=True)
         table.add_column(overflow="fold")
+        now = datetime.now(UTC)
         for name, value in facts.items():
-            table.add_row(name, Text(shown(value)))
+            when = f" ({shown(value, now=now)})" if isinstance(value, datetime) else ""
+            table.add_row(name, Text(shown(value) + when))
         console(sys.stdout).print(table)
 
     def _tab_separated(self, rows: Sequence[Sequence[Cell]]) -> None:

@@ -8,9 +8,9 @@ from slipway.cli import members
 from slipway.cli.completion import complete_project, complete_team
 from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.members import Group
-from slipway.cli.output import Column
 from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
+from slipway.cli.tables import Column, Fit
 from slipway.credentials import ServerLogin, read_logins, write_logins
 from slipway.errors import NotLoggedIn
 from slipway.schemas.accounts import ProjectOut, Role
@@ -96,11 +96,11 @@ def list_projects(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            Column("Slug", style="bold", shrinks=True),
-            Column("Name"),
-            Column("Team"),
-            Column("Your role"),
-            Column("Created", shrinks=True),
+            Column("Slug", style="bold"),
+            Column("Name", fit=Fit.WRAPPED),
+            Column("Team", dispensable=2),
+            Column("Your role", dispensable=1),
+            Column("Created", dispensable=3),
         ],
         row=lambda p: (p.slug, p.name, p.team, p.role, p.created_at),
         key=lambda p: p.slug,

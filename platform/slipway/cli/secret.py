@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
-from slipway.cli.output import Column
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.questions import confirm, read_secret
 from slipway.cli.session import Session, command
+from slipway.cli.tables import Column, Fit
 
 app = typer.Typer(no_args_is_help=True, help="Secrets of a project: written, never read back.")
 
@@ -49,9 +49,9 @@ def list_secrets(
         collect(pages, limit=limit, cursor=cursor),
         columns=[
             Column("Name", style="bold"),
-            Column("Changed", shrinks=True),
-            Column("By"),
-            Column("Created", shrinks=True),
+            Column("Changed"),
+            Column("By", fit=Fit.WRAPPED, dispensable=1),
+            Column("Created", dispensable=2),
         ],
         row=lambda s: (s.name, s.updated_at, s.updated_by, s.created_at),
         key=lambda s: s.name,

@@ -7,10 +7,10 @@ import typer
 
 from slipway.cli.completion import complete_project
 from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
-from slipway.cli.output import Column
 from slipway.cli.project import Yes
 from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
+from slipway.cli.tables import Column, Fit
 from slipway.schemas.accounts import Scope, TokenOut
 
 app = typer.Typer(no_args_is_help=True, help="API tokens: make, list, revoke.")
@@ -35,14 +35,14 @@ def list_tokens(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor =
         session,
         collect(session.client.tokens.list(), limit=limit, cursor=cursor),
         columns=[
-            Column("Id", shrinks=True),
-            Column("Name"),
-            Column("Begins", shrinks=True),
+            Column("Id"),
+            Column("Name", fit=Fit.WRAPPED),
+            Column("Begins", dispensable=3),
             Column("State"),
-            Column("Scopes"),
-            Column("Project"),
-            Column("Last used", shrinks=True),
-            Column("Expires", shrinks=True),
+            Column("Scopes", fit=Fit.CLIPPED, dispensable=5),
+            Column("Project", dispensable=4),
+            Column("Last used", dispensable=2),
+            Column("Expires", dispensable=1),
         ],
         row=lambda t: (
             t.id,
