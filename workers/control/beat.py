@@ -1,4 +1,4 @@
-"""Rings the periodic tasks while this process is the leader."""
+"""Runs the periodic tasks while this process is the leader."""
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,20 +10,20 @@ from prometheus_client import Gauge
 from portal.config.celery import app
 from portal.config.leadership import Office
 from portal.config.schedule import Periods, claim_due, note_tasks
-from portal.core.doorbell import ring_now
 from workers.health import Check
 
 log = structlog.get_logger(__name__)
-LEADS = Gauge("slipway_beat_leads", "1 while this process rings the periodic tasks.")
+LEADS = Gauge("slipway_beat_leads", "1 while this process runs the periodic tasks.")
 
 _TICK_S = 1.0
+_THREADS = 4
 
 
 class Beat:
-    """A thread that holds the office when it can, and then rings what is due.
+    """A thread that holds the office when it can, and then runs what is due.
 
-    When the broker does not take a ring, the task runs right here: periodic tasks are what mends
-    lost doorbells, so they must not need the bell themselves.
+    The tasks run right here and not by way of the broker: they are what mends lost doorbells, so
+    they must not need a bell themselves. Each runs at most once at a time.
     """
 
     def __init__(self, office: Office, periods: Periods) -> None:
@@ -34,8 +34,8 @@ class Beat:
         self._trouble = ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
-        self._here = ThreadPoolExecutor(max_workers=1, thread_name_prefix="beat-here")
-        self._running_here: dict[str, Future[None]] = {}
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="periodic")
+        self._running: dict[str, Future[None]] = {}
 
     def start(self) -> None:
         """Begin to stand for the office; returns at once."""
@@ -45,7 +45,7 @@ class Beat:
         """Leave the office to another process at once."""
         self._stopping.set()
         self._thread.join(timeout=2)
-        self._here.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def check(self) -> Check:
         """Healthy while the thread lives and the database answers; leading or not is the same."""
@@ -82,8 +82,9 @@ class Beat:
             note_tasks(self._periods)
             self._noted = True
         for name in claim_due(self._periods):
-            if not ring_now(app.tasks[name]):
-                self._run_here_soon(name)
+            before = self._running.get(name)
+            if before is None or before.done():
+                self._running[name] = self._threads.submit(_run, name)
 
     def _set_leads(self, *, leads: bool) -> None:
         if leads != self._leads:
@@ -91,13 +92,8 @@ class Beat:
         self._leads = leads
         LEADS.set(int(leads))
 
-    def _run_here_soon(self, name: str) -> None:
-        before = self._running_here.get(name)
-        if before is None or before.done():
-            self._running_here[name] = self._here.submit(_run_here, name)
 
-
-def _run_here(name: str) -> None:
+def _run(name: str) -> None:
     try:
         app.tasks[name].apply()  # logs what the task raises
     finally:

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 from celery import signals
-from celery.exceptions import SecurityWarning
+from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 
 from portal.config.celery import TASK_LIMIT_S, app
 from portal.config.env import env
@@ -36,8 +36,10 @@ def _quiet_celery() -> None:
     # One line per doorbell would drown the rest; failures are errors and stay.
     for name in ("celery.worker.strategy", "celery.app.trace", "celery.redirected"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # Its warning about root is about pickled messages; ours are JSON and nothing else is taken.
-    warnings.filterwarnings("ignore", category=SecurityWarning)
+    # Its warning about root is about pickled messages (ours are JSON and nothing else is taken);
+    # the other one announces a default of a later version.
+    for category in (SecurityWarning, CPendingDeprecationWarning):
+        warnings.filterwarnings("ignore", category=category)
 
 
 class _Readiness:

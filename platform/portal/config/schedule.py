@@ -1,4 +1,4 @@
-"""Periodic tasks: rooms declare them, the leader rings them when they are due.
+"""Periodic tasks: rooms declare them, the leader runs them when they are due.
 
 A room writes `PERIODIC = {"room.task": timedelta(...)}` into its `tasks.py`, beside the task.
 """
