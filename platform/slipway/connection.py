@@ -60,8 +60,10 @@ class Download:
     @property
     def size_bytes(self) -> int | None:
         """The whole size in bytes, where the server knows it beforehand."""
-        text = self._response.headers.get("content-length", "")
-        return int(text) if text.isdecimal() else None
+        headers = self._response.headers
+        text = headers.get("content-length", "")
+        # A compressed body has another size than the bytes that are handed out.
+        return int(text) if text.isdecimal() and "content-encoding" not in headers else None
 
     def __iter__(self) -> Iterator[bytes]:
         try:
@@ -126,7 +128,7 @@ class Connection:
             return schema.model_validate_json(response.content)
         except ValidationError as error:
             # The answer may hold a secret, so only the places that do not fit are told.
-            places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()}))
+            places = visible(", ".join(sorted({_place(fault["loc"]) for fault in error.errors()})))
             raise UnexpectedAnswer(
                 f"The answer of {self.url} does not have the expected shape"
                 f"{f' (at {places})' if places else ''}.",
@@ -249,6 +251,10 @@ class Connection:
             next_step="Check the address and the network, and that the server runs.",
             request_id=_request_id(request),
         )
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, location))
 
 
 def _request_id(request: httpx.Request) -> str:
