@@ -47,6 +47,7 @@ INSTALLED_APPS = [
     "ninja",
     "portal.core",
     "portal.accounts",
+    "portal.storage",
     "portal.api",
     "portal.web",
     "portal.config",
@@ -236,6 +237,11 @@ else:
 
 # Bytes
 SLIPWAY_STORAGE_URL = ENV.storage_url or f"file://{DATA_DIR / 'blobs'}"
+SLIPWAY_STORAGE_OPTIONS = {
+    "endpoint_url": ENV.s3_endpoint_url or None,
+    "key": ENV.s3_access_key_id or None,
+    "secret": ENV.s3_secret_access_key.get_secret_value() or None,
+}
 
 LOGGING_CONFIG = None
 logging_from(ENV.log_level, ENV.log_format)

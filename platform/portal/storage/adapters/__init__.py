@@ -1,0 +1,1 @@
+"""One file for each kind of place where bytes can rest, and a fake of them."""

@@ -1,0 +1,118 @@
+"""Bytes in a folder of this machine, or of a file system that several machines mount."""
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from portal.storage.adapters.fsspec_store import FsspecStore, telling_of_outages
+from portal.storage.digests import Intake
+from portal.storage.ports import (
+    CHUNK_BYTES,
+    BytesMissing,
+    Cleared,
+    Entry,
+    Promised,
+    StoredBytes,
+    digest_in,
+    new_key,
+)
+
+_SHARDS = tuple(f"{number:02x}" for number in range(256))
+
+
+class DiskStore(FsspecStore):
+    """`file://`: drafts are written beside the objects, synced, then renamed into their place."""
+
+    def __init__(self, root: str, options: dict[str, Any]) -> None:
+        super().__init__("file", root, options)
+
+    def put(self, chunks: Iterable[bytes], *, promised: Promised, limit_bytes: int) -> StoredBytes:
+        """See BlobStore."""
+        intake = Intake(promised, limit_bytes)
+        draft = Path(self._root, "drafts", secrets.token_hex(16))
+        with telling_of_outages(self.place):
+            draft.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = self._fs.open(str(draft), "wb")
+        try:
+            with file:
+                for chunk in intake.passing(chunks):
+                    with telling_of_outages(self.place):
+                        file.write(chunk)
+                with telling_of_outages(self.place):
+                    file.flush()
+                    os.fsync(file.fileno())
+            key = new_key(intake.sha256)
+            with telling_of_outages(self.place):
+                self._publish(draft, Path(self._path(key)))
+        finally:
+            draft.unlink(missing_ok=True)
+        return StoredBytes(key, intake.sha256, intake.size_bytes)
+
+    def _publish(self, draft: Path, place: Path) -> None:
+        """Rename the draft into its place so that a power cut finds all of it, or none."""
+        shard, objects = place.parent, place.parent.parent
+        is_new_shard = not shard.exists()
+        shard.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft.rename(place)
+        for folder in (shard, objects, Path(self._root)) if is_new_shard else (shard,):
+            _sync_folder(folder)
+
+    def read(self, key: str, *, start: int, length: int) -> Iterator[bytes]:
+        """See BlobStore."""
+        path = self._path(key)
+        with telling_of_outages(self.place):
+            try:
+                file = self._fs.open(path, "rb")
+            except FileNotFoundError:
+                raise BytesMissing(key) from None
+        with file:
+            with telling_of_outages(self.place):
+                file.seek(start)
+            while length > 0:
+                with telling_of_outages(self.place):
+                    chunk: bytes = file.read(min(length, CHUNK_BYTES))
+                if not chunk:
+                    return
+                length -= len(chunk)
+                yield chunk
+
+    def entries(self) -> Iterator[Entry]:
+        """See BlobStore."""
+        for shard in _SHARDS:
+            for info in self._listing(f"sha256/{shard}"):
+                key = str(info["name"]).removeprefix(f"{self._root}/")
+                if digest_in(key) is not None:
+                    yield Entry(key, int(info["size"]), _modified_at(info))
+
+    def _listing(self, folder: str) -> list[dict[str, Any]]:
+        with telling_of_outages(self.place):
+            try:
+                found: list[dict[str, Any]] = self._fs.ls(f"{self._root}/{folder}", detail=True)
+            except FileNotFoundError:
+                return []
+        return [info for info in found if info["type"] == "file"]
+
+    def clear_drafts(self, *, before: datetime) -> Cleared:
+        """See BlobStore."""
+        cleared = Cleared()
+        for info in self._listing("drafts"):
+            if _modified_at(info) < before:
+                with telling_of_outages(self.place):
+                    Path(info["name"]).unlink(missing_ok=True)
+                cleared += Cleared(1, int(info["size"]))
+        return cleared
+
+
+def _modified_at(info: dict[str, Any]) -> datetime:
+    return datetime.fromtimestamp(info["mtime"], UTC)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

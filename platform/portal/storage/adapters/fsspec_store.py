@@ -1,0 +1,72 @@
+"""What every store reached through fsspec has in common: names, deleting, telling of outages."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import fsspec
+import structlog
+from aiohttp import ClientError
+from botocore.exceptions import BotoCoreError
+
+from portal.core.errors import Unavailable
+from portal.storage.ports import BytesMissing, digest_in
+
+log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def telling_of_outages(place: str) -> Iterator[None]:
+    """Turn whatever fsspec and its libraries raise into Unavailable, with the reason in the log.
+
+    BytesMissing passes. Wrap calls to the store alone, never the reading of an upload: a client
+    that goes away is no outage.
+    """
+    try:
+        yield
+    except (TimeoutError, OSError, BotoCoreError, ClientError) as error:
+        log.exception("storage_unavailable", place=place)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Unavailable(
+                "The file storage is full.",
+                code="storage_full",
+                next_step="Delete files you no longer need, or ask an administrator for space.",
+                retry_after_s=60,
+            ) from error
+        raise Unavailable(
+            "The file storage does not answer as it should.",
+            code="storage_unavailable",
+            next_step="Try again in 10 seconds; an administrator finds the reason in the log.",
+            retry_after_s=10,
+        ) from error
+
+
+class FsspecStore:
+    """Base of the adapters: `root` is a folder, or a bucket and a prefix, with no slash at its end.
+
+    One file system object serves all threads: fsspec's own cache keeps one for each thread, and
+    under ASGI a request may have a thread of its own. After a fork a new one must be made.
+    """
+
+    def __init__(self, protocol: str, root: str, options: dict[str, Any]) -> None:
+        self.place = f"{protocol}://{root}"
+        self._root = root
+        self._fs: Any = fsspec.filesystem(protocol, skip_instance_cache=True, **options)
+
+    def _path(self, key: str) -> str:
+        """Return where a key rests; raises BytesMissing for a key we did not make."""
+        if digest_in(key) is None:
+            raise BytesMissing(key)
+        return f"{self._root}/{key}"
+
+    def delete(self, key: str) -> int:
+        """See BlobStore."""
+        path = self._path(key)
+        with telling_of_outages(self.place):
+            try:
+                size_bytes = int(self._fs.info(path)["size"])
+                self._fs.rm_file(path)
+            except FileNotFoundError:
+                return 0
+        return size_bytes

@@ -1,0 +1,91 @@
+"""The policies of files: the project's policy, applied to the project the file lies in."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+
+from portal.accounts.gates import ProjectRole
+from portal.accounts.principal import act_as, require_principal
+from portal.core.errors import NotFound
+from portal.storage.models import StoredFile
+from portal.storage.signing import Grant, redeem
+from slipway.schemas.accounts import Role, Scope
+
+LINK_PARAMETER = "link"
+
+
+@dataclass(frozen=True)
+class FileRole:
+    """Members of the file's project, with at least `role`. `linked` lets a link stand in for them.
+
+    A link is judged alone, whatever else the request carries, and the person who made it must
+    still pass this very gate.
+    """
+
+    role: Role
+    scope: Scope
+    linked: bool = False
+    parameter: str = "file_id"
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, NotFound (not a member) or Forbidden (role or scope too low)."""
+        file_id = path[self.parameter]
+        if self.linked and LINK_PARAMETER in request.GET:
+            _act_by_link(request, file_id)
+        principal = require_principal(request)
+        files = StoredFile.objects.visible_to(principal).select_related("project", "blob")
+        file = files.filter(pk=file_id).first()
+        if file is None:
+            raise NotFound
+        ProjectRole(self.role, self.scope).check(request, {"project": file.project.slug})
+        request.gated_file = file  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        link = ", or a link one of them made" if self.linked else ""
+        return f"file's project {self.role.value}{link}"
+
+
+@dataclass(frozen=True)
+class UploadLink:
+    """Holders of a link to upload, made by a member who still has at least `role`."""
+
+    role: Role
+    scope: Scope
+    parameter: str = "file_id"
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise NotFound for a bad link, Forbidden when its maker's role or scope is too low."""
+        grant = _act_by_link(request, path[self.parameter])
+        projects = require_principal(request).projects()
+        project = projects.filter(pk=grant.project_id).first()
+        if project is None:
+            raise NotFound
+        ProjectRole(self.role, self.scope).check(request, {"project": project.slug})
+        request.gated_grant = grant  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return f"a link to upload, made by a project {self.role.value}"
+
+
+def _act_by_link(request: HttpRequest, file_id: str) -> Grant:
+    found = redeem(
+        request.GET.get(LINK_PARAMETER, ""), method=request.method or "", file_id=file_id
+    )
+    if found is None:
+        raise NotFound
+    grant, principal = found
+    act_as(request, principal)
+    return grant
+
+
+def gated_file(request: HttpRequest) -> StoredFile:
+    """Return the file the gate let this request reach."""
+    file: StoredFile = request.gated_file  # type: ignore[attr-defined]
+    return file
+
+
+def gated_grant(request: HttpRequest) -> Grant:
+    """Return what the link of this request allows."""
+    grant: Grant = request.gated_grant  # type: ignore[attr-defined]
+    return grant

@@ -1,0 +1,36 @@
+"""Which store is in force, from the settings SLIPWAY_STORAGE_URL and SLIPWAY_STORAGE_OPTIONS."""
+
+import os
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from django.conf import settings
+
+from portal.storage.adapters.disk import DiskStore
+from portal.storage.adapters.s3 import S3Store
+from portal.storage.ports import BlobStore
+
+
+def open_store(url: str, options: dict[str, Any]) -> BlobStore:
+    """Return the store at `file:///folder` or `s3://bucket/prefix`; nothing is contacted yet.
+
+    `options` go to fsspec (for S3: endpoint_url, key, secret). Raises ValueError for another URL.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "file" and not parts.netloc and len(parts.path) > 1:
+        return DiskStore(unquote(parts.path).rstrip("/"), {})
+    if parts.scheme == "s3" and parts.netloc:
+        return S3Store(f"{parts.netloc}{unquote(parts.path)}".rstrip("/"), options)
+    raise ValueError(f"{url} is not a place for bytes; write file:///folder or s3://bucket/prefix")
+
+
+@lru_cache(maxsize=8)
+def _opened(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> BlobStore:
+    return open_store(url, dict(options))
+
+
+def blob_store() -> BlobStore:
+    """Return the store of this process; a forked child gets one with connections of its own."""
+    options = tuple(sorted(settings.SLIPWAY_STORAGE_OPTIONS.items()))
+    return _opened(os.getpid(), settings.SLIPWAY_STORAGE_URL, options)

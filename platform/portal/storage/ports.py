@@ -1,0 +1,93 @@
+"""Where bytes rest, as the rest of the room sees it: five verbs on content-addressed objects."""
+
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+CHUNK_BYTES = 4 * 1024 * 1024
+_KEY = re.compile(r"\Asha256/([0-9a-f]{2})/([0-9a-f]{62})\.[0-9a-f]{16}\Z")
+
+
+@dataclass(frozen=True)
+class Promised:
+    """What an uploader says of the bytes that follow; None is no promise."""
+
+    sha256: str | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class StoredBytes:
+    """Bytes that rest whole and verified under `key`. `sha256` is 64 lower-case hex digits."""
+
+    key: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object found in a store. `modified_at` is by the store's own clock, UTC-aware."""
+
+    key: str
+    size_bytes: int
+    modified_at: datetime
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """What a clean-up removed."""
+
+    count: int = 0
+    size_bytes: int = 0
+
+    def __add__(self, other: "Cleared") -> "Cleared":
+        return Cleared(self.count + other.count, self.size_bytes + other.size_bytes)
+
+
+class BytesMissing(Exception):
+    """The store holds nothing under this key."""
+
+
+class BlobStore(Protocol):
+    """A place for bytes. Every verb raises core.errors.Unavailable when the place is out of order.
+
+    An object is written once and never changed. Its key ends in random digits, so two uploads of
+    the same bytes never meet, and removing one object can never take away another.
+    """
+
+    def put(self, chunks: Iterable[bytes], *, promised: Promised, limit_bytes: int) -> StoredBytes:
+        """Write a stream in constant memory; the object appears whole, or not at all.
+
+        Raises InvalidInput when the bytes break a promise, TooLarge beyond `limit_bytes`, and
+        whatever `chunks` raises. Nothing is visible after any of them.
+        """
+
+    def read(self, key: str, *, start: int, length: int) -> Iterator[bytes]:
+        """Yield `length` bytes from `start`, or fewer when the object ends before.
+
+        Raises BytesMissing, at the first chunk, when there is no such object.
+        """
+
+    def delete(self, key: str) -> int:
+        """Remove an object and return its size in bytes; 0 when there was none."""
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield every object, in no order, holding at most one 256th of them in memory."""
+
+    def clear_drafts(self, *, before: datetime) -> Cleared:
+        """Remove what uploads begun before that moment left half-written."""
+
+
+def new_key(sha256: str) -> str:
+    """Return a fresh key for bytes of that digest, such as `sha256/ab/cdef….0123456789abcdef`."""
+    return f"sha256/{sha256[:2]}/{sha256[2:]}.{secrets.token_hex(8)}"
+
+
+def digest_in(key: str) -> str | None:
+    """Return the digest a key names, or None when we did not make this key."""
+    found = _KEY.match(key)
+    return found[1] + found[2] if found else None
