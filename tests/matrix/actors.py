@@ -16,7 +16,7 @@ from portal.accounts.models import ApiToken, User
 from portal.accounts.tokens import hash_of
 from portal.core import clock
 from slipway.schemas.accounts import Scope
-from tests.matrix.bodies import body_for
+from tests.matrix.bodies import body_for, query_for
 from tests.matrix.world import World
 from tests.personas import make_token
 from tests.routes import Route
@@ -124,9 +124,8 @@ class Cast:
                 data = orjson.dumps(body) if body else b""
             else:
                 data, content_type = urlencode(body).encode(), "application/x-www-form-urlencoded"
-        answer: Any = client.generic(
-            verb, route.path(**values), data, content_type=content_type, headers=headers
-        )
+        path = route.path(**values) + query_for(verb, route.template)
+        answer: Any = client.generic(verb, path, data, content_type=content_type, headers=headers)
         return cast("HttpResponse", answer)
 
 

@@ -30,6 +30,10 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "role": "viewer",
     },
     ("PUT", "/api/v1/projects/{project}/secrets/{name}"): {"value": "new"},
+    ("POST", "/api/v1/projects/{project}/files"): b"bytes of a file",
+    ("POST", "/api/v1/projects/{project}/files/signed-url"): {"name": "b.csv"},
+    ("POST", "/api/v1/files/{file_id}/signed-url"): {"expires_in_seconds": 60},
+    ("PUT", "/api/v1/files/{file_id}/content"): b"bytes of a file",
     ("POST", "/api/v1/teams"): {"name": "New team"},
     ("PATCH", "/api/v1/teams/{team}"): {"name": "Renamed"},
     ("PATCH", "/api/v1/teams/{team}/members/{user_id}"): {"role": "viewer"},
@@ -44,6 +48,13 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "password2": "another-long-phrase",
     },
 }
+# What has to stand behind the path, by verb and template.
+QUERIES = {("POST", "/api/v1/projects/{project}/files"): "?name=b.csv"}
+
+
+def query_for(verb: str, template: str) -> str:
+    """Return the query to send; empty where none is needed."""
+    return QUERIES.get((verb, template), "")
 
 
 def body_for(verb: str, template: str, world: World, user: User | None) -> Body:

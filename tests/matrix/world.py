@@ -12,6 +12,7 @@ from portal.accounts.services.projects import create_project
 from portal.accounts.services.secrets import write_secret
 from portal.accounts.services.teams import create_team
 from portal.accounts.tokens import hash_of
+from portal.storage.services import store_file
 from slipway.schemas.accounts import Role
 from tests.personas import Personas, make_personas, make_token, make_user
 from tests.routes import Route
@@ -40,6 +41,7 @@ PARAMETERS = {
     "/teams/{team}/invitations/{invitation_id}": Parameter(
         "team invitation", f"inv_{MISSING_ULID}"
     ),
+    "/files/{file_id}": Parameter("file", f"file_{MISSING_ULID}"),
     "/secrets/{name}": Parameter("secret", "NO_SUCH_SECRET"),
     "/tokens/{token_id}": Parameter("token", f"tok_{MISSING_ULID}"),
     "/invitations/{secret}": Parameter("link", "A" * 40),
@@ -96,7 +98,9 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
     """Make one object of each kind on one side."""
     guest = f"guest-of-{owner.name}@example.org".lower()
     write_secret(project=project, by=owner, name=f"{owner.name}_KEY".upper(), value="hush")
+    file = store_file(project=project, by=owner, name="a.csv", chunks=iter([owner.name.encode()]))
     into |= {
+        "file": file.pk,
         "project": project.slug,
         "team": team.slug,
         "member": member.pk,

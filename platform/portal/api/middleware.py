@@ -16,12 +16,11 @@ from portal.accounts.principal import principal_of
 from portal.api import idempotency
 from portal.api.problems import CONTENT_TYPE, error_response, plain_problem, unexpected
 from portal.api.throttle import api_throttle
+from portal.api.uploads import is_upload
 from portal.core.errors import NotFound, SlipwayError, TooLarge, Unauthenticated
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 API_PREFIX = "/api/"
-# Uploads stream their bodies and keep the promise of the key themselves.
-STREAMED_TYPE = "application/octet-stream"
 _OF_DJANGO = (Http404, PermissionDenied, SuspiciousOperation, BadRequest, MultiPartParserError)
 
 
@@ -88,7 +87,9 @@ class IdempotencyMiddleware:
         try:
             key = idempotency.key_of(request)
             principal = principal_of(request) if key else None
-            if key is None or principal is None or _streams(request):
+            # Uploads stream their bodies and keep the promise of the key themselves.
+            streams = is_upload(request.method, request.path, request.content_type or "")
+            if key is None or principal is None or streams:
                 return self.get_response(request)
             return self._once(request, principal.key, key)
         except RequestDataTooBig:
@@ -107,8 +108,3 @@ class IdempotencyMiddleware:
             response = self.get_response(request)
             idempotency.keep_or_undo(record, response)
             return response
-
-
-def _streams(request: HttpRequest) -> bool:
-    """Whether the request is an upload, which must not be read into memory."""
-    return request.content_type == STREAMED_TYPE

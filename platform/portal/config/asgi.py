@@ -3,10 +3,12 @@
 import os
 from typing import cast
 
+import django
 from asgiref.typing import ASGI3Application
-from django.core.asgi import get_asgi_application
 
 from portal.config.limits import BodyLimit
+from portal.config.uploads import UploadHandler
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")
-application = BodyLimit(cast("ASGI3Application", get_asgi_application()))
+django.setup(set_prefix=False)
+application = BodyLimit(cast("ASGI3Application", UploadHandler()))

@@ -12,8 +12,7 @@ from asgiref.typing import (
 )
 from django.conf import settings
 
-# Bodies of this type are streamed by views that have limits of their own.
-STREAMED_TYPE = b"application/octet-stream"
+from portal.config.uploads import is_upload_scope
 
 
 class _TooLarge(Exception):
@@ -32,12 +31,11 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
-        if headers.get(b"content-type", b"").split(b";")[0].strip() == STREAMED_TYPE:
+        if is_upload_scope(scope):  # streamed by a view that has a limit of its own
             await self.app(scope, receive, send)
             return
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        declared = headers.get(b"content-length", b"0")
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > limit:
             await _refuse(send, limit)
             return

@@ -10,23 +10,20 @@ from portal.accounts.principal import act_as, require_principal
 from portal.core.errors import NotFound
 from portal.storage.models import StoredFile
 from portal.storage.signing import Grant, redeem
-from slipway.schemas.accounts import Role, Scope
 
 LINK_PARAMETER = "link"
 
 
 @dataclass(frozen=True)
-class FileRole:
-    """Members of the file's project, with at least `role`. `linked` lets a link stand in for them.
+class FileRole(ProjectRole):
+    """Members of the project of the file in the path. `linked` lets a link stand in for them.
 
     A link is judged alone, whatever else the request carries, and the person who made it must
     still pass this very gate.
     """
 
-    role: Role
-    scope: Scope
-    linked: bool = False
     parameter: str = "file_id"
+    linked: bool = False
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated, NotFound (not a member) or Forbidden (role or scope too low)."""
@@ -38,7 +35,7 @@ class FileRole:
         file = files.filter(pk=file_id).first()
         if file is None:
             raise NotFound
-        ProjectRole(self.role, self.scope).check(request, {"project": file.project.slug})
+        super().check(request, {self.parameter: file.project.slug})
         request.gated_file = file  # type: ignore[attr-defined]
 
     def describe(self) -> str:
@@ -47,11 +44,9 @@ class FileRole:
 
 
 @dataclass(frozen=True)
-class UploadLink:
-    """Holders of a link to upload, made by a member who still has at least `role`."""
+class UploadLink(ProjectRole):
+    """Holders of a link to upload, made by a member of its project who still has the role."""
 
-    role: Role
-    scope: Scope
     parameter: str = "file_id"
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
@@ -61,7 +56,7 @@ class UploadLink:
         project = projects.filter(pk=grant.project_id).first()
         if project is None:
             raise NotFound
-        ProjectRole(self.role, self.scope).check(request, {"project": project.slug})
+        super().check(request, {self.parameter: project.slug})
         request.gated_grant = grant  # type: ignore[attr-defined]
 
     def describe(self) -> str:

@@ -1,0 +1,53 @@
+"""Which requests carry a file as their body, and reading it as it comes."""
+
+import re
+from collections.abc import Iterator
+
+from django.http import HttpRequest, UnreadablePostError
+
+from portal.core.errors import InvalidInput, SlipwayError
+
+UPLOAD_TYPE = "application/octet-stream"
+_UPLOADS = {
+    "POST": re.compile(r"\A/api/v1/projects/[^/]+/files\Z"),
+    "PUT": re.compile(r"\A/api/v1/files/[^/]+/content\Z"),
+}
+_CHUNK_BYTES = 1024 * 1024
+
+
+class WrongType(SlipwayError):
+    status = 415
+    default_code = "unsupported_media_type"
+    title = "Send application/octet-stream"
+
+
+def is_upload(method: str, path: str, content_type: str) -> bool:
+    """Whether this is a file on its way up, whose body must be neither limited nor spooled.
+
+    Every other request, whatever it says of its type, is held to the limit of ordinary bodies.
+    """
+    address = _UPLOADS.get(method)
+    is_file = content_type.partition(";")[0].strip().lower() == UPLOAD_TYPE
+    return is_file and address is not None and address.match(path) is not None
+
+
+def body_of(request: HttpRequest) -> Iterator[bytes]:
+    """Yield the body in pieces of at most 1 MiB; raises InvalidInput when it stops half-way."""
+    if not is_upload(request.method or "", request.path, request.content_type or ""):
+        raise WrongType(
+            f"A file is sent as {UPLOAD_TYPE}, not as {request.content_type or 'nothing'}.",
+            next_step=f"Send the bytes as they are, with Content-Type: {UPLOAD_TYPE}.",
+        )
+    return _pieces(request)
+
+
+def _pieces(request: HttpRequest) -> Iterator[bytes]:
+    try:
+        while piece := request.read(_CHUNK_BYTES):
+            yield piece
+    except UnreadablePostError as error:
+        raise InvalidInput(
+            "The upload stopped half-way; nothing was stored.",
+            code="upload_cut_off",
+            next_step="Send the file again.",
+        ) from error

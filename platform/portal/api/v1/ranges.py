@@ -1,0 +1,41 @@
+"""Which part of a file a request asks for (RFC 9110, section 14)."""
+
+import re
+from dataclasses import dataclass
+
+_ONE_RANGE = re.compile(r"\Abytes=\s*(\d{0,18})-(\d{0,18})\s*\Z")
+
+
+@dataclass(frozen=True)
+class Part:
+    """`length` bytes from `start`."""
+
+    start: int
+    length: int
+
+
+class Unsatisfiable(Exception):
+    """The range begins behind the end of the file."""
+
+
+def part_of(header: str | None, size_bytes: int) -> Part | None:
+    """Return the part a Range header asks for; None means the whole file.
+
+    Several ranges, other units and what cannot be read are ignored, as the standard allows. Raises
+    Unsatisfiable.
+    """
+    found = _ONE_RANGE.match(header) if header else None
+    if found is None or (not found[1] and not found[2]):
+        return None
+    if not found[1]:
+        length = min(int(found[2]), size_bytes)
+        if length == 0:
+            raise Unsatisfiable
+        return Part(size_bytes - length, length)
+    start = int(found[1])
+    last = min(int(found[2]), size_bytes - 1) if found[2] else size_bytes - 1
+    if found[2] and int(found[2]) < start:
+        return None
+    if start >= size_bytes:
+        raise Unsatisfiable
+    return Part(start, last - start + 1)

@@ -1,0 +1,49 @@
+"""Files and links to them on the wire."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from slipway.schemas.accounts import UserOut
+from slipway.schemas.base import AnswerSchema, Line, RequestSchema
+
+FileName = Annotated[Line, Field(min_length=1, max_length=255, pattern=r"^[^/\\]+$")]
+Seconds = Annotated[int, Field(ge=1, le=900)]
+
+
+class FileOut(AnswerSchema):
+    """A file. `project` is the slug of the project it lies in, `sha256` 64 hex digits."""
+
+    id: str
+    project: str
+    name: str
+    size_bytes: int
+    sha256: str
+    created_at: datetime
+    created_by: UserOut
+
+
+class DownloadLinkIn(RequestSchema):
+    """A link to make, for whoever holds it, that works for `expires_in_seconds`."""
+
+    expires_in_seconds: Seconds = 300
+
+
+class UploadLinkIn(RequestSchema):
+    """A link to make that uploads one file of that name, once."""
+
+    name: FileName
+    expires_in_seconds: Seconds = 300
+
+
+class LinkOut(AnswerSchema):
+    """A link: send `method` to `url` before `expires_at`; a token is neither needed nor looked at.
+
+    It stops working at once when the person who made it loses access.
+    """
+
+    url: str
+    method: Literal["GET", "PUT"]
+    file_id: str
+    expires_at: datetime
