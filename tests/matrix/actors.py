@@ -132,5 +132,4 @@ class Cast:
 def cell_of(answer: HttpResponse) -> str:
     """Write an answer as three characters: its status, or the way to the sign-in page."""
     sign_in = answer.headers.get("Location", "").startswith(reverse(settings.LOGIN_URL))
-    answer.close()
     return TO_SIGN_IN if sign_in else str(answer.status_code)
