@@ -1,0 +1,141 @@
+"""Training jobs on the wire: what was submitted, exactly, and how it goes.
+
+Under `/api/v1`:
+
+POST   projects/{project}/snapshots            a tar (application/octet-stream, X-Slipway-Sha256)
+                                               → SnapshotOut; the same bytes give the same digest
+GET    projects/{project}/snapshots/{digest}   the tar
+GET    projects/{project}/jobs                 PageOf[JobOut]; ?state=&q=&submitted_by=&tier=
+POST   projects/{project}/jobs                 JobIn → JobOut (201)
+POST   projects/{project}/jobs/quote           JobIn → Quote: what it would cost and why it waits
+GET    projects/{project}/jobs/{job}           JobOut
+POST   projects/{project}/jobs/{job}/cancel    → JobOut
+POST   projects/{project}/jobs/{job}/clone     JobEdit → JobOut (201)
+GET    projects/{project}/jobs/{job}/events    PageOf[WorkloadEventOut]
+GET    projects/{project}/jobs/{job}/logs      bytes of one rank: ?rank=&attempt=&offset=&limit=
+GET    projects/{project}/jobs/{job}/follow    Server-Sent Events: log, state, sample
+GET    projects/{project}/jobs/{job}/samples   list[SampleOut]
+GET    projects/{project}/jobs/{job}/checkpoints  list[CheckpointOut]
+GET    tiers                                   PageOf[TierOut]
+"""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from slipway.schemas.base import AnswerSchema, Line, Name, RequestSchema, Slug, Text
+from slipway.schemas.workloads import WorkloadOut
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+RelativePath = Annotated[Line, Field(min_length=1, max_length=500)]
+Argument = Annotated[Line, Field(max_length=4096)]
+ParameterName = Annotated[Line, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")]
+
+
+class GitFacts(AnswerSchema):
+    """The commit a snapshot was taken at; `diff` is what was not committed, as a unified diff."""
+
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40,64}$")]
+    branch: Annotated[Line, Field(max_length=250)] = ""
+    remote: Annotated[Line, Field(max_length=500)] = ""
+    is_dirty: bool = False
+    diff: Annotated[Text, Field(max_length=1_000_000)] = ""
+
+
+class SnapshotOut(AnswerSchema):
+    """Code as it was: a tar with sorted names and no times, so that equal code is equal bytes."""
+
+    digest: Digest
+    size_bytes: int
+    files: int
+
+
+class JobIn(RequestSchema):
+    """A job to run: `script` of the snapshot on `nodes` × `procs` ranks.
+
+    `params` reach the script as `--name=value` after `args`, and stand on the job. `strategy` is a
+    word of `slipway.distributed`. `requirements` is the text of a requirements file; empty means
+    the environment of the installation.
+    """
+
+    name: Name | None = None
+    snapshot: Digest
+    script: RelativePath
+    args: list[Argument] = Field(default=[], max_length=200)
+    params: dict[ParameterName, Argument] = Field(default={}, max_length=200)
+    tier: Slug | None = None
+    nodes: int = Field(default=1, ge=1, le=1024)
+    procs: int = Field(default=1, ge=1, le=256)
+    strategy: Annotated[Line, Field(max_length=200)] | None = None
+    requirements: Annotated[Text, Field(max_length=200_000)] = ""
+    git: GitFacts | None = None
+    priority: int = Field(default=0, ge=-100, le=100)
+    max_attempts: int = Field(default=3, ge=1, le=20)
+    hang_after_minutes: int | None = Field(default=30, ge=1, le=10_080)
+    max_hours: float | None = Field(default=None, gt=0, le=8760)
+
+
+class JobEdit(RequestSchema):
+    """What a clone changes; everything left out stays as it was."""
+
+    name: Name | None = None
+    snapshot: Digest | None = None
+    script: RelativePath | None = None
+    args: list[Argument] | None = Field(default=None, max_length=200)
+    params: dict[ParameterName, Argument] | None = Field(default=None, max_length=200)
+    tier: Slug | None = None
+    nodes: int | None = Field(default=None, ge=1, le=1024)
+    procs: int | None = Field(default=None, ge=1, le=256)
+    strategy: Annotated[Line, Field(max_length=200)] | None = None
+    max_attempts: int | None = Field(default=None, ge=1, le=20)
+
+
+class Quote(AnswerSchema):
+    """What a job would cost and whether it could start now. Money in nano-USD."""
+
+    nano_usd_per_hour: int
+    can_ever_run: bool
+    would_wait: bool
+    explanation: str
+
+
+class CheckpointOut(AnswerSchema):
+    """A verified checkpoint of a job."""
+
+    step: int
+    size_bytes: int
+    attempt: int
+    created_at: datetime
+
+
+class SampleOut(AnswerSchema):
+    """Use of one task at one moment."""
+
+    at: datetime
+    task: int
+    cpu_percent: float
+    memory_bytes: int
+    gpu_percent: float | None = None
+    gpu_memory_bytes: int | None = None
+
+
+class JobOut(AnswerSchema):
+    """A job: the workload it is, and exactly what was submitted."""
+
+    workload: WorkloadOut
+    script: str
+    args: list[str]
+    params: dict[str, str]
+    strategy: str | None = None
+    strategy_reason: str | None = None
+    snapshot: SnapshotOut
+    git: GitFacts | None = None
+    environment: str | None = None
+    cloned_from: str | None = None
+    nano_usd_per_hour: int
+    cost_nano_usd: int
+    first_step_after_s: float | None = None
+    step: int | None = None
+    resumable_step: int | None = None
+    log_ranks: list[int] = []
