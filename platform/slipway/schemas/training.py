@@ -52,7 +52,7 @@ class SnapshotOut(AnswerSchema):
 
 
 class JobIn(RequestSchema):
-    """A job to run: `script` of the snapshot on `nodes` × `procs` ranks.
+    """A job to run: `script` of the snapshot on `nodes` times `procs` ranks.
 
     `params` reach the script as `--name=value` after `args`, and stand on the job. `strategy` is a
     word of `slipway.distributed`. `requirements` is the text of a requirements file; empty means
