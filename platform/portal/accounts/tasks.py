@@ -2,17 +2,14 @@
 
 from datetime import timedelta
 
-from django.contrib.sessions.models import Session
-
-from portal.accounts import outbox
-from portal.core import clock
+from portal.accounts import housekeeping, outbox
 from portal.core.doorbell import doorbell
 
 # Task → how often it runs whether or not anybody rings.
 PERIODIC = {
     "accounts.deliver_due_mail": timedelta(seconds=5),
     "accounts.forget_old_mail": timedelta(hours=6),
-    "accounts.forget_expired_sessions": timedelta(hours=1),
+    "accounts.forget_expired": timedelta(hours=1),
 }
 
 
@@ -28,7 +25,9 @@ def forget_old_mail() -> None:
     outbox.forget_old()
 
 
-@doorbell("accounts.forget_expired_sessions")
-def forget_expired_sessions() -> None:
-    """Delete sessions nobody can use any more."""
-    Session.objects.filter(expire_date__lt=clock.now()).delete()
+@doorbell("accounts.forget_expired")
+def forget_expired() -> None:
+    """Delete sessions, sign-on tokens and invitations nobody can use any more."""
+    housekeeping.forget_expired_sessions()
+    housekeeping.forget_expired_sign_on()
+    housekeeping.forget_unused_invitations()

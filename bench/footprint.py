@@ -1,0 +1,142 @@
+"""What Slipway takes on a machine: install size, memory of each process, time to start and restart.
+
+    .venv/bin/python bench/footprint.py [--json]
+
+Starts an installation of its own in a temporary folder. Memory is RSS (shared pages counted in
+every process) and PSS (each shared page counted once), after a hundred pages were served.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.processes import (  # noqa: E402  (the path comes first)
+    Installation,
+    Program,
+    children_of,
+    command_of,
+    installation,
+    wait_for,
+)
+
+MARKS = {
+    "supervisor": "manage.py up",
+    "guard": "guard.py",
+    "redis": "redis-server",
+    "control": "workers.control",
+    "portal": "manage.py portal",
+}
+MIB = 1024 * 1024
+Cases = dict[str, tuple[float, str]]
+
+
+def folder_mib(path: Path) -> float:
+    """Return what a folder takes on disk, links not followed."""
+    sizes = (os.lstat(file).st_blocks * 512 for file in path.rglob("*"))
+    return sum(sizes) / MIB
+
+
+def memory_mib(pid: int) -> dict[str, float]:
+    """Return RSS and PSS of a process."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    facts = {line.split()[0].rstrip(":"): line.split()[1] for line in rollup[1:]}
+    return {name: int(facts[name.title()]) / 1024 for name in ("rss", "pss")}
+
+
+def child(program: Program, name: str) -> int:
+    """Return the process id of a child by its name; 0 while there is none."""
+    if name == "supervisor":
+        return program.pid
+    found = (pid for pid in children_of(program.pid) if MARKS[name] in command_of(pid))
+    return next(found, 0)
+
+
+def start(place: Installation) -> tuple[Program, float]:
+    """Start it; returns it and the seconds until it was ready."""
+    began = time.monotonic()
+    program = place.start("manage.py", "up", "--no-input")
+    program.wait_for_text("Slipway is ready", within_s=120)
+    return program, time.monotonic() - began
+
+
+def stop(program: Program) -> float:
+    """Stop it as Ctrl-C does; returns the seconds that took."""
+    began = time.monotonic()
+    program.signal(signal.SIGINT)
+    program.wait()
+    return time.monotonic() - began
+
+
+def measure_memory(place: Installation, program: Program) -> Cases:
+    """Measure every process after it has done some work."""
+    with httpx.Client() as browser:
+        for _ in range(100):
+            browser.get(f"http://localhost:{place.portal_port}/account/login")
+    cases: Cases = {}
+    for name in MARKS:
+        for kind, mib in memory_mib(child(program, name)).items():
+            cases[f"{name}_{kind}"] = (mib, "MiB")
+    cases["all_pss"] = (sum(cases[f"{name}_pss"][0] for name in MARKS), "MiB")
+    return cases
+
+
+def measure_restarts(program: Program) -> Cases:
+    """Kill each child; measure how long it takes to be started and to be ready again."""
+    cases: Cases = {}
+    for name in ("redis", "control", "portal"):
+        before, heard = child(program, name), len(program.text())
+        began = time.monotonic()
+        os.kill(before, signal.SIGKILL)
+        wait_for(lambda name=name, before=before: child(program, name) not in (0, before), name)  # type: ignore[misc]
+        cases[f"{name}_started_again"] = (time.monotonic() - began, "s")
+        program.wait_for_text(f"{name} ready again", after=heard)
+        cases[f"{name}_ready_again"] = (time.monotonic() - began, "s")
+    return cases
+
+
+def measure() -> Cases:
+    """Run every case."""
+    cases: Cases = {
+        "venv": (folder_mib(ROOT / ".venv"), "MiB"),
+        "node_modules": (folder_mib(ROOT / "node_modules"), "MiB"),
+    }
+    with tempfile.TemporaryDirectory() as folder, installation(Path(folder)) as place:
+        program, took = start(place)
+        cases["first_start"] = (took, "s")
+        stop(program)
+        program, took = start(place)
+        cases["second_start"] = (took, "s")
+        cases |= measure_memory(place, program)
+        cases |= measure_restarts(program)
+        cases["stop"] = (stop(program), "s")
+    return cases
+
+
+def main() -> None:
+    """Print a table, and with --json one line of JSON at the end."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    arguments = parser.parse_args()
+    cases = measure()
+    for name, (value, unit) in cases.items():
+        print(f"{name:<24} {value:10.2f} {unit}")
+    if arguments.json:
+        told = {
+            name: {"ours": round(value, 3), "peer": None, "ratio": None, "unit": unit}
+            for name, (value, unit) in cases.items()
+        }
+        print(json.dumps({"bench": "footprint", "cases": told}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Delete what nobody can use any more: sessions, sign-on tokens, invitations."""
+
+from datetime import timedelta
+
+from allauth.usersessions.models import UserSession
+from django.contrib.sessions.models import Session
+from oauth2_provider.models import clear_expired
+
+from portal.accounts.models import Invitation
+from portal.core import clock
+
+# An invitation is listed as expired or revoked for this long, so that people see what became of it.
+INVITATION_KEPT = timedelta(days=30)
+
+
+def forget_expired_sessions() -> int:
+    """Delete sessions past their end, and what is known of their browsers; returns how many."""
+    gone, _ = Session.objects.filter(expire_date__lt=clock.now()).delete()
+    UserSession.objects.exclude(session_key__in=Session.objects.values("session_key")).delete()
+    return gone
+
+
+def forget_expired_sign_on() -> None:
+    """Delete grants and tokens of single sign-on past their end."""
+    clear_expired()
+
+
+def forget_unused_invitations() -> int:
+    """Delete invitations that ended unaccepted a month ago; returns how many."""
+    before = clock.now() - INVITATION_KEPT
+    gone, _ = Invitation.objects.filter(accepted_at__isnull=True, expires_at__lt=before).delete()
+    return gone

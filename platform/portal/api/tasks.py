@@ -1,0 +1,14 @@
+"""Doorbells of the API."""
+
+from datetime import timedelta
+
+from portal.api import idempotency
+from portal.core.doorbell import doorbell
+
+PERIODIC = {"api.forget_answers": timedelta(hours=1)}
+
+
+@doorbell("api.forget_answers")
+def forget_answers() -> None:
+    """Delete the answers whose Idempotency-Key may be used again."""
+    idempotency.sweep_expired()
