@@ -33,6 +33,14 @@ with transaction.atomic():
     for number in range({count}):
         queue_mail(to="ada@example.org", subject=f"{prefix} {{number}}", body="hello")
 """
+_MAKE_TOKEN = """
+from portal.accounts.models import User
+from portal.accounts.services.projects import create_project
+from tests.personas import make_token
+root = User.objects.get(email="admin@localhost")
+create_project(by=root, name="Vision")
+print(make_token(root))
+"""
 
 
 class Live:
@@ -92,7 +100,16 @@ class Live:
 
     def queue_mails(self, count: int, prefix: str = "Mail") -> None:
         """Queue mails as the portal does, from a process of their own."""
-        code = _QUEUE.format(count=count, prefix=prefix)
+        self.run(_QUEUE.format(count=count, prefix=prefix))
+
+    def api(self) -> httpx.Client:
+        """Return a client of the REST API for the administrator, who owns the project `vision`."""
+        token = self.run(_MAKE_TOKEN).split()[-1]
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=30)
+
+    def run(self, code: str) -> str:
+        """Run Python inside the installation, in a process of its own; returns what it printed."""
         done = subprocess.run(
             [sys.executable, "manage.py", "shell", "--verbosity", "0", "--command", code],
             cwd=ROOT,
@@ -102,6 +119,7 @@ class Live:
             check=False,
         )
         assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def delivered(self, prefix: str = "Mail") -> "Counter[str]":
         """Count the delivered mails by subject."""

@@ -54,6 +54,24 @@ def test_a_frozen_redis_hangs_no_request_and_holds_up_no_mail(live: Live) -> Non
     live.wait_for_mails(5, "Thawed", within_s=20)
 
 
+def test_a_frozen_redis_hangs_no_request_of_the_api(live: Live) -> None:
+    """The rate limit asks Redis too, so a request may find out twice."""
+    with live.api() as api:
+        took = []
+        live.signal("redis", signal.SIGSTOP)
+        try:
+            for number in range(6):
+                body = {"email": f"guest-{number}@example.org", "role": "viewer"}
+                began = time.monotonic()
+                answer = api.post("/projects/vision/invitations", json=body)
+                took.append(time.monotonic() - began)
+                assert answer.status_code == 201, answer.text
+        finally:
+            live.signal("redis", signal.SIGCONT)
+    assert max(took) < 2, took
+    assert sum(seconds > 0.9 for seconds in took) <= 2, took
+
+
 def test_after_a_thaw_doorbells_are_heard_again_and_not_only_the_sweep(live: Live) -> None:
     live.signal("redis", signal.SIGSTOP)
     time.sleep(8)  # longer than every timeout on the way

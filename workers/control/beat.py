@@ -4,7 +4,8 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import structlog
-from django.db import DatabaseError, close_old_connections, connection
+from django.db import Error as DatabaseProblem
+from django.db import close_old_connections, connection
 from prometheus_client import Gauge
 
 from portal.config.celery import app
@@ -57,20 +58,20 @@ class Beat:
         while True:
             try:
                 self._tick()
-            except DatabaseError as error:
+                self._trouble = ""
+            except Exception as error:
+                # Whatever it is, the next tick may go well; standing still would be worse.
                 self._set_leads(leads=False)
                 if not self._trouble:
-                    log.warning("beat_without_database", reason=str(error)[:200])
-                self._trouble = f"the database does not answer: {error}"[:200]
-            else:
-                self._trouble = ""
+                    log.exception("beat_in_trouble")
+                self._trouble = f"{type(error).__name__}: {error}"[:200]
             finally:
                 close_old_connections()
             if self._stopping.wait(_TICK_S):
                 break
         try:
             self._office.resign()
-        except DatabaseError:
+        except DatabaseProblem:
             log.warning("beat_could_not_resign")  # its lease runs out by itself
         connection.close()
 

@@ -4,7 +4,8 @@ import threading
 import time
 
 import redis
-from django.db import DatabaseError, connection
+from django.db import Error as DatabaseProblem
+from django.db import connection
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -19,7 +20,7 @@ def check_database() -> Check:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-    except DatabaseError as error:
+    except DatabaseProblem as error:
         return Check(False, str(error).splitlines()[0][:200])
     finally:
         connection.close()  # the thread of this request ends now

@@ -103,7 +103,7 @@ def _doors(settings: Env) -> list[Door]:
 
 
 def _prepare(arguments: list[str]) -> int:
-    """Run `manage.py prepare` on our own terminal, for it may ask a question."""
+    """Run `manage.py prepare` on our own terminal, for it may ask; returns its exit status."""
     parent = os.getpid()
     child = subprocess.Popen(
         [sys.executable, "manage.py", "prepare", "--for-up", *arguments],
@@ -111,9 +111,10 @@ def _prepare(arguments: list[str]) -> int:
         preexec_fn=lambda: die_with_parent(parent, signal.SIGKILL),  # noqa: PLW1509  (no threads)
     )
     try:
-        return child.wait()
+        code = child.wait()
     except KeyboardInterrupt:
-        return child.wait()  # Ctrl-C reached it as well
+        code = child.wait()  # Ctrl-C reached it as well
+    return code if code >= 0 else 128 - code
 
 
 def _start(settings: Env, arguments: argparse.Namespace) -> int:

@@ -93,6 +93,13 @@ def test_enter_twice_makes_a_password_that_is_shown_once(place: Installation) ->
     assert (again.returncode, again.stdout) == (0, "")
 
 
+def test_ctrl_c_at_a_question_ends_without_a_trace(place: Installation) -> None:
+    terminal = Terminal(place)
+    terminal.answer("e-mail [admin@localhost]:", "\x03")
+    assert terminal.finish() == 130
+    assert "Traceback" not in terminal.screen
+
+
 def test_two_installations_get_two_passwords(tmp_path: Path) -> None:
     outputs = set()
     for name in ("one", "two"):

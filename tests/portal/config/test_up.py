@@ -122,6 +122,20 @@ def test_ctrl_c_stops_everything(place: Installation) -> None:
     _all_gone(pids)
 
 
+def test_a_client_that_never_finishes_does_not_hold_up_the_stop(place: Installation) -> None:
+    program = _start(place)
+    with socket.create_connection(("127.0.0.1", place.portal_port)) as client:
+        client.sendall(
+            b"POST /account/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nlog"
+        )
+        assert httpx.get(f"http://localhost:{place.portal_port}/healthz").status_code == 200
+        began = time.monotonic()
+        program.signal(signal.SIGINT)
+        assert program.wait() == 0
+        assert time.monotonic() - began < 5.5
+    assert "killing it" not in program.text()
+
+
 def test_killing_the_supervisor_leaves_nothing_and_it_starts_again(place: Installation) -> None:
     program = _start(place)
     pids = _everything(program)

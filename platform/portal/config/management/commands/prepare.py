@@ -65,6 +65,9 @@ class Command(BaseCommand):
             problem = _database_error(error)
         except OSError as error:
             problem = start_error_from(error, env().data_dir)
+        except KeyboardInterrupt:
+            self.stdout.write("")
+            sys.exit(130)
         else:
             return
         self.stderr.write(f"slipway: {problem}", style_func=str)

@@ -1,0 +1,29 @@
+"""The database drops its connections: everybody connects again by themselves."""
+
+import os
+
+import httpx
+import psycopg
+import pytest
+
+from tests.faults.live import Live
+from tests.processes import wait_for
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("DATABASE_URL", "").startswith("postgres"), reason="SQLite has no server"
+)
+_DROP = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
+def test_after_the_database_dropped_everybody_the_work_goes_on(live: Live) -> None:
+    wait_for(lambda: live.beat_of() == "leads", "leader")
+    with psycopg.connect(live.place.environ["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute(_DROP)
+    wait_for(lambda: live.beat_of() == "leads", "leader again")
+    wait_for(lambda: httpx.get(f"{live.url}/readyz").status_code == 200, "portal ready")
+    live.queue_mails(3)
+    live.wait_for_mails(3, within_s=15)
+    assert "killed" not in live.program.text()
