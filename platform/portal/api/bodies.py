@@ -60,7 +60,9 @@ def parse_json(body: bytes) -> Any:
             next_step="Flatten the document.",
         )
     try:
-        return json.loads(body, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        # Given bytes, `json` would also take UTF-16, whose bytes the depth scan does not understand.
+        text = body.decode("utf-8")
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
         raise InvalidInput(
             "The body is not UTF-8.", code="invalid_json", next_step="Encode it as UTF-8."

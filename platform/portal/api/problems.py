@@ -5,8 +5,9 @@ from typing import Any
 
 import orjson
 import structlog
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.multipartparser import MultiPartParserError
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
@@ -119,6 +120,9 @@ def register(api: NinjaAPI) -> None:
     def oversized(request: HttpRequest, _error: RequestDataTooBig) -> HttpResponse:
         return error_response(request, TooLarge("The body is too large.", next_step="Send less."))
 
+    def malformed(request: HttpRequest, _error: Exception) -> HttpResponse:
+        return plain_problem(request, 400)
+
     def http(request: HttpRequest, error: HttpError) -> HttpResponse:
         # Ninja wraps whatever our parser raised; the person should read the original.
         if isinstance(error.__cause__, SlipwayError):
@@ -129,6 +133,9 @@ def register(api: NinjaAPI) -> None:
         SlipwayError: ours,
         Http404: missing,
         RequestDataTooBig: oversized,
+        SuspiciousOperation: malformed,
+        BadRequest: malformed,
+        MultiPartParserError: malformed,
         ValidationError: _validation,
         HttpError: http,
         Exception: unexpected,

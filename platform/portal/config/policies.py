@@ -14,6 +14,7 @@ from portal.api.problems import error_response
 from portal.core.errors import Forbidden, NotFound, SlipwayError, Unauthenticated
 from portal.core.policy import PerOperation, Policy, Public
 from portal.web.views.failures import error_page
+from slipway.schemas.base import forbidden_character
 
 log = structlog.get_logger(__name__)
 _ANYONE_SIGNS_IN = Public("nobody is signed in yet; allauth throttles and answers alike")
@@ -78,6 +79,8 @@ class PolicyMiddleware:
         name = request.resolver_match.view_name if request.resolver_match else ""
         policy = policy_of(view, name)
         try:
+            if any(forbidden_character(str(part)) for part in path.values()):
+                raise NotFound  # nothing has such a name, and PostgreSQL cannot even be asked
             if policy is None:
                 log.error("route_without_policy", route=name, path=request.path)
                 raise Forbidden("This address has no policy, so nobody may use it.")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import orjson
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Query, Router
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from portal.accounts.gates import ProjectRole, SignedIn, gated_project
 from portal.accounts.models.audit import AuditEvent, AuditQuerySet
@@ -25,8 +25,8 @@ _COLUMNS = list(AuditOut.model_fields)
 Short = Annotated[Line, Field(max_length=254)]
 
 
-class AuditQuery(PageQuery):
-    """Filters; all that are given must match."""
+class AuditFilters(BaseModel):
+    """What to look for; all that is given must match."""
 
     actor: Short = ""
     verb: Short = ""
@@ -36,13 +36,17 @@ class AuditQuery(PageQuery):
     until: AwareDatetime | None = None
 
 
-class ExportQuery(AuditQuery):
+class AuditQuery(PageQuery, AuditFilters):
+    """A page of what the filters match."""
+
+
+class ExportQuery(AuditFilters):
     """The same filters, and the form of the file."""
 
     format: Literal["csv", "jsonl"] = "csv"
 
 
-def _matching(events: AuditQuerySet, query: AuditQuery) -> AuditQuerySet:
+def _matching(events: AuditQuerySet, query: AuditFilters) -> AuditQuerySet:
     return events.matching(
         actor=query.actor,
         verb=query.verb,

@@ -1,0 +1,236 @@
+"""Paths and queries that want to break something get a clear refusal, never a 500."""
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.db import transaction
+from django.http import HttpResponse
+from django.test import Client
+
+from tests.matrix.actors import Cast
+from tests.matrix.world import make_world, values_for
+from tests.personas import Api, Personas, json_of
+from tests.routes import Route, routes
+from tests.security.problems import refusal
+
+BAD_PARTS = {
+    "NUL": "a%00b",
+    "a control character": "a%1Bb",
+    "a direction override": quote("a\u202eb"),
+    "not UTF-8": "a%FF%FEb",
+    "a surrogate": "a%ED%A0%80b",
+    "4,096 characters": "a" * 4_096,
+    "dots": "..",
+    "encoded dots": "%2e%2e",
+    "twice encoded dots": "%252e%252e%252f",
+    "an encoded slash": "a%2Fb",
+    "an encoded backslash": "a%5Cb",
+    "a semicolon": "vision;x=1",
+    "a space": "%20",
+    "a quote": "'%20OR%201=1--",
+    "a template": "{{7*7}}",
+    "a wildcard": "%25",
+    "an integer": "0",
+    "capital letters": "VISION",
+    "a trailing dot": "vision.",
+}
+BAD_QUERIES = [
+    "cursor=x",
+    "cursor=%00",
+    "cursor=" + "A" * 301,
+    "cursor=////",
+    "cursor=4pyT",
+    "cursor=AAAA",
+    "cursor=cHJqXzAw%0A",
+    "limit=0",
+    "limit=-1",
+    "limit=201",
+    "limit=NaN",
+    "limit=Infinity",
+    "limit=1e9",
+    "limit=" + "9" * 5_000,
+    "limit=1&limit=x",
+    "q=%00",
+    "q=a%E2%80%AEb",
+    "q=" + "a" * 101,
+    "q=%FF",
+    "archived=maybe",
+    "since=yesterday",
+    "since=2026-01-01T00:00:00",
+    "since=0000-00-00T00:00:00Z",
+    "until=99999-01-01T00:00:00Z",
+    "actor=%00",
+    "verb=" + "v" * 300,
+    "format=exe",
+]
+ODD_QUERIES = [
+    "since=0001-01-01T00:00:00Z",
+    "until=9999-12-31T23:59:59.999999Z",
+    "since=0001-01-01T00:00:00%2B14:00",
+    "until=9999-12-31T23:59:59-14:00",
+    "q=%25_%5C",
+    "q='%20OR%201=1--",
+    "verb=.",
+    "actor=%F0%9F%98%80",
+    "unknown=1",
+    "%00=1",
+    "&&&&",
+    "a" * 8_000,
+    "&".join(f"x{number}=1" for number in range(600)),
+    "user__password=x",
+    "target_id__startswith=a",
+]
+
+
+@pytest.fixture
+def cast(db: None) -> Cast:
+    """Everybody of the matrix in a fresh world."""
+    return Cast(make_world())
+
+
+def _with_parameters() -> list[Any]:
+    return [
+        pytest.param(route, id=route.template)
+        for route in routes()
+        if route.parameters and route.operations
+    ]
+
+
+def _ask(api: Api, verb: str, path: str) -> HttpResponse:
+    with transaction.atomic():
+        answer = api.call(verb, path.removeprefix("/api/v1/"), b"{}")
+        transaction.set_rollback(True)
+    return answer
+
+
+@pytest.mark.parametrize("route", _with_parameters())
+def test_a_hostile_part_of_a_path_is_refused_in_words(cast: Cast, route: Route) -> None:
+    alice = Api.of(cast.world.people.alice)
+    valid = values_for(route, cast.world.own)
+    for hit in route.parameters:
+        for what, bad in BAD_PARTS.items():
+            for verb in sorted(route.methods):
+                answer = _ask(alice, verb, route.path(**valid | {hit: bad}))
+                assert 400 <= answer.status_code < 500, (verb, hit, what, answer.status_code)
+                refusal(answer)
+
+
+def _lists() -> list[Any]:
+    return [
+        pytest.param(route, id=route.template)
+        for route in routes()
+        if (route.operation("GET") and "PageOf" in str(route.operation("GET").response_models))  # type: ignore[union-attr]
+        or route.template.endswith("/export")
+    ]
+
+
+def _asker(cast: Cast, route: Route) -> Api:
+    people = cast.world.people
+    return Api.of(people.root if "/users" in route.template else people.alice)
+
+
+def _takes(route: Route, query: str) -> bool:
+    operation = route.operation("GET")
+    assert operation is not None
+    name = query.partition("=")[0]
+    return any(f'"{name}"' in json.dumps(model.model_json_schema()) for model in operation.models)
+
+
+@pytest.mark.parametrize("route", _lists())
+def test_a_hostile_query_is_refused_in_words(cast: Cast, route: Route) -> None:
+    asker = Api.of(
+        cast.world.people.root if "/users" in route.template else cast.world.people.alice
+    )
+    path = route.path(**values_for(route, cast.world.own))
+    for query in BAD_QUERIES:
+        answer = _ask(asker, "GET", f"{path}?{query}")
+        if not _takes(route, query):
+            assert answer.status_code == 200, query
+            continue
+        problem = refusal(answer)
+        assert problem.field, query
+
+
+@pytest.mark.parametrize("route", _lists())
+def test_an_odd_query_is_answered(cast: Cast, route: Route) -> None:
+    asker = Api.of(
+        cast.world.people.root if "/users" in route.template else cast.world.people.alice
+    )
+    path = route.path(**values_for(route, cast.world.own))
+    for query in ODD_QUERIES:
+        answer = _ask(asker, "GET", f"{path}?{query}")
+        assert answer.status_code < 500, (query, answer.status_code)
+        if answer.status_code >= 400:
+            refusal(answer)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api//v1/projects",
+        "/api/v1//projects",
+        "/api/v1/projects/",
+        "/api/v1/projects//",
+        "/api/v1/./projects",
+        "/api/v1/../v1/projects",
+        "/api/v1/%2e%2e/v1/projects",
+        "/api/v1/projects;a=b",
+        "/api/v1/projects%3Fq=1",
+        "/api/v1/projects/vision%00",
+        "/api/v1/projects/vision%0A",
+        "/api/v1/PROJECTS",
+        "/API/v1/projects",
+        "/api/v1/none",
+        "/api/v2/projects",
+        "/api/",
+        "//api/v1/projects",
+        "/api/v1/projects/vision/members/..%2f..%2fother",
+        "/%00",
+        "/%FF",
+        "/..%2f..%2fetc/passwd",
+        "/static/../manage.py",
+        "/static/%2e%2e/manage.py",
+        "/healthz/",
+    ],
+)
+def test_a_path_that_is_none_of_ours_is_not_found(people: Personas, path: str) -> None:
+    client = Client(raise_request_exception=False)
+    client.force_login(people.alice)
+    answer: Any = client.get(path)
+    assert answer.status_code == 404, (path, answer.status_code)
+    if path.startswith("/api/"):
+        assert refusal(answer).code == "not_found"
+
+
+def test_an_unknown_method_is_refused(people: Personas) -> None:
+    alice = Api.of(people.alice)
+    for verb in ("TRACE", "CONNECT", "PROPFIND", "POST ", "X" * 1_000):
+        problem = refusal(alice.call(verb, "projects"))
+        assert problem.code == "method_not_allowed"
+    client = Client()
+    client.force_login(people.alice)
+    assert client.generic("PROPFIND", "/").status_code == 405
+
+
+def test_a_refused_method_names_those_that_are_taken(people: Personas) -> None:
+    answer = Api.of(people.alice).call("PUT", "projects")
+    assert {verb.strip() for verb in answer.headers["Allow"].split(",")} == {"GET", "POST"}
+
+
+def test_pages_of_a_list_are_walked_by_cursor_without_gaps_or_doubles(people: Personas) -> None:
+    alice = Api.of(people.alice)
+    made = [json_of(alice.post("projects", {"name": f"P{n}"}))["slug"] for n in range(7)]
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = json_of(
+            alice.get(f"projects?limit=3&cursor={cursor}" if cursor else "projects?limit=3")
+        )
+        found += [project["slug"] for project in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+        alice.post("projects", {"name": "Made between two pages"})
+    assert found == [*reversed(made), "vision"]

@@ -1,0 +1,197 @@
+"""Bodies that want to break something get a clear refusal, at every operation that reads one."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.http import HttpResponse
+
+from tests.matrix.actors import Actor, Cast
+from tests.matrix.bodies import BODIES, body_for
+from tests.matrix.world import make_world, values_for
+from tests.personas import Api, Personas, json_of
+from tests.routes import Route, routes
+from tests.security.problems import refusal
+
+DEEP = 100_000
+MALFORMED = {
+    "nothing": b"",
+    "white space": b"  \n",
+    "cut off": b'{"name": "x"',
+    "two documents": b'{"name": "x"} {}',
+    "an array": b"[]",
+    "a string": b'"x"',
+    "a number": b"1",
+    "null": b"null",
+    "true": b"true",
+    "NaN": b'{"name": NaN}',
+    "Infinity": b'{"expires_in_days": Infinity}',
+    "minus Infinity": b'{"expires_in_days": -Infinity}',
+    "overflowing float": b'{"expires_in_days": 1e400}',
+    "huge integer": b'{"expires_in_days": 1' + b"0" * 5_000 + b"}",
+    "integer beyond 64 bits": b'{"expires_in_days": 99999999999999999999}',
+    "invalid UTF-8": b'{"name": "\xff\xfe"}',
+    "overlong UTF-8": b'{"name": "\xc0\x80"}',
+    "UTF-16": '{"name": "x"}'.encode("utf-16"),
+    "depth hidden in UTF-16": ('"' + "\u2200" * 9 + '"' + "[" * DEEP).encode("utf-16-le"),
+    "byte order mark": b'\xef\xbb\xbf{"name": "x"}',
+    "raw NUL": b'{"name": "a\x00b"}',
+    "duplicate key": b'{"name": "a", "name": "b"}',
+    "duplicate key inside": b'{"name": {"a": 1, "a": 2}}',
+    "deep arrays": b"[" * DEEP,
+    "deep arrays, closed": b"[" * DEEP + b"]" * DEEP,
+    "deep objects": b'{"a":' * DEEP + b"1" + b"}" * DEEP,
+    "deep in a field": b'{"name": ' + b"[" * DEEP + b"]" * DEEP + b"}",
+    "unknown field": b'{"nmae": "x"}',
+    "prototype": b'{"__proto__": {"x": 1}}',
+    "a quote that never ends": b'{"name": "' + b'\\"' * 200_000,
+}
+# Stands for what people type as names; none of it may be stored.
+BAD_NAMES = {
+    "NUL": "a\0b",
+    "a control character": "a\x1bb",
+    "a C1 control character": "a\x85b",
+    "DEL": "a\x7fb",
+    "a direction override": "a\u202eb",
+    "a direction isolate": "a\u2066b",
+    "an Arabic letter mark": "a\u061cb",
+    "a lone surrogate": "a\ud800b",
+    "4,096 characters": "a" * 4_096,
+    "4,096 astral characters": "\U0001f600" * 4_096,
+    "nothing": "",
+    "white space": " \u3000 ",
+    "a line break": "a\nb",
+}
+BAD_TYPES: dict[str, Any] = {
+    "null": None,
+    "a number": 7,
+    "a float": 1.5,
+    "a list": ["a"],
+    "an object": {"a": 1},
+    "true": True,
+}
+
+
+@pytest.fixture
+def cast(db: None) -> Cast:
+    """Everybody of the matrix in a fresh world."""
+    return Cast(make_world())
+
+
+def _reading() -> list[tuple[str, Route]]:
+    """Return every operation that reads a JSON body."""
+    return [
+        (verb, route)
+        for route in routes()
+        for verb in sorted(route.methods)
+        if isinstance(BODIES.get((verb, route.template)), dict)
+        or callable(BODIES.get((verb, route.template)))
+    ]
+
+
+def _send(cast: Cast, verb: str, route: Route, body: bytes, **headers: str) -> HttpResponse:
+    user = cast.world.people.root if "/users/" in route.template else cast.world.people.alice
+    api = Api.of(user)
+    path = route.path(**values_for(route, cast.world.own)).removeprefix("/api/v1/")
+    with transaction.atomic():
+        answer = api.call(verb, path, body, **headers)
+        transaction.set_rollback(True)
+    return answer
+
+
+def _fields(valid: dict[str, Any], hostile: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for field, value in valid.items():
+        for what, bad in hostile.items():
+            if isinstance(value, str):
+                yield f"{field} is {what}", valid | {field: bad}
+            elif isinstance(value, list) and isinstance(bad, str):
+                yield f"{field} holds {what}", valid | {field: [bad]}
+
+
+_EVERY_OPERATION = pytest.mark.parametrize(
+    ("verb", "route"),
+    [pytest.param(verb, route, id=f"{verb} {route.template}") for verb, route in _reading()],
+)
+
+
+@_EVERY_OPERATION
+def test_a_malformed_body_is_refused_in_words(cast: Cast, verb: str, route: Route) -> None:
+    for what, body in MALFORMED.items():
+        answer = _send(cast, verb, route, body)
+        assert 400 <= answer.status_code < 500, (what, answer.status_code, answer.content[:300])
+        assert refusal(answer).code, what
+
+
+@_EVERY_OPERATION
+def test_a_hostile_value_in_a_field_is_refused_by_name(cast: Cast, verb: str, route: Route) -> None:
+    valid = body_for(verb, route.template, cast.world, cast.world.people.alice)
+    assert isinstance(valid, dict)
+    for what, body in _fields(valid, BAD_NAMES | BAD_TYPES):
+        answer = _send(cast, verb, route, json.dumps(body).encode())
+        if answer.status_code < 400:
+            assert _may_pass(verb, what), (what, answer.status_code)
+            continue
+        problem = refusal(answer)
+        assert problem.code in ("invalid_input", "too_large", "not_found"), (what, problem)
+        assert problem.field or problem.code == "not_found", what
+
+
+def _may_pass(verb: str, what: str) -> bool:
+    """A secret's value is any text but NUL; a field of a PATCH may be null."""
+    return (what.startswith("value is") and "NUL" not in what) or (
+        verb == "PATCH" and "null" in what
+    )
+
+
+@_EVERY_OPERATION
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "",
+        "text/plain",
+        "text/xml",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "multipart/form-data; boundary=x",
+        "application/json; charset=utf-16",
+        "a/b; c=d; charset=zlib",
+        "application/octet-stream",
+    ],
+)
+def test_a_wrong_content_type_never_breaks_an_operation(
+    cast: Cast, verb: str, route: Route, content_type: str
+) -> None:
+    valid = body_for(verb, route.template, cast.world, cast.world.people.alice)
+    answer = _send(cast, verb, route, json.dumps(valid).encode(), **{"Content-Type": content_type})
+    assert answer.status_code < 500
+    if answer.status_code >= 400:
+        refusal(answer)
+
+
+def test_the_depth_limit_counts_brackets_but_not_those_in_strings(people: Personas) -> None:
+    alice = Api.of(people.alice)
+    assert alice.post("projects", {"name": "[" * 90}).status_code == 201
+    nested = b'{"name": ' + b"[" * 40 + b"]" * 40 + b"}"
+    assert json_of(alice.post("projects", nested))["code"] == "too_deep"
+
+
+def test_the_field_at_fault_is_named(people: Personas) -> None:
+    alice = Api.of(people.alice)
+    problem = json_of(alice.post("tokens", {"name": "x", "scopes": ["no:such"]}))
+    assert problem["code"] == "invalid_input"
+    assert problem["field"] == "scopes.0"
+    problem = json_of(alice.post("projects", b'{"name": "a", "name": "b"}'))
+    assert (problem["code"], problem["field"]) == ("duplicate_key", "name")
+
+
+def test_an_anonymous_person_with_a_hostile_body_is_asked_to_sign_in(db: None) -> None:
+    for body in MALFORMED.values():
+        problem = refusal(Api().post("projects", body))
+        assert problem.code == "unauthenticated"
+
+
+def test_actors_are_what_the_matrix_says(cast: Cast) -> None:
+    route = next(route for route in routes() if route.template == "/api/v1/whoami")
+    assert isinstance(cast.actor("own", route, "GET"), Actor)
