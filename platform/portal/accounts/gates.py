@@ -5,11 +5,11 @@ fetches by id itself: `gated_project(request)`, `gated_team(request)`, `gated_ro
 """
 
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 
 from django.http import HttpRequest
 
+from portal.accounts.addresses import peer_of
 from portal.accounts.models import Project, Team
 from portal.accounts.models.tenancy import role_in
 from portal.accounts.principal import Principal, require_principal
@@ -148,8 +148,8 @@ class Loopback:
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated or Forbidden."""
         forwarded = "HTTP_X_FORWARDED_FOR" in request.META or "HTTP_FORWARDED" in request.META
-        address = request.META.get("REMOTE_ADDR") or "0.0.0.0"  # noqa: S104  (nobody's address)
-        if forwarded or not ip_address(address).is_loopback:
+        peer = peer_of(request)
+        if forwarded or peer is None or not peer.is_loopback:
             Administrator().check(request, path)
 
     def describe(self) -> str:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from allauth.account.adapter import get_adapter
 from django.http import HttpRequest, HttpResponse
 
+from portal.accounts.addresses import client_address
 from portal.accounts.origin import Origin, acting_as
 from portal.core.middleware import request_id_of
 
@@ -16,7 +16,7 @@ class PrincipalMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        address = get_adapter(request).get_client_ip(request)
+        address = client_address(request)
         origin = Origin(ip=address, label="anonymous", request_id=request_id_of(request))
         with acting_as(origin):
             return self.get_response(request)

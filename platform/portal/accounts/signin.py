@@ -5,11 +5,13 @@ from typing import Any
 from allauth.account.adapter import DefaultAccountAdapter
 from django.http import HttpRequest
 
+from portal.accounts.addresses import client_address
 from portal.accounts.mail import queue_mail
 from portal.accounts.models import Invitation, User
 from portal.accounts.services.invitations import find_open
 from portal.core.errors import NotFound
 
+_NOWHERE = "0.0.0.0"  # noqa: S104  (nobody listens here; a socket without addresses)
 SESSION_INVITATION = "slipway_invitation"
 
 
@@ -51,6 +53,10 @@ class AccountAdapter(DefaultAccountAdapter):
         """Write the mail to the outbox, so that a dead mail server delays it and no more."""
         message = self.render_mail(template_prefix, email, context)
         queue_mail(to=email, subject=str(message.subject), body=str(message.body))
+
+    def get_client_ip(self, request: HttpRequest) -> str:
+        """Return the address that throttles count by and sessions are listed under."""
+        return client_address(request) or _NOWHERE
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
         """Count failures by address *and* e-mail: a stranger cannot lock a person out."""

@@ -60,7 +60,7 @@ def parse_json(body: bytes) -> Any:
             next_step="Flatten the document.",
         )
     try:
-        # Given bytes, `json` would also take UTF-16, whose bytes the depth scan does not understand.
+        # Given bytes, `json` would take UTF-16 too, whose bytes the depth scan cannot read.
         text = body.decode("utf-8")
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except UnicodeDecodeError as error:

@@ -12,6 +12,7 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 
+from portal.accounts.addresses import client_address
 from portal.accounts.principal import principal_of
 from portal.api import idempotency
 from portal.api.problems import CONTENT_TYPE, error_response, plain_problem, unexpected
@@ -65,9 +66,9 @@ class RateLimitMiddleware:
         if request.path.startswith(API_PREFIX):
             try:
                 principal = principal_of(request)
-                key = principal.key if principal else str(request.META.get("REMOTE_ADDR"))
+                key = principal.key if principal else str(client_address(request))
             except Unauthenticated:
-                key = str(request.META.get("REMOTE_ADDR"))
+                key = str(client_address(request))
             try:
                 api_throttle.hit(key)
             except SlipwayError as error:

@@ -19,6 +19,7 @@ log = structlog.get_logger(__name__)
 CONTENT_TYPE = "application/problem+json"
 _TITLES = {
     400: ("bad_request", "The request is not valid"),
+    403: ("forbidden", "Not allowed"),
     404: ("not_found", "Not found"),
     405: ("method_not_allowed", "This address does not take that method"),
     406: ("not_acceptable", "No answer in that form"),

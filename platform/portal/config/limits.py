@@ -3,16 +3,23 @@
 from typing import Any
 
 import orjson
+import structlog
 from asgiref.typing import (
     ASGI3Application,
     ASGIReceiveCallable,
     ASGIReceiveEvent,
     ASGISendCallable,
+    HTTPScope,
     Scope,
 )
 from django.conf import settings
 
 from portal.config.uploads import is_upload_scope
+from portal.core.errors import TooLarge
+from portal.core.middleware import accepted_request_id
+from slipway.schemas.problem import Problem
+
+log = structlog.get_logger(__name__)
 
 
 class _TooLarge(Exception):
@@ -37,7 +44,7 @@ class BodyLimit:
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > limit:
-            await _refuse(send, limit)
+            await _refuse(scope, send, limit)
             return
         seen = 0
 
@@ -53,24 +60,29 @@ class BodyLimit:
         try:
             await self.app(scope, counted, send)
         except _TooLarge:
-            await _refuse(send, limit)
+            await _refuse(scope, send, limit)
 
 
-async def _refuse(send: Any, limit: int) -> None:
-    body = orjson.dumps(
-        {
-            "type": "urn:slipway:problem:too_large",
-            "title": "Too large",
-            "status": 413,
-            "detail": f"The body is larger than {limit} bytes.",
-            "code": "too_large",
-            "next_step": "Send less, or upload a file.",
-        }
+async def _refuse(scope: HTTPScope, send: Any, limit: int) -> None:
+    given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin1")
+    problem = Problem(
+        type="urn:slipway:problem:too_large",
+        title=TooLarge.title,
+        status=TooLarge.status,
+        detail=f"The body is larger than {limit} bytes.",
+        code=TooLarge.default_code,
+        next_step="Send less, or upload a file.",
+        request_id=accepted_request_id(given),
     )
+    log.info(
+        "body_refused", path=scope["path"], status=problem.status, request_id=problem.request_id
+    )
+    body = orjson.dumps(problem.model_dump(exclude_none=True))
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", str(problem.request_id).encode()),
         (b"connection", b"close"),
     ]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -9,20 +9,36 @@ from structlog.typing import EventDict, Processor
 
 # Tokens of ours carry a recognisable prefix (see accounts.tokens), so they can be masked anywhere.
 _TOKEN = re.compile(r"\bslp_[A-Za-z0-9_-]{8,}")
+# Addresses that are a proof by themselves: invitations, password resets, signed links.
+_SECRET_PLACES = re.compile(
+    r"(/invitations/(?!inv_|accept\b)|/password/reset/key/|[?&](?:link|token|code|key)=)[^\s/&'\"]+"
+)
 _SECRET_KEYS = re.compile(r"(?i)(password|passwd|secret|authorization|cookie|token$|api_?key)")
 
 
 def mask_tokens(text: str) -> str:
-    """Replace anything that looks like one of our tokens by its prefix and stars."""
-    return _TOKEN.sub("slp_***", text)
+    """Replace anything that looks like a token of ours or a secret address by stars."""
+    return _SECRET_PLACES.sub(r"\1***", _TOKEN.sub("slp_***", text))
+
+
+def _masked(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, dict):
+        return {key: _masked_under(str(key), inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_masked(inner) for inner in value]
+    return mask_tokens(str(value))
+
+
+def _masked_under(key: str, value: Any) -> Any:
+    return "***" if _SECRET_KEYS.search(key) and value is not None else _masked(value)
 
 
 def _mask(_logger: Any, _method: str, event: EventDict) -> EventDict:
     for key, value in event.items():
-        if _SECRET_KEYS.search(key) and value is not None:
-            event[key] = "***"
-        elif isinstance(value, str):
-            event[key] = mask_tokens(value)
+        if not key.startswith("_"):  # structlog's own: the record behind the event
+            event[key] = _masked_under(key, value)
     return event
 
 

@@ -21,6 +21,7 @@ SLIPWAY_URL = ENV.url
 SLIPWAY_REDIS_URL = ENV.redis
 SLIPWAY_API_REQUESTS_PER_MINUTE = ENV.api_requests_per_minute
 SLIPWAY_MAX_JSON_DEPTH = ENV.max_json_depth
+SLIPWAY_TRUSTED_PROXIES = ENV.trusted_proxies
 
 ALLOWED_HOSTS = [
     "localhost",
@@ -55,6 +56,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "portal.core.middleware.RequestContextMiddleware",
+    "portal.api.middleware.ProblemMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -68,7 +70,6 @@ MIDDLEWARE = [
     "allauth.usersessions.middleware.UserSessionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "portal.accounts.middleware.PrincipalMiddleware",
-    "portal.api.middleware.ProblemMiddleware",
     "portal.api.middleware.RateLimitMiddleware",
     "portal.api.middleware.IdempotencyMiddleware",
     "portal.config.policies.PolicyMiddleware",

@@ -20,6 +20,11 @@ def request_id_of(request: HttpRequest) -> str:
     return str(getattr(request, "request_id", ""))
 
 
+def accepted_request_id(given: str) -> str:
+    """Return the id a client or proxy gave a request if it is well-formed, else a fresh one."""
+    return given if _ACCEPTED_ID.match(given) else f"req-{secrets.token_hex(10)}"
+
+
 class RequestContextMiddleware:
     """Give each request an id (a well-formed X-Request-Id is kept), log it, time it."""
 
@@ -27,8 +32,7 @@ class RequestContextMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        given = request.headers.get("X-Request-Id", "")
-        request_id = given if _ACCEPTED_ID.match(given) else f"req-{secrets.token_hex(10)}"
+        request_id = accepted_request_id(request.headers.get("X-Request-Id", ""))
         request.request_id = request_id  # type: ignore[attr-defined]
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id)

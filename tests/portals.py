@@ -1,0 +1,79 @@
+"""A real portal for tests: `manage.py portal` over an installation of its own."""
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.processes import Installation, Program, installation, wait_for
+
+PEOPLE = ("alice", "bob", "charlie", "root")
+# Runs inside `manage.py shell`: people with tokens of every scope they may have.
+_MAKE_PEOPLE = """
+import json
+from tests.personas import make_token, make_user
+print("made " + json.dumps({
+    name: make_token(make_user(name, is_administrator=name == "root")) for name in %r
+}))
+"""
+
+
+class RunningPortal:
+    """A portal process. `tokens` holds a token of each of PEOPLE; only root administers."""
+
+    def __init__(self, at: Installation, tokens: dict[str, str]) -> None:
+        self.installation = at
+        self.tokens = tokens
+        self.url = f"http://127.0.0.1:{at.portal_port}"
+        self.program = self._start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return "127.0.0.1", self.installation.portal_port
+
+    def _start(self) -> Program:
+        program = self.installation.start("manage.py", "portal")
+        wait_for(lambda: self._answers(program), "answer of the portal", within_s=60)
+        return program
+
+    def _answers(self, program: Program) -> bool:
+        assert program.process.poll() is None, program.text()
+        try:
+            return httpx.get(f"{self.url}/healthz", timeout=2).is_success
+        except httpx.TransportError:
+            return False
+
+    def kill(self) -> None:
+        """Kill the process as a crash would."""
+        self.program.signal(signal.SIGKILL)
+        self.program.wait()
+
+    def restart(self) -> None:
+        """Start it again on the same port and data, after `kill`."""
+        self.program = self._start()
+
+    def log(self) -> str:
+        """What the process that runs now has logged."""
+        return self.program.text()
+
+    def client(self, name: str | None = None, **headers: str) -> httpx.Client:
+        """Return a client of the API that speaks for one of PEOPLE, or for nobody."""
+        if name is not None:
+            headers["Authorization"] = f"Bearer {self.tokens[name]}"
+        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=30)
+
+
+@contextmanager
+def running_portal(folder: Path, **environ: str) -> Iterator[RunningPortal]:
+    """Yield a portal over a fresh database in `folder`; `environ` adds settings."""
+    with installation(folder) as made:
+        made.environ |= {"SLIPWAY_API_REQUESTS_PER_MINUTE": "1000000"} | environ
+        for arguments in (("prepare", "--no-input"), ("shell", "-c", _MAKE_PEOPLE % (PEOPLE,))):
+            done = made.manage(*arguments)
+            assert done.returncode == 0, done.stdout + done.stderr
+        line = next(line for line in done.stdout.splitlines() if line.startswith("made "))
+        yield RunningPortal(made, json.loads(line.removeprefix("made ")))

@@ -1,0 +1,26 @@
+"""Real portals for the tests that come in through a socket."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.portals import RunningPortal, running_portal
+
+
+@pytest.fixture(scope="session")
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    """A portal nobody stands in front of."""
+    with running_portal(tmp_path_factory.mktemp("portal"), SLIPWAY_LOG_FORMAT="json") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    """A portal that believes the X-Forwarded-* headers of two proxies in front of it."""
+    with running_portal(
+        tmp_path_factory.mktemp("proxied"),
+        SLIPWAY_TRUSTED_PROXIES="2",
+        SLIPWAY_PUBLIC_URL="https://slipway.example.org",
+        SLIPWAY_LOG_FORMAT="json",
+    ) as running:
+        yield running
