@@ -75,8 +75,11 @@ class BlobStore(Protocol):
     def delete(self, key: str) -> int:
         """Remove an object and return its size in bytes; 0 when there was none."""
 
-    def entries(self) -> Iterator[Entry]:
-        """Yield every object, in no order, holding at most one 256th of them in memory."""
+    def entries(self, *, digest_prefix: str) -> Iterator[Entry]:
+        """Yield the objects whose digest begins with 0 to 2 hex digits, in no order.
+
+        In memory are at most 1,000 of them, or a 256th of all.
+        """
 
     def clear_drafts(self, *, before: datetime) -> Cleared:
         """Remove what uploads begun before that moment left half-written."""

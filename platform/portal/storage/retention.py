@@ -1,6 +1,7 @@
 """Freeing bytes that nothing refers to any more."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -16,8 +17,11 @@ log = structlog.get_logger(__name__)
 GRACE = timedelta(hours=24)
 # An object no row names is either a stray or an upload about to commit; age alone tells them apart.
 ABANDONED_AFTER = timedelta(hours=24)
+ALL_SHARDS = tuple("0123456789abcdef")
 _BATCH = 500
-_MOST_ORPHANS = 10_000
+_MOST_AT_ONCE = 10_000
+# Well below the time a background task may last.
+_LONGEST_S = 120.0
 # A few strays are normal; a store full of unknown objects belongs to somebody else.
 _STRAYS_ALLOWED = 100
 
@@ -36,18 +40,23 @@ class Swept:
         return (self.blobs + self.orphans + self.drafts).size_bytes
 
 
-def sweep(*, grace: timedelta = GRACE) -> Swept:
+def sweep(*, grace: timedelta = GRACE, digest_prefixes: Sequence[str] = ALL_SHARDS) -> Swept:
     """Free blobs that no file has referred to for longer than `grace`, and abandoned uploads.
 
-    Idempotent, safe to run beside itself and beside uploads, and safe to kill at any point: the
-    next sweep goes on. Raises Unavailable when the store does not answer.
+    Stray objects are looked for among the digests that begin with one of the prefixes. Idempotent,
+    safe to run beside itself and beside uploads, and safe to stop at any point: the next sweep goes
+    on. Stops by itself after two minutes. Raises Unavailable when the store does not answer.
     """
     store = blob_store()
+    until = time.monotonic() + _LONGEST_S
     abandoned = clock.now() - ABANDONED_AFTER
     swept = Swept(
-        blobs=_free_blobs(store, clock.now() - grace),
-        orphans=_free_orphans(store, abandoned),
         drafts=store.clear_drafts(before=abandoned),
+        blobs=_free_blobs(store, clock.now() - grace, until),
+        orphans=sum(
+            (_free_orphans(store, prefix, abandoned, until) for prefix in digest_prefixes),
+            Cleared(),
+        ),
     )
     log.info(
         "storage_swept",
@@ -59,36 +68,45 @@ def sweep(*, grace: timedelta = GRACE) -> Swept:
     return swept
 
 
-def _free_blobs(store: BlobStore, before: datetime) -> Cleared:
+def shard_of_the_hour() -> str:
+    """Return the shard whose turn it is: each comes once in 16 hours."""
+    return ALL_SHARDS[int(clock.now().timestamp() // 3600) % len(ALL_SHARDS)]
+
+
+def _free_blobs(store: BlobStore, before: datetime, until: float) -> Cleared:
     current = Blob.objects.current()
     current.filter(unreferenced_since__isnull=False).referenced().update(unreferenced_since=None)
     current.filter(unreferenced_since__isnull=True).unreferenced().update(
         unreferenced_since=clock.now()
     )
-    for blob_id in current.filter(unreferenced_since__lt=before).values_list("pk", flat=True):
+    idle = current.filter(unreferenced_since__lt=before).order_by("unreferenced_since")
+    for blob_id in idle.values_list("pk", flat=True)[:_MOST_AT_ONCE]:
         Blob.objects.condemn(blob_id, unreferenced_before=before)
     cleared = Cleared()
-    for blob in Blob.objects.filter(condemned_at__isnull=False):
+    for blob in Blob.objects.filter(condemned_at__isnull=False)[:_MOST_AT_ONCE]:
+        if time.monotonic() > until:
+            break
         cleared += Cleared(1, store.delete(blob.key))
         blob.delete()
     return cleared
 
 
-def _free_orphans(store: BlobStore, before: datetime) -> Cleared:
+def _free_orphans(store: BlobStore, prefix: str, before: datetime, until: float) -> Cleared:
     """Remove objects that no blob names: uploads killed before their commit, replaced bytes."""
     known = 0
     orphans: list[Entry] = []
-    for batch in _batches(store.entries()):
+    entries = store.entries(digest_prefix=prefix)
+    while time.monotonic() < until and (batch := list(islice(entries, _BATCH))):
         named = set(Blob.objects.filter(key__in=[one.key for one in batch]).values_list("key"))
         known += len(named)
         old = (one for one in batch if (one.key,) not in named and one.modified_at < before)
-        orphans.extend(islice(old, _MOST_ORPHANS - len(orphans)))
+        orphans.extend(islice(old, _MOST_AT_ONCE - len(orphans)))
     if len(orphans) > max(known, _STRAYS_ALLOWED):
         log.error("storage_not_ours", known=known, unknown=len(orphans))
         return Cleared()
-    return sum((Cleared(1, store.delete(one.key)) for one in orphans), Cleared())
-
-
-def _batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
-    while batch := list(islice(entries, _BATCH)):
-        yield batch
+    cleared = Cleared()
+    for one in orphans:
+        if time.monotonic() > until:
+            break
+        cleared += Cleared(1, store.delete(one.key))
+    return cleared

@@ -34,22 +34,29 @@ def check(file: StoredFile) -> None:
 
 
 def check_all() -> int:
-    """Check every file that exists; returns how many there are."""
+    """Store every content once more, sweep, check every file; returns how many there are."""
+    for number in range(CONTENTS):
+        upload(number)
+    sweep(grace=timedelta(0))
     files = list(StoredFile.objects.select_related("blob", "project"))
     for file in files:
         check(file)
     return len(files)
 
 
-def upload_and_delete(dice: random.Random) -> None:
-    """Store one content, read it back, delete it; only a kill in between leaves a file."""
-    number = dice.randrange(CONTENTS)
-    file = store_file(
+def upload(number: int) -> StoredFile:
+    """Store one content."""
+    return store_file(
         project=Project.objects.get(),
         by=User.objects.get(),
         name=str(number),
         chunks=iter([content(number)]),
     )
+
+
+def upload_and_delete(dice: random.Random) -> None:
+    """Store one content, read it back, delete it; only a kill in between leaves a file."""
+    file = upload(dice.randrange(CONTENTS))
     check(file)
     delete_file(file=file)
 

@@ -8,7 +8,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from portal.core import clock
 from portal.core.errors import Unavailable
-from portal.storage import retention, services
+from portal.storage import retention, services, tasks
 from portal.storage.adapters.fake import FakeStore
 from portal.storage.models import Blob, StoredFile
 from portal.storage.ports import Cleared, Promised
@@ -129,11 +129,11 @@ def test_a_store_full_of_unknown_objects_is_left_alone(
     people: Personas, store: FakeStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_file(people)
-    for number in range(200):
+    for number in range(4000):
         store.put(iter([b"%d" % number]), promised=Promised(), limit_bytes=100)
 
     assert sweep_after(DAY) == NOTHING
-    assert len(store.objects) == 201
+    assert len(store.objects) == 4001
     assert "storage_not_ours" in caplog.text
 
 
@@ -218,9 +218,22 @@ def test_a_blob_in_use_cannot_be_condemned(people: Personas, store: FakeStore) -
 def test_many_strays_go_in_several_sweeps(
     people: Personas, store: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_MOST_ORPHANS", 3)
+    monkeypatch.setattr(retention, "_MOST_AT_ONCE", 3)
     for number in range(5):
         receive_bytes(chunks=iter([b"%d" % number]), promised=Promised())
 
-    assert sweep_after(DAY).orphans.count == 3
-    assert sweep_after(DAY).orphans.count == 2
+    with clock.frozen(clock.now() + DAY):
+        freed = [sweep(digest_prefixes=[""]).orphans.count for _ in range(3)]
+
+    assert freed == [3, 2, 0]
+
+
+def test_every_shard_has_its_turn_within_a_day(people: Personas, store: FakeStore) -> None:
+    for number in range(100):
+        receive_bytes(chunks=iter([b"%d" % number]), promised=Promised())
+
+    for hour in range(24, 41):
+        with clock.frozen(clock.now() + timedelta(hours=hour, seconds=1)):
+            tasks.sweep()
+
+    assert store.objects == {}

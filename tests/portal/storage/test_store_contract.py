@@ -107,7 +107,7 @@ def put(
 
 
 def keys(store: BlobStore) -> list[str]:
-    return [entry.key for entry in store.entries()]
+    return [entry.key for entry in store.entries(digest_prefix="")]
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "undeclared"])
@@ -244,12 +244,21 @@ def test_entries_list_every_object_with_its_size_and_age(place: Place) -> None:
     began = datetime.now(UTC) - timedelta(minutes=1)
     stored = [put(place.store, f"content {number}".encode()) for number in range(5)]
 
-    found = {entry.key: entry for entry in place.store.entries()}
+    found = {entry.key: entry for entry in place.store.entries(digest_prefix="")}
 
     assert set(found) == {one.key for one in stored}
     assert all(found[one.key].size_bytes == one.size_bytes for one in stored)
     ahead = datetime.now(UTC) + timedelta(minutes=1)
     assert all(began < entry.modified_at < ahead for entry in found.values())
+
+
+def test_entries_can_be_listed_by_the_begin_of_their_digest(place: Place) -> None:
+    stored = [put(place.store, f"content {number}".encode()) for number in range(20)]
+
+    for length in (1, 2):
+        prefix = stored[0].sha256[:length]
+        found = {entry.key for entry in place.store.entries(digest_prefix=prefix)}
+        assert found == {one.key for one in stored if one.sha256.startswith(prefix)}
 
 
 def test_drafts_are_cleared_by_age_and_never_listed(place: Place) -> None:

@@ -79,9 +79,9 @@ class DiskStore(FsspecStore):
                 length -= len(chunk)
                 yield chunk
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self, *, digest_prefix: str) -> Iterator[Entry]:
         """See BlobStore."""
-        for shard in _SHARDS:
+        for shard in (shard for shard in _SHARDS if shard.startswith(digest_prefix)):
             for info in self._listing(f"sha256/{shard}"):
                 key = str(info["name"]).removeprefix(f"{self._root}/")
                 if digest_in(key) is not None:

@@ -12,6 +12,7 @@ from portal.storage.ports import (
     Entry,
     Promised,
     StoredBytes,
+    digest_in,
     new_key,
 )
 
@@ -45,10 +46,11 @@ class FakeStore:
         content, _written_at = self.objects.pop(key, (b"", None))
         return len(content)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self, *, digest_prefix: str) -> Iterator[Entry]:
         """See BlobStore."""
         for key, (content, written_at) in list(self.objects.items()):
-            yield Entry(key, len(content), written_at)
+            if (digest_in(key) or "").startswith(digest_prefix):
+                yield Entry(key, len(content), written_at)
 
     def clear_drafts(self, *, before: datetime) -> Cleared:
         """See BlobStore."""

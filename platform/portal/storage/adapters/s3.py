@@ -169,9 +169,9 @@ class S3Store(FsspecStore):
                 raise
         return found
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self, *, digest_prefix: str) -> Iterator[Entry]:
         """See BlobStore."""
-        for found in self._objects("sha256/"):
+        for found in self._objects(f"sha256/{digest_prefix}"):
             if digest_in(found.key) is not None:
                 yield found
 
