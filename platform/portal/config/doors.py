@@ -1,5 +1,7 @@
 """When the portal may be opened to other machines."""
 
+from django.db import Error as DatabaseProblem
+
 from portal.accounts.services.first_administrator import administrator_exists
 from portal.config.env import Env
 from portal.config.supervision.errors import StartError
@@ -15,7 +17,14 @@ def check_may_open(settings: Env) -> None:
             f"{opens}, so say under which names: set SLIPWAY_ALLOWED_HOSTS, for example "
             "SLIPWAY_ALLOWED_HOSTS=slipway.example.org."
         )
-    if not administrator_exists():
+    try:
+        somebody_administers = administrator_exists()
+    except DatabaseProblem as error:
+        raise StartError(
+            f"{opens}, but the database cannot say whether there is an administrator "
+            f"({' '.join(str(error).split())[:200]}); run `.venv/bin/python manage.py prepare`."
+        ) from None
+    if not somebody_administers:
         raise StartError(
             f"{opens}, but there is no administrator yet; run `.venv/bin/python manage.py prepare` "
             "first, which makes one, then start again."
