@@ -69,7 +69,9 @@ def command_of(pid: int) -> str:
 class Program:
     """A running program whose output is kept in a file."""
 
-    def __init__(self, argv: list[str], *, env: dict[str, str], output: Path) -> None:
+    def __init__(
+        self, argv: list[str], *, env: dict[str, str], output: Path, stdout: int | None = None
+    ) -> None:
         self.output = output
         with output.open("ab") as file:
             self.process = subprocess.Popen(
@@ -77,8 +79,8 @@ class Program:
                 cwd=ROOT,
                 env=env,
                 stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
+                stdout=file if stdout is None else stdout,
+                stderr=file,
                 start_new_session=True,
             )
 

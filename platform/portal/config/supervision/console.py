@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import select
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TextIO
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 _COLOURS = ("36", "32", "33", "35", "34", "96", "92", "93", "95", "94")
 _LONGEST_LINE_BYTES = 64 * 1024
+_CHUNKS_AT_ONCE = 4
 
 
 def _plain(text: str) -> str:
@@ -55,6 +57,8 @@ class Console:
 
     def __init__(self, terminal: TextIO, file: RotatingFile | None, names: list[str]) -> None:
         self._terminal: TextIO | None = terminal
+        self._descriptor = _descriptor_of(terminal)
+        self._unshown = 0
         self._file = file
         self._file_failed = False
         self._width = max(map(len, names), default=0)
@@ -90,6 +94,12 @@ class Console:
     def _to_terminal(self, name: str, text: str) -> None:
         if self._terminal is None:
             return
+        if not self._takes_more():
+            self._unshown += 1
+            return
+        if self._unshown:
+            note, self._unshown = f"({self._unshown} lines are in the log file alone)", 0
+            self._to_terminal(name, note)
         label = f"{name:<{self._width}} |"
         if name in self._colour:
             label = f"\x1b[{self._colour[name]}m{label}\x1b[0m"
@@ -98,6 +108,19 @@ class Console:
             self._terminal.flush()
         except (OSError, ValueError):
             self._terminal = None  # whoever read it is gone; the file goes on
+
+    def _takes_more(self) -> bool:
+        """Whether the terminal would take a line now: a paused one must not halt everything."""
+        if self._descriptor is None:
+            return True
+        return bool(select.select([], [self._descriptor], [], 0)[1])
+
+
+def _descriptor_of(terminal: TextIO) -> int | None:
+    try:
+        return terminal.fileno()
+    except (OSError, ValueError):
+        return None
 
 
 class LineReader:
@@ -110,8 +133,11 @@ class LineReader:
         self._rest = b""
 
     def read(self) -> bool:
-        """Hand on what is there now; False once the other end is closed."""
-        while True:
+        """Hand on what is there now; False once the other end is closed.
+
+        At most a few pipes' worth at a time, so that one who floods does not keep us from the rest.
+        """
+        for _ in range(_CHUNKS_AT_ONCE):
             try:
                 chunk = os.read(self._descriptor, 65536)
             except BlockingIOError:
@@ -124,6 +150,7 @@ class LineReader:
                 self._emit(line.decode(errors="replace").rstrip("\r"))
             if len(self._rest) > _LONGEST_LINE_BYTES:
                 self._flush()
+        return True
 
     def _flush(self) -> None:
         if self._rest:

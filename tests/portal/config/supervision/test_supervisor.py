@@ -53,13 +53,14 @@ class Stage:
         pid_file = str(self.folder / f"{name}.pid")
         self.specs.append({"name": name, "argv": argv, "pid_file": pid_file} | spec)
 
-    def supervise(self) -> Program:
-        """Start the supervisor."""
+    def supervise(self, stdout: int | None = None) -> Program:
+        """Start the supervisor; its terminal is a file, or what `stdout` is."""
         (self.folder / "specs.json").write_text(json.dumps(self.specs))
         self.program = Program(
             [sys.executable, "-m", "tests.portal.config.supervision.driver", str(self.folder)],
             env=clean_environment() | {"PYTHONPATH": f"{ROOT / 'platform'}:{ROOT}"},
             output=self.folder / "terminal.log",
+            stdout=stdout,
         )
         return self.program
 
@@ -240,3 +241,32 @@ def test_the_chatter_of_a_good_start_is_in_the_file_alone(stage: Stage) -> None:
     program.wait_for_text("all ready")
     assert "chatter of web" not in program.text()
     assert "chatter of web" in (stage.folder / "all.log").read_text()
+
+
+def test_one_that_floods_the_log_does_not_hold_up_the_others(stage: Stage) -> None:
+    stage.add("flood", extra="subprocess.Popen(['yes', 'x' * 100])")
+    stage.add("web")
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    first = stage.pid_of("web")
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: stage.pid_of("web") != first, "new process", within_s=3)
+    program.signal(signal.SIGINT)
+    assert program.wait(10) == 0
+
+
+def test_a_paused_terminal_does_not_hold_up_anything(stage: Stage) -> None:
+    talks = "subprocess.Popen(['bash', '-c', 'while sleep 0.001; do echo " + "x" * 200 + "; done'])"
+    stage.add("web", extra=talks)
+    reading, writing = os.pipe()  # nobody reads: it is full in a moment
+    try:
+        stage.supervise(stdout=writing)
+        log = stage.folder / "all.log"
+        wait_for(lambda: log.exists() and "all ready" in log.read_text(), "start")
+        wait_for(lambda: log.stat().st_size > 300_000, "more lines than a pipe holds")
+        first = stage.pid_of("web")
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: stage.pid_of("web") != first, "new process", within_s=3)
+    finally:
+        os.close(reading)
+        os.close(writing)
