@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.processes import Installation, Program, installation, wait_for
 
@@ -77,3 +78,10 @@ def running_portal(folder: Path, **environ: str) -> Iterator[RunningPortal]:
             assert done.returncode == 0, done.stdout + done.stderr
         line = next(line for line in done.stdout.splitlines() if line.startswith("made "))
         yield RunningPortal(made, json.loads(line.removeprefix("made ")))
+
+
+@pytest.fixture(scope="session")
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    """A portal nobody stands in front of; import it into the conftest of a folder that wants it."""
+    with running_portal(tmp_path_factory.mktemp("portal"), SLIPWAY_LOG_FORMAT="json") as running:
+        yield running

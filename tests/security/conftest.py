@@ -4,14 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.portals import RunningPortal, running_portal
+from tests.portals import RunningPortal, portal, running_portal
 
-
-@pytest.fixture(scope="session")
-def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
-    """A portal nobody stands in front of."""
-    with running_portal(tmp_path_factory.mktemp("portal"), SLIPWAY_LOG_FORMAT="json") as running:
-        yield running
+__all__ = ["portal", "proxied"]
 
 
 @pytest.fixture(scope="session")

@@ -5,13 +5,12 @@ from typing import Any
 import orjson
 from django.http import HttpRequest
 from django.views.decorators.http import require_safe
-from ninja import NinjaAPI
 from ninja.openapi.docs import Swagger
-from ninja.openapi.schema import OpenAPISchema
 from ninja.renderers import BaseRenderer
 
 from portal.api import problems
 from portal.api.bodies import StrictParser
+from portal.api.description import PortalApi
 from portal.api.routing import require_gates
 from portal.api.v1 import account, audit, files, members, projects, secrets, teams, users
 
@@ -24,22 +23,6 @@ class OrjsonRenderer(BaseRenderer):
     def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:
         """Return the JSON of `data`."""
         return orjson.dumps(data, default=str)
-
-
-class PortalApi(NinjaAPI):
-    """Describes itself once: the operations do not change while a process runs."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._described: OpenAPISchema | None = None
-
-    def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
-        """Return the OpenAPI description; the one without options is made on first use."""
-        if any(options.values()):
-            return super().get_openapi_schema(**options)
-        if self._described is None:
-            self._described = super().get_openapi_schema()
-        return self._described
 
 
 api = PortalApi(

@@ -8,7 +8,16 @@ from pydantic import Field
 
 from slipway.schemas.base import AnswerSchema, Line, Name, RequestSchema, Slug, Text
 
-Email = Annotated[Line, Field(min_length=3, max_length=254, pattern=r"^[^@\s]+@[^@\s]+$")]
+_EMAIL_PATTERN = r"^[^@\s]+@[^@\s]+$"
+Email = Annotated[
+    Line,
+    Field(
+        min_length=3,
+        max_length=254,
+        pattern=_EMAIL_PATTERN,
+        json_schema_extra={"pattern": _EMAIL_PATTERN},
+    ),
+]
 
 
 class Role(StrEnum):

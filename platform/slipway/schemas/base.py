@@ -4,7 +4,8 @@ import re
 import unicodedata
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
 Item = TypeVar("Item")
 _DIRECTION_MARKS = frozenset(
@@ -60,10 +61,27 @@ def _clean_slug(text: str) -> str:
     return text
 
 
-Line = Annotated[str, AfterValidator(_clean_line)]
-Text = Annotated[str, AfterValidator(_clean_text)]
-Name = Annotated[str, AfterValidator(_clean_name)]
-Slug = Annotated[str, AfterValidator(_clean_slug)]
+# The same rules for readers of the API's description, as JSON Schema's regular expressions.
+_MARKS = r"\u061C\u200E\u200F\u202A-\u202E\u2066-\u2069"
+_REFUSED = rf"\u0000-\u001F\u007F-\u009F{_MARKS}"
+_LINE_PATTERN = f"^[^{_REFUSED}]*$"
+_TEXT_PATTERN = rf"^[^\u0000-\u0008\u000B\u000C\u000E-\u001F\u007F-\u009F{_MARKS}]*$"
+_NAME_SCHEMA: JsonDict = {
+    "minLength": 1,
+    "maxLength": 100,
+    "pattern": rf"^[^{_REFUSED}]*[^\s{_REFUSED}][^{_REFUSED}]*$",
+}
+
+Line = Annotated[
+    str, AfterValidator(_clean_line), Field(json_schema_extra={"pattern": _LINE_PATTERN})
+]
+Text = Annotated[
+    str, AfterValidator(_clean_text), Field(json_schema_extra={"pattern": _TEXT_PATTERN})
+]
+Name = Annotated[str, AfterValidator(_clean_name), Field(json_schema_extra=_NAME_SCHEMA)]
+Slug = Annotated[
+    str, AfterValidator(_clean_slug), Field(json_schema_extra={"pattern": f"^{SLUG_PATTERN}$"})
+]
 
 
 class RequestSchema(BaseModel):

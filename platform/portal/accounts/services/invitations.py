@@ -131,6 +131,7 @@ def _clean_email(email: str) -> str:
     except ValidationError as error:
         raise InvalidInput(
             "This is not an e-mail address.",
+            code="invalid_email",
             field="email",
             next_step="Type an address such as ada@example.org.",
         ) from error

@@ -28,12 +28,14 @@ def write_secret(*, project: Project, by: User, name: str, value: str) -> Projec
     if not _NAME.match(name):
         raise InvalidInput(
             "The name must be capital letters, digits and underscores, starting with a letter.",
+            code="invalid_secret_name",
             field="name",
             next_step="For example: WAREHOUSE_PASSWORD.",
         )
     if name.startswith(("SLIPWAY_", "LD_", "PYTHON")) or name in ("PATH", "HOME"):
         raise InvalidInput(
             f"The name {name} is reserved.",
+            code="reserved_name",
             field="name",
             next_step="Choose a name that does not start with SLIPWAY_, LD_ or PYTHON.",
         )

@@ -24,7 +24,10 @@ def free_slug(
     slug = clean_slug(wanted) if wanted else slug_from(name)
     if wanted and slug in RESERVED:
         raise InvalidInput(
-            f"The slug {slug} is reserved.", field="slug", next_step="Choose another slug."
+            f"The slug {slug} is reserved.",
+            code="reserved_name",
+            field="slug",
+            next_step="Choose another slug.",
         )
     if not slug or slug in RESERVED:
         return _with_tail(slug or "untitled")

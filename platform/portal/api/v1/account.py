@@ -45,6 +45,7 @@ def make_token(request: HttpRequest, payload: TokenIn) -> Status[TokenCreated]:
         if project is None:
             raise InvalidInput(
                 f"There is no project {payload.project} that you can see.",
+                code="no_such_project",
                 field="project",
                 next_step="List your projects, or leave the project out.",
             )

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Literal
@@ -9,7 +10,7 @@ from typing import Annotated, Literal
 import orjson
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Query, Router
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 
 from portal.accounts.gates import ProjectRole, SignedIn, gated_project
 from portal.accounts.models.audit import AuditEvent, AuditQuerySet
@@ -23,6 +24,17 @@ from slipway.schemas.base import Line, PageOf
 router = Router(tags=["Audit"])
 _COLUMNS = list(AuditOut.model_fields)
 Short = Annotated[Line, Field(max_length=254)]
+_RFC3339 = re.compile(r"\A\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
+
+
+def _no_bare_number(text: object) -> object:
+    """Pydantic would read `2026` as seconds after 1970."""
+    if isinstance(text, str) and not _RFC3339.match(text):
+        raise ValueError("must be a date and time such as 2026-01-31T12:00:00Z")
+    return text
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_bare_number)]
 
 
 class AuditFilters(BaseModel):
@@ -32,8 +44,8 @@ class AuditFilters(BaseModel):
     verb: Short = ""
     target_kind: Short = ""
     target_id: Short = ""
-    since: AwareDatetime | None = None
-    until: AwareDatetime | None = None
+    since: Moment | None = None
+    until: Moment | None = None
 
 
 class AuditQuery(PageQuery, AuditFilters):

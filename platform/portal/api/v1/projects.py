@@ -54,6 +54,7 @@ def make_project(request: HttpRequest, payload: ProjectIn) -> Status[ProjectOut]
         if team is None:
             raise InvalidInput(
                 f"There is no team {payload.team} that you belong to.",
+                code="no_such_team",
                 field="team",
                 next_step="List your teams, or leave the team out.",
             )
