@@ -1,17 +1,20 @@
-"""Cursor pagination by primary key: stable under inserts, constant cost on any page."""
+"""Cursor pagination: stable under inserts, constant cost on any page."""
 
 import base64
 import binascii
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import reduce
+from typing import Any, Generic, TypeVar
 
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 
 from portal.core.errors import InvalidInput
 
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
+_MAX_KEY = 2_000
 M = TypeVar("M", bound=Model)
 
 
@@ -35,7 +38,7 @@ def decode_cursor(cursor: str) -> str:
         key = raw.decode("ascii")
     except (binascii.Error, ValueError) as error:
         raise _bad_cursor() from error
-    if not key.isprintable() or not 0 < len(key) <= 200:
+    if not key.isprintable() or not 0 < len(key) <= _MAX_KEY:
         raise _bad_cursor()
     return key
 
@@ -63,3 +66,51 @@ def paginate(
     items = found[:limit]
     more = len(found) > limit
     return Page(items, encode_cursor(str(getattr(items[-1], by))) if more else None)
+
+
+def paginate_sorted(
+    rows: QuerySet[M], *, order: str, cursor: str | None, limit: int = DEFAULT_LIMIT
+) -> Page[M]:
+    """Return one page of `rows` in the order of a text column (`name`, or `-name` for descending).
+
+    The column may be one of a related row (`user__email`) and must not be null; rows of the same
+    text follow each other by their key. Raises InvalidInput for a foreign cursor.
+    """
+    column = order.removeprefix("-")
+    descending = order.startswith("-")
+    limit = max(1, min(limit, MAX_LIMIT))
+    if cursor:
+        text, key = _decode_pair(cursor)
+        beyond = "lt" if descending else "gt"
+        rows = rows.filter(
+            Q(**{f"{column}__{beyond}": text}) | Q(**{column: text, f"pk__{beyond}": key})
+        )
+    found = list(rows.order_by(order, "-pk" if descending else "pk")[: limit + 1])
+    items = found[:limit]
+    if len(found) <= limit:
+        return Page(items, None)
+    last: Any = reduce(getattr, column.split("__"), items[-1])
+    return Page(items, encode_cursor(json.dumps([str(last), str(items[-1].pk)])))
+
+
+def _decode_pair(cursor: str) -> tuple[str, str]:
+    try:
+        pair = json.loads(decode_cursor(cursor))
+    except ValueError as error:
+        raise _bad_cursor() from error
+    if not isinstance(pair, list) or len(pair) != 2 or not all(map(_is_text, pair)):
+        raise _bad_cursor()
+    return pair[0], pair[1]
+
+
+def _is_text(part: object) -> bool:
+    # PostgreSQL takes neither NUL nor lone surrogates.
+    return isinstance(part, str) and "\0" not in part and _encodable(part)
+
+
+def _encodable(part: str) -> bool:
+    try:
+        part.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

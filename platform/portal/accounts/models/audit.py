@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import Q
 
 from portal.accounts.models.people import User
-from portal.accounts.models.tenancy import Membership, Project
+from portal.accounts.models.tenancy import Membership, Project, Team
 from portal.core import clock
 from portal.core.models import IdField
 from slipway.schemas.accounts import Role
@@ -41,10 +41,15 @@ class AuditQuerySet(models.QuerySet["AuditEvent"]):
         verb: str = "",
         target_kind: str = "",
         target_id: str = "",
+        project: str = "",
+        team: str = "",
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> "AuditQuerySet":
-        """Narrow down; `actor` is an e-mail address or an id, `verb` may end in `.` for a noun."""
+        """Narrow down; `actor` is an e-mail address or an id, `verb` may end in `.` for a noun.
+
+        `project` and `team` are slugs.
+        """
         found = self
         if actor:
             found = found.filter(Q(actor=actor) | Q(actor_id=actor))
@@ -54,6 +59,10 @@ class AuditQuerySet(models.QuerySet["AuditEvent"]):
             found = found.filter(target_kind=target_kind)
         if target_id:
             found = found.filter(target_id=target_id)
+        if project:
+            found = found.filter(project_id__in=Project.objects.filter(slug=project).values("pk"))
+        if team:
+            found = found.filter(team_id__in=Team.objects.filter(slug=team).values("pk"))
         if since:
             found = found.filter(at__gte=since)
         if until:

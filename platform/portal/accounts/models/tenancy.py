@@ -98,6 +98,12 @@ class MembershipQuerySet(models.QuerySet["Membership"]):
         own = Q(project=project)
         return self.filter(own | Q(team=project.team_id) if project.team_id else own)
 
+    def matching(self, text: str) -> "MembershipQuerySet":
+        """Memberships of people whose name or e-mail address holds `text`; all for an empty one."""
+        if not text:
+            return self
+        return self.filter(Q(user__name__icontains=text) | Q(user__email__icontains=text))
+
     def owners(self) -> "MembershipQuerySet":
         """Memberships of active owners."""
         return self.filter(role=Role.OWNER, user__is_active=True)

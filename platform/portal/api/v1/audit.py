@@ -44,6 +44,8 @@ class AuditFilters(BaseModel):
     verb: Short = ""
     target_kind: Short = ""
     target_id: Short = ""
+    project: Short = ""
+    team: Short = ""
     since: Moment | None = None
     until: Moment | None = None
 
@@ -64,6 +66,8 @@ def _matching(events: AuditQuerySet, query: AuditFilters) -> AuditQuerySet:
         verb=query.verb,
         target_kind=query.target_kind,
         target_id=query.target_id,
+        project=query.project,
+        team=query.team,
         since=query.since,
         until=query.until,
     )
