@@ -4,6 +4,7 @@ from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
 from django.http import HttpRequest
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from portal.accounts.addresses import client_address
 from portal.accounts.mail import queue_mail
@@ -33,6 +34,13 @@ class AccountAdapter(DefaultAccountAdapter):
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         """Only somebody who followed an open invitation may make an account."""
         return invitation_in(request) is not None
+
+    def is_safe_url(self, url: str | None) -> bool:
+        """Whether signing in may lead to `url`: only to a path of this portal.
+
+        allauth would allow every host the portal answers to, other ports of this machine included.
+        """
+        return url is not None and url_has_allowed_host_and_scheme(url, allowed_hosts=None)
 
     def clean_email(self, email: str) -> str:
         """Compare and store addresses in lower case."""

@@ -99,18 +99,36 @@ def accept(*, secret: str, by: User) -> Invitation:
                 code="other_address",
                 next_step="Sign in with the invited address, or ask for a new invitation.",
             )
-        group = lock_group(invitation.group)
-        won = (
-            Invitation.objects.open()
-            .filter(pk=invitation.pk)
-            .update(accepted_at=clock.now(), accepted_by=by)
-        )
-        if not won:
-            raise NotFound("This invitation was used a moment ago.")
-        add_or_raise(group=group, user=by, role=Role(invitation.role))
-        _audit("invitation.accept", invitation, after={"role": invitation.role})
-        tell(group.pk, "invitations")
+        return _accept(invitation, by)
+
+
+def _accept(invitation: Invitation, by: User) -> Invitation:
+    group = lock_group(invitation.group)
+    won = (
+        Invitation.objects.open()
+        .filter(pk=invitation.pk)
+        .update(accepted_at=clock.now(), accepted_by=by)
+    )
+    if not won:
+        raise NotFound("This invitation was used a moment ago.")
+    add_or_raise(group=group, user=by, role=Role(invitation.role))
+    _audit("invitation.accept", invitation, after={"role": invitation.role})
+    tell(group.pk, "invitations")
     return invitation
+
+
+def accept_own(*, invitation_id: str, by: User) -> Invitation:
+    """Accept without the link an open invitation made for one's own address.
+
+    Nobody can change their address, so a signed-in session proves as much as the link does. Raises
+    NotFound for an invitation of anybody else.
+    """
+    found = Invitation.objects.open().select_related("project__team", "team", "invited_by")
+    with transaction.atomic():
+        invitation = found.filter(pk=invitation_id, email=by.email).first()
+        if invitation is None:
+            raise NotFound
+        return _accept(invitation, by)
 
 
 def revoke(*, group: Group, invitation_id: str) -> None:

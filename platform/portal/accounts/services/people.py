@@ -53,6 +53,18 @@ def sign_out_everywhere(*, user: User, keep_session: str | None = None) -> int:
     return len(keys)
 
 
+def end_session(*, user: User, session_id: int) -> None:
+    """End one session of the person; raises NotFound for a session of anybody else."""
+    with transaction.atomic():
+        session = UserSession.objects.filter(user=user, pk=session_id).first()
+        if session is None:
+            raise NotFound
+        Session.objects.filter(session_key=session.session_key).delete()
+        session.delete()
+        audit.record("user.end_session", kind="user", target=user, label=user.email)
+        tell(user.pk, "sessions")
+
+
 def change_account(
     *,
     user_id: str,
