@@ -1,0 +1,106 @@
+"""Who listens to a stream of live events, and whether they still may."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hmac import compare_digest
+
+from django.contrib.sessions.models import Session
+from django.db.models import Q
+
+from portal.accounts.models import Membership, Project, Team, User
+from portal.accounts.models.tenancy import Group
+from portal.core import clock
+from slipway.schemas.accounts import Role
+
+
+@dataclass(frozen=True)
+class Listener:
+    """One page's right to listen: a person's session, and the project or team of the page.
+
+    `proof` is the hash that ties the session to the person's password.
+    """
+
+    user_id: str
+    session_key: str
+    proof: str
+    project_id: str = ""
+    team_id: str = ""
+    topics: frozenset[str] = field(default=frozenset(), compare=False)
+
+
+def listener_of(user: User, session_key: str, group: Group | None = None) -> Listener:
+    """Describe a page that has just been let in."""
+    topics = {user.pk}
+    if group is not None:
+        topics.add(group.pk)
+    if isinstance(group, Project) and group.team_id:
+        topics.add(group.team_id)
+    return Listener(
+        user_id=user.pk,
+        session_key=session_key,
+        proof=user.get_session_auth_hash(),
+        project_id=group.pk if isinstance(group, Project) else "",
+        team_id=group.pk if isinstance(group, Team) else "",
+        topics=frozenset(topics),
+    )
+
+
+def still_allowed(listeners: Iterable[Listener]) -> set[Listener]:
+    """Return those who may listen on, as the gates of their pages would say now.
+
+    Asks a fixed number of queries, however many listen.
+    """
+    listeners = list(listeners)
+    people = {user.pk: user for user in _people(listeners)}
+    sessions = _sessions(listeners)
+    roles = _Roles(listeners)
+    return {
+        listener
+        for listener in listeners
+        if listener.session_key in sessions
+        and listener.user_id in people
+        and compare_digest(people[listener.user_id].get_session_auth_hash(), listener.proof)
+        and roles.let_in(listener)
+    }
+
+
+def _people(listeners: list[Listener]) -> Iterable[User]:
+    ids = {listener.user_id for listener in listeners}
+    return User.objects.filter(pk__in=ids, is_active=True)
+
+
+def _sessions(listeners: list[Listener]) -> set[str]:
+    keys = {listener.session_key for listener in listeners}
+    alive = Session.objects.filter(session_key__in=keys, expire_date__gt=clock.now())
+    return set(alive.values_list("session_key", flat=True))
+
+
+class _Roles:
+    """The roles of all listeners in all their projects and teams, fetched at once."""
+
+    def __init__(self, listeners: list[Listener]) -> None:
+        wanted = {listener.project_id for listener in listeners if listener.project_id}
+        self.projects = {p.pk: p for p in Project.objects.filter(pk__in=wanted)}
+        teams = {listener.team_id for listener in listeners if listener.team_id}
+        teams |= {p.team_id for p in self.projects.values() if p.team_id}
+        held = Membership.objects.filter(user__in={listener.user_id for listener in listeners})
+        held = held.filter(Q(project__in=self.projects) | Q(team__in=teams))
+        self.held: dict[tuple[str, str], Role] = {
+            (user, project or team): Role(role)
+            for user, project, team, role in held.values_list(
+                "user_id", "project_id", "team_id", "role"
+            )
+        }
+
+    def let_in(self, listener: Listener) -> bool:
+        """Whether the listener's page would still open."""
+        if listener.team_id:
+            return (listener.user_id, listener.team_id) in self.held
+        if not listener.project_id:
+            return True
+        project = self.projects.get(listener.project_id)
+        if project is None:
+            return False
+        groups = (project.pk, project.team_id or "")
+        roles = [self.held.get((listener.user_id, group)) for group in groups]
+        return Role.OWNER in roles if project.archived_at else any(roles)

@@ -1,0 +1,29 @@
+"""Writes down what lower rooms say has changed, for the pages that are open."""
+
+import time
+from threading import Lock
+
+from portal.accounts.signals import AccountsChanged, accounts_changed
+from portal.web.models import LiveEvent
+
+_SWEEP_EVERY_S = 60.0
+_sweeping = Lock()
+_last_sweep_s = [0.0]
+
+
+def _write(news: AccountsChanged) -> None:
+    LiveEvent.objects.create(topic=news.topic, what=news.what)
+    _sweep_now_and_then()
+
+
+def _sweep_now_and_then() -> None:
+    """Whoever writes also sweeps, so that the table stays small without a process for it."""
+    now_s = time.monotonic()
+    with _sweeping:
+        if now_s - _last_sweep_s[0] < _SWEEP_EVERY_S:
+            return
+        _last_sweep_s[0] = now_s
+    LiveEvent.objects.expired().delete()
+
+
+accounts_changed.connect(_write)
