@@ -37,7 +37,13 @@ api = PortalApi(
     urls_namespace="api",
     renderer=OrjsonRenderer(),
     parser=StrictParser(),
-    docs=Swagger(settings={"persistAuthorization": False, "tryItOutEnabled": True}),
+    docs=Swagger(
+        settings={
+            "persistAuthorization": False,
+            "tryItOutEnabled": True,
+            "defaultModelsExpandDepth": -1,
+        }
+    ),
     docs_decorator=require_safe,
 )
 problems.register(api)

@@ -70,6 +70,7 @@ MIDDLEWARE = [
     "allauth.usersessions.middleware.UserSessionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "portal.accounts.middleware.PrincipalMiddleware",
+    "portal.web.middleware.PageMiddleware",
     "portal.api.middleware.RateLimitMiddleware",
     "portal.api.middleware.IdempotencyMiddleware",
     "portal.config.policies.PolicyMiddleware",
@@ -82,6 +83,8 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        # Ours come before those of the libraries, whose pages we dress.
+        "DIRS": [ROOT / "platform/portal/web/templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -94,7 +97,7 @@ TEMPLATES: list[dict[str, Any]] = [
         },
     }
 ]
-FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
+FORM_RENDERER = "portal.web.forms.rendering.Renderer"
 
 DATABASES = {"default": database_from(ENV.database_url, DATA_DIR)}
 CACHES = {
@@ -137,7 +140,14 @@ LOGIN_REDIRECT_URL = "home"
 
 ACCOUNT_ADAPTER = "portal.accounts.signin.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"email"}
-ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]  # a password can be shown while it is typed
+ACCOUNT_FORMS = {
+    "login": "portal.web.forms.account.SignIn",
+    "signup": "portal.web.forms.account.Join",
+    "change_password": "portal.web.forms.account.ChangePassword",
+    "reset_password": "portal.web.forms.account.AskReset",
+    "reset_password_from_key": "portal.web.forms.account.Reset",
+}
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_EMAIL_VERIFICATION = "none"  # an invitation, bound to the address, is the proof
 ACCOUNT_PREVENT_ENUMERATION = True

@@ -6,11 +6,12 @@ from oauth2_provider import views as oidc
 
 from portal.api.health import healthz, metrics, readyz
 from portal.api.root import api
+from portal.web.views.account import join
 
 _account = [
     path("login", account.login, name="account_login"),
     path("logout", account.logout, name="account_logout"),
-    path("join", account.signup, name="account_signup"),
+    path("join", join, name="account_signup"),
     path("inactive", account.account_inactive, name="account_inactive"),
     path("password/change", account.password_change, name="account_change_password"),
     path("password/reset", account.password_reset, name="account_reset_password"),

@@ -1,17 +1,13 @@
-"""What the layout of every page needs."""
+"""What every template knows."""
 
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 
-from portal.accounts.principal import principal_of
-from portal.core.errors import Unauthenticated
+from portal.web.shell import Shell
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
-    """Return the person behind the page."""
-    try:
-        principal = principal_of(request)
-    except Unauthenticated:
-        principal = None
-    return {"principal": principal}
+    """Return the frame of the page, which looks nothing up by itself, and the portal's address."""
+    return {"shell": Shell(request), "public_url": settings.SLIPWAY_URL}

@@ -1,5 +1,176 @@
 """Template tags and filters of every page; they are built in, so no page loads them."""
 
+import shlex
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from zlib import crc32
+
 from django import template
+from django.forms import BoundField
+from django.template import Context
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from portal.accounts.models import AuditEvent, User
+from portal.accounts.models.tenancy import Group
+from portal.core import clock
+from portal.web.icons import svg
+from portal.web.listing import NEWEST
+from portal.web.moments import exact, in_words
+from portal.web.places import address_of
+from portal.web.sentences import sentence_of
 
 register = template.Library()
+AVATAR_TINTS = 8
+
+
+@register.simple_tag
+def icon(name: str, extra: str = "") -> SafeString:
+    """Draw an icon; `extra` adds classes."""
+    return svg(name, extra)
+
+
+@register.filter
+def when(moment: datetime | None, otherwise: str = "never") -> SafeString:
+    """Show a moment relative to now, with the exact UTC on hover."""
+    if moment is None:
+        return format_html('<span class="text-secondary">{}</span>', otherwise)
+    return format_html(
+        '<time datetime="{}" title="{}" data-relative>{}</time>',
+        moment.isoformat(),
+        exact(moment),
+        in_words(moment, clock.now()),
+    )
+
+
+@register.filter
+def initials(user: User) -> str:
+    """The one or two letters that stand for a person."""
+    words = user.display_name.split()
+    letters = words[0][:1] + (words[-1][:1] if len(words) > 1 else "") if words else "?"
+    return letters.upper()
+
+
+@register.filter
+def tint(text: str) -> int:
+    """The colour of an avatar: always the same one for the same text."""
+    return crc32(str(text).encode()) % AVATAR_TINTS
+
+
+@register.filter
+def sentence(event: AuditEvent) -> str:
+    """What an audit event says happened."""
+    return sentence_of(event)
+
+
+@register.filter
+def facts(states: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """The before or after of an audit event as pairs fit to be read."""
+    if not states:
+        return []
+    return [(key.replace("_", " "), _shown(value)) for key, value in states.items()]
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == "":
+        return "nothing"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "nothing"
+    return str(value)
+
+
+@register.filter
+def control(field: BoundField) -> SafeString:
+    """Draw a form field's control with the class and the state its kind of widget has."""
+    kind = field.widget_type
+    base = {
+        "select": "form-select",
+        "checkbox": "form-check-input",
+        "checkboxselectmultiple": "form-check-input",
+        "radioselect": "form-check-input",
+    }.get(kind, "form-control")
+    given = str(field.field.widget.attrs.get("class", ""))
+    invalid = "is-invalid" if field.errors else ""
+    return field.as_widget(attrs={"class": " ".join(filter(None, (base, given, invalid)))})
+
+
+@register.simple_tag
+def live(topics: str, region: str) -> SafeString:
+    """Make a region fetch itself anew when one of `topics` (separated by commas) rings.
+
+    `region` is the id of the element that carries the attributes. Morphing keeps focus and what is
+    being typed.
+    """
+    triggers = format_html_join(
+        ", ",
+        "live:{} from:body delay:150ms",
+        ((topic.strip(),) for topic in f"{topics},stale".split(",")),
+    )
+    return format_html(
+        'hx-get="" hx-trigger="{}" hx-select="#{}" hx-target="this" hx-swap="outerMorph"',
+        triggers,
+        region,
+    )
+
+
+@register.simple_tag
+def filters(region: str) -> SafeString:
+    """Make a filter form narrow its list down while one types, and keep the view in the address."""
+    return format_html(
+        'hx-get="" hx-trigger="input changed delay:250ms from:find input, change, submit" '
+        'hx-select="#{0}-rows" hx-target="#{0}-rows" hx-swap="outerHTML" hx-replace-url="true" '
+        'hx-sync="this:replace"',
+        region,
+    )
+
+
+@register.simple_tag
+def opens_question(url: str) -> SafeString:
+    """Make a link to a question open it over the page instead of leaving the page."""
+    return format_html(
+        'hx-get="{}" hx-target="#question" hx-select="#ask" hx-swap="innerHTML"', url
+    )
+
+
+@register.simple_tag
+def group_url(group: Group, page: str = "", *args: str) -> str:
+    """The address of a page of a project or team, for example of one member's removal."""
+    return address_of(group, page, *args)
+
+
+@register.simple_tag(takes_context=True)
+def sort_header(context: Context, label: str, name: str, classes: str = "") -> SafeString:
+    """Head a column by which the list can be sorted; a second click turns the order round."""
+    query = context["request"].GET.copy()
+    sort = context["listing"].sort
+    query.pop("cursor", None)
+    query["sort"] = f"-{name}" if sort == name and name != NEWEST else name
+    state = {name: "ascending", f"-{name}": "descending"}.get(sort)
+    if name == NEWEST and state:
+        state = "descending"
+    sorted_by = format_html(' aria-sort="{}"', state) if state else ""
+    mark = {"ascending": " ↑", "descending": " ↓"}.get(state or "", "")
+    return format_html(
+        '<th scope="col" class="{}"{}><a href="?{}">{}{}</a></th>',
+        classes,
+        sorted_by,
+        query.urlencode(),
+        label,
+        mark,
+    )
+
+
+@register.inclusion_tag("web/parts/cli.html")
+def terminal(name: str, line: str, *args: str, words: str = "") -> dict[str, str]:
+    """Show a line that does the same from a terminal, with a button that copies it.
+
+    `{}` in the line is replaced by the next argument, quoted for a shell.
+    """
+    return {
+        "id": name,
+        "text": line.format(*map(shlex.quote, args)),
+        "words": words or "The same from a terminal",
+    }

@@ -1,7 +1,10 @@
 """Pages for what went wrong: what happened, why, what to do."""
 
+import json
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 
 from portal.core.errors import Forbidden, NotFound, SlipwayError
 from portal.core.middleware import request_id_of
@@ -13,9 +16,14 @@ class _Ours(SlipwayError):
 
 
 def error_page(request: HttpRequest, error: SlipwayError) -> HttpResponse:
-    """Show one of our errors as a page."""
-    context = {"error": error, "request_id": request_id_of(request)}
-    response = render(request, "web/error.html", context, status=error.status)
+    """Show one of our errors as a page, or as a toast when only a part of a page was asked for."""
+    if request.headers.get("HX-Request") == "true":
+        response = HttpResponse(status=error.status)
+        words = " ".join(filter(None, (error.message, error.next_step)))
+        response.headers["HX-Trigger"] = json.dumps({"toast": {"text": words, "level": "error"}})
+    else:
+        context = {"error": error, "request_id": request_id_of(request)}
+        response = render(request, "web/error.html", context, status=error.status)
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)
     return response
@@ -37,9 +45,13 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Show that the fault is ours, with the id to give to the operator."""
+    """Show that the fault is ours, with the id to give to the operator.
+
+    The page asks neither the session nor the database, because they may be what is broken.
+    """
     error = _Ours(
         "Something went wrong on our side. It has been logged under the request id.",
         next_step="Try again; if it stays, give the request id to the operator.",
     )
-    return error_page(request, error)
+    context = {"error": error, "request_id": request_id_of(request)}
+    return HttpResponse(render_to_string("web/broken.html", context), status=500)

@@ -1,13 +1,73 @@
-"""Home."""
+"""Home: what one has, what happened, what to do next."""
 
+from typing import Any
+
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
 
 from portal.accounts.gates import SignedIn
+from portal.accounts.models import ApiToken, AuditEvent, Invitation, User
+from portal.accounts.models.tenancy import roles_in
+from portal.accounts.principal import Principal, require_principal
+from portal.accounts.services.invitations import accept_own
 from portal.core.policy import guarded_by
+from portal.web.places import address_of
+from slipway.schemas.accounts import Scope
+
+PROJECTS_SHOWN = 6
+CHANGES_SHOWN = 8
 
 
 @guarded_by(SignedIn())
+@require_safe
 def home(request: HttpRequest) -> HttpResponse:
     """Show what the person has and can start."""
-    return render(request, "web/home.html")
+    return render(request, "web/home.html", home_of(require_principal(request)))
+
+
+def home_of(principal: Principal) -> dict[str, Any]:
+    """Collect what Home shows."""
+    user = principal.user
+    projects = list(
+        principal.projects().live().select_related("team").order_by("-pk")[: PROJECTS_SHOWN + 1]
+    )
+    roles = roles_in(user, projects)
+    recent = AuditEvent.objects.visible_to(user).exclude(target_kind="user")
+    steps = _first_steps(user, has_project=bool(projects))
+    return {
+        "projects": [(project, roles.get(project.pk)) for project in projects[:PROJECTS_SHOWN]],
+        "more_projects": len(projects) > PROJECTS_SHOWN,
+        "recent": recent.order_by("-pk")[:CHANGES_SHOWN],
+        "invitations": _invitations_of(user),
+        "steps": steps,
+        "all_done": all(steps.values()),
+        "first_project": projects[0] if projects else None,
+        "room": "home",
+    }
+
+
+def _invitations_of(user: User) -> list[Invitation]:
+    found = Invitation.objects.open().filter(email=user.email)
+    return list(found.select_related("project", "team", "invited_by").order_by("-pk")[:20])
+
+
+def _first_steps(user: User, *, has_project: bool) -> dict[str, bool]:
+    tokens = ApiToken.objects.filter(user=user)
+    return {
+        "project": has_project,
+        "colleague": Invitation.objects.filter(invited_by=user).exists(),
+        "token": tokens.exists(),
+        "call": tokens.filter(last_used_at__isnull=False).exists(),
+    }
+
+
+@guarded_by(SignedIn(Scope.PROJECTS_WRITE))
+@require_POST
+def invitation_accept_own(request: HttpRequest, invitation: str) -> HttpResponse:
+    """Accept an invitation made for one's own address, without its link."""
+    user = require_principal(request).user
+    accepted = accept_own(invitation_id=invitation, by=user)
+    messages.success(request, f"Welcome to {accepted.group.name}.")
+    return redirect(address_of(accepted.group))

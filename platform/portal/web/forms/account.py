@@ -1,0 +1,112 @@
+"""The forms of signing in and of one's own account, on top of allauth's."""
+
+from typing import Any
+
+from allauth.account.forms import (
+    ChangePasswordForm,
+    LoginForm,
+    ResetPasswordForm,
+    ResetPasswordKeyForm,
+    SignupForm,
+)
+from django import forms
+from django.contrib.auth.models import AbstractBaseUser
+from django.http import HttpRequest
+
+from portal.accounts.signin import invitation_in
+from portal.core.errors import SlipwayError
+from portal.core.text import clean_name
+
+PASSWORD_HINT = "At least 10 characters; not a common password, not your name."  # noqa: S105
+
+
+def _plain(form: forms.Form) -> None:
+    """Labels say what a field is; placeholders that repeat them go."""
+    for field in form.fields.values():
+        field.widget.attrs.pop("placeholder", None)
+
+
+class PersonName(forms.CharField):
+    """The name other members read."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            label="Your name",
+            max_length=100,
+            widget=forms.TextInput(attrs={"autocomplete": "name"}),
+        )
+
+    def clean(self, value: Any) -> str:
+        """Return the name fit to be stored; refuses what no name may hold."""
+        try:
+            return clean_name(super().clean(value))
+        except SlipwayError as error:
+            raise forms.ValidationError(f"{error.message} {error.next_step or ''}") from error
+
+
+class SignIn(LoginForm):
+    """E-mail and password."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _plain(self)
+        self.fields["login"].widget.attrs |= {"autofocus": True, "autocomplete": "username"}
+        self.fields["password"].help_text = ""
+
+
+class Join(SignupForm):
+    """Name and password of somebody who followed an invitation; the address is the invited one."""
+
+    field_order = ("email", "name", "password1")
+    name = PersonName()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _plain(self)
+        self.fields["email"].disabled = True
+        self.fields["email"].help_text = "The address you were invited with."
+        self.fields["name"].widget.attrs["autofocus"] = True
+        self.fields["password1"].help_text = PASSWORD_HINT
+
+    def signup(self, request: HttpRequest, user: AbstractBaseUser) -> None:
+        """Nothing more to do: the adapter has made the account for the invited address."""
+
+
+class ChangePassword(ChangePasswordForm):
+    """The old password and the new one, once: it can be looked at while it is typed."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _plain(self)
+        del self.fields["password2"]
+        self.fields["oldpassword"].label = "Current password"
+        self.fields["oldpassword"].help_text = ""
+        self.fields["password1"].label = "New password"
+        self.fields["password1"].help_text = PASSWORD_HINT
+
+
+class AskReset(ResetPasswordForm):
+    """The address to send the link to."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _plain(self)
+        self.fields["email"].widget.attrs["autofocus"] = True
+
+
+class Reset(ResetPasswordKeyForm):
+    """The new password, once."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _plain(self)
+        del self.fields["password2"]
+        self.fields["password1"].label = "New password"
+        self.fields["password1"].help_text = PASSWORD_HINT
+        self.fields["password1"].widget.attrs["autofocus"] = True
+
+
+def invited_address(request: HttpRequest) -> str:
+    """The address the browser's invitation was made for; empty without one."""
+    invitation = invitation_in(request)
+    return invitation.email if invitation else ""

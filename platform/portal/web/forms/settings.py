@@ -1,0 +1,144 @@
+"""Forms of one's own settings, of secrets, and of the administration of people."""
+
+from typing import Any
+
+from django import forms
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from portal.accounts.models import Project, User
+from portal.accounts.models.tenancy import ProjectQuerySet
+from slipway.schemas.accounts import Scope
+
+SCOPE_MEANINGS = {
+    Scope.PROJECTS_READ: "See your projects, teams and members",
+    Scope.PROJECTS_WRITE: "Create, edit and archive projects and teams",
+    Scope.MEMBERS_WRITE: "Invite people, change roles, remove members",
+    Scope.SECRETS_WRITE: "Write and delete project secrets",
+    Scope.TOKENS_READ: "List your API tokens",
+    Scope.TOKENS_WRITE: "Make and revoke API tokens",
+    Scope.AUDIT_READ: "Read the audit log you may see",
+    Scope.FILES_READ: "Download files of your projects",
+    Scope.FILES_WRITE: "Upload files to your projects",
+    Scope.ADMIN: "Administer this installation",
+}
+TOKEN_DAYS = ((7, "7 days"), (30, "30 days"), (90, "90 days"), (180, "180 days"), (365, "1 year"))
+MOST_PROJECTS = 500
+
+
+def _shown(scope: Scope) -> SafeString:
+    return format_html("{} <code>{}</code>", SCOPE_MEANINGS.get(scope, ""), scope.value)
+
+
+class Profile(forms.Form):
+    """One's own name."""
+
+    name = forms.CharField(
+        max_length=100,
+        help_text="The name other members read.",
+        widget=forms.TextInput(attrs={"autocomplete": "name"}),
+    )
+
+
+class NewToken(forms.Form):
+    """An API token to make."""
+
+    name = forms.CharField(
+        max_length=100,
+        help_text="What it is for, for example “laptop” or “nightly job”.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    scopes = forms.MultipleChoiceField(
+        label="What it may do",
+        widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
+        choices=[],
+    )
+    project = forms.ChoiceField(required=False)
+    expires_in_days = forms.TypedChoiceField(
+        label="Expires after", choices=TOKEN_DAYS, coerce=int, initial=90
+    )
+
+    def __init__(self, *args: Any, by: User, projects: ProjectQuerySet, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        offered = [scope for scope in Scope if scope != Scope.ADMIN or by.is_administrator]
+        self.fields["scopes"] = forms.MultipleChoiceField(
+            label="What it may do",
+            widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
+            choices=[(scope.value, _shown(scope)) for scope in offered],
+        )
+        self.projects = {p.slug: p for p in projects.live().order_by("name")[:MOST_PROJECTS]}
+        choices = [("", "All your projects, those you join later too")]
+        choices += [(slug, project.name) for slug, project in self.projects.items()]
+        self.fields["project"] = forms.ChoiceField(
+            required=False,
+            choices=choices,
+            help_text="A token confined to one project reaches nothing outside it.",
+        )
+
+    def clean_scopes(self) -> list[Scope]:
+        """Return the scopes themselves."""
+        return [Scope(scope) for scope in self.cleaned_data["scopes"]]
+
+    def clean_project(self) -> Project | None:
+        """Return the project itself."""
+        return self.projects.get(self.cleaned_data["project"])
+
+
+def asked_for(query: dict[str, str]) -> dict[str, Any]:
+    """Read what a link such as `?name=cli-laptop&scopes=projects:read,tokens:read` fills in."""
+    known = {scope.value for scope in Scope}
+    scopes = [scope for scope in query.get("scopes", "").split(",") if scope in known]
+    return {
+        "name": query.get("name", "")[:100],
+        "scopes": scopes or [Scope.PROJECTS_READ.value, Scope.PROJECTS_WRITE.value],
+        "project": query.get("project", ""),
+        "expires_in_days": 90,
+    }
+
+
+class WriteSecret(forms.Form):
+    """A secret: written or replaced, never read back."""
+
+    name = forms.CharField(
+        max_length=64,
+        help_text="Capital letters, digits, underscores. "
+        "User code finds it under this name in its environment.",
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "spellcheck": "false", "placeholder": "HF_TOKEN"}
+        ),
+    )
+    value = forms.CharField(
+        max_length=32_768,
+        strip=False,
+        help_text="Encrypted at once. Nobody reads it back here, not even an owner.",
+        widget=forms.Textarea(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"}),
+    )
+
+    def clean_value(self) -> str:
+        """Return the value with the line ends it had before the browser changed them."""
+        return str(self.cleaned_data["value"]).replace("\r\n", "\n")
+
+
+class HandOver(forms.Form):
+    """Who takes over what a suspended person is the last owner of."""
+
+    hand_over_to = forms.EmailField(
+        label="Hand over to",
+        required=False,
+        max_length=254,
+        help_text="E-mail address of the person who becomes owner of every team and project this "
+        "person is the last owner of.",
+        widget=forms.EmailInput(attrs={"autocomplete": "off"}),
+    )
+
+    def clean_hand_over_to(self) -> str | None:
+        """Return the person's id."""
+        email = self.cleaned_data["hand_over_to"].strip().lower()
+        if not email:
+            return None
+        heir = User.objects.matching("").filter(email=email, is_active=True).first()
+        if heir is None:
+            raise forms.ValidationError(
+                "There is no active person with this address. Check it on the page People."
+            )
+        return heir.pk

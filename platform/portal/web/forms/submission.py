@@ -1,0 +1,70 @@
+"""From a form to one service, and from the service's refusal back to the form."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, QueryDict
+
+from portal.core.errors import NotFound, SlipwayError, Unauthenticated
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Done(Generic[Result]):
+    """The form was carried out; `result` is what the service returned."""
+
+    result: Result
+
+
+def sent(request: HttpRequest) -> QueryDict | None:
+    """What a form was sent with; None when the page is only looked at."""
+    return request.POST if request.method == "POST" else None
+
+
+def carry_out(
+    request: HttpRequest, form: forms.Form, service: Callable[[dict[str, Any]], Result]
+) -> Done[Result] | None:
+    """Call `service` with the clean data of a sent form.
+
+    Returns None when nothing was sent, or when the form or the service refuses: then the refusal
+    stands in the form, beside its field. What the person may not see raises, as everywhere.
+    """
+    if request.method != "POST" or not form.is_valid():
+        return None
+    try:
+        return Done(service(form.cleaned_data))
+    except (NotFound, Unauthenticated):
+        raise
+    except SlipwayError as error:
+        refuse(form, error)
+        return None
+
+
+def one_click(request: HttpRequest, service: Callable[[], Result]) -> Done[Result] | None:
+    """Call `service` for a button; a refusal becomes a message, as there is no form to hold it."""
+    try:
+        return Done(service())
+    except (NotFound, Unauthenticated):
+        raise
+    except SlipwayError as error:
+        messages.error(request, words_of(error))
+        return None
+
+
+def words_of(error: SlipwayError) -> str:
+    """What happened, and the next step."""
+    return " ".join(filter(None, (error.message, error.next_step)))
+
+
+def refuse(form: forms.Form, error: SlipwayError) -> None:
+    """Put an error beside its field, or on top of a form that has no such field."""
+    form.add_error(error.field if error.field in form.fields else None, words_of(error))
+
+
+def status_of(form: forms.Form) -> int:
+    """The HTTP status of a page that shows the form: 422 when it was sent and refused."""
+    return 422 if form.is_bound and not form.is_valid() else 200

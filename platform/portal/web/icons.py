@@ -1,0 +1,81 @@
+"""The icons of the pages: Tabler's outline drawings (MIT licence), put into the page as SVG."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+from django.conf import settings
+from django.utils.safestring import SafeString, mark_safe
+
+# Every icon a page may use. A name that is not here is a mistake in a template.
+CHOSEN = frozenset(
+    {
+        "archive",
+        "book",
+        "check",
+        "chevron-right",
+        "circle-check",
+        "circle-dashed",
+        "copy",
+        "device-desktop",
+        "devices",
+        "download",
+        "folder",
+        "folder-plus",
+        "folders",
+        "history",
+        "home",
+        "key",
+        "layout-dashboard",
+        "lock",
+        "login",
+        "logout",
+        "mail",
+        "menu-2",
+        "moon",
+        "plus",
+        "search",
+        "selector",
+        "settings",
+        "sun",
+        "trash",
+        "user",
+        "user-cog",
+        "user-minus",
+        "user-plus",
+        "users",
+        "users-group",
+    }
+)
+_FOLDER = Path("node_modules") / "@tabler" / "icons" / "icons" / "outline"
+_DRAWING = re.compile(r"<svg[^>]*>(.*)</svg>", re.DOTALL)
+_BACKGROUND = '<path stroke="none" d="M0 0h24v24H0z" fill="none" />'
+
+
+class UnknownIcon(LookupError):
+    """A page asks for an icon that was not chosen."""
+
+
+@cache
+def drawing_of(name: str) -> str:
+    """Return the paths of a chosen icon; raises UnknownIcon for any other."""
+    if name not in CHOSEN:
+        raise UnknownIcon(f"{name} is not among the icons in portal/web/icons.py")
+    path = Path(settings.SLIPWAY_ROOT) / _FOLDER / f"{name}.svg"
+    found = _DRAWING.search(path.read_text(encoding="utf-8"))
+    if found is None:
+        raise UnknownIcon(f"{path.name} is not a drawing")
+    paths = found.group(1).replace(_BACKGROUND, "")
+    return re.sub(r">\s+<", "><", paths.strip())
+
+
+@cache
+def svg(name: str, extra: str = "") -> SafeString:
+    """Return the icon as inline SVG, hidden from screen readers: the text beside it speaks."""
+    classes = f"icon {extra}".strip()
+    return mark_safe(  # noqa: S308  (the drawings are files of ours; names are checked above)
+        f'<svg class="{classes}" xmlns="http://www.w3.org/2000/svg" width="24" height="24" '
+        'viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" '
+        f'stroke-linecap="round" stroke-linejoin="round" aria-hidden="true">{drawing_of(name)}'
+        "</svg>"
+    )

@@ -1,0 +1,79 @@
+"""Lists: what the address says about filtering, sorting and paging."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Generic, TypeVar
+
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+
+from portal.core.errors import InvalidInput
+from portal.core.pagination import Page, paginate, paginate_sorted
+from slipway.schemas.base import forbidden_character
+
+M = TypeVar("M", bound=Model)
+PAGE_ROWS = 50
+_LONGEST = 254
+NEWEST = "newest"
+
+
+@dataclass(frozen=True)
+class Listing(Generic[M]):
+    """One page of a list and how it was asked for."""
+
+    page: Page[M]
+    sort: str
+    first: bool
+    filtered: bool
+
+
+def word(request: HttpRequest, name: str) -> str:
+    """Return one parameter of the address, fit to be looked up; raises InvalidInput."""
+    text = request.GET.get(name, "").strip()
+    if len(text) > _LONGEST or forbidden_character(text) is not None:
+        raise InvalidInput(
+            f"What you typed under {name} cannot be searched for.",
+            field=name,
+            next_step="Use fewer and plain characters.",
+        )
+    return text
+
+
+def listing(
+    request: HttpRequest,
+    rows: QuerySet[M],
+    *,
+    sorts: Mapping[str, str] | None = None,
+    filters: tuple[str, ...] = ("q",),
+    limit: int = PAGE_ROWS,
+) -> Listing[M]:
+    """Page through `rows` as the address says: `sort`, `cursor`.
+
+    `sorts` maps what stands in the address to a text column; a `-` in front turns the order round.
+    Newest first is always there. `filters` are the parameters that narrow the list down.
+    """
+    sort = request.GET.get("sort", NEWEST)
+    cursor = request.GET.get("cursor") or None
+    column = (sorts or {}).get(sort.removeprefix("-"))
+    if column is None:
+        sort, page = NEWEST, paginate(rows, cursor=cursor, limit=limit)
+    else:
+        order = f"-{column}" if sort.startswith("-") else column
+        page = paginate_sorted(rows, order=order, cursor=cursor, limit=limit)
+    filtered = any(request.GET.get(name) for name in filters)
+    return Listing(page, sort, first=cursor is None, filtered=filtered)
+
+
+def day(request: HttpRequest, name: str, *, end: bool = False) -> datetime | None:
+    """Read a date such as 2026-11-20 as its first moment in UTC, or the one after its last."""
+    text = request.GET.get(name, "")
+    if not text:
+        return None
+    try:
+        start = datetime.combine(date.fromisoformat(text), time(), UTC)
+        return start + timedelta(days=1) if end else start
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(
+            f"“{text[:20]}” is not a date.", field=name, next_step="For example 2026-11-20."
+        ) from error

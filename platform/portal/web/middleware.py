@@ -1,0 +1,43 @@
+"""What stands around every page: its error pages and the headers a browser obeys."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from portal.core.errors import SlipwayError
+from portal.web.live import newest_id
+from portal.web.views.failures import error_page
+
+# Pages of ours use none of these, so nothing that slips into one may either.
+_PERMISSIONS = "camera=(), microphone=(), geolocation=(), payment=(), usb=(), browsing-topics=()"
+
+
+class PageMiddleware:
+    """Show our errors as pages, and keep signed-in pages out of every cache."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Permissions-Policy", _PERMISSIONS)
+        response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+        if response.headers.get("Content-Type", "").startswith("text/html"):
+            # After signing out, the back button must not bring a page of a tenant back.
+            response.headers.setdefault("Cache-Control", "no-store, private")
+        return response
+
+    def process_view(self, request: HttpRequest, *_: Any) -> None:
+        """Note, before anything is looked up, which live event is the newest.
+
+        What changes while the page is drawn is then news to it, not a gap.
+        """
+        if request.method == "GET" and "text/html" in request.headers.get("Accept", ""):
+            request.live_position = newest_id()  # type: ignore[attr-defined]
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """Turn what a page's view raised on purpose into its page; anything else is a 500."""
+        if request.path.startswith("/api/") or not isinstance(error, SlipwayError):
+            return None
+        return error_page(request, error)

@@ -1,0 +1,35 @@
+"""Moments and spans in the words people use; the exact moment always stands beside them."""
+
+from datetime import UTC, datetime
+
+_STEPS = (
+    (60, 1, "second"),
+    (3_600, 60, "minute"),
+    (86_400, 3_600, "hour"),
+    (30 * 86_400, 86_400, "day"),
+    (365 * 86_400, 30 * 86_400, "month"),
+)
+_YEAR_S = 365 * 86_400
+_NOW_S = 10
+
+
+def in_words(moment: datetime, now: datetime) -> str:
+    """Say how far `moment` is from `now`: `3 minutes ago`, `in 2 days`, `just now`.
+
+    `static/slipway/moments.js` says the same in the browser, so that an open page does not age.
+    """
+    away_s = int((moment - now).total_seconds())
+    size_s = abs(away_s)
+    if size_s < _NOW_S:
+        return "just now"
+    count, unit = next(
+        ((size_s // seconds, name) for limit, seconds, name in _STEPS if size_s < limit),
+        (size_s // _YEAR_S, "year"),
+    )
+    words = f"{count} {unit}" + ("" if count == 1 else "s")
+    return f"in {words}" if away_s > 0 else f"{words} ago"
+
+
+def exact(moment: datetime) -> str:
+    """Write a moment to the second in UTC: `2026-11-20 19:30:05 UTC`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,36 @@
+"""Questions before something is destroyed: what goes, what depends on it, how to go back."""
+
+from dataclasses import dataclass
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from portal.web.forms.submission import status_of
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question. `effects` say, line by line, what happens to what depends on it."""
+
+    title: str
+    effects: tuple[str, ...]
+    button: str
+    back: str
+    room: str
+    section: str = ""
+
+
+def ask(request: HttpRequest, question: Question, form: forms.Form | None = None) -> HttpResponse:
+    """Show the question; its form posts to the address of the question itself.
+
+    The page opens as a dialog over the page that links to it when scripts run.
+    """
+    context = {
+        "question": question,
+        "form": form,
+        "room": question.room,
+        "section": question.section,
+    }
+    status = status_of(form) if form is not None else 200
+    return render(request, "web/ask.html", context, status=status)

@@ -1,0 +1,71 @@
+"""The audit log: everything one may see, one project's, one team's."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from portal.accounts.gates import ProjectRole, SignedIn, TeamRole, gated_project, gated_team
+from portal.accounts.models import AuditEvent
+from portal.accounts.models.audit import AuditQuerySet
+from portal.accounts.principal import require_principal
+from portal.core.policy import guarded_by
+from portal.web.listing import day, listing, word
+from portal.web.sentences import KINDS, VERBS
+from slipway.schemas.accounts import Role, Scope
+
+FILTERS = ("actor", "verb", "target_kind", "since", "until")
+
+
+@guarded_by(SignedIn(Scope.AUDIT_READ))
+@require_safe
+def audit(request: HttpRequest) -> HttpResponse:
+    """The changes the person may see; administrators see all."""
+    user = require_principal(request).user
+    events = AuditEvent.objects.visible_to(user)
+    where = {"room": "account", "section": "audit", "everything": user.is_administrator}
+    return _page(request, events, "web/audit/mine.html", where)
+
+
+@guarded_by(ProjectRole(Role.MAINTAINER, Scope.AUDIT_READ))
+@require_safe
+def project_audit(request: HttpRequest, project: str) -> HttpResponse:
+    """The changes in one project."""
+    events = AuditEvent.objects.filter(project_id=gated_project(request).pk)
+    where = {"room": "projects", "section": "audit", "group": gated_project(request)}
+    return _page(request, events, "web/audit/group.html", where, project=project)
+
+
+@guarded_by(TeamRole(Role.MAINTAINER, Scope.AUDIT_READ))
+@require_safe
+def team_audit(request: HttpRequest, team: str) -> HttpResponse:
+    """The changes in one team and its projects."""
+    events = AuditEvent.objects.filter(team_id=gated_team(request).pk)
+    where = {"room": "teams", "section": "audit", "group": gated_team(request)}
+    return _page(request, events, "web/audit/group.html", where, team=team)
+
+
+def _page(
+    request: HttpRequest,
+    events: AuditQuerySet,
+    template: str,
+    where: dict[str, Any],
+    **confined: str,
+) -> HttpResponse:
+    since, until = day(request, "since"), day(request, "until", end=True)
+    texts = {name: word(request, name) for name in FILTERS[:3]}
+    found = events.matching(since=since, until=until, **texts)
+    dates = {"since": since and since.isoformat(), "until": until and until.isoformat()}
+    wanted = {name: value for name, value in (texts | confined | dates).items() if value}
+    export = reverse("api:export_audit")
+    context = {
+        "listing": listing(request, found, filters=FILTERS),
+        "kinds": KINDS,
+        "verbs": VERBS,
+        "csv_url": f"{export}?{urlencode({**wanted, 'format': 'csv'})}",
+        "jsonl_url": f"{export}?{urlencode({**wanted, 'format': 'jsonl'})}",
+    }
+    return render(request, template, context | where)

@@ -1,0 +1,106 @@
+"""The command palette: projects, pages and people one may see, by a few letters."""
+
+from dataclasses import dataclass
+from itertools import chain
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from portal.accounts.gates import SignedIn
+from portal.accounts.models import Membership, Project, Team, User
+from portal.accounts.models.tenancy import role_in
+from portal.accounts.principal import Principal, require_principal
+from portal.core.policy import guarded_by
+from portal.web.listing import word
+from portal.web.navigation import IN_PROJECT, IN_SETTINGS, RAIL
+from portal.web.places import address_of
+from slipway.schemas.accounts import Scope
+
+EACH = 6
+
+
+@dataclass(frozen=True)
+class Found:
+    """One line of the palette."""
+
+    label: str
+    kind: str
+    icon: str
+    url: str
+
+
+@guarded_by(SignedIn(Scope.PROJECTS_READ))
+@require_safe
+def palette(request: HttpRequest) -> HttpResponse:
+    """Answer with the lines that match `q`; those of the project in `project` come first."""
+    principal, text = require_principal(request), word(request, "q")
+    slug = word(request, "project")
+    here = principal.projects().live().filter(slug=slug).select_related("team").first()
+    results = list(
+        chain(
+            _pages_of(principal, here, text) if here else [],
+            _projects(principal, text),
+            _pages(principal, text),
+            _teams(principal.user, text),
+            _people(principal.user, text) if text else [],
+        )
+    )
+    return render(request, "web/parts/found.html", {"results": results, "query": text})
+
+
+def _matches(label: str, text: str) -> bool:
+    return all(part in label.lower() for part in text.lower().split())
+
+
+def _pages_of(principal: Principal, project: Project, text: str) -> list[Found]:
+    role = role_in(principal.user, project)
+    return [
+        Found(f"{project.name}: {entry.label}", "this project", entry.icon, address)
+        for entry in IN_PROJECT
+        if role is not None and role.at_least(entry.role)
+        for address in [reverse(entry.route, args=[project.slug])]
+        if _matches(f"{project.name} {entry.label}", text)
+    ]
+
+
+def _projects(principal: Principal, text: str) -> list[Found]:
+    found = principal.projects().live().matching(text).order_by("-pk")[:EACH]
+    return [Found(project.name, "project", "folder", address_of(project)) for project in found]
+
+
+def _teams(user: User, text: str) -> list[Found]:
+    found = Team.objects.visible_to(user).matching(text).order_by("-pk")[:EACH]
+    return [Found(team.name, "team", "users-group", address_of(team)) for team in found]
+
+
+def _pages(principal: Principal, text: str) -> list[Found]:
+    pages = [Found(e.label, "page", e.icon, reverse(e.route)) for e in RAIL]
+    pages += [
+        Found(f"Settings: {entry.label}", "page", entry.icon, reverse(entry.route))
+        for entry in IN_SETTINGS
+        if principal.user.is_administrator or not entry.administrators
+    ]
+    pages += [
+        Found("New project", "action", "plus", reverse("project_new")),
+        Found("New team", "action", "plus", reverse("team_new")),
+        Found("New API token", "action", "key", reverse("token_new")),
+        Found("API reference", "page", "book", reverse("api:openapi-view")),
+    ]
+    return [page for page in pages if _matches(page.label, text)]
+
+
+def _people(user: User, text: str) -> list[Found]:
+    """People who share a project or team with the person, each with a place where they are."""
+    mine = Project.objects.visible_to(user).live()
+    shared = Membership.objects.filter(project__in=mine) | Membership.objects.filter(
+        team__in=Team.objects.visible_to(user)
+    )
+    found = shared.matching(text).select_related("user", "project", "team").order_by("-pk")
+    seen: dict[str, Found] = {}
+    for member in found[: EACH * 5]:
+        address = f"{address_of(member.group, 'members')}?q={member.user.email}"
+        label = f"{member.user.display_name} · {member.user.email}"
+        seen.setdefault(member.user_id, Found(label, member.group.name, "user", address))
+    return list(seen.values())[:EACH]

@@ -1,0 +1,106 @@
+"""People of this installation, for administrators."""
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.accounts.gates import Administrator
+from portal.accounts.models import ApiToken, Membership, User
+from portal.accounts.principal import require_principal
+from portal.accounts.services.people import change_account
+from portal.core.errors import InvalidInput, NotFound
+from portal.core.policy import guarded_by
+from portal.web.forms.settings import HandOver
+from portal.web.forms.submission import carry_out, one_click, sent
+from portal.web.listing import listing, word
+from portal.web.questions import Question, ask
+
+SORTS = {"name": "name", "email": "email"}
+# What the buttons of the page ask for: `is_active`, `is_administrator`.
+CHANGES: dict[str, tuple[bool | None, bool | None]] = {
+    "reinstate": (True, None),
+    "promote": (None, True),
+    "demote": (None, False),
+}
+
+
+@guarded_by(Administrator())
+@require_safe
+def people(request: HttpRequest) -> HttpResponse:
+    """List the people."""
+    found = User.objects.matching(word(request, "q"))
+    state = request.GET.get("state")
+    if state == "suspended":
+        found = found.filter(is_active=False)
+    elif state == "administrators":
+        found = found.filter(is_administrator=True)
+    shown = listing(request, found, sorts=SORTS, filters=("q", "state"))
+    context = {"listing": shown, "room": "account", "section": "people"}
+    return render(request, "web/settings/people.html", context)
+
+
+@guarded_by(Administrator())
+@require_safe
+def person(request: HttpRequest, person: str) -> HttpResponse:
+    """Show one person and what an administrator may do about them."""
+    found = _found(person)
+    context = {
+        "person": found,
+        "membership_count": Membership.objects.filter(user=found).count(),
+        "token_count": ApiToken.objects.usable().filter(user=found).count(),
+        "is_self": found.pk == require_principal(request).user_id,
+        "room": "account",
+        "section": "people",
+    }
+    return render(request, "web/settings/person.html", context)
+
+
+@guarded_by(Administrator())
+@require_http_methods(["GET", "HEAD", "POST"])
+def person_suspend(request: HttpRequest, person: str) -> HttpResponse:
+    """Ask, then suspend; name an heir when the person is the last owner of something."""
+    found = _found(person)
+    form = HandOver(sent(request))
+    if carry_out(
+        request, form, lambda data: change_account(user_id=person, is_active=False, **data)
+    ):
+        messages.success(request, f"{found} is suspended.")
+        return redirect("person", person)
+    question = Question(
+        title=f"Suspend {found}?",
+        effects=(
+            "Every session and API token of theirs stops at once; open pages are cut off.",
+            "What they made stays; memberships are kept and come back when they are reinstated.",
+        ),
+        button=f"Suspend {found}",
+        back=reverse("person", args=[person]),
+        room="account",
+        section="people",
+    )
+    return ask(request, question, form)
+
+
+@guarded_by(Administrator())
+@require_POST
+def person_change(request: HttpRequest, person: str) -> HttpResponse:
+    """Reinstate a person; make or unmake an administrator."""
+    found = _found(person)
+    asked = CHANGES.get(request.POST.get("do", ""))
+    if asked is None:
+        raise InvalidInput("There is no such change.", next_step="Use the buttons of the page.")
+    done = one_click(
+        request,
+        lambda: change_account(user_id=person, is_active=asked[0], is_administrator=asked[1]),
+    )
+    if done:
+        messages.success(request, f"The account of {found} is changed.")
+    return redirect("person", person)
+
+
+def _found(person: str) -> User:
+    found = User.objects.filter(pk=person).first()
+    if found is None:
+        raise NotFound
+    return found

@@ -1,0 +1,150 @@
+"""Projects: list, create, overview, settings, archive, restore."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.accounts.gates import ProjectRole, SignedIn, gated_project, gated_role
+from portal.accounts.models import ApiToken, AuditEvent, Invitation, Membership, Project
+from portal.accounts.models.tenancy import roles_in
+from portal.accounts.principal import require_principal
+from portal.accounts.services.projects import (
+    archive_project,
+    change_project,
+    create_project,
+    restore_project,
+)
+from portal.core.policy import guarded_by
+from portal.web.forms.groups import ConfirmSlug, EditProject, NewProject
+from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.listing import listing, word
+from portal.web.places import address_of
+from portal.web.questions import Question, ask
+from slipway.schemas.accounts import Role, Scope
+
+RECENT = 8
+SORTS = {"name": "name", "address": "slug"}
+
+
+@guarded_by(SignedIn(Scope.PROJECTS_READ))
+@require_safe
+def projects(request: HttpRequest) -> HttpResponse:
+    """List the projects of the person."""
+    principal = require_principal(request)
+    found = principal.projects().select_related("team").matching(word(request, "q"))
+    archived = request.GET.get("state") == "archived"
+    found = found.archived_of(principal.user) if archived else found.live()
+    shown = listing(request, found, sorts=SORTS, filters=("q", "state"))
+    roles = roles_in(principal.user, shown.page.items)
+    rows = [(project, roles.get(project.pk)) for project in shown.page.items]
+    context = {"listing": shown, "rows": rows, "archived": archived, "room": "projects"}
+    return render(request, "web/projects/list.html", context)
+
+
+@guarded_by(SignedIn(Scope.PROJECTS_WRITE))
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_new(request: HttpRequest) -> HttpResponse:
+    """Create a project that the person owns."""
+    user = require_principal(request).user
+    form = NewProject(sent(request), by=user, initial={"team": request.GET.get("team", "")})
+    done = carry_out(request, form, lambda data: create_project(by=user, **data))
+    if done:
+        messages.success(request, f"{done.result.name} is ready. Invite the people you work with.")
+        return redirect(address_of(done.result))
+    context = {"form": form, "room": "projects"}
+    return render(request, "web/projects/new.html", context, status=status_of(form))
+
+
+@guarded_by(ProjectRole(Role.VIEWER, Scope.PROJECTS_READ, archived=True))
+@require_safe
+def project(request: HttpRequest, project: str) -> HttpResponse:
+    """Show one project."""
+    return render(request, "web/projects/overview.html", overview_of(request))
+
+
+def overview_of(request: HttpRequest) -> dict[str, Any]:
+    """Collect what the overview shows."""
+    found = gated_project(request)
+    members = Membership.objects.reaching(found)
+    user = require_principal(request).user
+    recent = AuditEvent.objects.visible_to(user).filter(project_id=found.pk)
+    return {
+        "project": found,
+        "role": gated_role(request),
+        "members": members.select_related("user", "team").order_by("pk")[:RECENT],
+        "member_count": members.values("user").distinct().count(),
+        "recent": recent.order_by("-pk")[:RECENT],
+        "may_invite": gated_role(request).at_least(Role.MAINTAINER),
+        "room": "projects",
+        "section": "overview",
+    }
+
+
+@guarded_by(ProjectRole(Role.MAINTAINER, Scope.PROJECTS_WRITE, archived=True))
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_settings(request: HttpRequest, project: str) -> HttpResponse:
+    """Rename, describe; for owners the way to archive or restore."""
+    found = gated_project(request)
+    given = {"name": found.name, "description": found.description}
+    form = EditProject(sent(request), initial=given)
+    if carry_out(request, form, lambda data: change_project(project=found, **data)):
+        messages.success(request, "Saved.")
+        return redirect("project_settings", found.slug)
+    context = {
+        "project": found,
+        "form": form,
+        "is_owner": gated_role(request) == Role.OWNER,
+        "room": "projects",
+        "section": "settings",
+    }
+    return render(request, "web/projects/settings.html", context, status=status_of(form))
+
+
+@guarded_by(ProjectRole(Role.OWNER, Scope.PROJECTS_WRITE, archived=True))
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_archive(request: HttpRequest, project: str) -> HttpResponse:
+    """Ask, then archive."""
+    found = gated_project(request)
+    form = ConfirmSlug(sent(request), slug=found.slug)
+    if carry_out(request, form, lambda _: archive_project(project=found)):
+        messages.success(request, f"{found.name} is archived. You can restore it at any time.")
+        return redirect(address_of(found))
+    return ask(request, _about_archiving(found), form)
+
+
+def _about_archiving(project: Project) -> Question:
+    reaching = Membership.objects.reaching(project)
+    owners = reaching.filter(role=Role.OWNER).values("user")
+    people = reaching.exclude(user__in=owners).values("user").distinct().count()
+    tokens = ApiToken.objects.usable().filter(project=project).count()
+    invitations = Invitation.objects.of_group(project).open().count()
+    return Question(
+        title=f"Archive {project.name}?",
+        effects=(
+            f"{_count(people, 'person loses', 'people lose')} access; only owners still find it.",
+            f"{_count(tokens, 'API token', 'API tokens')} confined to it can do nothing.",
+            f"{_count(invitations, 'open invitation', 'open invitations')} can no longer be used.",
+            "Nothing is deleted: an owner can restore it.",
+        ),
+        button="Archive the project",
+        back=address_of(project, "settings"),
+        room="projects",
+        section="settings",
+    )
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+@guarded_by(ProjectRole(Role.OWNER, Scope.PROJECTS_WRITE, archived=True))
+@require_POST
+def project_restore(request: HttpRequest, project: str) -> HttpResponse:
+    """Bring an archived project back."""
+    found = gated_project(request)
+    restore_project(project=found)
+    messages.success(request, f"{found.name} is back, with everybody who was in it.")
+    return redirect(address_of(found))

@@ -1,0 +1,79 @@
+"""Project secrets: written, replaced, deleted; never read back."""
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_safe
+
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.models import ProjectSecret
+from portal.accounts.principal import require_principal
+from portal.accounts.services.secrets import delete_secret, write_secret
+from portal.core.errors import NotFound
+from portal.core.policy import guarded_by
+from portal.web.forms.settings import WriteSecret
+from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.listing import listing, word
+from portal.web.places import address_of
+from portal.web.questions import Question, ask
+from slipway.schemas.accounts import Role, Scope
+
+
+@guarded_by(ProjectRole(Role.CONTRIBUTOR, Scope.PROJECTS_READ))
+@require_safe
+def project_secrets(request: HttpRequest, project: str) -> HttpResponse:
+    """List names and dates."""
+    found = ProjectSecret.objects.filter(project=gated_project(request))
+    text = word(request, "q")
+    found = found.filter(name__icontains=text) if text else found
+    shown = listing(
+        request, found.select_related("updated_by").defer("ciphertext"), sorts={"name": "name"}
+    )
+    context = {
+        "listing": shown,
+        "may_write": gated_role(request).at_least(Role.MAINTAINER),
+        "room": "projects",
+        "section": "secrets",
+    }
+    return render(request, "web/secrets/list.html", context)
+
+
+@guarded_by(ProjectRole(Role.MAINTAINER, Scope.SECRETS_WRITE))
+@sensitive_post_parameters("value")
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_secret_write(request: HttpRequest, project: str) -> HttpResponse:
+    """Write a secret, or replace the one of that name."""
+    found, by = gated_project(request), require_principal(request).user
+    form = WriteSecret(sent(request), initial={"name": request.GET.get("name", "")[:64]})
+    done = carry_out(request, form, lambda data: write_secret(project=found, by=by, **data))
+    if done:
+        messages.success(request, f"{done.result.name} is written.")
+        return redirect(address_of(found, "secrets"))
+    context = {"form": form, "room": "projects", "section": "secrets"}
+    return render(request, "web/secrets/write.html", context, status=status_of(form))
+
+
+@guarded_by(ProjectRole(Role.MAINTAINER, Scope.SECRETS_WRITE))
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_secret_delete(request: HttpRequest, project: str, name: str) -> HttpResponse:
+    """Ask, then delete a secret."""
+    found = gated_project(request)
+    if request.method == "POST":
+        delete_secret(project=found, name=name)
+        messages.success(request, f"{name} is deleted.")
+        return redirect(address_of(found, "secrets"))
+    if not ProjectSecret.objects.filter(project=found, name=name).exists():
+        raise NotFound
+    question = Question(
+        title=f"Delete the secret {name}?",
+        effects=(
+            f"Code in {found.name} that starts from now on no longer finds {name}.",
+            "The value cannot be brought back; keep a copy elsewhere if you need it.",
+        ),
+        button="Delete the secret",
+        back=address_of(found, "secrets"),
+        room="projects",
+        section="secrets",
+    )
+    return ask(request, question)

@@ -1,0 +1,77 @@
+"""One's own API tokens."""
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from portal.accounts.gates import SignedIn
+from portal.accounts.models import ApiToken
+from portal.accounts.principal import require_principal
+from portal.accounts.services.tokens import create_token, revoke_token
+from portal.core import clock
+from portal.core.errors import NotFound
+from portal.core.policy import guarded_by
+from portal.web.forms.settings import NewToken, asked_for
+from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.listing import listing, word
+from portal.web.questions import Question, ask
+from slipway.schemas.accounts import Scope
+
+
+@guarded_by(SignedIn(Scope.TOKENS_READ))
+@require_safe
+def tokens(request: HttpRequest) -> HttpResponse:
+    """List one's tokens: those that work, or all."""
+    user, text = require_principal(request).user, word(request, "q")
+    found = ApiToken.objects.filter(user=user).select_related("project")
+    if request.GET.get("state") != "all":
+        found = found.usable()
+    found = found.filter(name__icontains=text) if text else found
+    shown = listing(request, found, sorts={"name": "name"}, filters=("q", "state"))
+    context = {"listing": shown, "now": clock.now(), "room": "account", "section": "tokens"}
+    return render(request, "web/settings/tokens.html", context)
+
+
+@guarded_by(SignedIn(Scope.TOKENS_WRITE))
+@require_http_methods(["GET", "HEAD", "POST"])
+def token_new(request: HttpRequest) -> HttpResponse:
+    """Make a token; the answer is the only place it is shown."""
+    principal = require_principal(request)
+    form = NewToken(
+        sent(request),
+        by=principal.user,
+        projects=principal.projects(),
+        initial=asked_for(request.GET.dict()),
+    )
+    done = carry_out(request, form, lambda data: create_token(by=principal, **data))
+    context = {"form": form, "room": "account", "section": "tokens"}
+    if done:
+        return render(request, "web/settings/token_made.html", context | {"made": done.result})
+    return render(request, "web/settings/token_new.html", context, status=status_of(form))
+
+
+@guarded_by(SignedIn(Scope.TOKENS_WRITE))
+@require_http_methods(["GET", "HEAD", "POST"])
+def token_revoke(request: HttpRequest, token: str) -> HttpResponse:
+    """Ask, then revoke a token."""
+    user = require_principal(request).user
+    found = ApiToken.objects.filter(user=user, pk=token).first()
+    if found is None:
+        raise NotFound
+    if request.method == "POST":
+        revoke_token(by=user, token_id=token)
+        messages.success(request, f"The token “{found.name}” no longer works.")
+        return redirect("tokens")
+    question = Question(
+        title=f"Revoke the token “{found.name}”?",
+        effects=(
+            f"Every program that uses {found.prefix}… is refused from its next request on.",
+            "A revoked token cannot be brought back; make a new one instead.",
+        ),
+        button="Revoke the token",
+        back="/settings/tokens",
+        room="account",
+        section="tokens",
+    )
+    return ask(request, question)
