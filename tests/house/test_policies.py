@@ -18,6 +18,7 @@ from portal.accounts.gates import SignedIn
 from portal.api.root import api
 from portal.api.routing import UnguardedOperation, gate, require_gates
 from portal.config.policies import LIBRARY_POLICIES
+from portal.config.urls import urlpatterns as portal_urls
 from portal.core.policy import PerOperation
 from tests.house.sources import modules
 from tests.routes import Route, every_pattern, gates_of, path_view_of, routes, walk
@@ -94,7 +95,7 @@ def test_an_api_operation_with_a_second_way_in_is_found() -> None:
     assert any("one gate" in fault for fault in faults_of(_synthetic(path("x/", leaky.urls))))
 
 
-urlpatterns = [path("unguarded", _unguarded, name="unguarded")]
+urlpatterns = [path("unguarded", _unguarded, name="unguarded"), *portal_urls]
 
 
 @pytest.mark.django_db

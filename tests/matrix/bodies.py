@@ -19,6 +19,7 @@ def _sign_in(_world: World, user: User | None) -> Body:
     return {"login": user.email if user else "nobody@example.org", "password": PASSWORD}
 
 
+_INVITE_BY_FORM = {"email": "new@example.org", "role": "viewer", "expires_in_days": "7"}
 # By verb and template. JSON for the API; a form for a page.
 BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/tokens"): {"name": "ci", "scopes": ["projects:read"]},
@@ -40,6 +41,24 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/teams/{team}/invitations"): {"email": "new@example.org", "role": "viewer"},
     ("POST", "/api/v1/invitations/accept"): _accept,
     ("PATCH", "/api/v1/users/{user_id}"): {"is_active": False},
+    ("POST", "/projects/new"): {"name": "New project"},
+    ("POST", "/p/{project}/settings"): {"name": "Renamed"},
+    ("POST", "/p/{project}/archive"): {"confirm": "vision"},
+    ("POST", "/p/{project}/members/invite"): _INVITE_BY_FORM,
+    ("POST", "/p/{project}/members/{user}/role"): {"role": "viewer"},
+    ("POST", "/p/{project}/secrets/write"): {"name": "NEW_KEY", "value": "new"},
+    ("POST", "/teams/new"): {"name": "New team"},
+    ("POST", "/t/{team}/settings"): {"name": "Renamed"},
+    ("POST", "/t/{team}/members/invite"): _INVITE_BY_FORM,
+    ("POST", "/t/{team}/members/{user}/role"): {"role": "viewer"},
+    ("POST", "/settings/profile"): {"name": "Somebody"},
+    ("POST", "/settings/sessions/end"): {"keep": "this"},
+    ("POST", "/settings/tokens/new"): {
+        "name": "ci",
+        "scopes": "projects:read",
+        "expires_in_days": "30",
+    },
+    ("POST", "/settings/people/{person}/change"): {"do": "promote"},
     ("POST", "/account/login"): _sign_in,
     ("POST", "/account/password/reset"): {"email": "nobody@example.org"},
     ("POST", "/account/password/change"): {

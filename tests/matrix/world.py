@@ -6,6 +6,8 @@ object for each side.
 
 from dataclasses import dataclass, field
 
+from allauth.usersessions.models import UserSession
+
 from portal.accounts.models import Membership, Project, Team, User
 from portal.accounts.services.invitations import NewInvitation, invite
 from portal.accounts.services.projects import create_project
@@ -35,6 +37,15 @@ PARAMETERS = {
     "/teams/{team}": Parameter("team", "no-such-team"),
     "/members/{user_id}": Parameter("member", f"usr_{MISSING_ULID}"),
     "/users/{user_id}": Parameter("member", f"usr_{MISSING_ULID}"),
+    "/p/{project}": Parameter("project", "no-such-project"),
+    "/t/{team}": Parameter("team", "no-such-team"),
+    "/members/{user}": Parameter("member", f"usr_{MISSING_ULID}"),
+    "/people/{person}": Parameter("member", f"usr_{MISSING_ULID}"),
+    "/p/{project}/invitations/{invitation}": Parameter("project invitation", f"inv_{MISSING_ULID}"),
+    "/t/{team}/invitations/{invitation}": Parameter("team invitation", f"inv_{MISSING_ULID}"),
+    "/invitations/mine/{invitation}": Parameter("own invitation", f"inv_{MISSING_ULID}"),
+    "/tokens/{token}": Parameter("token", f"tok_{MISSING_ULID}"),
+    "/sessions/{session}": Parameter("session", "999999"),
     "/projects/{project}/invitations/{invitation_id}": Parameter(
         "project invitation", f"inv_{MISSING_ULID}"
     ),
@@ -107,10 +118,23 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
         "project invitation": _invite(project, owner, guest).invitation.pk,
         "team invitation": _invite(team, owner, guest).invitation.pk,
         "secret": f"{owner.name}_KEY".upper(),
+        "session": _signed_in(owner),
         "token": owner.tokens.get(token_hash=hash_of(make_token(owner))).pk,
         "reset user": "1",
         "reset key": "abc-0",
     }
+
+
+def _signed_in(user: User) -> str:
+    # A number long enough to be told apart from every other number on a page.
+    session = UserSession.objects.create(
+        pk=700_001 + UserSession.objects.count(),
+        user=user,
+        ip="127.0.0.1",
+        session_key=f"session-of-{user.pk}",
+        user_agent="a browser",
+    )
+    return str(session.pk)
 
 
 def _invite(group: Project | Team, by: User, email: str) -> NewInvitation:
@@ -119,15 +143,20 @@ def _invite(group: Project | Team, by: User, email: str) -> NewInvitation:
 
 def _invite_everybody(world: World) -> None:
     people = world.people
+    ids: Objects = {}
     for user in User.objects.all():
         host, group = (
             (people.charlie, people.other)
             if user == people.alice
             else (people.alice, world.elsewhere)
         )
-        world.links[user.pk] = _invite(group, host, user.email).link.rpartition("/")[2]
+        made = _invite(group, host, user.email)
+        world.links[user.pk] = made.link.rpartition("/")[2]
+        ids[user.pk] = made.invitation.pk
     world.own["link"] = world.links[people.alice.pk]
     world.foreign["link"] = world.links[people.charlie.pk]
+    world.own["own invitation"] = ids[people.alice.pk]
+    world.foreign["own invitation"] = ids[people.charlie.pk]
 
 
 def parameter_at(route: Route, name: str) -> Parameter:

@@ -1,0 +1,96 @@
+"""Project pages: create, find, edit, archive, restore."""
+
+from portal.accounts.models import Membership, Project
+from portal.accounts.services.projects import create_project
+from portal.accounts.services.teams import create_team
+from slipway.schemas.accounts import Role
+from tests.personas import Personas, make_user
+from tests.portal.web.conftest import Browse
+from tests.portal.web.reading import fault_of, form_of, html_of, text_of
+
+
+def test_a_project_is_created_from_its_form(people: Personas, browse: Browse) -> None:
+    bob = browse(people.bob)
+    answer = bob.post("/projects/new", {"name": "Churn model", "description": "Who leaves?"})
+    assert answer.headers["Location"] == "/p/churn-model"
+    page = text_of(bob.get("/p/churn-model"))
+    assert "Churn model" in page
+    assert "Who leaves?" in page
+    assert "Churn model is ready" in page
+
+
+def test_a_refused_form_keeps_what_was_typed_and_says_why_beside_the_field(
+    people: Personas, browse: Browse
+) -> None:
+    typed = {"name": "Second", "slug": "vision", "description": "kept words"}
+    answer = browse(people.alice).post("/projects/new", typed)
+    assert answer.status_code == 422
+    assert "already have something at the address vision" in fault_of(answer, "slug")
+    assert "Choose another slug" in fault_of(answer, "slug")
+    assert 'value="Second"' in html_of(answer)
+    assert "kept words" in html_of(answer)
+
+
+def test_a_bad_name_is_refused_beside_the_name(people: Personas, browse: Browse) -> None:
+    answer = browse(people.alice).post("/projects/new", {"name": "a\u202eb"})
+    assert "U+202E" in fault_of(answer, "name")
+
+
+def test_a_project_is_made_in_a_team_one_maintains(people: Personas, browse: Browse) -> None:
+    crew = create_team(by=people.alice, name="Crew")
+    Membership.objects.create(user=people.vera, team=crew, role=Role.VIEWER)
+    page = browse(people.alice).get("/projects/new?team=crew")
+    assert form_of(page).initial["team"] == "crew"
+    browse(people.alice).post("/projects/new", {"name": "Ours", "team": "crew"})
+    assert Project.objects.get(slug="ours").team == crew
+    refused = browse(people.vera).post("/projects/new", {"name": "Mine", "team": "crew"})
+    assert fault_of(refused, "team")
+
+
+def test_the_list_is_filtered_sorted_and_paged(people: Personas, browse: Browse) -> None:
+    for number in range(60):
+        create_project(by=people.alice, name=f"Batch {number:02}")
+    alice = browse(people.alice)
+    first = alice.get("/projects?sort=name&q=Batch")
+    assert "Batch 00" in text_of(first)
+    assert "Batch 50" not in text_of(first)
+    cursor = first.context["listing"].page.next_cursor
+    second = text_of(alice.get(f"/projects?sort=name&q=Batch&cursor={cursor}"))
+    assert "Batch 51" in second
+    assert "Batch 49" not in second
+    downwards = alice.get("/projects?sort=-name&q=Batch").context["rows"]
+    assert downwards[0][0].name == "Batch 59"
+    assert "Nothing matches" in text_of(alice.get("/projects?q=zzz"))
+
+
+def test_an_empty_list_offers_the_one_action_that_fills_it(
+    people: Personas, browse: Browse
+) -> None:
+    page = html_of(browse(make_user("newcomer")).get("/projects"))
+    assert "No project yet" in page
+    assert "Create a project" in page
+    assert "slipway project list" in page
+
+
+def test_archiving_names_what_goes_and_wants_the_address_typed(
+    people: Personas, browse: Browse
+) -> None:
+    alice = browse(people.alice)
+    question = text_of(alice.get("/p/vision/archive"))
+    assert "3 people lose access" in question
+    assert "Nothing is deleted" in question
+    wrong = alice.post("/p/vision/archive", {"confirm": "visoin"})
+    assert "This is not vision" in fault_of(wrong, "confirm")
+    alice.post("/p/vision/archive", {"confirm": "vision"})
+    assert browse(people.bob).get("/p/vision").status_code == 404
+    assert "archived since" in text_of(alice.get("/p/vision"))
+    assert "Vision" in text_of(alice.get("/projects?state=archived"))
+    alice.post("/p/vision/restore")
+    assert browse(people.bob).get("/p/vision").status_code == 200
+
+
+def test_a_project_is_renamed_by_a_maintainer(people: Personas, browse: Browse) -> None:
+    mia = browse(people.mia)
+    mia.post("/p/vision/settings", {"name": "Eyesight", "description": "new"})
+    assert "Eyesight" in text_of(mia.get("/p/vision"))
+    assert "Archive this project" not in text_of(mia.get("/p/vision/settings"))

@@ -1,0 +1,111 @@
+"""Small words: moments, icons, browsers, sentences of the audit log."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from portal.accounts.models import AuditEvent
+from portal.web import icons
+from portal.web.browsers import browser_of
+from portal.web.moments import exact, in_words
+from portal.web.sentences import VERBS, sentence_of
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("away", "words"),
+    [
+        (timedelta(seconds=-3), "just now"),
+        (timedelta(seconds=9), "just now"),
+        (timedelta(seconds=-10), "10 seconds ago"),
+        (timedelta(seconds=-60), "1 minute ago"),
+        (timedelta(minutes=-119), "1 hour ago"),
+        (timedelta(days=7), "in 7 days"),
+        (timedelta(days=-45), "1 month ago"),
+        (timedelta(days=-800), "2 years ago"),
+    ],
+)
+def test_moments_are_told_relative_to_now(away: timedelta, words: str) -> None:
+    assert in_words(NOW + away, NOW) == words
+
+
+def test_the_browser_keeps_moments_true_with_the_same_steps() -> None:
+    script = Path(
+        settings.SLIPWAY_ROOT, "platform/portal/web/static/slipway/moments.js"
+    ).read_text()
+    python = Path(settings.SLIPWAY_ROOT, "platform/portal/web/moments.py").read_text()
+    steps = re.compile(r'"(second|minute|hour|day|month)"')
+    assert steps.findall(script) == steps.findall(python)
+
+
+def test_the_exact_moment_is_utc_to_the_second() -> None:
+    assert exact(NOW) == "2026-11-20 12:00:00 UTC"
+
+
+def test_every_chosen_icon_is_there_and_hidden_from_screen_readers() -> None:
+    for name in icons.CHOSEN:
+        assert 'aria-hidden="true"' in icons.svg(name)
+        assert "<path" in icons.svg(name)
+
+
+def test_every_icon_a_page_uses_is_chosen_and_none_is_chosen_in_vain() -> None:
+    pages = Path(settings.SLIPWAY_ROOT, "platform/portal").rglob("*.html")
+    code = Path(settings.SLIPWAY_ROOT, "platform/portal/web").rglob("*.py")
+    drawn = {
+        name
+        for page in pages
+        for name in re.findall(
+            r'{% icon "([a-z0-9-]+)"|empty_icon="([a-z0-9-]+)"', page.read_text()
+        )
+        for name in name
+        if name
+    }
+    named = {
+        word
+        for file in code
+        if file.name != "icons.py"
+        for word in re.findall(r'"([a-z0-9-]+)"', file.read_text())
+    }
+    assert drawn <= icons.CHOSEN
+    assert drawn | named >= icons.CHOSEN
+
+
+def test_an_icon_nobody_chose_is_a_mistake() -> None:
+    with pytest.raises(icons.UnknownIcon):
+        icons.svg("../../../etc/passwd")
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        ("Mozilla/5.0 (X11; Linux x86_64; rv:1) Gecko Firefox/140.0", "Firefox on Linux"),
+        ("Mozilla/5.0 (Macintosh; Mac OS X) Chrome/140 Safari/537", "Chrome on macOS"),
+        ("Mozilla/5.0 (Windows NT 10) Chrome/140 Safari/537 Edg/140", "Edge on Windows"),
+        ("python-httpx/0.28", "python-httpx"),
+        ("", "Unknown browser"),
+    ],
+)
+def test_a_browser_is_told_in_two_words(agent: str, words: str) -> None:
+    assert browser_of(agent) == words
+
+
+def test_every_verb_of_the_audit_log_has_a_sentence_without_gaps() -> None:
+    for verb in VERBS:
+        event = AuditEvent(verb=verb, target_label="thing", project_slug="vision", actor="a@x")
+        assert "{" not in sentence_of(event)
+
+
+def test_a_verb_of_a_room_to_come_is_told_as_it_is_written() -> None:
+    event = AuditEvent(verb="job.submit_again", target_label="train-7", actor="a@x")
+    assert sentence_of(event) == "submit again · job train-7"
+
+
+def test_every_verb_the_services_record_has_a_sentence() -> None:
+    code = Path(settings.SLIPWAY_ROOT, "platform/portal/accounts").rglob("*.py")
+    spelled = re.compile(r'"((?:project|team|member|invitation|token|secret|user)\.[a-z_]+)"')
+    recorded = {verb for file in code for verb in spelled.findall(file.read_text())}
+    assert recorded <= set(VERBS)
