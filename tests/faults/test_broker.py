@@ -38,7 +38,7 @@ def test_doorbells_that_vanish_cost_seconds_and_no_mail(live: Live) -> None:
 
 def test_a_frozen_redis_hangs_no_request_and_holds_up_no_mail(live: Live) -> None:
     with httpx.Client() as browser:
-        usual = _reset_password(live, browser)
+        usual = max(_reset_password(live, browser) for _ in range(3))
         live.signal("redis", signal.SIGSTOP)
         try:
             took = [_reset_password(live, browser) for _ in range(6)]
@@ -46,10 +46,7 @@ def test_a_frozen_redis_hangs_no_request_and_holds_up_no_mail(live: Live) -> Non
             live.wait_for_mails(5, "Frozen", within_s=20)
         finally:
             live.signal("redis", signal.SIGCONT)
-    assert usual < 1
-    assert max(took) < 2, took
-    # One request in five seconds may find out; the others are spared.
-    assert sum(seconds > 0.9 for seconds in took) <= 2, took
+    _only_one_found_out(took, usual)
     live.queue_mails(5, "Thawed")
     live.wait_for_mails(5, "Thawed", within_s=20)
 
@@ -57,19 +54,29 @@ def test_a_frozen_redis_hangs_no_request_and_holds_up_no_mail(live: Live) -> Non
 def test_a_frozen_redis_hangs_no_request_of_the_api(live: Live) -> None:
     """The rate limit asks Redis too, so a request may find out twice."""
     with live.api() as api:
-        took = []
+        usual = max(_invite(api, f"usual-{number}") for number in range(3))
         live.signal("redis", signal.SIGSTOP)
         try:
-            for number in range(6):
-                body = {"email": f"guest-{number}@example.org", "role": "viewer"}
-                began = time.monotonic()
-                answer = api.post("/projects/vision/invitations", json=body)
-                took.append(time.monotonic() - began)
-                assert answer.status_code == 201, answer.text
+            took = [_invite(api, f"frozen-{number}") for number in range(6)]
         finally:
             live.signal("redis", signal.SIGCONT)
-    assert max(took) < 2, took
-    assert sum(seconds > 0.9 for seconds in took) <= 2, took
+    _only_one_found_out(took, usual)
+
+
+def _invite(api: httpx.Client, name: str) -> float:
+    """Invite somebody, which rings for the mail; returns the seconds the answer took."""
+    began = time.monotonic()
+    body = {"email": f"{name}@example.org", "role": "viewer"}
+    answer = api.post("/projects/vision/invitations", json=body)
+    assert answer.status_code == 201, answer.text
+    return time.monotonic() - began
+
+
+def _only_one_found_out(took: list[float], usual: float) -> None:
+    """Nobody waited two seconds for Redis, and after the first nearly nobody waited at all."""
+    waited = [seconds - usual for seconds in took]
+    assert max(waited) < 2, took
+    assert sum(seconds > 0.6 for seconds in waited) <= 2, took
 
 
 def test_after_a_thaw_doorbells_are_heard_again_and_not_only_the_sweep(live: Live) -> None:

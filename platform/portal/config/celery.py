@@ -1,8 +1,9 @@
 """The Celery app: Redis carries doorbells, the database holds the truth.
 
-Every setting here answers to a trap that was seen: a Redis that freezes must cost a request about a
-second and not a minute; a doorbell leaves no result behind; a worker takes one message at a time; a
-message is acknowledged after the work, and comes back only after longer than any task may last.
+Every setting here answers to a trap that was seen: a Redis that freezes must cost a request less
+than a second and not a minute; a doorbell leaves no result behind; a worker takes one message at a
+time; a message is acknowledged after the work, and comes back only after longer than any task may
+last.
 """
 
 import os
@@ -14,7 +15,7 @@ from portal.config.env import env
 # A task that lasts longer is a fault, and the control worker that runs it restarts.
 TASK_LIMIT_S = 300
 _VISIBILITY_TIMEOUT_S = 3600
-_SOCKET_TIMEOUT_S = 1.0
+_SOCKET_TIMEOUT_S = 0.75
 # Rings at the same time from one process; see `portal.core.doorbell`.
 _CONNECTIONS = 16
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from portal.config.keyfiles import redis_password
 
 ROOT = Path(__file__).resolve().parents[3]
+STATIC_FOLDER = ROOT / ".staticfiles"
 PREFIX = "SLIPWAY_"
 # What the SDK and the command line read; a person may have exported them in the same shell.
 CLIENT_VARIABLES = frozenset(

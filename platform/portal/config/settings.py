@@ -5,7 +5,7 @@ from urllib.parse import unquote, urlsplit
 
 from portal.config import keys
 from portal.config.databases import database_from
-from portal.config.env import ROOT, env
+from portal.config.env import ROOT, STATIC_FOLDER, env
 from portal.config.logs import logging_from
 
 ENV = env()
@@ -214,7 +214,7 @@ CONTENT_SECURITY_POLICY = {
 
 # Static files: straight from the npm packages, with hashed names.
 STATIC_URL = "/static/"
-STATIC_ROOT = ROOT / ".staticfiles"
+STATIC_ROOT = STATIC_FOLDER
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "portal.web.npm.NpmFinder",

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from portal.config.env import ROOT, Env, env
 from portal.config.keyfiles import redis_password
+from portal.config.prepared import is_prepared
 from portal.config.supervision.children import die_with_parent
 from portal.config.supervision.console import Console, RotatingFile
 from portal.config.supervision.errors import StartError, start_error_from
@@ -128,9 +129,10 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise start_error_from(error, settings.data_dir) from None
     console = Console(sys.stdout, log, [NAME, *(spec.name for spec in specs)])
-    code = _prepare(["--no-input"] if arguments.no_input else [])
-    if code != 0:
-        return code
+    if not is_prepared(settings):
+        code = _prepare(["--no-input"] if arguments.no_input else [])
+        if code != 0:
+            return code
 
     def say_ready() -> None:
         took = time.monotonic() - began

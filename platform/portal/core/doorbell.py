@@ -87,7 +87,7 @@ def ring(task: Task, *ids: str) -> None:
 
 
 def ring_now(task: Task, *ids: str) -> bool:
-    """Ring at once; tells whether the broker took it. Lasts at most about 1.5 s, never raises."""
+    """Ring at once; tells whether the broker took it. Lasts at most about 1.2 s, never raises."""
     if not _breaker.allows():
         LOST.labels(task.name).inc()
         return False

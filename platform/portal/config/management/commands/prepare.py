@@ -19,6 +19,7 @@ from portal.accounts.services.first_administrator import (
 from portal.config import preparation
 from portal.config.doors import check_may_open
 from portal.config.env import env
+from portal.config.prepared import note_prepared
 from portal.config.supervision.errors import StartError, start_error_from
 from portal.core.errors import InvalidInput
 
@@ -85,6 +86,7 @@ class Command(BaseCommand):
             self._say("static files collected and compressed", began)
         if not administrator_exists():
             self._create_administrator(ask=ask)
+        note_prepared(env())
 
     def _say(self, what: str, began: float) -> None:
         self.stdout.write(f"slipway: {what} ({time.monotonic() - began:.1f} s)")

@@ -1,0 +1,61 @@
+"""Whether the last preparation still holds, found out without loading Django.
+
+Starting again is what people do most, and nearly always there is nothing to prepare. Whatever this
+cannot judge (PostgreSQL, which others may change) counts as not prepared.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from portal.config.env import ROOT, STATIC_FOLDER, Env
+
+_STAMP = "prepared"
+_PORTAL = ROOT / "platform" / "portal"
+# SQLite counts every change of the tables in these bytes of the file's header.
+_SCHEMA_COUNTER = slice(40, 44)
+
+
+def _files() -> Iterator[Path]:
+    """Yield the files that decide what there is to prepare."""
+    for folder in ("migrations", "static"):
+        for found in sorted(_PORTAL.glob(f"*/{folder}/**/*")):
+            if found.suffix != ".pyc":
+                yield found
+    yield _PORTAL / "config" / "settings.py"
+    yield _PORTAL / "web" / "npm.py"
+    yield ROOT / "requirements" / "portal.txt"
+    yield ROOT / "package-lock.json"
+    yield STATIC_FOLDER / ".stamp"
+
+
+def _fingerprint(settings: Env) -> str:
+    """Return a digest of the code and the database as they are; empty when that cannot be told."""
+    if settings.database_url:
+        return ""
+    database = settings.data_dir / "slipway.sqlite3"
+    digest = hashlib.sha256()
+    try:
+        with database.open("rb") as file:
+            digest.update(file.read(100)[_SCHEMA_COUNTER])
+        digest.update(str(database.stat().st_ino).encode())
+        for path in _files():
+            found = path.stat()
+            digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def is_prepared(settings: Env) -> bool:
+    """Tell whether nothing has changed since `note_prepared`."""
+    try:
+        noted = (settings.data_dir / _STAMP).read_text()
+    except OSError:
+        return False
+    return noted != "" and noted == _fingerprint(settings)
+
+
+def note_prepared(settings: Env) -> None:
+    """Note that everything is prepared as it is now; raises OSError."""
+    (settings.data_dir / _STAMP).write_text(_fingerprint(settings))
