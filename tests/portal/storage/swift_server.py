@@ -88,6 +88,16 @@ class S3Server:
     """A running server."""
 
     endpoint_url: str
+    proxy_pid: int
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop the server for the duration of a block, with its port open."""
+        os.kill(self.proxy_pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.proxy_pid, signal.SIGCONT)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -170,7 +180,7 @@ def s3_server() -> Iterator[S3Server]:
                     )
             for kind, process in zip(kinds, started, strict=True):
                 _wait_until_open(ports[kind], process, folder / f"{kind}.log")
-            yield S3Server(f"http://127.0.0.1:{ports['proxy']}")
+            yield S3Server(f"http://127.0.0.1:{ports['proxy']}", started[-1].pid)
         finally:
             for process in started:
                 os.killpg(process.pid, signal.SIGKILL)

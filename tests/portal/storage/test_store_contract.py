@@ -14,6 +14,7 @@ import pytest
 import s3fs
 
 from portal.core.errors import InvalidInput, TooLarge, Unavailable
+from portal.storage.adapters import s3 as s3_adapter
 from portal.storage.adapters.fake import FakeStore
 from portal.storage.adapters.fsspec_store import telling_of_outages
 from portal.storage.adapters.s3 import PART_BYTES
@@ -298,6 +299,31 @@ def test_a_dead_server_is_an_outage_within_seconds() -> None:
         put(store, b"anything")
 
     assert datetime.now(UTC) - began < timedelta(seconds=10)
+
+
+def test_a_frozen_server_is_an_outage_in_bounded_time(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_adapter, "_CALL_S", 2)
+    bucket = f"frozen-{secrets.token_hex(6)}"
+    s3.make_bucket(bucket)
+    store = open_store(f"s3://{bucket}", s3.options)
+    key = put(store, b"anything").key
+
+    with s3.frozen():
+        attempts: list[Callable[[], object]] = [
+            lambda: put(store, b"small"),
+            lambda: put(store, some_bytes(2 * PART_BYTES)),
+            lambda: list(store.read(key, start=0, length=8)),
+            lambda: store.delete(key),
+        ]
+        for attempt in attempts:
+            began = datetime.now(UTC)
+            with pytest.raises(Unavailable):
+                attempt()
+            assert datetime.now(UTC) - began < timedelta(seconds=10)
+
+    assert b"".join(store.read(key, start=0, length=8)) == b"anything"
 
 
 def test_a_full_disk_is_told_as_such() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from portal.storage.adapters.fsspec_store import FsspecStore, telling_of_outages
+from portal.storage.adapters.fsspec_store import FsspecStore, checked
 from portal.storage.digests import Intake
 from portal.storage.ports import (
     CHUNK_BYTES,
@@ -33,19 +33,19 @@ class DiskStore(FsspecStore):
         """See BlobStore."""
         intake = Intake(promised, limit_bytes)
         draft = Path(self._root, "drafts", secrets.token_hex(16))
-        with telling_of_outages(self.place):
+        with self.outages():
             draft.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = self._fs.open(str(draft), "wb")
         try:
             with file:
                 for chunk in intake.passing(chunks):
-                    with telling_of_outages(self.place):
+                    with self.outages():
                         file.write(chunk)
-                with telling_of_outages(self.place):
+                with self.outages():
                     file.flush()
                     os.fsync(file.fileno())
             key = new_key(intake.sha256)
-            with telling_of_outages(self.place):
+            with self.outages():
                 self._publish(draft, Path(self._path(key)))
         finally:
             draft.unlink(missing_ok=True)
@@ -63,21 +63,35 @@ class DiskStore(FsspecStore):
     def read(self, key: str, *, start: int, length: int) -> Iterator[bytes]:
         """See BlobStore."""
         path = self._path(key)
-        with telling_of_outages(self.place):
+        with self.outages():
             try:
                 file = self._fs.open(path, "rb")
             except FileNotFoundError:
                 raise BytesMissing(key) from None
         with file:
-            with telling_of_outages(self.place):
+            with self.outages():
                 file.seek(start)
             while length > 0:
-                with telling_of_outages(self.place):
+                with self.outages():
                     chunk: bytes = file.read(min(length, CHUNK_BYTES))
                 if not chunk:
                     return
                 length -= len(chunk)
                 yield chunk
+
+    def delete(self, key: str) -> int:
+        """See BlobStore."""
+        path = self._path(key)
+        with self.outages():
+            try:
+                size_bytes = int(self._fs.info(path)["size"])
+                self._fs.rm_file(path)
+            except FileNotFoundError:
+                return 0
+        return size_bytes
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{checked(key)}"
 
     def entries(self, *, digest_prefix: str) -> Iterator[Entry]:
         """See BlobStore."""
@@ -88,7 +102,7 @@ class DiskStore(FsspecStore):
                     yield Entry(key, int(info["size"]), _modified_at(info))
 
     def _listing(self, folder: str) -> list[dict[str, Any]]:
-        with telling_of_outages(self.place):
+        with self.outages():
             try:
                 found: list[dict[str, Any]] = self._fs.ls(f"{self._root}/{folder}", detail=True)
             except FileNotFoundError:
@@ -100,7 +114,7 @@ class DiskStore(FsspecStore):
         cleared = Cleared()
         for info in self._listing("drafts"):
             if _modified_at(info) < before:
-                with telling_of_outages(self.place):
+                with self.outages():
                     Path(info["name"]).unlink(missing_ok=True)
                 cleared += Cleared(1, int(info["size"]))
         return cleared

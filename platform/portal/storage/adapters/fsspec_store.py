@@ -1,14 +1,12 @@
-"""What every store reached through fsspec has in common: names, deleting, telling of outages."""
+"""What every store reached through fsspec has in common: one connection, and telling of outages."""
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import fsspec
 import structlog
-from aiohttp import ClientError
-from botocore.exceptions import BotoCoreError
 
 from portal.core.errors import Unavailable
 from portal.storage.ports import BytesMissing, digest_in
@@ -17,15 +15,17 @@ log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def telling_of_outages(place: str) -> Iterator[None]:
-    """Turn whatever fsspec and its libraries raise into Unavailable, with the reason in the log.
+def telling_of_outages(place: str, kind: type[Exception] = OSError) -> Iterator[None]:
+    """Turn errors of that kind into Unavailable, with the reason in the log.
 
     BytesMissing passes. Wrap calls to the store alone, never the reading of an upload: a client
     that goes away is no outage.
     """
     try:
         yield
-    except (TimeoutError, OSError, BotoCoreError, ClientError) as error:
+    except BytesMissing:
+        raise
+    except kind as error:
         log.exception("storage_unavailable", place=place)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise Unavailable(
@@ -49,24 +49,21 @@ class FsspecStore:
     under ASGI a request may have a thread of its own. After a fork a new one must be made.
     """
 
+    # What the library of this protocol raises when the place is out of order.
+    _outage: type[Exception] = OSError
+
     def __init__(self, protocol: str, root: str, options: dict[str, Any]) -> None:
         self.place = f"{protocol}://{root}"
         self._root = root
         self._fs: Any = fsspec.filesystem(protocol, skip_instance_cache=True, **options)
 
-    def _path(self, key: str) -> str:
-        """Return where a key rests; raises BytesMissing for a key we did not make."""
-        if digest_in(key) is None:
-            raise BytesMissing(key)
-        return f"{self._root}/{key}"
+    def outages(self) -> AbstractContextManager[None]:
+        """Wrap calls to the place."""
+        return telling_of_outages(self.place, self._outage)
 
-    def delete(self, key: str) -> int:
-        """See BlobStore."""
-        path = self._path(key)
-        with telling_of_outages(self.place):
-            try:
-                size_bytes = int(self._fs.info(path)["size"])
-                self._fs.rm_file(path)
-            except FileNotFoundError:
-                return 0
-        return size_bytes
+
+def checked(key: str) -> str:
+    """Return a key that is ours; raises BytesMissing for any other."""
+    if digest_in(key) is None:
+        raise BytesMissing(key)
+    return key

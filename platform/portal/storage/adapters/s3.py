@@ -2,14 +2,13 @@
 
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from portal.core.errors import Unavailable
-from portal.storage.adapters.fsspec_store import FsspecStore, telling_of_outages
+from portal.storage.adapters.fsspec_store import FsspecStore, checked
 from portal.storage.digests import Intake
 from portal.storage.ports import (
     BytesMissing,
@@ -24,15 +23,19 @@ from portal.storage.ports import (
 # A part is the unit of memory and of retry. S3 allows 10,000 parts, so 78 GiB an object.
 PART_BYTES = 8 * 1024 * 1024
 _CONNECT_TIMEOUT_S = 3
-_READ_TIMEOUT_S = 30
-_ATTEMPTS = 3
+_READ_TIMEOUT_S = 10
+_ATTEMPTS = 2
+# One call with all its attempts: 8 MiB still pass at 280 kB a second.
+_CALL_S = 30
+# What the server copies in one such call.
+_COPY_BYTES = 256 * 1024 * 1024
 
 
 def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "read_timeout": _READ_TIMEOUT_S,
-        "retries": {"mode": "standard", "total_max_attempts": _ATTEMPTS},
+        "retries": {"total_max_attempts": 1},  # s3fs tries again itself
         # Servers other than Amazon's do not all know the newer trailing checksums; every object is
         # verified by its SHA-256 here anyway.
         "request_checksum_calculation": "when_required",
@@ -49,45 +52,80 @@ def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-class _Upload:
-    """One object on its way up: a single PUT when it fits one part, a multipart upload otherwise.
+class _Bucket:
+    """The calls of the protocol we use, each of them bounded in time."""
 
-    S3 shows nothing of a multipart upload before it is completed.
-    """
-
-    def __init__(self, fs: Any, path: str) -> None:
+    def __init__(self, fs: Any, name: str) -> None:
         self._fs = fs
-        bucket, _, key = path.partition("/")
-        self._object = {"Bucket": bucket, "Key": key}
-        self._upload_id: str | None = None
+        self.name = name
+
+    def call(self, method: str, **arguments: Any) -> dict[str, Any]:
+        """Call a method of the protocol on this bucket; raises TimeoutError after _CALL_S.
+
+        The libraries' own timeouts do not run while a request waits to be sent, so a server that
+        freezes at that moment would hold us for ever.
+        """
+        answer: dict[str, Any] = self._fs.call_s3(
+            method, timeout=_CALL_S, Bucket=self.name, **arguments
+        )
+        return answer
+
+    def range(self, key: str, start: int, end: int) -> bytes:
+        """Return the bytes from `start` to before `end`."""
+        path = f"{self.name}/{key}"
+        found: bytes = self._fs.cat_file(path, start=start, end=end, timeout=_CALL_S)
+        return found
+
+
+class _Upload:
+    """One object on its way up in parts. S3 shows nothing of it before it is completed."""
+
+    def __init__(self, bucket: _Bucket, key: str) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._upload_id = ""
         self._parts: list[dict[str, Any]] = []
 
-    def add_part(self, data: bytes) -> None:
+    def begin(self) -> None:
+        """Tell the server; what ends neither completed nor aborted, the sweep clears."""
+        begun = self._bucket.call("create_multipart_upload", Key=self._key)
+        self._upload_id = begun["UploadId"]
+
+    def add(self, data: bytes) -> None:
         """Send the next part, of at least 5 MiB unless it is the last."""
-        if self._upload_id is None:
-            begun = self._fs.call_s3("create_multipart_upload", **self._object)
-            self._upload_id = begun["UploadId"]
-        number = len(self._parts) + 1
-        sent = self._fs.call_s3(
-            "upload_part", UploadId=self._upload_id, PartNumber=number, Body=data, **self._object
+        self._note(self._call_part("upload_part", Body=data))
+
+    def add_copy(self, source: str, start: int, end: int) -> None:
+        """Let the server copy the next part from another object."""
+        answer = self._call_part(
+            "upload_part_copy",
+            CopySource={"Bucket": self._bucket.name, "Key": source},
+            CopySourceRange=f"bytes={start}-{end - 1}",
         )
-        self._parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+        self._note(answer["CopyPartResult"])
+
+    def _call_part(self, method: str, **arguments: Any) -> dict[str, Any]:
+        number = len(self._parts) + 1
+        return self._bucket.call(
+            method, Key=self._key, UploadId=self._upload_id, PartNumber=number, **arguments
+        )
+
+    def _note(self, answer: dict[str, Any]) -> None:
+        self._parts.append({"PartNumber": len(self._parts) + 1, "ETag": answer["ETag"]})
 
     def complete(self) -> None:
         """Make the object visible."""
-        self._fs.call_s3(
+        self._bucket.call(
             "complete_multipart_upload",
+            Key=self._key,
             UploadId=self._upload_id,
             MultipartUpload={"Parts": self._parts},
-            **self._object,
         )
-        self._upload_id = None
 
     def abort(self) -> None:
-        """Throw away what was sent, unless it is complete; what fails here the sweep clears."""
-        if self._upload_id is not None:
-            self._fs.call_s3("abort_multipart_upload", UploadId=self._upload_id, **self._object)
-            self._upload_id = None
+        """Throw away what was sent."""
+        if self._upload_id:
+            self._bucket.call("abort_multipart_upload", Key=self._key, UploadId=self._upload_id)
 
 
 class S3Store(FsspecStore):
@@ -96,9 +134,14 @@ class S3Store(FsspecStore):
     A larger stream of unknown digest goes to a draft key and is copied by the server.
     """
 
+    # Three libraries are at work below, with no common error, and loading them takes half a second.
+    _outage = Exception
+
     def __init__(self, root: str, options: dict[str, Any]) -> None:
         super().__init__("s3", root, _with_defaults(options))
-        self._bucket, _, prefix = root.partition("/")
+        self._fs.retries = _ATTEMPTS
+        name, _, prefix = root.partition("/")
+        self._bucket = _Bucket(self._fs, name)
         self._prefix = f"{prefix}/" if prefix else ""
 
     def put(self, chunks: Iterable[bytes], *, promised: Promised, limit_bytes: int) -> StoredBytes:
@@ -109,65 +152,92 @@ class S3Store(FsspecStore):
         if len(first) < PART_BYTES:
             # The stream has ended, its promises are checked and its digest is known.
             key = new_key(intake.sha256)
-            place = {"Bucket": self._bucket, "Key": self._prefix + key}
-            with telling_of_outages(self.place):
-                self._fs.call_s3("put_object", Body=first, **place)
+            with self.outages():
+                self._bucket.call("put_object", Key=self._prefix + key, Body=first)
         elif promised.sha256 is not None:
             key = new_key(promised.sha256)
-            self._put_parts(self._path(key), first, parts)
+            with self._upload(self._prefix + key) as upload:
+                self._send(upload, chain([first], parts))
         else:
-            draft = f"{self._root}/drafts/{secrets.token_hex(16)}"
-            self._put_parts(draft, first, parts)
+            draft = f"{self._prefix}drafts/{secrets.token_hex(16)}"
+            with self._upload(draft) as upload:
+                self._send(upload, chain([first], parts))
             key = new_key(intake.sha256)
-            with telling_of_outages(self.place):
-                try:
-                    self._fs.copy(draft, self._path(key))
-                finally:
-                    self._fs.rm_file(draft)
+            try:
+                with self._upload(self._prefix + key) as upload, self.outages():
+                    for start in range(0, intake.size_bytes, _COPY_BYTES):
+                        end = min(start + _COPY_BYTES, intake.size_bytes)
+                        upload.add_copy(draft, start, end)
+            finally:
+                with suppress(Unavailable), self.outages():
+                    self._bucket.call("delete_object", Key=draft)
         return StoredBytes(key, intake.sha256, intake.size_bytes)
 
-    def _put_parts(self, path: str, first: bytes, rest: Iterator[bytes]) -> None:
-        upload = _Upload(self._fs, path)
+    @contextmanager
+    def _upload(self, key: str) -> Iterator[_Upload]:
+        """Begin an upload, and complete it after the block, or abort it when the block fails."""
+        upload = _Upload(self._bucket, key)
         try:
-            with telling_of_outages(self.place):
-                upload.add_part(first)
-            del first
-            for part in rest:
-                with telling_of_outages(self.place):
-                    upload.add_part(part)
-            with telling_of_outages(self.place):
+            with self.outages():
+                upload.begin()
+            yield upload
+            with self.outages():
                 upload.complete()
         except BaseException:
-            with suppress(Unavailable), telling_of_outages(self.place):
+            with suppress(Unavailable), self.outages():
                 upload.abort()
             raise
 
+    def _send(self, upload: _Upload, parts: Iterable[bytes]) -> None:
+        for part in parts:
+            with self.outages():
+                upload.add(part)
+
     def read(self, key: str, *, start: int, length: int) -> Iterator[bytes]:
         """See BlobStore."""
-        path, end = self._path(key), start + length
+        end = start + length
         if length <= 0:
-            with telling_of_outages(self.place):
-                if not self._fs.exists(path):
-                    raise BytesMissing(key)
+            self._size(key)
         while start < end:
-            chunk = self._range(key, path, start, min(end, start + PART_BYTES))
+            chunk = self._range(key, start, min(end, start + PART_BYTES))
             if not chunk:
                 return
             start += len(chunk)
             yield chunk
 
-    def _range(self, key: str, path: str, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to before `end`; empty behind the object's end."""
-        with telling_of_outages(self.place):
+    def _size(self, key: str) -> int:
+        """Return an object's size; raises BytesMissing."""
+        with self.outages():
             try:
-                found: bytes = self._fs.cat_file(path, start=start, end=end)
+                facts = self._bucket.call("head_object", Key=self._place(key))
+            except FileNotFoundError:
+                raise BytesMissing(key) from None
+        return int(facts["ContentLength"])
+
+    def _place(self, key: str) -> str:
+        return self._prefix + checked(key)
+
+    def _range(self, key: str, start: int, end: int) -> bytes:
+        """Return the bytes from `start` to before `end`; empty behind the object's end."""
+        with self.outages():
+            try:
+                return self._bucket.range(self._place(key), start, end)
             except FileNotFoundError:
                 raise BytesMissing(key) from None
             except OSError as error:
                 if _code_of(error) in ("InvalidRange", "416"):
                     return b""
                 raise
-        return found
+
+    def delete(self, key: str) -> int:
+        """See BlobStore."""
+        try:
+            size_bytes = self._size(key)
+        except BytesMissing:
+            return 0
+        with self.outages():
+            self._bucket.call("delete_object", Key=self._place(key))
+        return size_bytes
 
     def entries(self, *, digest_prefix: str) -> Iterator[Entry]:
         """See BlobStore."""
@@ -177,24 +247,24 @@ class S3Store(FsspecStore):
 
     def _objects(self, prefix: str) -> Iterator[Entry]:
         """Yield what lies under a prefix, a page of at most 1,000 at a time."""
-        place: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+        after: dict[str, str] = {}
         while True:
-            with telling_of_outages(self.place):
-                page = self._fs.call_s3("list_objects_v2", **place)
+            with self.outages():
+                page = self._bucket.call("list_objects_v2", Prefix=self._prefix + prefix, **after)
             for found in page.get("Contents", []):
                 key = found["Key"].removeprefix(self._prefix)
                 yield Entry(key, found["Size"], found["LastModified"].astimezone(UTC))
             if not page.get("IsTruncated"):
                 return
-            place["ContinuationToken"] = page["NextContinuationToken"]
+            after = {"ContinuationToken": page["NextContinuationToken"]}
 
     def clear_drafts(self, *, before: datetime) -> Cleared:
         """See BlobStore."""
         cleared = Cleared()
         for draft in self._objects("drafts/"):
             if draft.modified_at < before:
-                with telling_of_outages(self.place):
-                    self._fs.rm_file(f"{self._root}/{draft.key}")
+                with self.outages():
+                    self._bucket.call("delete_object", Key=self._prefix + draft.key)
                 cleared += Cleared(1, draft.size_bytes)
         for upload in self._unfinished_uploads():
             if upload["Initiated"].astimezone(UTC) < before:
@@ -202,28 +272,30 @@ class S3Store(FsspecStore):
         return cleared
 
     def _unfinished_uploads(self) -> Iterator[dict[str, Any]]:
-        place: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix}
+        after: dict[str, str] = {}
         while True:
-            with telling_of_outages(self.place):
-                page = self._fs.call_s3("list_multipart_uploads", **place)
+            with self.outages():
+                page = self._bucket.call("list_multipart_uploads", Prefix=self._prefix, **after)
             yield from page.get("Uploads", [])
             if not page.get("IsTruncated"):
                 return
-            place["KeyMarker"] = page["NextKeyMarker"]
-            place["UploadIdMarker"] = page["NextUploadIdMarker"]
+            after = {
+                "KeyMarker": page["NextKeyMarker"],
+                "UploadIdMarker": page["NextUploadIdMarker"],
+            }
 
     def _abort(self, upload: dict[str, Any]) -> Cleared:
-        name = {"Bucket": self._bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+        name = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
         size_bytes, marker = 0, 0
-        with telling_of_outages(self.place):
+        with self.outages():
             try:
                 while True:
-                    page = self._fs.call_s3("list_parts", PartNumberMarker=marker, **name)
+                    page = self._bucket.call("list_parts", PartNumberMarker=marker, **name)
                     size_bytes += sum(part["Size"] for part in page.get("Parts", []))
                     if not page.get("IsTruncated"):
                         break
                     marker = page["NextPartNumberMarker"]
-                self._fs.call_s3("abort_multipart_upload", **name)
+                self._bucket.call("abort_multipart_upload", **name)
             except FileNotFoundError:  # finished or aborted meanwhile
                 return Cleared()
         return Cleared(1, size_bytes)
@@ -231,8 +303,8 @@ class S3Store(FsspecStore):
 
 def _code_of(error: OSError) -> str:
     """Return the code in the server's answer, which s3fs keeps as the cause of its own error."""
-    cause = error.__cause__
-    return str(cause.response["Error"].get("Code")) if isinstance(cause, ClientError) else ""
+    answer: dict[str, Any] = getattr(error.__cause__, "response", {})
+    return str(answer.get("Error", {}).get("Code", ""))
 
 
 def _in_parts(chunks: Iterator[bytes]) -> Iterator[bytes]:
