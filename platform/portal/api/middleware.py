@@ -16,6 +16,7 @@ from portal.accounts.addresses import client_address
 from portal.accounts.principal import principal_of
 from portal.api import idempotency
 from portal.api.problems import CONTENT_TYPE, error_response, plain_problem, unexpected
+from portal.api.routing import answer_behind_the_gate
 from portal.api.throttle import api_throttle
 from portal.api.uploads import is_upload
 from portal.core.errors import NotFound, SlipwayError, TooLarge, Unauthenticated
@@ -105,7 +106,9 @@ class IdempotencyMiddleware:
         with transaction.atomic():
             record, fresh = idempotency.claim(principal, key, fingerprint)
             if not fresh:
-                return idempotency.replay(record)
+                # Whoever lost access since must not read the answer again: the gate is asked first.
+                answer_behind_the_gate(request, idempotency.replay(record))
+                return self.get_response(request)
             response = self.get_response(request)
             idempotency.keep_or_undo(record, response)
             return response

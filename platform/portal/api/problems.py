@@ -11,6 +11,7 @@ from django.http.multipartparser import MultiPartParserError
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
+from portal.api.routing import AnsweredBefore
 from portal.core.errors import InvalidInput, NotFound, SlipwayError, TooLarge
 from portal.core.middleware import request_id_of
 from slipway.schemas.problem import FieldFault, Problem
@@ -130,7 +131,11 @@ def register(api: NinjaAPI) -> None:
             return error_response(request, error.__cause__)
         return plain_problem(request, error.status_code, str(error))
 
+    def answered_before(_request: HttpRequest, found: AnsweredBefore) -> HttpResponse:
+        return found.answer
+
     handlers: dict[type[Exception], Callable[..., HttpResponse]] = {
+        AnsweredBefore: answered_before,
         SlipwayError: ours,
         Http404: missing,
         RequestDataTooBig: oversized,

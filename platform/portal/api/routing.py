@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
@@ -10,6 +10,19 @@ from ninja.utils import check_csrf
 from portal.accounts.principal import principal_of
 from portal.core.errors import Forbidden
 from portal.core.policy import Policy
+
+
+class AnsweredBefore(Exception):
+    """The request may pass, and its answer stands already: give `answer` and run nothing."""
+
+    def __init__(self, answer: HttpResponse) -> None:
+        super().__init__("answered before")
+        self.answer = answer
+
+
+def answer_behind_the_gate(request: HttpRequest, answer: HttpResponse) -> None:
+    """Let the operation's gate decide about the request, and then give `answer`."""
+    request.answered_before = answer  # type: ignore[attr-defined]
 
 
 class Gate(AuthBase):
@@ -23,7 +36,10 @@ class Gate(AuthBase):
         self.policy = policy
 
     def __call__(self, request: HttpRequest) -> Any:
-        """Return a truthy value to allow; raises one of our errors to refuse."""
+        """Return a truthy value to allow; raises one of our errors to refuse.
+
+        Raises AnsweredBefore for a request that may pass and was answered before.
+        """
         match = request.resolver_match
         self.policy.check(request, dict(match.kwargs) if match else {})
         principal = principal_of(request)
@@ -33,6 +49,9 @@ class Gate(AuthBase):
                 code="csrf",
                 next_step="Reload the page, or use an API token.",
             )
+        answer = getattr(request, "answered_before", None)
+        if answer is not None:
+            raise AnsweredBefore(answer)
         return principal or True
 
 
