@@ -1,10 +1,10 @@
 """Open pages hear what has changed: one poller a process, any number of streams.
 
 Every `POLL_S` the poller reads the rows of `LiveEvent` that are new and hands them to the streams
-of their topics. Every `CHECK_S` it asks the database, in a handful of queries for all streams
-together, who may still listen: a stream whose session has ended, whose person was suspended or
-removed, or whose project was archived hears `live:cut` and ends. When the database cannot be
-asked, streams end without a word and the browsers come back by themselves.
+of their topics. Every `CHECK_S`, and at once after a change of rights, it asks the database, in a
+handful of queries for all streams together, who may still listen: a stream whose session has ended,
+whose person was suspended or removed, or whose project was archived hears `live:cut` and ends. When
+the database cannot be asked, streams end without a word and the browsers come back by themselves.
 
 PostgreSQL hands out numbers before rows commit, so a lower number may appear after a higher one.
 Numbers therefore settle for `SETTLE_S`: until then every poll reads them again and skips what was
@@ -40,6 +40,8 @@ MOST_WAITING = 100
 STREAMS_A_PERSON = 12
 RETRY_MS = 1_000
 CUT, STALE = "live:cut", "live:stale"
+# Changes after which somebody may have lost the right to listen: asked at once.
+ABOUT_RIGHTS = frozenset({"account", "members", "project", "projects", "sessions"})
 Result = TypeVar("Result")
 
 
@@ -133,8 +135,8 @@ class Hub:
         checked_s = time.monotonic()
         while self.streams:
             await asyncio.sleep(POLL_S)
-            self._deliver(await self.ask(self._new_rows))
-            if time.monotonic() - checked_s >= CHECK_S - POLL_S:
+            news = self._deliver(await self.ask(self._new_rows))
+            if news & ABOUT_RIGHTS or time.monotonic() - checked_s >= CHECK_S - POLL_S:
                 checked_s = time.monotonic()
                 await self._cut_the_uninvited()
 
@@ -142,16 +144,20 @@ class Hub:
         rows = LiveEvent.objects.filter(pk__gt=self.settled).order_by("pk")
         return list(rows.values_list("pk", "topic", "what")[:MOST_ROWS])
 
-    def _deliver(self, rows: list[tuple[int, str, str]]) -> None:
+    def _deliver(self, rows: list[tuple[int, str, str]]) -> set[str]:
+        """Ring in the pages that show what has changed; returns the kinds of change."""
         now_s = time.monotonic()
+        news = set()
         for number, topic, what in rows:
             if number in self._seen:
                 continue
             self._seen[number] = now_s
+            news.add(what)
             for stream in self.streams:
                 if topic in stream.listener.topics:
                     stream.ring(f"live:{what}")
         self._settle(now_s, crowded=len(rows) == MOST_ROWS)
+        return news
 
     def _settle(self, now_s: float, *, crowded: bool) -> None:
         """Forget numbers below which no row can appear any more; sooner when there are many."""
