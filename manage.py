@@ -9,7 +9,17 @@ ROOT = Path(__file__).resolve().parent
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")
 
-from portal.config.commands import run  # noqa: E402  (the path must stand first)
+if sys.version_info < (3, 11):  # noqa: UP036  (an old Python is exactly who should read this)
+    sys.exit("slipway: this Python is older than 3.11; run make up, which finds or asks for one.")
+try:
+    from portal.config.commands import run
+except ModuleNotFoundError as error:
+    if (error.name or "").startswith("portal"):
+        raise
+    sys.exit(
+        f"slipway: {error.name} is not installed for this Python; run make setup, then "
+        ".venv/bin/python manage.py …"
+    )
 
 if __name__ == "__main__":
     run(sys.argv)

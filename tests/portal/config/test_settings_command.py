@@ -1,6 +1,9 @@
 """The settings: where they come from, how they are explained, what a wrong one says."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from portal.config.env import CLIENT_VARIABLES, Env, SettingsError, read_env, variable_of
 from portal.config.explain import main, settings_in_force
 from portal.config.up import process_specs
+from tests.processes import ROOT, clean_environment
 
 
 def _dotenv(folder: Path, text: str) -> Path:
@@ -118,3 +122,16 @@ def test_no_password_stands_on_a_command_line(tmp_path: Path) -> None:
     password = (tmp_path / "keys" / "redis.key").read_text().strip()
     assert len(password) > 30
     assert not [spec for spec in specs if password in " ".join(spec.argv)]
+
+
+def test_a_python_without_the_packages_is_told_what_to_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "manage.py", "up"],
+        cwd=ROOT,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(r"slipway: \w+ is not installed .*; run make setup.*\n", done.stderr)

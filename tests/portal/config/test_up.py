@@ -1,5 +1,6 @@
 """`manage.py up`: one command starts a portal one can sign in to, and leaves nothing behind."""
 
+import contextlib
 import os
 import re
 import signal
@@ -58,25 +59,25 @@ def _password_in(output: str) -> str:
     return found.group(1)
 
 
-def _sign_in(place: Installation, password: str) -> httpx.Response:
+def _sign_in(place: Installation, password: str, browser: httpx.Client) -> httpx.Response:
     url = f"http://localhost:{place.portal_port}/account/login"
-    with httpx.Client(headers={"Referer": url}) as browser:
-        token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', browser.get(url).text)
-        assert token
-        form = {
-            "csrfmiddlewaretoken": token.group(1),
-            "login": "admin@localhost",
-            "password": password,
-        }
-        return browser.post(url, data=form)
+    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', browser.get(url).text)
+    assert token
+    form = {
+        "csrfmiddlewaretoken": token.group(1),
+        "login": "admin@localhost",
+        "password": password,
+    }
+    return browser.post(url, data=form, headers={"Referer": url})
 
 
 def test_the_first_start_makes_an_administrator_who_can_sign_in(place: Installation) -> None:
     program = _start(place)
     password = _password_in(program.text())
     assert f"http://localhost:{place.portal_port}" in program.text()
-    assert _sign_in(place, password).status_code == 302
-    assert _sign_in(place, "another password").status_code == 200
+    with httpx.Client() as browser:
+        assert _sign_in(place, "another password", browser).status_code == 200
+        assert _sign_in(place, password, browser).status_code == 302
     stored = [path for path in place.data_dir.rglob("*") if path.is_file()]
     assert stored
     assert not [path for path in stored if password.encode() in path.read_bytes()]
@@ -143,6 +144,22 @@ def test_a_client_that_never_finishes_does_not_hold_up_the_stop(place: Installat
         program.signal(signal.SIGINT)
         assert program.wait() == 0
         assert time.monotonic() - began < 5.5
+    assert "killing it" not in program.text()
+
+
+def test_pages_that_listen_do_not_hold_up_the_stop(place: Installation) -> None:
+    program = _start(place)
+    with httpx.Client(timeout=30) as browser:
+        assert _sign_in(place, _password_in(program.text()), browser).status_code == 302
+        events = f"http://localhost:{place.portal_port}/events"
+        with contextlib.ExitStack() as open_pages:
+            for _ in range(5):
+                answer = open_pages.enter_context(browser.stream("GET", events))
+                assert answer.headers["content-type"].startswith("text/event-stream")
+            began = time.monotonic()
+            program.signal(signal.SIGINT)
+            assert program.wait() == 0
+            assert time.monotonic() - began < 5.5
     assert "killing it" not in program.text()
 
 
