@@ -1,0 +1,159 @@
+"""How long pages and API lists take when an installation is full.
+
+    .venv/bin/python bench/portal.py [--json] [--rounds 40]
+
+Starts a real portal over a database of its own (SQLite, or DATABASE_URL), with 200 projects,
+2,000 people and 100,000 lines of audit log, and asks for every page and API list there is, as a
+person who sees all of it. The peer is the bound we promise: 100 ms at p95.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+
+import django  # noqa: E402  (the path comes first)
+
+django.setup()
+
+from tests.personas import PASSWORD  # noqa: E402
+from tests.portals import RunningPortal, running_portal  # noqa: E402
+from tests.routes import Route, routes  # noqa: E402
+
+PROJECTS, PEOPLE, AUDIT_ROWS = 200, 2_000, 100_000
+BOUND_MS = 100.0
+_FILL = f"""
+import json
+from datetime import timedelta
+from portal.accounts.models import ApiToken, AuditEvent, Membership, Project, Team, User
+from portal.accounts.services.secrets import write_secret
+from portal.core import clock
+root = User.objects.get(email="root@example.org")
+people = User.objects.bulk_create(
+    User(email=f"person{{n}}@example.org", name=f"Person {{n}}", password="!")
+    for n in range({PEOPLE})
+)
+team = Team.objects.create(slug="lab", name="Lab")
+Membership.objects.create(team=team, user=root, role="owner")
+Membership.objects.bulk_create(
+    Membership(team=team, user=person, role="contributor") for person in people[:1000]
+)
+projects = Project.objects.bulk_create(
+    Project(slug=f"project-{{n}}", name=f"Project {{n}}", team=team if n % 2 else None)
+    for n in range({PROJECTS})
+)
+Membership.objects.bulk_create(
+    Membership(project=project, user=root, role="owner") for project in projects
+)
+Membership.objects.bulk_create(
+    Membership(project=projects[1], user=person, role="viewer") for person in people
+)
+ApiToken.objects.bulk_create(
+    ApiToken(user=root, name=f"token {{n}}", prefix="slp_aaaa", token_hash=f"{{n:064d}}",
+             scopes=["projects:read"], expires_at=clock.now() + timedelta(days=9))
+    for n in range(200)
+)
+for n in range(50):
+    write_secret(project=projects[1], by=root, name=f"SECRET_{{n}}", value="x")
+for start in range(0, {AUDIT_ROWS}, 5000):
+    AuditEvent.objects.bulk_create(
+        AuditEvent(
+            actor_id=people[n % {PEOPLE}].pk, actor=people[n % {PEOPLE}].email,
+            verb="project.change",
+            project_id=projects[n % {PROJECTS}].pk, project_slug=projects[n % {PROJECTS}].slug,
+            target_kind="project", target_id=projects[n % {PROJECTS}].pk, target_label="x",
+            before={{"name": "a"}}, after={{"name": "b"}},
+        )
+        for n in range(start, start + 5000)
+    )
+print("made " + json.dumps({{
+    "project": projects[1].slug, "team": "lab", "person": people[0].pk, "user_id": people[0].pk,
+    "token": "none", "secret": "none",
+}}))
+"""
+
+
+def sign_in(portal: RunningPortal) -> httpx.Client:
+    """Return a browser's worth of cookies: root, signed in through the form."""
+    browser = httpx.Client(base_url=portal.url, follow_redirects=True, timeout=60)
+    page = browser.get("/account/login")
+    found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
+    assert found, "the sign-in form has no anti-forgery token"
+    form = {
+        "login": "root@example.org",
+        "password": PASSWORD,
+        "csrfmiddlewaretoken": found.group(1),
+    }
+    answer = browser.post("/account/login", data=form, headers={"Referer": str(page.url)})
+    assert "slipway_session" in browser.cookies, f"sign-in failed: {answer.status_code}"
+    return browser
+
+
+def asked(route: Route, values: dict[str, str]) -> str | None:
+    """Return the path to ask for, or None for a stream, an export, or a route of other verbs."""
+    unknown = set(route.parameters) - set(values)
+    streams = route.template.endswith(("/events", "/export", "/content")) or "events" in route.name
+    other = route.is_api and "GET" not in route.methods
+    return None if unknown or streams or other else route.path(**values)
+
+
+def measure(browser: httpx.Client, path: str, rounds: int) -> list[float] | None:
+    """Return milliseconds of each round, or None when the address does not answer 200 to a GET."""
+    if browser.get(path, follow_redirects=False).status_code != 200:
+        return None
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        browser.get(path)
+        times.append((time.perf_counter() - began) * 1000)
+    return times
+
+
+def main() -> None:
+    """Print a table, and with --json one line of JSON at the end."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument("--rounds", type=int, default=40, help="requests for each address")
+    arguments = parser.parse_args()
+    cases: dict[str, dict[str, float | str]] = {}
+    database = {"DATABASE_URL": os.environ["DATABASE_URL"]} if "DATABASE_URL" in os.environ else {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_portal(Path(folder) / "data", **database) as portal,
+    ):
+        done = portal.installation.manage("shell", "-c", _FILL)
+        assert done.returncode == 0, done.stdout + done.stderr
+        line = next(text for text in done.stdout.splitlines() if text.startswith("made "))
+        values = json.loads(line.removeprefix("made "))
+        browser = sign_in(portal)
+        print(f"{'address':48} {'p50 ms':>8} {'p95 ms':>8}")
+        for route in sorted(routes(), key=lambda route: route.template):
+            path = asked(route, values)
+            times = measure(browser, path, arguments.rounds) if path else None
+            if times is None:
+                continue
+            p95 = statistics.quantiles(times, n=20)[-1]
+            cases[f"GET {route.template}"] = {
+                "ours": round(p95, 1),
+                "peer": BOUND_MS,
+                "ratio": round(p95 / BOUND_MS, 3),
+                "unit": "ms",
+            }
+            print(f"{route.template:48} {statistics.median(times):8.1f} {p95:8.1f}")
+    if arguments.json:
+        print(json.dumps({"bench": "portal", "cases": cases}))
+
+
+if __name__ == "__main__":
+    main()
