@@ -3,6 +3,7 @@
 import hashlib
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -103,6 +104,25 @@ def test_a_client_that_vanishes_half_way_leaves_nothing(portal: MeasuredPortal) 
         wait_for(lambda: len(blobs(portal)) > len(before), "upload under way")
 
     wait_for(lambda: blobs(portal) == before, "cleaning up")
+
+
+def test_many_slow_transfers_keep_nobody_from_the_database(portal: MeasuredPortal) -> None:
+    """The pool of database connections is far smaller than the number of transfers."""
+    count = 40
+    before = len(blobs(portal))
+    headers = f"{own_headers(portal)}\r\nContent-Length: 100000000"
+    with portal.client() as client, ExitStack() as slow:
+        made = client.post("projects/vision/files?name=big", content=blocks(20)).json()
+        for _ in range(count):
+            slow.enter_context(begin_upload(portal, headers)).sendall(BLOCK * 2)
+            down = slow.enter_context(client.stream("GET", f"files/{made['id']}/content"))
+            assert down.status_code == 200
+        wait_for(lambda: len(blobs(portal)) >= before + 1 + count, "uploads under way")
+
+        answer = client.get("projects/vision/files", timeout=10)
+
+    assert answer.status_code == 200
+    wait_for(lambda: len(blobs(portal)) == before + 1, "cleaning up")
 
 
 def test_a_body_over_the_limit_is_refused_when_it_is_no_upload(portal: MeasuredPortal) -> None:

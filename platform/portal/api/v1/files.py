@@ -18,7 +18,7 @@ from portal.accounts.principal import require_principal
 from portal.api import idempotency
 from portal.api.problems import plain_problem
 from portal.api.routing import gate
-from portal.api.streams import ByteStream
+from portal.api.streams import ByteStream, let_go_of_the_database
 from portal.api.uploads import body_of
 from portal.api.v1.ranges import Unsatisfiable, part_of
 from portal.api.v1.shapes import SearchParameters, page_of, user_out
@@ -135,6 +135,7 @@ def _take(
     request: HttpRequest, project: Project, name: str, file_id: str | None = None
 ) -> HttpResponse:
     name = clean_file_name(name)
+    let_go_of_the_database()
     stored = receive_bytes(chunks=body_of(request), promised=_promised(request))
     try:
         return _keep(request, project, name, stored, file_id)
