@@ -94,3 +94,15 @@ def test_a_project_is_renamed_by_a_maintainer(people: Personas, browse: Browse) 
     mia.post("/p/vision/settings", {"name": "Eyesight", "description": "new"})
     assert "Eyesight" in text_of(mia.get("/p/vision"))
     assert "Archive this project" not in text_of(mia.get("/p/vision/settings"))
+
+
+def test_the_overview_shows_a_person_once_with_the_higher_role(
+    people: Personas, browse: Browse
+) -> None:
+    crew = create_team(by=people.alice, name="Crew")
+    Membership.objects.create(user=people.bob, team=crew, role=Role.VIEWER)
+    project = create_project(by=people.alice, name="Ours", team=crew)
+    Membership.objects.create(user=people.bob, project=project, role=Role.CONTRIBUTOR)
+    page = browse(people.alice).get("/p/ours")
+    shown = [(member.user.email, member.role) for member in page.context["members"]]
+    assert shown == [(people.alice.email, Role.OWNER), (people.bob.email, Role.CONTRIBUTOR)]

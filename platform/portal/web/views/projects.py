@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.contrib import messages
+from django.db.models import Min, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -74,13 +75,25 @@ def overview_of(request: HttpRequest) -> dict[str, Any]:
     return {
         "project": found,
         "role": gated_role(request),
-        "members": members.select_related("user", "team").order_by("pk")[:RECENT],
+        "members": _first_people(members),
         "member_count": members.values("user").distinct().count(),
         "recent": recent.order_by("-pk")[:RECENT],
         "may_invite": gated_role(request).at_least(Role.MAINTAINER),
         "room": "projects",
         "section": "overview",
     }
+
+
+def _first_people(members: QuerySet[Membership]) -> list[Membership]:
+    """Return the people who came first, each once, with the higher of both ways in."""
+    came = members.values("user").annotate(first=Min("pk")).order_by("first")
+    order = list(came.values_list("user", flat=True)[:RECENT])
+    best: dict[str, Membership] = {}
+    for member in members.filter(user__in=order).select_related("user", "team"):
+        held = best.setdefault(member.user_id, member)
+        if Role(member.role).rank > Role(held.role).rank:
+            best[member.user_id] = member
+    return [best[user] for user in order]
 
 
 @guarded_by(ProjectRole(Role.MAINTAINER, Scope.PROJECTS_WRITE, archived=True))
