@@ -18,7 +18,7 @@ from portal.core import clock
 from slipway.schemas.accounts import Scope
 from tests.matrix.bodies import body_for, query_for
 from tests.matrix.world import World
-from tests.personas import make_token
+from tests.personas import Api, make_token
 from tests.routes import Route
 
 # Short heading → what it stands for. Tokens speak to the API; on pages, where tokens count for
@@ -70,7 +70,7 @@ class Cast:
         }
         self._tokens = {column: make_token(user) for column, user in self._signed_in.items()}
         self._tokens |= self._special_tokens()
-        self._sessions: dict[str, str] = {}
+        self._sessions = {user.pk: _session_of(user) for user in self._signed_in.values()}
 
     def _special_tokens(self) -> dict[str, str]:
         alice = self.world.people.alice
@@ -78,35 +78,31 @@ class Cast:
         past = clock.now() - timedelta(seconds=1)
         ApiToken.objects.filter(token_hash=hash_of(expired)).update(expires_at=past)
         ApiToken.objects.filter(token_hash=hash_of(revoked)).update(revoked_at=past)
-        confined = make_token(alice, project=self.world.elsewhere)
-        return {"exp": expired, "rev": revoked, "cnf": confined}
+        special = {"exp": expired, "rev": revoked}
+        special["cnf"] = make_token(alice, project=self.world.elsewhere)
+        for needed in (None, *Scope):
+            kept: list[Scope] = [scope for scope in Scope if scope not in (needed, Scope.ADMIN)]
+            special[f"all but {needed}"] = make_token(alice, scopes=kept)
+        return special
+
+    def api(self, column: str) -> Api:
+        """Return a client of the API with the token of a column."""
+        api = Api(self._tokens[column])
+        api.client.handler = self._trusting.handler  # the middleware is loaded once
+        return api
 
     def actor(self, column: str, route: Route, verb: str) -> Actor:
         """Return who stands in a column for one cell."""
         user = self._signed_in.get(column)
         alice = self.world.people.alice
         if column == "csf":
-            return Actor(alice, session=self._session(alice), forging=True)
+            return Actor(alice, session=self._sessions[alice.pk], forging=True)
         if column == "scp":
-            return Actor(alice, token=self._all_but(route, verb))
+            needed = getattr(route.policy_for(verb), "scope", None)
+            return Actor(alice, token=self._tokens[f"all but {needed}"])
         if route.is_api or user is None:
             return Actor(user, token=self._tokens.get(column))
-        return Actor(user, session=self._session(user))
-
-    def _all_but(self, route: Route, verb: str) -> str:
-        needed = getattr(route.policy_for(verb), "scope", None)
-        kept: list[Scope] = [scope for scope in Scope if scope not in (needed, Scope.ADMIN)]
-        held = f"all but {needed}"
-        if held not in self._tokens:
-            self._tokens[held] = make_token(self.world.people.alice, scopes=kept)
-        return self._tokens[held]
-
-    def _session(self, user: User) -> str:
-        if user.pk not in self._sessions:
-            client = Client()
-            client.force_login(user)
-            self._sessions[user.pk] = client.cookies[settings.SESSION_COOKIE_NAME].value
-        return self._sessions[user.pk]
+        return Actor(user, session=self._sessions[user.pk])
 
     def ask(self, actor: Actor, route: Route, verb: str, values: dict[str, str]) -> HttpResponse:
         """Send one request with a valid body."""
@@ -127,6 +123,12 @@ class Cast:
         path = route.path(**values) + query_for(verb, route.template)
         answer: Any = client.generic(verb, path, data, content_type=content_type, headers=headers)
         return cast("HttpResponse", answer)
+
+
+def _session_of(user: User) -> str:
+    client = Client()
+    client.force_login(user)
+    return client.cookies[settings.SESSION_COOKIE_NAME].value
 
 
 def cell_of(answer: HttpResponse) -> str:

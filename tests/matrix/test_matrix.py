@@ -6,18 +6,12 @@ from django.db import transaction
 from portal.accounts.gates import Administrator, ProjectRole, SignedIn, TeamRole
 from tests.matrix import table
 from tests.matrix.actors import COLUMNS, TO_SIGN_IN, Cast, cell_of
-from tests.matrix.world import make_world, values_for
+from tests.matrix.world import values_for
 from tests.routes import VERBS, Route, routes
 
 _measured: table.Table = {}
 _UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _SHUT = frozenset({"401", "403", "404", "405", TO_SIGN_IN})
-
-
-@pytest.fixture
-def cast(db: None) -> Cast:
-    """Everybody of the matrix in a fresh world."""
-    return Cast(make_world())
 
 
 def measure(cast: Cast, route: Route) -> table.Table:
@@ -101,7 +95,6 @@ def test_the_table_speaks_of_the_routes_there_are_and_no_others(
     assert not [key for key in stored if key not in set(wanted)], "lines without a route"
 
 
-@pytest.mark.django_db
 def test_a_row_that_lets_a_stranger_in_is_found() -> None:
     guarded = next(route for route in routes() if route.template == "/api/v1/projects/{project}")
     row = dict.fromkeys(COLUMNS, "404")

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.matrix.fixtures import _module_cast, cast, people
 from tests.portals import RunningPortal, portal, running_portal
 
-__all__ = ["portal", "proxied"]
+__all__ = ["_module_cast", "cast", "people", "portal", "proxied"]
 
 
 @pytest.fixture(scope="session")

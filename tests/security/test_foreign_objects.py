@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from portal.accounts.gates import ProjectRole, TeamRole
 from portal.core.policy import Public
 from tests.matrix.actors import Cast
-from tests.matrix.world import NATURAL_KEYS, make_world, parameter_at
+from tests.matrix.world import NATURAL_KEYS, parameter_at
 from tests.personas import Api, Personas, json_of
 from tests.routes import VERBS, Route, routes
 
@@ -40,12 +40,6 @@ class Seen:
     headers: dict[str, str]
     body: str
     queries: list[str]
-
-
-@pytest.fixture
-def cast(db: None) -> Cast:
-    """Everybody of the matrix in a fresh world."""
-    return Cast(make_world())
 
 
 def _sides(route: Route) -> Iterator[dict[str, str]]:

@@ -10,7 +10,7 @@ from django.http import HttpResponse
 
 from tests.matrix.actors import Actor, Cast
 from tests.matrix.bodies import BODIES, body_for
-from tests.matrix.world import make_world, values_for
+from tests.matrix.world import values_for
 from tests.personas import Api, Personas, json_of
 from tests.routes import Route, routes
 from tests.security.problems import refusal
@@ -74,12 +74,6 @@ BAD_TYPES: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def cast(db: None) -> Cast:
-    """Everybody of the matrix in a fresh world."""
-    return Cast(make_world())
-
-
 def _reading() -> list[tuple[str, Route]]:
     """Return every operation that reads a JSON body."""
     return [
@@ -92,8 +86,7 @@ def _reading() -> list[tuple[str, Route]]:
 
 
 def _send(cast: Cast, verb: str, route: Route, body: bytes, **headers: str) -> HttpResponse:
-    user = cast.world.people.root if "/users/" in route.template else cast.world.people.alice
-    api = Api.of(user)
+    api = cast.api("adm" if "/users/" in route.template else "own")
     path = route.path(**values_for(route, cast.world.own)).removeprefix("/api/v1/")
     with transaction.atomic():
         answer = api.call(verb, path, body, **headers)

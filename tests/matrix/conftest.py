@@ -1,0 +1,5 @@
+"""The world of the matrix."""
+
+from tests.matrix.fixtures import _module_cast, cast, people
+
+__all__ = ["_module_cast", "cast", "people"]
