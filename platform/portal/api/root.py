@@ -42,6 +42,8 @@ api = PortalApi(
             "persistAuthorization": False,
             "tryItOutEnabled": True,
             "defaultModelsExpandDepth": -1,
+            # A link inside the button that unfolds an operation cannot be reached by keyboard.
+            "deepLinking": False,
         }
     ),
     docs_decorator=require_safe,

@@ -120,7 +120,7 @@ def live(topics: str, region: str) -> SafeString:
 def filters(region: str) -> SafeString:
     """Make a filter form narrow its list down while one types, and keep the view in the address."""
     return format_html(
-        'hx-get="" hx-trigger="input changed delay:250ms from:find input, change, submit" '
+        'hx-get="" hx-trigger="input changed delay:250ms, change, submit" '
         'hx-select="#{0}-rows" hx-target="#{0}-rows" hx-swap="outerHTML" hx-replace-url="true" '
         'hx-sync="this:replace"',
         region,

@@ -1,0 +1,166 @@
+"""A real Chromium in front of a real portal."""
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.personas import PASSWORD
+from tests.portals import RunningPortal, running_portal
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WIDE = {"width": 1280, "height": 860}
+NARROW = {"width": 390, "height": 844}
+# The machine may be busy; what a test waits for still comes in the end.
+PATIENCE_MS = 15_000
+Open = Callable[..., "Window"]
+
+
+class Window:
+    """One tab of one browser, and what went wrong in it."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+        self.faults: list[str] = []
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        page.on("console", self._said)
+
+    def _said(self, message: Any) -> None:
+        # A 404 or 422 that a test provokes is reported by Chromium too; a blocked script is not it.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.faults.append(f"console: {message.text}")
+
+    def go(self, path: str) -> "Window":
+        """Open a page of the portal."""
+        self.page.goto(self.url + path)
+        return self
+
+    def says(self, words: str) -> None:
+        """Wait until the page shows these words."""
+        expect(self.page.get_by_text(words).first).to_be_visible(timeout=PATIENCE_MS)
+
+    def toast(self, words: str) -> None:
+        """Wait until a toast says these words."""
+        expect(self.page.locator("#toasts", has_text=words)).to_be_visible(timeout=PATIENCE_MS)
+
+    def is_at(self, path: str) -> None:
+        """Wait until the address is this path."""
+        self.page.wait_for_url(self.url + path, timeout=PATIENCE_MS)
+
+    def sign_in(self, name: str, password: str = PASSWORD) -> "Window":
+        """Sign in by the form that is shown."""
+        self.page.get_by_label("Email").fill(f"{name}@example.org")
+        self.page.get_by_label("Password").fill(password)
+        self.page.get_by_role("button", name="Sign in").click()
+        return self
+
+
+@pytest.fixture(scope="session")
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    """One portal for all browser tests; each makes the projects it needs."""
+    folder = tmp_path_factory.mktemp("browser")
+    with running_portal(folder, SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES="1000") as running:
+        yield running
+
+
+def address_of(portal: RunningPortal) -> str:
+    """Where people reach it: under the name that its links and mails carry."""
+    return f"http://localhost:{portal.installation.portal_port}"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """The browser, without a window on the screen."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def signed_in(portal: RunningPortal, chromium: Browser) -> Callable[[str], Any]:
+    """Sign each person in once, by the form; returns what their browser remembers."""
+    states: dict[str, Any] = {}
+
+    def state_of(name: str) -> Any:
+        if name not in states:
+            context = chromium.new_context()
+            window = (
+                Window(context.new_page(), address_of(portal)).go("/account/login").sign_in(name)
+            )
+            window.is_at("/")
+            states[name] = context.storage_state()
+            context.close()
+        return states[name]
+
+    return state_of
+
+
+@pytest.fixture
+def window(
+    portal: RunningPortal, chromium: Browser, signed_in: Callable[[str], Any]
+) -> Iterator[Open]:
+    """Open a fresh browser, signed in as somebody or as nobody; faults in it fail the test."""
+    contexts: list[BrowserContext] = []
+    opened: list[Window] = []
+
+    def open_window(name: str | None = None, **options: Any) -> Window:
+        options.setdefault("viewport", WIDE)
+        state = signed_in(name) if name else None
+        contexts.append(chromium.new_context(storage_state=state, **options))
+        opened.append(Window(contexts[-1].new_page(), address_of(portal)))
+        return opened[-1]
+
+    yield open_window
+    for context in contexts:
+        context.close()
+    assert [fault for each in opened for fault in each.faults] == []
+
+
+@pytest.fixture
+def project(portal: RunningPortal) -> str:
+    """A fresh project of Alice in which Bob contributes; returns its slug."""
+    with portal.client("alice") as alice, portal.client("bob") as bob:
+        made = alice.post("/projects", json={"name": f"Vision {secrets.token_hex(4)}"}).json()
+        invite = {"email": "bob@example.org", "role": "contributor"}
+        link = alice.post(f"/projects/{made['slug']}/invitations", json=invite).json()["link"]
+        bob.post("/invitations/accept", json={"token": link.rpartition("/")[2]}).raise_for_status()
+    return str(made["slug"])
+
+
+@pytest.fixture
+def mail(portal: RunningPortal) -> Callable[[str], str]:
+    """Read the newest mail in the outbox to an address."""
+
+    def newest_to(address: str) -> str:
+        code = (
+            "import json; from portal.accounts.models import OutboxMail; "
+            f"print('mail ' + json.dumps(OutboxMail.objects.filter(to={address!r})"
+            ".order_by('-pk').first().body))"
+        )
+        done = portal.installation.manage("shell", "-c", code)
+        assert done.returncode == 0, done.stderr
+        line = next(line for line in done.stdout.splitlines() if line.startswith("mail "))
+        return str(json.loads(line.removeprefix("mail ")))
+
+    return newest_to
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The source of axe-core, from the npm packages."""
+    root = Path(__file__).resolve().parents[3]
+    return (root / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")

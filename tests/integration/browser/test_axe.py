@@ -1,0 +1,135 @@
+"""No page has a serious barrier, in light and dark, wide and narrow: axe-core looks at each."""
+
+import secrets
+from typing import Any
+
+import pytest
+
+from tests.integration.browser.conftest import NARROW, WIDE, Open, Window
+from tests.portals import RunningPortal
+
+pytestmark = pytest.mark.integration
+
+ENTRANCES = ("/account/login", "/account/password/reset", "/account/password/reset/sent")
+OF_A_PROJECT = ("", "/members", "/secrets", "/secrets/write", "/audit", "/settings", "/archive")
+OF_A_TEAM = ("", "/members", "/audit", "/settings")
+OF_A_PERSON = (
+    "/",
+    "/projects",
+    "/projects/new",
+    "/projects?q=nothing-like-it",
+    "/teams",
+    "/teams/new",
+    "/settings/profile",
+    "/account/password/change",
+    "/settings/sessions",
+    "/settings/tokens",
+    "/settings/tokens/new",
+    "/settings/audit",
+    "/settings/people",
+    "/account/logout",
+    "/no/such/page",
+)
+# Contrast is checked on a page at rest: a colour on its way is nobody's colour.
+_AT_REST = "*, *::before, *::after { transition: none !important; animation: none !important; }"
+
+
+def barriers(window: Window, axe: str) -> list[str]:
+    """What axe-core finds serious or critical on the page as it stands."""
+    if not window.page.evaluate("typeof axe !== 'undefined'"):
+        window.page.evaluate(axe)
+    found: Any = window.page.evaluate(
+        "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
+    )
+    return [
+        f"{window.page.url}: {rule['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
+        for rule in found
+        if rule["impact"] in ("serious", "critical")
+        for node in rule["nodes"]
+    ]
+
+
+@pytest.fixture(scope="module")
+def furnished(portal: RunningPortal) -> tuple[str, str]:
+    """A project and a team in which there is something to see; root owns both."""
+    name = secrets.token_hex(4)
+    with portal.client("root") as root:
+        team = root.post("/teams", json={"name": f"Team {name}"}).json()["slug"]
+        facts = {"name": f"Project {name}", "team": team, "description": "What it is about."}
+        project = root.post("/projects", json=facts).json()["slug"]
+        root.put(f"/projects/{project}/secrets/HF_TOKEN", json={"value": "x"}).raise_for_status()
+        root.patch(f"/projects/{project}", json={"name": f"Renamed {name}"}).raise_for_status()
+        for group in (f"/projects/{project}", f"/teams/{team}"):
+            invite = {"email": f"guest-{name}@example.org", "role": "viewer"}
+            root.post(f"{group}/invitations", json=invite).raise_for_status()
+        invite = {"email": "root@example.org", "role": "viewer"}
+    with portal.client("alice") as alice:
+        other = alice.post("/projects", json={"name": f"Other {name}"}).json()["slug"]
+        alice.post(f"/projects/{other}/invitations", json=invite).raise_for_status()
+    return str(project), str(team)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
+def test_no_page_has_a_serious_barrier(
+    window: Open, axe: str, furnished: tuple[str, str], theme: str, size: dict[str, int]
+) -> None:
+    project, team = furnished
+    root = window("root", color_scheme=theme, viewport=size, bypass_csp=True)
+    pages = [*OF_A_PERSON]
+    pages += [f"/p/{project}{page}" for page in OF_A_PROJECT]
+    pages += [f"/t/{team}{page}" for page in OF_A_TEAM]
+    found = []
+    for page in pages:
+        root.go(page)
+        root.page.add_style_tag(content=_AT_REST)
+        found += barriers(root, axe)
+    assert found == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_entrance_has_a_serious_barrier(window: Open, axe: str, theme: str) -> None:
+    visitor = window(color_scheme=theme, bypass_csp=True)
+    found = []
+    for page in ENTRANCES:
+        found += barriers(visitor.go(page), axe)
+    visitor.go("/account/login").sign_in("nobody", "wrong")
+    visitor.page.wait_for_selector("[role=alert]")
+    assert found + barriers(visitor, axe) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
+def test_nothing_that_opens_has_a_serious_barrier(
+    window: Open, axe: str, furnished: tuple[str, str], theme: str, size: dict[str, int]
+) -> None:
+    project, _ = furnished
+    root = window("root", color_scheme=theme, viewport=size, bypass_csp=True)
+    root.go(f"/p/{project}/members")
+    root.page.add_style_tag(content=_AT_REST)
+    root.page.keyboard.press("Control+k")
+    root.page.wait_for_selector("[role=option]")
+    found = barriers(root, axe)
+    root.page.keyboard.press("Escape")
+    root.page.get_by_role("button", name="Switch project").click()
+    found += barriers(root, axe)
+    root.page.keyboard.press("Escape")
+    root.page.get_by_role("button", name="Your account").click()
+    found += barriers(root, axe)
+    root.page.keyboard.press("Escape")
+    root.page.get_by_label("E-mail address").first.fill("not an address at all")
+    root.page.locator("#invite form").evaluate("form => form.noValidate = true")
+    root.page.get_by_role("button", name="Invite").click()
+    root.page.wait_for_selector("#id_email_error")
+    found += barriers(root, axe)
+    root.page.get_by_label("E-mail address").first.fill(f"x{secrets.token_hex(4)}@example.org")
+    root.page.get_by_role("button", name="Invite").click()
+    root.page.wait_for_selector("#invitation-link")
+    found += barriers(root, axe)
+    assert found == []
+
+
+def test_the_api_reference_has_no_serious_barrier_of_ours(window: Open, axe: str) -> None:
+    root = window("root", bypass_csp=True).go("/api/v1/docs")
+    root.page.get_by_text("/api/v1/whoami").wait_for()
+    assert barriers(root, axe) == []
