@@ -22,6 +22,8 @@ from portal.web.places import address_of, gated_group
 from portal.web.questions import Question, ask
 from slipway.schemas.accounts import Role, Scope
 
+# Each row has forms of its own; fifty of them took most of the time the page may take.
+ROWS = 25
 SORTS = {"email": "user__email", "role": "role"}
 OPEN_SHOWN = 50
 _READ, _WRITE = Scope.PROJECTS_READ, Scope.MEMBERS_WRITE
@@ -115,7 +117,7 @@ def _page(
         "group": group,
         "is_project": is_project,
         "noun": "project" if is_project else "team",
-        "listing": listing(request, found, sorts=SORTS, filters=("q", "role")),
+        "listing": listing(request, found, sorts=SORTS, filters=("q", "role"), limit=ROWS),
         "role": role,
         "roles": list(Role),
         "me": require_principal(request).user,
