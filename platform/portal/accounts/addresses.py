@@ -1,6 +1,6 @@
 """Where a request comes from: the address of the client, not of the proxies in front of us."""
 
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -20,13 +20,25 @@ def client_address(request: HttpRequest) -> str | None:
     outermost proxy of ours saw. A header with fewer entries, or with something else there, did not
     come through our proxies, so the other end of the connection counts, as it does without proxies.
     """
+    found = _client_of(request)
+    return str(found) if found else None
+
+
+def client_network(request: HttpRequest) -> str:
+    """Return what throttles count by: an IPv4 address, or the /64 that one IPv6 client owns."""
+    found = _client_of(request)
+    if isinstance(found, IPv6Address):
+        return str(ip_network((found, 64), strict=False))
+    return str(found)
+
+
+def _client_of(request: HttpRequest) -> _Address | None:
     proxies: int = settings.SLIPWAY_TRUSTED_PROXIES
     found: _Address | None = None
     if proxies:
         entries = request.headers.get("X-Forwarded-For", "").split(",")
         found = _parsed(entries[-proxies]) if len(entries) >= proxies else None
-    found = found or peer_of(request)
-    return str(found) if found else None
+    return found or peer_of(request)
 
 
 def _parsed(text: str) -> _Address | None:

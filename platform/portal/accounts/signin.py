@@ -6,7 +6,7 @@ from allauth.account.adapter import DefaultAccountAdapter
 from django.http import HttpRequest
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from portal.accounts.addresses import client_address
+from portal.accounts.addresses import client_address, client_network
 from portal.accounts.mail import queue_mail
 from portal.accounts.models import Invitation, User
 from portal.accounts.services.invitations import find_open
@@ -69,4 +69,4 @@ class AccountAdapter(DefaultAccountAdapter):
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
         """Count failures by address *and* e-mail: a stranger cannot lock a person out."""
         key = super()._get_login_attempts_cache_key(request, **credentials)
-        return f"{self.get_client_ip(request)}:{key}"
+        return f"{client_network(request)}:{key}"

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 
-from portal.accounts.addresses import client_address
+from portal.accounts.addresses import client_network
 from portal.accounts.principal import principal_of
 from portal.api import idempotency
 from portal.api.problems import CONTENT_TYPE, error_response, plain_problem, unexpected
@@ -67,9 +67,9 @@ class RateLimitMiddleware:
         if request.path.startswith(API_PREFIX):
             try:
                 principal = principal_of(request)
-                key = principal.key if principal else str(client_address(request))
+                key = principal.key if principal else client_network(request)
             except Unauthenticated:
-                key = str(client_address(request))
+                key = client_network(request)
             try:
                 api_throttle.hit(key)
             except SlipwayError as error:
