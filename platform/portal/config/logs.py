@@ -7,14 +7,15 @@ from typing import Any, Literal
 import structlog
 from structlog.typing import EventDict, Processor
 
-# Tokens of ours carry a recognisable prefix (see accounts.tokens), so they can be masked anywhere.
-_TOKEN = re.compile(r"\bslp_[A-Za-z0-9_-]{8,}")
+# Tokens of ours carry a recognisable prefix, so they can be masked anywhere: slp_ of people, sln_
+# of nodes, slj_ to join with, slw_ of workloads.
+_TOKEN = re.compile(r"\b(sl[pnjw])_[A-Za-z0-9_-]{8,}")
 _SECRET_KEYS = re.compile(r"(?i)(password|passwd|secret|authorization|cookie|token$|api_?key)")
 
 
 def mask_tokens(text: str) -> str:
     """Replace anything that looks like one of our tokens by its prefix and stars."""
-    return _TOKEN.sub("slp_***", text)
+    return _TOKEN.sub(r"\1_***", text)
 
 
 def _mask(_logger: Any, _method: str, event: EventDict) -> EventDict:

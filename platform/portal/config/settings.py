@@ -48,6 +48,8 @@ INSTALLED_APPS = [
     "portal.core",
     "portal.accounts",
     "portal.storage",
+    "portal.compute",
+    "portal.workloads",
     "portal.api",
     "portal.web",
     "portal.config",
