@@ -28,6 +28,7 @@ LOADERS_ALLOWED = {
     "platform/portal/config/schedule.py": "a room's tasks are found like its wiring",
     "platform/portal/config/commands.py": "the supervisor runs for months and needs no Django",
     "workers/control/__main__.py": "the settings are checked before anything reads them",
+    "workers/launcher/warm.py": "a warm process loads what the task's environment happens to have",
 }
 
 

@@ -57,6 +57,14 @@ class Joined(AnswerSchema):
     node_token: str
 
 
+class WarmFacts(AnswerSchema):
+    """A process the agent keeps warm, and the memory that costs."""
+
+    flavour: Annotated[Line, Field(max_length=32)]
+    state: Literal["starting", "ready", "failed"]
+    memory_bytes: int = Field(ge=0)
+
+
 class Heartbeat(RequestSchema):
     """Renews the leases of what the node runs. `boot_id` is new with every start of the agent."""
 
@@ -65,6 +73,7 @@ class Heartbeat(RequestSchema):
     cpu_percent: float = Field(ge=0, le=100)
     memory_used_bytes: int = Field(ge=0)
     running: list["TaskKey"] = []
+    warm: list[WarmFacts] = []
 
 
 class TaskKey(AnswerSchema):
@@ -81,10 +90,15 @@ class HeartbeatAnswer(AnswerSchema):
 
 
 class Rendezvous(AnswerSchema):
-    """Where the ranks of a gang meet. Task 0 opens the port and reports it; the others wait."""
+    """Where the ranks of a gang meet. Task 0 opens the port and reports it; the others wait.
+
+    `agent_store` says that the store behind it is served by the agent of task 0 and not by rank 0;
+    the portal hands it on as it came.
+    """
 
     address: str
     port: int
+    agent_store: bool = False
 
 
 class TaskSpec(AnswerSchema):
