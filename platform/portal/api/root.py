@@ -13,7 +13,7 @@ from ninja.renderers import BaseRenderer
 from portal.api import problems
 from portal.api.bodies import StrictParser
 from portal.api.routing import require_gates
-from portal.api.v1 import account, audit, files, members, projects, secrets, teams, users
+from portal.api.v1 import account, audit, files, jobs, members, projects, secrets, teams, users
 
 
 class OrjsonRenderer(BaseRenderer):
@@ -58,6 +58,6 @@ api = PortalApi(
     docs_decorator=require_safe,
 )
 problems.register(api)
-for module in (account, projects, teams, members, secrets, files, audit, users):
+for module in (account, projects, teams, members, secrets, files, jobs, audit, users):
     api.add_router("", module.router)
 require_gates(api)

@@ -87,7 +87,7 @@ def file_out(file: StoredFile) -> FileOut:
     )
 
 
-def _promised(request: HttpRequest) -> Promised:
+def promised_by(request: HttpRequest) -> Promised:
     """Return what the headers say of the body."""
     said = {
         sha256_from(request.headers[name], field=name)
@@ -135,7 +135,7 @@ def _take(
     request: HttpRequest, project: Project, name: str, file_id: str | None = None
 ) -> HttpResponse:
     name = clean_file_name(name)
-    stored = receive_bytes(chunks=body_of(request), promised=_promised(request))
+    stored = receive_bytes(chunks=body_of(request), promised=promised_by(request))
     try:
         return _keep(request, project, name, stored, file_id)
     except SlipwayError:
