@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-CHUNK_BYTES = 4 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 _KEY = re.compile(r"\Asha256/([0-9a-f]{2})/([0-9a-f]{62})\.[0-9a-f]{16}\Z")
 
 
