@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
 from tests.processes import (  # noqa: E402  (the path comes first)
     Installation,

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 
+from portal.config.supervision.children import die_with_parent
+
 ROOT = Path(__file__).resolve().parents[1]
 Found = TypeVar("Found")
 
@@ -73,6 +75,7 @@ class Program:
         self, argv: list[str], *, env: dict[str, str], output: Path, stdout: int | None = None
     ) -> None:
         self.output = output
+        tests = os.getpid()
         with output.open("ab") as file:
             self.process = subprocess.Popen(
                 argv,
@@ -82,6 +85,8 @@ class Program:
                 stdout=file if stdout is None else stdout,
                 stderr=file,
                 start_new_session=True,
+                # Tests that are killed leave nothing running either.
+                preexec_fn=lambda: die_with_parent(tests, signal.SIGKILL),  # noqa: PLW1509
             )
 
     @property
