@@ -247,7 +247,7 @@ else:
     EMAIL_FILE_PATH = DATA_DIR / "outbox"
 
 # Bytes
-SLIPWAY_STORAGE_URL = ENV.storage_url or f"file://{DATA_DIR / 'blobs'}"
+SLIPWAY_STORAGE_URL = ENV.storage_url or (DATA_DIR / "blobs").as_uri()
 SLIPWAY_STORAGE_OPTIONS = {
     "endpoint_url": ENV.s3_endpoint_url or None,
     "key": ENV.s3_access_key_id or None,

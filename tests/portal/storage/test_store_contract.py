@@ -333,6 +333,15 @@ def test_a_full_disk_is_told_as_such() -> None:
     assert caught.value.code == "storage_full"
 
 
+def test_a_folder_with_odd_characters_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "my data #1 100%25?"
+    store = open_store((folder / "blobs").as_uri(), {})
+
+    stored = put(store, b"content")
+
+    assert (folder / "blobs" / stored.key).read_bytes() == b"content"
+
+
 @pytest.mark.parametrize("url", ["ftp://host/x", "file://host/x", "file:///", "s3://", "blobs"])
 def test_a_url_that_is_no_place_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="not a place for bytes"):
