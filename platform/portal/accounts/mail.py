@@ -7,6 +7,7 @@ from portal.core.doorbell import ring
 
 def queue_mail(*, to: str, subject: str, body: str) -> OutboxMail:
     """Write a mail that will leave once the surrounding transaction has committed."""
-    mail = OutboxMail.objects.create(to=to, subject=subject[:200], body=body)
+    one_line = " ".join(subject.split())  # a line break would start a header of its own
+    mail = OutboxMail.objects.create(to=to, subject=one_line[:200], body=body)
     ring(deliver_due_mail)
     return mail

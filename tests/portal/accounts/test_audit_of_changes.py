@@ -1,0 +1,134 @@
+"""Every change leaves an event in the audit log, in its own transaction or not at all."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from portal.accounts.models import AuditEvent, Project
+from portal.core import clock
+from tests.matrix.actors import Cast
+from tests.matrix.fixtures import _module_cast, cast
+from tests.matrix.world import values_for
+from tests.routes import Route, routes
+
+__all__ = ["_module_cast", "cast"]
+# Routes that take unsafe verbs and leave no event, and why that is right.
+UNAUDITED = {
+    "/api/v1/": "answers 404",
+    "/account/login": "nobody has changed anything yet when one is signed in already",
+    "/account/password/reset": "asking for a mail changes nothing",
+    "/account/password/reset/key/{uidb36}-{key}": "the key in the matrix is no good",
+    "/account/join": "open to the bearer of an invitation alone; see test_invitations",
+    "/o/authorize/": "sign-in to a service; the sign-in itself is audited",
+    "/o/token/": "the protocol's own exchange",
+    "/o/revoke_token/": "the protocol's own exchange",
+    "/o/userinfo/": "reads",
+}
+# Tables that note use or carry news, and are no changes a person makes.
+_NOT_CHANGES = re.compile(
+    r"session|cache|audit|idempotency|outbox|live|doorbell|outgoing|usersessions|apitoken|accounts_user$"
+)
+
+
+def _changes() -> list[Any]:
+    return [
+        pytest.param(verb, route, id=f"{verb} {route.template}")
+        for route in routes()
+        for verb in ("POST", "PUT", "PATCH", "DELETE")
+        if (route.operation(verb) or (not route.operations and verb == "POST"))
+        and route.template not in UNAUDITED
+    ]
+
+
+def _actor_for(cast: Cast, route: Route, verb: str) -> str:
+    policy = route.policy_for(verb)
+    return "adm" if policy is not None and "administrator" in policy.describe() else "own"
+
+
+def _prepare(cast: Cast, route: Route) -> None:
+    """Bring the world into the state in which the route has something to change."""
+    if route.template.endswith("/restore"):
+        Project.objects.filter(pk=cast.world.people.vision.pk).update(archived_at=clock.now())
+
+
+def _do(cast: Cast, verb: str, route: Route) -> int:
+    values = values_for(route, cast.world.own)
+    actor = cast.actor(_actor_for(cast, route, verb), route, verb)
+    return cast.ask(actor, route, verb, values).status_code
+
+
+@pytest.mark.parametrize(("verb", "route"), _changes())
+def test_every_change_leaves_an_event(cast: Cast, verb: str, route: Route) -> None:
+    _prepare(cast, route)
+    before = AuditEvent.objects.count()
+    status = _do(cast, verb, route)
+    if status == 405 or (status == 404 and "content" in route.template):
+        return
+    assert 200 <= status < 400, status
+    events = list(AuditEvent.objects.order_by("-pk")[: AuditEvent.objects.count() - before])
+    assert events, "it changed something and left no event"
+    for event in events:
+        assert event.verb.count(".") == 1
+        assert event.actor.endswith("@example.org")
+        assert event.ip == "127.0.0.1"
+        assert event.request_id
+        assert event.target_kind
+        assert event.target_id
+        assert event.target_label
+
+
+@contextmanager
+def _audit_out_of_order() -> Iterator[None]:
+    """Make the database refuse new audit events."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(
+                "CREATE FUNCTION test_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN RAISE EXCEPTION 'no audit today'; END $$"
+            )
+            cursor.execute(
+                "CREATE TRIGGER test_refuse BEFORE INSERT ON accounts_auditevent "
+                "FOR EACH ROW EXECUTE FUNCTION test_refuse()"
+            )
+        else:
+            cursor.execute(
+                "CREATE TRIGGER test_refuse BEFORE INSERT ON accounts_auditevent "
+                "BEGIN SELECT RAISE(ABORT, 'no audit today'); END"
+            )
+    yield
+    with connection.cursor() as cursor:
+        on = " ON accounts_auditevent" if connection.vendor == "postgresql" else ""
+        cursor.execute(f"DROP TRIGGER test_refuse{on}")
+        if connection.vendor == "postgresql":
+            cursor.execute("DROP FUNCTION test_refuse()")
+
+
+def _state() -> dict[str, list[tuple[Any, ...]]]:
+    """Return every row of every table that holds what people change."""
+    found = {}
+    with connection.cursor() as cursor:
+        for table in sorted(connection.introspection.table_names(cursor)):
+            if not _NOT_CHANGES.search(table):
+                cursor.execute(f'SELECT * FROM "{table}"')  # noqa: S608  (our own tables)
+                found[table] = sorted(map(str, cursor.fetchall()))
+    return found  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("verb", "route"), _changes())
+def test_a_change_that_cannot_be_recorded_does_not_happen(
+    cast: Cast, verb: str, route: Route
+) -> None:
+    _prepare(cast, route)
+    before = _state()
+    with _audit_out_of_order():
+        try:
+            with transaction.atomic():
+                status = _do(cast, verb, route)
+        except DatabaseError:
+            status = 500
+    assert status >= 400, status
+    assert _state() == before
