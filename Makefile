@@ -64,6 +64,7 @@ PIP_COMPILE := CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --q
 .PHONY: requirements
 requirements: setup-dev ## Recompile requirements/*.txt (newer versions: UPGRADE=--upgrade)
 	$(PIP_COMPILE) --output-file=requirements/dev.txt requirements/dev.in
+	sed -i 's/^\(torch==[0-9.]*\)+cpu$$/\1/' requirements/dev.txt
 	$(PIP_COMPILE) --constraint requirements/dev.txt --output-file=requirements/portal.txt \
 		requirements/portal.in
 	$(PIP_COMPILE) --constraint requirements/dev.txt --output-file=requirements/slipway.txt \
