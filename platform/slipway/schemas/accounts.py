@@ -50,6 +50,8 @@ class Scope(StrEnum):
     AUDIT_READ = "audit:read"
     FILES_READ = "files:read"
     FILES_WRITE = "files:write"
+    WORKLOADS_READ = "workloads:read"
+    WORKLOADS_WRITE = "workloads:write"
     ADMIN = "admin"
 
 

@@ -10,11 +10,11 @@ POST join                                   Join → Joined (with a one-time joi
 POST heartbeat                              Heartbeat → HeartbeatAnswer, every `heartbeat_s`
 GET  desired?seen=VERSION&wait_s=20         Desired; held until `version` > seen, at most wait_s
 POST reports                                Reports → ReportsAnswer
-PUT  logs/{task_id}/{epoch}/{rank}?offset=  raw bytes; answers {"next_offset": n}
+PUT  logs/{task_id}/{epoch}/{rank}?offset=  application/octet-stream, at most 8 MiB → LogAnswer
 GET  snapshots/{digest}                     a tar of the code, streamed
 GET  environments/{digest}                  EnvironmentSpec
-POST environments/{digest}/reports          EnvironmentReport (live build log)
-POST samples                                Samples: CPU, memory and GPU use of tasks
+POST environments/{digest}/reports          EnvironmentReport (live build log) → LogAnswer
+POST samples                                Samples: CPU, memory and GPU use of tasks → 204
 """
 
 from typing import Annotated, Literal
@@ -22,25 +22,31 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from slipway.schemas.base import AnswerSchema, Line, RequestSchema
-from slipway.schemas.workloads import ReasonCode, Resources
+from slipway.schemas.workloads import Labels, ReasonCode, Resources
 
+Id = Annotated[str, Field(max_length=32)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Moment = Annotated[int, Field(ge=0, le=2**48)]
+Epoch = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Status = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+Percent = Annotated[float, Field(ge=0, le=1_000_000)]
 Rank = Annotated[int, Field(ge=0, le=65_535)]
 
 
 class GpuFacts(AnswerSchema):
-    index: int
-    model: str
-    memory_bytes: int
+    index: int = Field(ge=0, le=1023)
+    model: Annotated[Line, Field(max_length=64)]
+    memory_bytes: Count
 
 
 class NodeFacts(AnswerSchema):
     """What a machine is: what it can give to tasks, and how its peers reach it."""
 
     capacity: Resources
-    gpus: list[GpuFacts] = []
-    backends: list[str]
+    gpus: list[GpuFacts] = Field(default=[], max_length=1024)
+    backends: list[Annotated[Line, Field(max_length=16)]] = Field(max_length=8)
     address: Annotated[Line, Field(max_length=253)]
-    labels: dict[str, str] = {}
+    labels: Labels = {}
     agent_version: Annotated[Line, Field(max_length=32)]
 
 
@@ -57,19 +63,28 @@ class Joined(AnswerSchema):
     node_token: str
 
 
+class WarmFacts(AnswerSchema):
+    """A process the agent keeps warm, and the memory that costs."""
+
+    flavour: Annotated[Line, Field(max_length=32)]
+    state: Literal["starting", "ready", "failed"]
+    memory_bytes: int = Field(ge=0)
+
+
 class Heartbeat(RequestSchema):
     """Renews the leases of what the node runs. `boot_id` is new with every start of the agent."""
 
     boot_id: Annotated[Line, Field(max_length=64)]
     facts: NodeFacts
     cpu_percent: float = Field(ge=0, le=100)
-    memory_used_bytes: int = Field(ge=0)
-    running: list["TaskKey"] = []
+    memory_used_bytes: Count
+    running: list["TaskKey"] = Field(default=[], max_length=10_000)
+    warm: list[WarmFacts] = Field(default=[], max_length=32)
 
 
 class TaskKey(AnswerSchema):
-    task_id: str
-    epoch: int
+    task_id: Id
+    epoch: Epoch
 
 
 class HeartbeatAnswer(AnswerSchema):
@@ -81,10 +96,15 @@ class HeartbeatAnswer(AnswerSchema):
 
 
 class Rendezvous(AnswerSchema):
-    """Where the ranks of a gang meet. Task 0 opens the port and reports it; the others wait."""
+    """Where the ranks of a gang meet. Task 0 opens the port and reports it; the others wait.
 
-    address: str
-    port: int
+    `agent_store` says that the store behind it is served by the agent of task 0 and not by rank 0;
+    the portal hands it on as it came.
+    """
+
+    address: Annotated[Line, Field(min_length=1, max_length=253)]
+    port: int = Field(ge=1, le=65_535)
+    agent_store: bool = False
 
 
 class TaskSpec(AnswerSchema):
@@ -94,7 +114,7 @@ class TaskSpec(AnswerSchema):
     project's secrets and the short-lived token: the agent never logs it and never writes it where
     user code of another task can read it. `warm` names the flavour of warm process to fork from; an
     agent that has none starts cold. What outlives an attempt (checkpoints) lives in the folder of
-    `persistent_key`.
+    `persistent_key`. `gpu_indices` are the GPUs of the node this task may see, and no others.
     """
 
     backend: Literal["process", "docker"]
@@ -106,6 +126,7 @@ class TaskSpec(AnswerSchema):
     world_size: int = Field(default=1, ge=1)
     first_rank: Rank = 0
     resources: Resources
+    gpu_indices: list[int] = []
     warm: Literal["torch", "jupyterlab"] | None = None
     persistent_key: str
     stop_grace_s: float = Field(default=10.0, ge=0)
@@ -138,37 +159,43 @@ class RankEnd(AnswerSchema):
     """How one rank ended; `detail` is what the agent found out (last lines, limits, signals)."""
 
     rank: Rank
-    exit_code: int | None = None
-    signal: int | None = None
+    exit_code: Status | None = None
+    signal: Status | None = None
 
 
 class Report(RequestSchema):
     """One step in the life of a task. `sequence` counts from 1 within (task, epoch).
 
+    `at_unix_ms` is the node's clock at the moment it speaks of; the portal maps it to its own time
+    by `Reports.sent_unix_ms`. A task ended by an order carries that order's `stop_reason` as its
+    reason; one that ran to its end with status 0 carries `completed`.
     `ended` carries reason and detail; `first_step` is sent once, when a rank reports its first
     optimisation step; `rendezvous` carries the address task 0 opened.
     """
 
-    task_id: str
-    epoch: int
-    sequence: int = Field(ge=1)
+    task_id: Id
+    epoch: Epoch
+    sequence: int = Field(ge=1, le=2**31 - 1)
     kind: Literal["starting", "rendezvous", "running", "progress", "ended"]
-    at_unix_ms: int
+    at_unix_ms: Moment
     message: Annotated[Line, Field(max_length=2000)] = ""
     rendezvous: Rendezvous | None = None
-    step: int | None = None
+    step: Count | None = None
     warm: bool | None = None
     reason: ReasonCode | None = None
-    exit_code: int | None = None
-    ranks: list[RankEnd] = []
-    memory_peak_bytes: int | None = None
-    memory_limit_bytes: int | None = None
-    cpu_seconds: float | None = None
+    exit_code: Status | None = None
+    ranks: list[RankEnd] = Field(default=[], max_length=256)
+    memory_peak_bytes: Count | None = None
+    memory_limit_bytes: Count | None = None
+    cpu_seconds: float | None = Field(default=None, ge=0)
     log_tail: Annotated[str, Field(max_length=16_384)] = ""
 
 
 class Reports(RequestSchema):
+    """Reports in order. `sent_unix_ms` is the node's clock when this request was sent."""
+
     reports: list[Report] = Field(max_length=500)
+    sent_unix_ms: Moment | None = None
 
 
 class ReportsAnswer(AnswerSchema):
@@ -179,7 +206,10 @@ class ReportsAnswer(AnswerSchema):
 
 
 class EnvironmentSpec(AnswerSchema):
-    """How to build an environment: pinned requirements, content-addressed by `digest`."""
+    """How to build an environment, content-addressed by `digest`.
+
+    `requirements` are the exact versions another node has built already, where one has.
+    """
 
     digest: str
     requirements: str
@@ -187,25 +217,40 @@ class EnvironmentSpec(AnswerSchema):
 
 
 class EnvironmentReport(RequestSchema):
+    """A piece of the build log (`log_offset` in bytes of UTF-8) and how the build stands.
+
+    With `ready`, `locked` carries the exact versions (`pip freeze`), so that every other node
+    builds the same. `build` counts the builds of this environment on this node from 1.
+    """
+
+    build: int = Field(default=1, ge=1, le=2**31 - 1)
     state: Literal["building", "ready", "failed"]
-    log_offset: int = Field(ge=0)
+    log_offset: Count
     log: Annotated[str, Field(max_length=65_536)] = ""
-    size_bytes: int | None = None
+    size_bytes: Count | None = None
+    locked: Annotated[str, Field(max_length=262_144)] = ""
+
+
+class LogAnswer(AnswerSchema):
+    """Where the portal's copy of a log ends: send on from `next_offset`."""
+
+    next_offset: int
 
 
 class Sample(AnswerSchema):
     """Use of one task over the last interval."""
 
-    task_id: str
-    epoch: int
-    at_unix_ms: int
-    cpu_percent: float
-    memory_bytes: int
-    gpu_percent: float | None = None
-    gpu_memory_bytes: int | None = None
-    read_bytes: int | None = None
-    written_bytes: int | None = None
+    task_id: Id
+    epoch: Epoch
+    at_unix_ms: Moment
+    cpu_percent: Percent
+    memory_bytes: Count
+    gpu_percent: Percent | None = None
+    gpu_memory_bytes: Count | None = None
+    read_bytes: Count | None = None
+    written_bytes: Count | None = None
 
 
 class Samples(RequestSchema):
     samples: list[Sample] = Field(max_length=1000)
+    sent_unix_ms: Moment | None = None

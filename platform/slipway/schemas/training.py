@@ -7,30 +7,60 @@ POST   projects/{project}/snapshots            a tar (application/octet-stream, 
 GET    projects/{project}/snapshots/{digest}   the tar
 GET    projects/{project}/jobs                 PageOf[JobOut]; ?state=&q=&submitted_by=&tier=
 POST   projects/{project}/jobs                 JobIn → JobOut (201)
-POST   projects/{project}/jobs/quote           JobIn → Quote: what it would cost and why it waits
+POST   projects/{project}/jobs/quote           JobIn → Quote: what it would cost and why it waits;
+                                               the snapshot need not be uploaded yet
 GET    projects/{project}/jobs/{job}           JobOut
 POST   projects/{project}/jobs/{job}/cancel    → JobOut
 POST   projects/{project}/jobs/{job}/clone     JobEdit → JobOut (201)
 GET    projects/{project}/jobs/{job}/events    PageOf[WorkloadEventOut]
 GET    projects/{project}/jobs/{job}/logs      bytes of one rank: ?rank=&attempt=&offset=&limit=
-GET    projects/{project}/jobs/{job}/follow    Server-Sent Events: log, state, sample
+GET    projects/{project}/jobs/{job}/follow    Server-Sent Events: ?rank=&attempt=&logs=
 GET    projects/{project}/jobs/{job}/samples   list[SampleOut]
 GET    projects/{project}/jobs/{job}/checkpoints  list[CheckpointOut]
 GET    tiers                                   PageOf[TierOut]
+
+`logs` answers the bytes from `offset` (0) on, at most `limit` (4 MiB, which is also the most), of
+`rank` (0) in `attempt` (the latest). Its headers tell where they stand: X-Log-Attempt; X-Log-Size,
+where the log ends so far; X-Log-Complete, `true` when it will not grow; X-Log-Offset, the place of
+the first byte, where that is later than asked for because a bounded log has lost its middle.
+
+`follow` answers text/event-stream. `rank` and `attempt` narrow the log, `logs=false` leaves it out.
+
+event: state    JobProgress: at once, and whenever something of it has changed
+event: log      LogPiece: in the order of offsets within one attempt and rank
+event: sample   SampleOut
+event: end      {}: the job has ended and all of it was sent; nobody needs to come back
+
+Each event has an `id` that stands for everything sent up to it: who comes back with it in
+Last-Event-ID gets what follows, nothing left out. A comment is sent after 15 s of silence.
 """
 
+from base64 import b64decode, b64encode
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from slipway.schemas.base import AnswerSchema, Line, Name, RequestSchema, Slug, Text
 from slipway.schemas.workloads import WorkloadOut
+
+MAX_DIFF_CHARACTERS = 1_000_000
+
+
+def _storable(text: str) -> str:
+    """Refuse what no database stores; a diff is kept to the byte, or it would not apply."""
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("holds a NUL character or a lone surrogate")
+    return text
+
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 RelativePath = Annotated[Line, Field(min_length=1, max_length=500)]
 Argument = Annotated[Line, Field(max_length=4096)]
 ParameterName = Annotated[Line, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")]
+
+
+LOG_READ_BYTES = 4 * 1024**2
 
 
 class GitFacts(AnswerSchema):
@@ -40,7 +70,7 @@ class GitFacts(AnswerSchema):
     branch: Annotated[Line, Field(max_length=250)] = ""
     remote: Annotated[Line, Field(max_length=500)] = ""
     is_dirty: bool = False
-    diff: Annotated[Text, Field(max_length=1_000_000)] = ""
+    diff: Annotated[str, AfterValidator(_storable), Field(max_length=MAX_DIFF_CHARACTERS)] = ""
 
 
 class SnapshotOut(AnswerSchema):
@@ -77,10 +107,14 @@ class JobIn(RequestSchema):
 
 
 class JobEdit(RequestSchema):
-    """What a clone changes; everything left out stays as it was."""
+    """What a clone changes; everything left out stays as it was.
+
+    `git` belongs to `snapshot`: with another snapshot and without it, nothing is known.
+    """
 
     name: Name | None = None
     snapshot: Digest | None = None
+    git: GitFacts | None = None
     script: RelativePath | None = None
     args: list[Argument] | None = Field(default=None, max_length=200)
     params: dict[ParameterName, Argument] | None = Field(default=None, max_length=200)
@@ -139,3 +173,44 @@ class JobOut(AnswerSchema):
     step: int | None = None
     resumable_step: int | None = None
     log_ranks: list[int] = []
+
+
+class JobProgress(AnswerSchema):
+    """How a job stands at one moment: what of `JobOut` changes while it runs."""
+
+    workload: WorkloadOut
+    cost_nano_usd: int = 0
+    first_step_after_s: float | None = None
+    step: int | None = None
+    resumable_step: int | None = None
+    log_ranks: list[int] = []
+
+
+class LogPiece(AnswerSchema):
+    """Bytes of the log of one rank: those from `offset` on, in exactly one of the two fields.
+
+    `text` where they are UTF-8 by themselves, `base64` where they are not, for example because the
+    piece ends inside a character.
+    """
+
+    attempt: int
+    rank: int
+    offset: int
+    text: str | None = None
+    base64: str | None = None
+
+    @classmethod
+    def of(cls, *, attempt: int, rank: int, offset: int, data: bytes) -> Self:
+        """Return the piece that holds `data`."""
+        try:
+            return cls(attempt=attempt, rank=rank, offset=offset, text=data.decode())
+        except UnicodeDecodeError:
+            encoded = b64encode(data).decode()
+            return cls(attempt=attempt, rank=rank, offset=offset, base64=encoded)
+
+    @property
+    def data(self) -> bytes:
+        """The bytes themselves; raises ValueError when `base64` is none."""
+        if self.text is not None:
+            return self.text.encode()
+        return b64decode(self.base64 or "", validate=True)

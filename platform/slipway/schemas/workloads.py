@@ -57,21 +57,33 @@ class ReasonCode(StrEnum):
 class Resources(AnswerSchema):
     """What one task needs, or a node offers. Thousandths of a CPU, bytes, whole GPUs."""
 
-    cpu_millis: int = Field(ge=0)
-    memory_bytes: int = Field(ge=0)
-    gpus: int = Field(default=0, ge=0)
+    cpu_millis: int = Field(ge=0, le=10_000_000)
+    memory_bytes: int = Field(ge=0, le=2**50)
+    gpus: int = Field(default=0, ge=0, le=1024)
+
+
+LabelKey = Annotated[Line, Field(min_length=1, max_length=63)]
+LabelValue = Annotated[Line, Field(max_length=63)]
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64)]
+NanoUsd = Annotated[int, Field(ge=0, le=10**15)]
 
 
 class TierOut(AnswerSchema):
-    """A hardware tier: what one task gets and what an hour of it costs, in nano-USD."""
+    """A hardware tier: what one task gets and what an hour of it costs, in nano-USD.
+
+    `labels` are those a node must carry. `free_tasks` says how many tasks of this tier would fit
+    right now.
+    """
 
     id: str
     slug: str
     name: str
     resources: Resources
     gpu_model: str = ""
+    labels: dict[str, str] = {}
     nano_usd_per_hour: int
     is_active: bool
+    free_tasks: int | None = None
 
 
 class TierIn(RequestSchema):
@@ -79,7 +91,23 @@ class TierIn(RequestSchema):
     slug: Slug
     resources: Resources
     gpu_model: Annotated[Line, Field(max_length=64)] = ""
-    nano_usd_per_hour: int = Field(ge=0, le=10**15)
+    labels: Labels = {}
+    nano_usd_per_hour: NanoUsd
+
+
+class TierChange(RequestSchema):
+    """What an administrator may change. Resources never change: make another tier instead."""
+
+    name: Name | None = None
+    is_active: bool | None = None
+    nano_usd_per_hour: NanoUsd | None = None
+
+
+class TierPriceOut(AnswerSchema):
+    """A price and the moment from which it counts; prices are only ever added."""
+
+    nano_usd_per_hour: int
+    effective_from: datetime
 
 
 class NodeOut(AnswerSchema):
@@ -94,9 +122,56 @@ class NodeOut(AnswerSchema):
     free: Resources
     labels: dict[str, str]
     gpu_models: list[str] = []
+    tasks: int = 0
+    agent_version: str = ""
     cpu_percent: float | None = None
     memory_used_bytes: int | None = None
     last_seen_at: datetime | None = None
+
+
+class NodeReason(RequestSchema):
+    """Why a node is taken out of use; users whose work waits for it read this."""
+
+    reason: Annotated[Line, Field(max_length=200)] = ""
+
+
+class JoinTokenIn(RequestSchema):
+    """A one-time token with which one machine joins. `node` binds it to a name.
+
+    A token bound to the name of a node that exists lets the machine join again in its place.
+    """
+
+    node: Slug | None = None
+    expires_in_minutes: int = Field(default=60, ge=1, le=7 * 24 * 60)
+
+
+class JoinTokenCreated(AnswerSchema):
+    """The one answer that carries the join token."""
+
+    join_token: str = Field(repr=False)
+    command: str = Field(repr=False)
+    expires_at: datetime
+
+
+class QuotaIn(RequestSchema):
+    """What a project or team may use at once (None: no limit), and its weight in the fair share."""
+
+    cpu_millis: int | None = Field(default=None, ge=0, le=10**9)
+    gpus: int | None = Field(default=None, ge=0, le=10**6)
+    running: int | None = Field(default=None, ge=0, le=10**6)
+    weight: float = Field(default=1.0, ge=0.01, le=1000)
+
+
+class QuotaOut(AnswerSchema):
+    """A quota in force. `used_*` is what runs now under it."""
+
+    cpu_millis: int | None = None
+    gpus: int | None = None
+    running: int | None = None
+    weight: float = 1.0
+    used_cpu_millis: int = 0
+    used_gpus: int = 0
+    used_running: int = 0
 
 
 class WorkloadEventOut(AnswerSchema):
@@ -125,7 +200,86 @@ class WorkloadOut(AnswerSchema):
     attempt: int
     priority: int
     queue_position: int | None = None
+    exit_code: int | None = None
+    environment: str | None = None
+    nano_usd_per_hour: int = 0
     submitted_by: str
     created_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
+
+
+class RankLogOut(AnswerSchema):
+    """The log of one rank of one attempt: fetch it under `attempt` and `rank`."""
+
+    attempt: int
+    rank: int
+    size_bytes: int
+    is_complete: bool
+
+
+class TaskOut(AnswerSchema):
+    """One task of the current attempt: where it runs and how it ended."""
+
+    index: int
+    node: str | None = None
+    state: str
+    reason: ReasonCode | None = None
+    exit_code: int | None = None
+    step: int | None = None
+    memory_peak_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+
+
+class WorkloadDetailOut(WorkloadOut):
+    """A workload with its tasks, its story and its logs."""
+
+    tasks: list[TaskOut] = []
+    events: list[WorkloadEventOut] = []
+    logs: list[RankLogOut] = []
+    log_tail: str = ""
+
+
+class WorkloadStop(RequestSchema):
+    """Ask a workload to end; `message` is shown on its page."""
+
+    message: Annotated[Line, Field(max_length=200)] = ""
+
+
+class SampleOut(AnswerSchema):
+    """Use of one task at a moment."""
+
+    at: datetime
+    index: int
+    cpu_percent: float
+    memory_bytes: int
+    gpu_percent: float | None = None
+    gpu_memory_bytes: int | None = None
+
+
+class EnvironmentIn(RequestSchema):
+    """Requirements (the text of a `requirements.txt`) to build an environment from."""
+
+    requirements: Annotated[str, Field(max_length=65_536)]
+    python: Annotated[Line, Field(pattern=r"^3\.\d{1,2}$")] | None = None
+
+
+class BuildOut(AnswerSchema):
+    """How an environment stands on one node."""
+
+    node: str
+    state: str
+    size_bytes: int | None = None
+    log_bytes: int = 0
+    changed_at: datetime
+
+
+class EnvironmentOut(AnswerSchema):
+    """A content-addressed environment: same requirements, same `digest`."""
+
+    digest: str
+    python: str
+    requirements: str
+    locked: str = ""
+    created_at: datetime
+    builds: list[BuildOut] = []
