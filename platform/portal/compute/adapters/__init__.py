@@ -1,0 +1,1 @@
+"""Foreign systems of the room: one file each, and a fake."""

@@ -1,0 +1,39 @@
+"""The policy of the agent API: a node speaks for itself, with its token."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+
+from portal.accounts.tokens import hash_of
+from portal.compute.models import Node
+from portal.compute.tokens import bearer_of, has_node_shape
+from portal.core.errors import Unauthenticated
+
+
+@dataclass(frozen=True)
+class NodeToken:
+    """Agents of nodes that belong to the installation."""
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated; leave the node on the request."""
+        secret = bearer_of(request.headers.get("Authorization", ""))
+        node = None
+        if has_node_shape(secret):
+            node = Node.objects.present().filter(token_hash=hash_of(secret)).first()
+        if node is None:
+            raise Unauthenticated(
+                "The node token is unknown, or the node was removed.",
+                code="invalid_node_token",
+                next_step="Join the machine again with a new join token.",
+            )
+        request.gated_node = node  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return "a node, with its token"
+
+
+def gated_node(request: HttpRequest) -> Node:
+    """Return the node the gate recognised."""
+    node: Node = request.gated_node  # type: ignore[attr-defined]
+    return node

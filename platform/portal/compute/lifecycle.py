@@ -1,0 +1,55 @@
+"""States of nodes and of builds, and the moves that are allowed. No Django, no I/O."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import StrEnum
+
+# An agent beats every HEARTBEAT_S and must stop what it runs FENCE_S after its last good beat. The
+# portal takes the lease away LEASE after it heard the node last; what lies between is the time the
+# agent has to kill.
+HEARTBEAT_S = 10.0
+FENCE_S = 50.0
+LEASE = timedelta(seconds=60)
+# A node that missed two beats gets nothing new.
+QUIET = timedelta(seconds=25)
+
+
+class NodeState(StrEnum):
+    """What an administrator wants of a node. Whether it answers is another matter."""
+
+    READY = "ready"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    REMOVED = "removed"
+
+
+class BuildState(StrEnum):
+    """How an environment stands on one node."""
+
+    BUILDING = "building"
+    READY = "ready"
+    FAILED = "failed"
+
+
+NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
+    NodeState.READY: frozenset({NodeState.CORDONED, NodeState.DRAINING, NodeState.REMOVED}),
+    NodeState.CORDONED: frozenset({NodeState.READY, NodeState.DRAINING, NodeState.REMOVED}),
+    NodeState.DRAINING: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.REMOVED}),
+    NodeState.REMOVED: frozenset(),
+}
+# Of one build; building again is a build with the next number.
+BUILD_MOVES: Mapping[BuildState, frozenset[BuildState]] = {
+    BuildState.BUILDING: frozenset({BuildState.READY, BuildState.FAILED}),
+    BuildState.READY: frozenset(),
+    BuildState.FAILED: frozenset(),
+}
+
+
+def node_sources(target: NodeState) -> list[NodeState]:
+    """Return the states from which a node may move to `target`."""
+    return [state for state, targets in NODE_MOVES.items() if target in targets]
+
+
+def build_sources(target: BuildState) -> list[BuildState]:
+    """Return the states from which a build may move to `target`."""
+    return [state for state, targets in BUILD_MOVES.items() if target in targets]

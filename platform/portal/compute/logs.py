@@ -1,0 +1,24 @@
+"""Which store of logs is in force."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from django.conf import settings
+
+from portal.compute.adapters.file_logs import FileLogs
+from portal.compute.ports import LogStore
+
+
+@lru_cache(maxsize=8)
+def _at(folder: Path) -> LogStore:
+    return FileLogs(folder)
+
+
+def log_store() -> LogStore:
+    """Return the store of this installation: files in the data folder."""
+    return _at(Path(settings.DATA_DIR) / "logs")
+
+
+def stored_text(text: str, *, limit: int) -> str:
+    """Return foreign text as any database stores it: no NUL, no lone surrogates, not too long."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()[:limit]

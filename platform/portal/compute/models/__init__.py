@@ -1,0 +1,17 @@
+"""The tables of the room, one file a noun."""
+
+from portal.compute.models.environments import Environment, EnvironmentBuild, ProjectEnvironment
+from portal.compute.models.nodes import JoinToken, Node
+from portal.compute.models.quotas import Quota
+from portal.compute.models.tiers import Tier, TierPrice
+
+__all__ = [
+    "Environment",
+    "EnvironmentBuild",
+    "JoinToken",
+    "Node",
+    "ProjectEnvironment",
+    "Quota",
+    "Tier",
+    "TierPrice",
+]

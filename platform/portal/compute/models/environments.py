@@ -1,0 +1,63 @@
+"""Environments of user code: what is in them, who uses them, how they stand on each node."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from portal.accounts.models import Project, User
+from portal.compute.lifecycle import BuildState
+from portal.compute.models.nodes import Node
+from portal.core.models import IdField, Row
+
+
+class Environment(Row):
+    """Python packages, content-addressed: the same requirements are the same environment.
+
+    `locked` are the exact versions the first finished build came to; later builds use them.
+    """
+
+    id = IdField("env")
+    digest = models.CharField(max_length=64, unique=True)
+    requirements = models.TextField(blank=True)
+    python = models.CharField(max_length=8)
+    locked = models.TextField(blank=True)
+
+
+class ProjectEnvironment(Row):
+    """A project uses an environment; what another project uses is not seen from here."""
+
+    id = IdField("penv")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
+    environment = models.ForeignKey(Environment, on_delete=models.PROTECT, related_name="uses")
+    added_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["project", "environment"], name="environment_once_a_project"
+            ),
+        ]
+
+
+class EnvironmentBuild(Row):
+    """How an environment stands on one node, as its agent reports; `number` counts the builds."""
+
+    id = IdField("bld")
+    environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="builds")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
+    number = models.PositiveIntegerField(default=1)
+    state = models.CharField(max_length=16, default=BuildState.BUILDING)
+    size_bytes = models.BigIntegerField(null=True, blank=True)
+    changed_at = models.DateTimeField()
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["environment", "node"], name="build_once_an_environment_and_node"
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=[state.value for state in BuildState]),
+                name="build_known_state",
+            ),
+        ]

@@ -1,0 +1,174 @@
+"""Machines, what they can give, what of it is taken, and the tokens they join with."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import F, Q
+
+from portal.accounts.models import User
+from portal.compute.lifecycle import LEASE, QUIET, NodeState, node_sources
+from portal.compute.resources import Amount, Need
+from portal.core import clock
+from portal.core.models import IdField, Row
+
+
+class NodeQuerySet(models.QuerySet["Node"]):
+    """Verbs on nodes. Reserving and releasing are the only ways the `used_*` columns change."""
+
+    def present(self) -> "NodeQuerySet":
+        """Nodes that belong to the installation, answering or not."""
+        return self.exclude(state=NodeState.REMOVED)
+
+    def open_for_work(self, moment: datetime) -> "NodeQuerySet":
+        """Nodes that take new work: wanted by the administrators, and heard of lately."""
+        return self.filter(state=NodeState.READY, last_seen_at__gt=moment - QUIET)
+
+    def reserve(self, node_id: str, *, amount: Amount, tasks: int) -> bool:
+        """Take an amount for some tasks; False when it is not free or the node was closed.
+
+        One guarded UPDATE, so a node never gives more than it has.
+        """
+        free = self.filter(
+            pk=node_id,
+            state=NodeState.READY,
+            cpu_millis__gte=F("used_cpu_millis") + amount.cpu_millis,
+            memory_bytes__gte=F("used_memory_bytes") + amount.memory_bytes,
+            gpus__gte=F("used_gpus") + amount.gpus,
+        )
+        return bool(
+            free.update(
+                used_cpu_millis=F("used_cpu_millis") + amount.cpu_millis,
+                used_memory_bytes=F("used_memory_bytes") + amount.memory_bytes,
+                used_gpus=F("used_gpus") + amount.gpus,
+                tasks=F("tasks") + tasks,
+                desired_version=F("desired_version") + 1,
+            )
+        )
+
+    def release(self, node_id: str, *, amount: Amount) -> None:
+        """Give back what one task held, and wake the node's agent."""
+        self.filter(pk=node_id).update(
+            used_cpu_millis=F("used_cpu_millis") - amount.cpu_millis,
+            used_memory_bytes=F("used_memory_bytes") - amount.memory_bytes,
+            used_gpus=F("used_gpus") - amount.gpus,
+            tasks=F("tasks") - 1,
+            desired_version=F("desired_version") + 1,
+        )
+
+    def wake(self, node_ids: Iterable[str]) -> None:
+        """Tell agents that what they should run has changed."""
+        self.filter(pk__in=sorted(set(node_ids))).update(desired_version=F("desired_version") + 1)
+
+    def move(self, node_id: str, target: NodeState, *, reason: str) -> bool:
+        """Move a node to another state; False when it is not in one that allows it."""
+        movable = self.filter(pk=node_id, state__in=node_sources(target))
+        return bool(movable.update(state=target, reason=reason))
+
+
+class Node(Row):
+    """A machine that runs tasks.
+
+    `used_*` is the sum of the open leases on it. `desired_version` grows with every change of what
+    it should run, which is what its agent waits for. `hearing_since` is when the present unbroken
+    row of heartbeats began.
+    """
+
+    id = IdField("node")
+    name = models.CharField(max_length=48)
+    state = models.CharField(max_length=16, default=NodeState.READY)
+    reason = models.CharField(max_length=200, blank=True)
+    token_hash = models.CharField(max_length=64, unique=True)
+    boot_id = models.CharField(max_length=64, blank=True)
+    agent_version = models.CharField(max_length=32, blank=True)
+    address = models.CharField(max_length=253)
+    backends = models.JSONField(default=list)
+    labels = models.JSONField(default=dict)
+    gpu_models = models.JSONField(default=list)
+    cpu_millis = models.BigIntegerField()
+    memory_bytes = models.BigIntegerField()
+    gpus = models.IntegerField(default=0)
+    used_cpu_millis = models.BigIntegerField(default=0)
+    used_memory_bytes = models.BigIntegerField(default=0)
+    used_gpus = models.IntegerField(default=0)
+    tasks = models.IntegerField(default=0)
+    cpu_percent = models.FloatField(null=True, blank=True)
+    memory_used_bytes = models.BigIntegerField(null=True, blank=True)
+    desired_version = models.BigIntegerField(default=1)
+    last_seen_at = models.DateTimeField(null=True, blank=True)
+    hearing_since = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar[NodeQuerySet] = NodeQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["name"], condition=~Q(state="removed"), name="node_name_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    used_cpu_millis__gte=0, used_memory_bytes__gte=0, used_gpus__gte=0, tasks__gte=0
+                ),
+                name="node_gives_back_what_was_taken",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=[state.value for state in NodeState]),
+                name="node_known_state",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def capacity(self) -> Amount:
+        """All it can give."""
+        return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
+
+    @property
+    def free(self) -> Amount:
+        """What is not taken."""
+        return self.capacity.minus(
+            Amount(self.used_cpu_millis, self.used_memory_bytes, self.used_gpus)
+        )
+
+    def is_quiet(self, moment: datetime | None = None) -> bool:
+        """Whether it has not been heard of for so long that it gets nothing new."""
+        moment = moment or clock.now()
+        return self.last_seen_at is None or self.last_seen_at <= moment - QUIET
+
+    def is_lost(self, moment: datetime | None = None) -> bool:
+        """Whether it has not been heard of for as long as a lease lasts."""
+        moment = moment or clock.now()
+        return self.last_seen_at is None or self.last_seen_at <= moment - LEASE
+
+    def suits(self, need: Need) -> bool:
+        """Whether it is of the right kind: labels, and enough GPUs of the model in all."""
+        return need.matches(self.labels, self.backends) and (
+            not need.amount.gpus or self.gpus_of(need.gpu_model) >= need.amount.gpus
+        )
+
+    def gpus_of(self, model: str) -> int:
+        """Return how many GPUs of a model it has (of any, for an empty one)."""
+        return sum(not model or found == model for found in self.gpu_models)
+
+    def most_for(self, need: Need) -> Amount:
+        """Return all it could ever give to tasks of this kind."""
+        return Amount(self.cpu_millis, self.memory_bytes, self.gpus_of(need.gpu_model))
+
+
+class JoinToken(Row):
+    """The right to join one machine, once. Only the SHA-256 of the secret is stored."""
+
+    id = IdField("join")
+    token_hash = models.CharField(max_length=64, unique=True)
+    node_name = models.CharField(max_length=48, blank=True)
+    made_by = models.ForeignKey(
+        User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+    node = models.ForeignKey(
+        Node, null=True, blank=True, on_delete=models.CASCADE, related_name="+"
+    )

@@ -1,0 +1,83 @@
+"""Hardware tiers and what an hour of each has cost at any moment."""
+
+from typing import Any, ClassVar, NoReturn
+
+from django.db import models
+from django.db.models import Q
+
+from portal.compute.resources import Amount, Need
+from portal.core import clock
+from portal.core.models import IdField, Row
+
+
+class Tier(Row):
+    """What one task gets. Resources never change, because running and past work refers to them.
+
+    `nano_usd_per_hour` is the price in force; the history stands in `TierPrice`.
+    """
+
+    id = IdField("tier")
+    slug = models.CharField(max_length=48, unique=True)
+    name = models.CharField(max_length=100)
+    cpu_millis = models.BigIntegerField()
+    memory_bytes = models.BigIntegerField()
+    gpus = models.IntegerField(default=0)
+    gpu_model = models.CharField(max_length=64, blank=True)
+    labels = models.JSONField(default=dict)
+    nano_usd_per_hour = models.BigIntegerField()
+    is_active = models.BooleanField(default=True)
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(
+                condition=Q(
+                    cpu_millis__gt=0, memory_bytes__gt=0, gpus__gte=0, nano_usd_per_hour__gte=0
+                ),
+                name="tier_sensible",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.slug
+
+    @property
+    def amount(self) -> Amount:
+        """What one task gets."""
+        return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
+
+    @property
+    def need(self) -> Need:
+        """What one task asks of a node."""
+        return Need(self.amount, self.gpu_model, tuple(sorted(self.labels.items())))
+
+
+class TierPriceQuerySet(models.QuerySet["TierPrice"]):
+    """There is no update and no delete; the database refuses both too."""
+
+    def update(self, **_changes: Any) -> NoReturn:
+        raise TypeError("prices are only ever added")
+
+    def delete(self) -> NoReturn:
+        raise TypeError("prices are only ever added")
+
+
+class TierPrice(models.Model):
+    """The price of a tier from a moment on, until a later row of the same tier."""
+
+    id = IdField("price")
+    tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="prices")
+    nano_usd_per_hour = models.BigIntegerField()
+    effective_from = models.DateTimeField(default=clock.now)
+
+    objects: ClassVar[TierPriceQuerySet] = TierPriceQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta:
+        ordering: ClassVar[list[str]] = ["-effective_from", "-id"]
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["tier", "effective_from"], name="tier_price_once_a_moment"
+            ),
+            models.CheckConstraint(
+                condition=Q(nano_usd_per_hour__gte=0), name="tier_price_not_negative"
+            ),
+        ]

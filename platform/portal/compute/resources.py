@@ -1,0 +1,117 @@
+"""What a task needs and a node offers, and how people read it. No Django, no I/O."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+GIB = 1024**3
+# What one CPU weighs in the fair share against memory and GPUs.
+_MEMORY_BYTES_A_CPU = 4 * GIB
+_CPUS_A_GPU = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Thousandths of a CPU, bytes of memory, whole GPUs."""
+
+    cpu_millis: int
+    memory_bytes: int
+    gpus: int = 0
+
+    def times(self, count: int) -> "Amount":
+        """Return `count` times as much."""
+        return Amount(self.cpu_millis * count, self.memory_bytes * count, self.gpus * count)
+
+    def plus(self, other: "Amount") -> "Amount":
+        """Return the sum."""
+        return Amount(
+            self.cpu_millis + other.cpu_millis,
+            self.memory_bytes + other.memory_bytes,
+            self.gpus + other.gpus,
+        )
+
+    def minus(self, other: "Amount") -> "Amount":
+        """Return what is left, never less than nothing."""
+        return Amount(
+            max(0, self.cpu_millis - other.cpu_millis),
+            max(0, self.memory_bytes - other.memory_bytes),
+            max(0, self.gpus - other.gpus),
+        )
+
+    def holds(self, other: "Amount") -> bool:
+        """Whether `other` fits into this."""
+        return (
+            self.cpu_millis >= other.cpu_millis
+            and self.memory_bytes >= other.memory_bytes
+            and self.gpus >= other.gpus
+        )
+
+    def count_of(self, need: "Amount") -> int:
+        """Return how many times `need` fits into this."""
+        counts = [
+            have // want
+            for have, want in (
+                (self.cpu_millis, need.cpu_millis),
+                (self.memory_bytes, need.memory_bytes),
+                (self.gpus, need.gpus),
+            )
+            if want
+        ]
+        return min(counts, default=0)
+
+    @property
+    def fair_millis(self) -> int:
+        """The weight in the fair share, in thousandths of a CPU: the scarcest part counts."""
+        return max(
+            self.cpu_millis,
+            self.memory_bytes * 1000 // _MEMORY_BYTES_A_CPU,
+            self.gpus * _CPUS_A_GPU * 1000,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one task asks of a node: an amount, a model of GPU, labels, and a back end."""
+
+    amount: Amount
+    gpu_model: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    backend: str = ""
+
+    def matches(self, labels: Mapping[str, str], backends: Collection[str]) -> bool:
+        """Whether a node with these labels and back ends is of the right kind."""
+        if self.backend and self.backend not in backends:
+            return False
+        return not self.labels or all(labels.get(key) == value for key, value in self.labels)
+
+
+def count_noun(count: int, noun: str) -> str:
+    """Write `1 GPU`, `2 GPUs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def cpus_text(cpu_millis: int) -> str:
+    """Write thousandths of a CPU as people read them: `1 CPU`, `0.5 CPUs`, `4 CPUs`."""
+    number = f"{cpu_millis / 1000:.3f}".rstrip("0").rstrip(".")
+    return f"{number} CPU" if number == "1" else f"{number} CPUs"
+
+
+def memory_text(memory_bytes: int) -> str:
+    """Write bytes as people read them: `512 MiB`, `3.5 GiB`."""
+    if memory_bytes < GIB:
+        return f"{memory_bytes // 1024**2} MiB"
+    return f"{memory_bytes / GIB:.1f}".removesuffix(".0") + " GiB"
+
+
+def amount_text(amount: Amount, gpu_model: str = "") -> str:
+    """Write an amount as people read it: `2 CPUs, 4 GiB and 1 GPU`."""
+    parts = []
+    if amount.cpu_millis:
+        parts.append(cpus_text(amount.cpu_millis))
+    if amount.memory_bytes:
+        parts.append(memory_text(amount.memory_bytes))
+    if amount.gpus:
+        model = f"{gpu_model} " if gpu_model else ""
+        parts.append(f"{amount.gpus} {model}GPU" + ("" if amount.gpus == 1 else "s"))
+    if len(parts) < 2:
+        return "".join(parts) or "nothing"
+    return ", ".join(parts[:-1]) + " and " + parts[-1]

@@ -1,0 +1,170 @@
+"""Environments: from a `requirements.txt` to a digest, and what agents report of their builds."""
+
+import hashlib
+import re
+import sys
+
+from django.db import transaction
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from portal.accounts import audit
+from portal.accounts.models import Project, User
+from portal.compute.lifecycle import BuildState, build_sources
+from portal.compute.logs import log_store, stored_text
+from portal.compute.models import Environment, EnvironmentBuild, Node, ProjectEnvironment
+from portal.compute.signals import BuildChanged, build_changed
+from portal.core import clock
+from portal.core.errors import InvalidInput, NotFound
+from slipway.schemas.agent import EnvironmentReport
+from slipway.schemas.base import forbidden_character
+
+MAX_REQUIREMENTS = 500
+MAX_BUILD_LOG_BYTES = 64 * 1024**2
+_HASH = re.compile(r"\s--hash[= ](sha256:[0-9a-f]{64})(?=\s|\Z)")
+_COMMENT = re.compile(r"(?:^|\s)#.*$")
+_SCHEMES = ("https://", "git+https://")
+
+
+def default_python() -> str:
+    """Return the version of Python an environment gets when nobody asks for another."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def normalised(requirements: str) -> str:
+    """Return requirements in the one form in which equal ones are equal, sorted, a line each.
+
+    Raises InvalidInput, naming the line, for anything but packages: options of pip, other files,
+    local paths.
+    """
+    bad = forbidden_character(requirements, multiline=True)
+    if bad is not None:
+        raise InvalidInput(
+            f"The requirements hold the character U+{ord(bad):04X}, which is not allowed.",
+            field="requirements",
+            next_step="Remove control characters and text-direction marks.",
+        )
+    joined = requirements.replace("\r\n", "\n").replace("\\\n", " ")
+    lines: set[str] = set()
+    for number, raw in enumerate(joined.split("\n"), start=1):
+        line = _COMMENT.sub("", raw).strip()
+        if line:
+            lines.add(_normal_line(line, number))
+    if len(lines) > MAX_REQUIREMENTS:
+        raise InvalidInput(
+            f"There are {len(lines)} requirements; at most {MAX_REQUIREMENTS} are allowed.",
+            field="requirements",
+            next_step="Leave out what the others bring along.",
+        )
+    return "\n".join(sorted(lines))
+
+
+def _normal_line(line: str, number: int) -> str:
+    hashes = sorted(set(_HASH.findall(line)))
+    asked = _HASH.sub("", line).strip()
+    try:
+        requirement = Requirement(asked)
+    except InvalidRequirement as error:
+        raise _bad_line(
+            number, "it is not a package", "For example: scikit-learn==1.7.0"
+        ) from error
+    if requirement.url is not None and not requirement.url.startswith(_SCHEMES):
+        raise _bad_line(number, "only https addresses are allowed", "Name a released version.")
+    parts: list[str] = [canonicalize_name(requirement.name)]
+    if requirement.extras:
+        parts.append(f"[{','.join(sorted(map(canonicalize_name, requirement.extras)))}]")
+    parts.append(f" @ {requirement.url}" if requirement.url else str(requirement.specifier))
+    if requirement.marker:
+        parts.append(f" ; {requirement.marker}")
+    return "".join(parts) + "".join(f" --hash={found}" for found in hashes)
+
+
+def _bad_line(number: int, why: str, next_step: str) -> InvalidInput:
+    return InvalidInput(
+        f"Line {number} of the requirements cannot be used: {why}.",
+        field="requirements",
+        next_step=next_step,
+    )
+
+
+def digest_of(requirements: str, python: str) -> str:
+    """Return the hex SHA-256 that names an environment of normalised requirements."""
+    return hashlib.sha256(f"slipway-environment-1\n{python}\n{requirements}".encode()).hexdigest()
+
+
+def use_environment(
+    *, project: Project, by: User, requirements: str, python: str | None = None
+) -> Environment:
+    """Return the environment of these requirements, now used by the project too."""
+    lines = normalised(requirements)
+    python = python or default_python()
+    with transaction.atomic():
+        environment, _ = Environment.objects.get_or_create(
+            digest=digest_of(lines, python), defaults={"requirements": lines, "python": python}
+        )
+        _, added = ProjectEnvironment.objects.get_or_create(
+            project=project, environment=environment, defaults={"added_by": by}
+        )
+        if added:
+            audit.record(
+                "environment.add",
+                kind="environment",
+                target=environment,
+                label=environment.digest[:12],
+                project=project,
+            )
+    return environment
+
+
+def build_log_key(digest: str, build: EnvironmentBuild) -> str:
+    """Return where the log of the present build of an environment on a node stands."""
+    return f"environments/{digest}/{build.node_id}.{build.number}.log"
+
+
+def accept_build_report(*, node: Node, digest: str, report: EnvironmentReport) -> int:
+    """Take in how a build stands and a piece of its log; returns the offset to send on from.
+
+    Reports of an earlier build on the same node are ignored. Idempotent.
+    """
+    with transaction.atomic():
+        environment = Environment.objects.filter(digest=digest).first()
+        if environment is None:
+            raise NotFound
+        build = _build_of(environment, node, report)
+        if report.build != build.number:
+            return report.log_offset
+        target = BuildState(report.state)
+        moved = EnvironmentBuild.objects.filter(
+            pk=build.pk, number=report.build, state__in=build_sources(target)
+        ).update(state=target, size_bytes=report.size_bytes, changed_at=clock.now())
+        if moved and target == BuildState.READY and report.locked:
+            locked = stored_text(report.locked, limit=262_144)
+            Environment.objects.filter(pk=environment.pk, locked="").update(locked=locked)
+        build_changed.send_on_commit(BuildChanged(digest, node.pk))
+    return _append_log(build_log_key(digest, build), report)
+
+
+def _append_log(key: str, report: EnvironmentReport) -> int:
+    data = report.log.encode("utf-8", "replace")
+    end = report.log_offset + len(data)
+    if end > MAX_BUILD_LOG_BYTES:
+        return end  # taken as read: a log this long is kept up to its limit
+    return log_store().append(key, report.log_offset, data)
+
+
+def _build_of(environment: Environment, node: Node, report: EnvironmentReport) -> EnvironmentBuild:
+    """Return the build the report speaks of; a higher number begins a new build."""
+    build, _ = EnvironmentBuild.objects.get_or_create(
+        environment=environment,
+        node=node,
+        defaults={"number": report.build, "changed_at": clock.now()},
+    )
+    if report.build > build.number:
+        EnvironmentBuild.objects.filter(pk=build.pk, number__lt=report.build).update(
+            number=report.build,
+            state=BuildState.BUILDING,
+            size_bytes=None,
+            changed_at=clock.now(),
+        )
+        build.refresh_from_db()
+    return build

@@ -1,0 +1,150 @@
+"""How a machine becomes a node: a one-time token, then a token of its own."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+
+from portal.accounts import audit
+from portal.accounts.models import User
+from portal.accounts.tokens import hash_of
+from portal.compute.models import JoinToken, Node
+from portal.compute.services.tiers import make_default_tiers
+from portal.compute.signals import NodeChanged, node_changed
+from portal.compute.tokens import has_join_shape, new_join_secret, new_node_secret
+from portal.core import clock
+from portal.core.errors import Conflict, InvalidInput, Unauthenticated
+from portal.core.text import clean_slug
+from slipway.schemas.agent import NodeFacts
+
+
+@dataclass(frozen=True)
+class NewJoinToken:
+    """A join token and its secret, which is not kept."""
+
+    token: JoinToken
+    secret: str
+
+
+@dataclass(frozen=True)
+class JoinedNode:
+    """A node and its secret, which is not kept."""
+
+    node: Node
+    secret: str
+
+
+def make_join_token(
+    *, by: User | None, node: str | None = None, expires_in_minutes: int = 60
+) -> NewJoinToken:
+    """Make a one-time token, for a machine of any free name or for the name `node` alone.
+
+    Bound to the name of a node that exists, it lets a machine join again in that node's place.
+    """
+    name = clean_slug(node, field="node") if node else ""
+    secret = new_join_secret()
+    with transaction.atomic():
+        token = JoinToken.objects.create(
+            token_hash=hash_of(secret),
+            node_name=name,
+            made_by=by,
+            expires_at=clock.now() + timedelta(minutes=expires_in_minutes),
+        )
+        audit.record("node.invite", kind="node", target=token, label=name or "any name")
+    return NewJoinToken(token, secret)
+
+
+def join_node(*, secret: str, name: str, facts: NodeFacts) -> JoinedNode:
+    """Make the machine a node, and tiers for it when it is the first.
+
+    The same join token works again for the same name until the node has beaten for the first time,
+    so an answer that was lost can be asked for again. Raises Unauthenticated for a token that is
+    unknown, used or expired, Conflict for a name that is taken.
+    """
+    name = clean_slug(name, field="name")
+    node_secret = new_node_secret()
+    try:
+        with transaction.atomic():
+            token = _usable_token(secret, name)
+            node = _place_of(token, name)
+            apply_facts(node, facts)
+            node.token_hash = hash_of(node_secret)
+            node.boot_id = ""
+            node.save()
+            JoinToken.objects.filter(pk=token.pk).update(used_at=clock.now(), node=node)
+            make_default_tiers(node)
+            audit.record(
+                "node.join",
+                kind="node",
+                target=node,
+                label=name,
+                after={"cpu_millis": node.cpu_millis, "gpus": node.gpus},
+            )
+            node_changed.send_on_commit(NodeChanged(node.pk))
+    except IntegrityError as error:
+        raise _name_taken(name) from error
+    return JoinedNode(node, node_secret)
+
+
+def apply_facts(node: Node, facts: NodeFacts) -> None:
+    """Write what a machine says of itself onto its row; does not save."""
+    if len(facts.gpus) != facts.capacity.gpus:
+        raise InvalidInput(
+            f"The node offers {facts.capacity.gpus} GPUs but describes {len(facts.gpus)}.",
+            field="facts.gpus",
+            next_step="Describe each GPU once.",
+        )
+    node.cpu_millis = facts.capacity.cpu_millis
+    node.memory_bytes = facts.capacity.memory_bytes
+    node.gpus = facts.capacity.gpus
+    node.gpu_models = [gpu.model for gpu in sorted(facts.gpus, key=lambda gpu: gpu.index)]
+    node.backends = facts.backends
+    node.address = facts.address
+    node.labels = dict(facts.labels)
+    node.agent_version = facts.agent_version
+
+
+def _usable_token(secret: str, name: str) -> JoinToken:
+    token = None
+    if has_join_shape(secret):
+        token = (
+            JoinToken.objects.select_for_update(of=("self",))
+            .filter(token_hash=hash_of(secret), expires_at__gt=clock.now())
+            .filter(Q(node_name="") | Q(node_name=name))
+            .select_related("node")
+            .first()
+        )
+    if token is not None and token.used_at is not None and not _may_repeat(token, name):
+        token = None
+    if token is None:
+        raise Unauthenticated(
+            "The join token is unknown, used, expired, or for a node of another name.",
+            code="invalid_join_token",
+            next_step="Ask an administrator for a new one under Settings → Nodes.",
+        )
+    return token
+
+
+def _may_repeat(token: JoinToken, name: str) -> bool:
+    node = token.node
+    return node is not None and node.name == name and not node.boot_id and node.state != "removed"
+
+
+def _place_of(token: JoinToken, name: str) -> Node:
+    """Return the row to join as: a fresh one, or the one this token may take over."""
+    taken = Node.objects.present().select_for_update().filter(name=name).first()
+    if taken is None:
+        return Node(name=name)
+    if token.node_id == taken.pk or token.node_name == name:
+        return taken
+    raise _name_taken(name)
+
+
+def _name_taken(name: str) -> Conflict:
+    return Conflict(
+        f"There is a node called {name} already.",
+        code="node_name_taken",
+        field="name",
+        next_step="Choose another name, or ask for a join token bound to this one.",
+    )

@@ -1,0 +1,121 @@
+"""Verbs on nodes: their heartbeats, and what administrators do with them."""
+
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.compute.lifecycle import QUIET, NodeState
+from portal.compute.models import Node
+from portal.compute.services.joining import apply_facts
+from portal.compute.signals import NodeChanged, node_changed
+from portal.core import clock
+from portal.core.errors import Conflict
+from slipway.schemas.agent import Heartbeat
+
+_FACTS = (
+    "cpu_millis",
+    "memory_bytes",
+    "gpus",
+    "gpu_models",
+    "backends",
+    "address",
+    "labels",
+    "agent_version",
+)
+
+
+def note_heartbeat(*, node: Node, beat: Heartbeat) -> None:
+    """Write down that the node was heard now, and what it says of itself.
+
+    Call it inside the transaction that renews the node's leases.
+    """
+    moment = clock.now()
+    was_quiet = node.is_quiet(moment)
+    old = {fact: getattr(node, fact) for fact in _FACTS}
+    apply_facts(node, beat.facts)
+    changed = [fact for fact in _FACTS if getattr(node, fact) != old[fact]]
+    node.last_seen_at = moment
+    node.boot_id = beat.boot_id
+    node.cpu_percent = beat.cpu_percent
+    node.memory_used_bytes = beat.memory_used_bytes
+    if was_quiet or node.hearing_since is None:
+        node.hearing_since = moment
+    loads = ["last_seen_at", "hearing_since", "boot_id", "cpu_percent", "memory_used_bytes"]
+    Node.objects.filter(pk=node.pk).update(
+        **{column: getattr(node, column) for column in [*loads, *changed]}
+    )
+    if was_quiet or changed:
+        node_changed.send_on_commit(NodeChanged(node.pk))
+
+
+def is_heard_steadily(*, other_than: Node) -> bool:
+    """Whether some other node has been heard without a break for longer than a node may be quiet.
+
+    If so, a silent node is at fault; if not, it may be the portal that was away.
+    """
+    moment = clock.now()
+    others = Node.objects.present().exclude(pk=other_than.pk)
+    return others.filter(
+        last_seen_at__gt=moment - QUIET, hearing_since__lte=moment - QUIET
+    ).exists()
+
+
+def cordon_node(*, node: Node, reason: str = "") -> Node:
+    """Give the node no new work; what runs there runs on. Idempotent."""
+    return _move(node, NodeState.CORDONED, "node.cordon", reason)
+
+
+def uncordon_node(*, node: Node) -> Node:
+    """Open the node for work again. Idempotent."""
+    return _move(node, NodeState.READY, "node.uncordon", "")
+
+
+def drain_node(*, node: Node, reason: str = "") -> Node:
+    """Give the node no new work and move away what can be moved. Idempotent."""
+    return _move(node, NodeState.DRAINING, "node.drain", reason)
+
+
+def remove_node(*, node: Node) -> None:
+    """Take the node out of the installation; its token stops working. Idempotent.
+
+    Raises Conflict while something runs there.
+    """
+    with transaction.atomic():
+        node = Node.objects.select_for_update().get(pk=node.pk)
+        if node.state == NodeState.REMOVED:
+            return
+        if node.tasks:
+            raise Conflict(
+                f"{node.tasks} tasks still run on {node.name}.",
+                code="node_in_use",
+                next_step="Drain the node and wait until it is empty.",
+            )
+        _move(node, NodeState.REMOVED, "node.remove", "")
+
+
+def _move(node: Node, target: NodeState, verb: str, reason: str) -> Node:
+    with transaction.atomic():
+        old = {"state": node.state, "reason": node.reason}
+        if Node.objects.move(node.pk, target, reason=reason[:200]):
+            node.state, node.reason = target, reason[:200]
+            audit.record(
+                verb,
+                kind="node",
+                target=node,
+                label=node.name,
+                before=old,
+                after={"state": node.state, "reason": node.reason},
+            )
+            node_changed.send_on_commit(NodeChanged(node.pk))
+        else:
+            node.refresh_from_db()
+            _explain_no_move(node, target)
+    return node
+
+
+def _explain_no_move(node: Node, target: NodeState) -> None:
+    """Raise Conflict unless the node stands where it was meant to go anyway."""
+    if node.state != target:
+        raise Conflict(
+            f"The node {node.name} is {node.state}, so it cannot become {target.value}.",
+            next_step="Reload the list of nodes.",
+        )

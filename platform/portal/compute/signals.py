@@ -1,0 +1,24 @@
+"""The news this room sends up, on commit."""
+
+from dataclasses import dataclass
+
+from portal.core.events import DomainSignal
+
+
+@dataclass(frozen=True)
+class NodeChanged:
+    """A node joined, came back, went, or was opened or closed for work."""
+
+    node_id: str
+
+
+@dataclass(frozen=True)
+class BuildChanged:
+    """The build of an environment moved on, or its log grew."""
+
+    digest: str
+    node_id: str
+
+
+node_changed: DomainSignal[NodeChanged] = DomainSignal("node_changed")
+build_changed: DomainSignal[BuildChanged] = DomainSignal("build_changed")
