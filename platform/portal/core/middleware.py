@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 import structlog
 from django.http import HttpRequest, HttpResponse
+from django.urls import ResolverMatch
 
 from portal.core.metrics import HTTP_REQUESTS, HTTP_SECONDS
 
 log = structlog.get_logger("slipway.http")
 _ACCEPTED_ID = re.compile(r"\A[A-Za-z0-9._-]{8,64}\Z")
+QUIET_NAMESPACE = "agent"
 QUIET_ROUTES = frozenset({"healthz", "readyz", "metrics"})
 
 
@@ -44,7 +46,7 @@ class RequestContextMiddleware:
         route = match.route if match else "unmatched"
         HTTP_REQUESTS.labels(request.method, route, response.status_code).inc()
         HTTP_SECONDS.labels(route).observe(elapsed)
-        if not (match and match.url_name in QUIET_ROUTES):
+        if not _is_quiet(match, response.status_code):
             log.info(
                 "request",
                 method=request.method,
@@ -53,3 +55,11 @@ class RequestContextMiddleware:
                 ms=round(elapsed * 1000, 1),
             )
         return response
+
+
+def _is_quiet(match: ResolverMatch | None, status: int) -> bool:
+    """Whether a request says nothing new: probes, and the talk of agents while all is well."""
+    if match is None:
+        return False
+    is_talk = QUIET_NAMESPACE in match.namespaces and status < 400
+    return is_talk or match.url_name in QUIET_ROUTES

@@ -1,0 +1,86 @@
+"""Whether something can ever run here, by all nodes there are and the quotas in force."""
+
+from dataclasses import replace
+
+from portal.accounts.models import Project
+from portal.compute.models import Node, Quota, Tier
+from portal.compute.resources import Amount, Need, amount_text, count_noun, cpus_text
+from portal.core.errors import InvalidInput
+
+
+def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str = "") -> None:
+    """Raise InvalidInput, saying what is in the way, if this can never run on any node there is."""
+    nodes = list(Node.objects.present().order_by("name"))
+    if not nodes:
+        raise InvalidInput(
+            "No node has joined this installation yet, so nothing can run.",
+            code="no_nodes",
+            field="tier",
+            next_step="Ask an administrator to join a machine under Settings → Nodes.",
+        )
+    why = why_never(nodes, replace(tier.need, backend=backend), tasks)
+    if why:
+        raise InvalidInput(
+            f"No node can ever fit tier {tier.slug}: {why}"
+            if tasks == 1
+            else f"The nodes can never fit {tasks} tasks of tier {tier.slug}: {why}",
+            code="never_fits",
+            field="tier" if tasks == 1 else "nodes",
+            next_step="Choose a smaller tier or fewer nodes.",
+        )
+    _refuse_over_quota(project, tier, tasks)
+
+
+def why_never(nodes: list[Node], need: Need, tasks: int) -> str:
+    """Return why some tasks can never run on these nodes at once; empty if they could."""
+    amount = need.amount
+    able = [node for node in nodes if not need.backend or need.backend in node.backends]
+    if not able:
+        return f"it needs the back end {need.backend}, and no node offers it."
+    labelled = [node for node in able if need.matches(node.labels, node.backends)]
+    if not labelled:
+        wanted = ", ".join(f"{key}={value}" for key, value in need.labels)
+        return f"it needs a node with the labels {wanted}, and none has them."
+    if amount.gpus:
+        model = f"{need.gpu_model} " if need.gpu_model else ""
+        most_gpus = max(node.gpus_of(need.gpu_model) for node in labelled)
+        if most_gpus < amount.gpus:
+            has = f"the most any node has is {most_gpus}" if most_gpus else "no node has any"
+            return f"it needs {count_noun(amount.gpus, f'{model}GPU')}, and {has}."
+    total = sum(node.most_for(need).count_of(amount) for node in labelled)
+    if total >= tasks:
+        return ""
+    if total:
+        return f"all nodes together hold {total} at a time."
+    largest = max(labelled, key=lambda node: (node.cpu_millis, node.memory_bytes))
+    return (
+        f"it needs {amount_text(amount, need.gpu_model)} on one node; the largest, "
+        f"{largest.name}, has {amount_text(largest.capacity)}."
+    )
+
+
+def _refuse_over_quota(project: Project, tier: Tier, tasks: int) -> None:
+    quotas = [(f"project {project.slug}", Quota.objects.filter(project=project).first())]
+    if project.team is not None:
+        named = f"team {project.team.slug}"
+        quotas.append((named, Quota.objects.filter(team=project.team).first()))
+    for owner, quota in quotas:
+        over = over_limit(quota, tier.amount.times(tasks), Amount(0, 0, 0)) if quota else ""
+        if over:
+            raise InvalidInput(
+                f"This can never start: the {owner} may use {over}.",
+                code="over_quota",
+                field="tier",
+                next_step="Choose less, or ask an administrator to raise the quota.",
+            )
+
+
+def over_limit(quota: Quota, total: Amount, used: Amount) -> str:
+    """Return which limit `total` on top of `used` goes over, in words; empty when none."""
+    if quota.cpu_millis is not None and used.cpu_millis + total.cpu_millis > quota.cpu_millis:
+        return f"{cpus_text(quota.cpu_millis)} at once and this needs {cpus_text(total.cpu_millis)}"
+    if quota.gpus is not None and total.gpus and used.gpus + total.gpus > quota.gpus:
+        return f"{count_noun(quota.gpus, 'GPU')} at once and this needs {total.gpus}"
+    if quota.running == 0:
+        return "nothing at all"
+    return ""

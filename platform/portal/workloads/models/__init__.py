@@ -1,0 +1,15 @@
+"""The tables of the room, one file a noun."""
+
+from portal.workloads.models.leases import Lease, UsageSample
+from portal.workloads.models.shares import SchedulerTurn, Share
+from portal.workloads.models.workloads import Task, Workload, WorkloadEvent
+
+__all__ = [
+    "Lease",
+    "SchedulerTurn",
+    "Share",
+    "Task",
+    "UsageSample",
+    "Workload",
+    "WorkloadEvent",
+]

@@ -1,0 +1,198 @@
+"""Workloads, the tasks they consist of, and their story."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from portal.accounts.models import Project, Team, User
+from portal.accounts.principal import Principal
+from portal.compute.models import Tier
+from portal.compute.resources import Amount, Need
+from portal.core.models import IdField, Row
+from portal.workloads.lifecycle import ACTIVE, ENDS, Plan
+from portal.workloads.retries import RetryRule
+from slipway.schemas.workloads import ReasonCode, WorkloadState
+
+_STATES = [state.value for state in WorkloadState]
+_ACTIVE = sorted(state.value for state in ACTIVE)
+
+
+class WorkloadQuerySet(models.QuerySet["Workload"]):
+    """Verbs on workloads. States change in `portal.workloads.moves` alone."""
+
+    def visible_to(self, principal: Principal) -> "WorkloadQuerySet":
+        """Workloads of the projects in sight that are not archived."""
+        return self.filter(project__in=principal.projects().live())
+
+    def queued(self) -> "WorkloadQuerySet":
+        """Workloads that wait for a place, in the order of their project's queue."""
+        return self.filter(state=WorkloadState.QUEUED).order_by("-priority", "id")
+
+    def active(self) -> "WorkloadQuerySet":
+        """Workloads that hold leases."""
+        return self.filter(state__in=_ACTIVE)
+
+    def unfinished(self) -> "WorkloadQuerySet":
+        """Workloads that have not ended."""
+        return self.exclude(state__in=[state.value for state in ENDS])
+
+    def ahead_of(self, workload: "Workload") -> "WorkloadQuerySet":
+        """Workloads that go before this one in its project's queue."""
+        return self.filter(
+            Q(priority__gt=workload.priority) | Q(priority=workload.priority, id__lt=workload.pk),
+            project_id=workload.project_id,
+            state=WorkloadState.QUEUED,
+        )
+
+
+class Workload(Row):
+    """Something that runs somewhere under leases: a job, a notebook, an endpoint replica.
+
+    What a task needs is copied from the tier at submit. `epoch` counts placements. `plan` says what
+    becomes of it once its last lease is closed. `waits_since` is when the present wait began;
+    `failures` and `losses` count ends by its own fault and by that of machines.
+    """
+
+    id = IdField("wl")
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    team = models.ForeignKey(
+        Team, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    kind = models.CharField(max_length=32)
+    name = models.CharField(max_length=100)
+    submitted_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    submit_key = models.CharField(max_length=128, null=True, blank=True)  # noqa: DJ001  (unique)
+    state = models.CharField(max_length=16, default=WorkloadState.SUBMITTED)
+    epoch = models.PositiveIntegerField(default=0)
+    plan = models.CharField(max_length=16, blank=True, default=Plan.NONE)
+    priority = models.SmallIntegerField(default=0)
+
+    tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+")
+    nodes = models.PositiveSmallIntegerField(default=1)
+    procs = models.PositiveSmallIntegerField(default=1)
+    cpu_millis = models.BigIntegerField()
+    memory_bytes = models.BigIntegerField()
+    gpus = models.IntegerField(default=0)
+    gpu_model = models.CharField(max_length=64, blank=True)
+    labels = models.JSONField(default=dict)
+    backend = models.CharField(max_length=16, default="process")
+    spec = models.JSONField()
+    snapshot = models.CharField(max_length=64, blank=True)
+    environment = models.CharField(max_length=64, blank=True)
+
+    max_attempts = models.PositiveSmallIntegerField(default=1)
+    retry_on = models.JSONField(default=list)
+    failures = models.PositiveSmallIntegerField(default=0)
+    losses = models.PositiveSmallIntegerField(default=0)
+    max_lifetime_s = models.PositiveIntegerField(null=True, blank=True)
+
+    hold = models.CharField(max_length=300, blank=True)
+    reason = models.CharField(max_length=32, blank=True)
+    reason_text = models.CharField(max_length=500, blank=True)
+    next_step = models.CharField(max_length=300, blank=True)
+    exit_code = models.IntegerField(null=True, blank=True)
+    log_tail = models.TextField(blank=True)
+    rendezvous_address = models.CharField(max_length=253, blank=True)
+    rendezvous_port = models.PositiveIntegerField(default=0)
+
+    waits_since = models.DateTimeField()
+    placed_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    deadline_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar[WorkloadQuerySet] = WorkloadQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(condition=Q(state__in=_STATES), name="workload_known_state"),
+            models.UniqueConstraint(
+                fields=["project", "submit_key"],
+                condition=Q(submit_key__isnull=False),
+                name="workload_once_a_key",
+            ),
+            models.CheckConstraint(
+                condition=Q(nodes__gte=1, procs__gte=1), name="workload_has_tasks"
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["project", "-id"], name="workload_by_project"),
+            # The queue of each project, in order; nothing else is in it.
+            models.Index(
+                fields=["project", "-priority", "id"],
+                condition=Q(state="queued"),
+                name="workload_queue",
+            ),
+            models.Index(fields=["id"], condition=Q(state="submitted"), name="workload_held"),
+            models.Index(
+                fields=["deadline_at"],
+                condition=Q(state__in=_ACTIVE, deadline_at__isnull=False),
+                name="workload_deadlines",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def status(self) -> WorkloadState:
+        """The state, as a value of the enum."""
+        return WorkloadState(self.state)
+
+    @property
+    def amount(self) -> Amount:
+        """What one task gets."""
+        return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
+
+    @property
+    def need(self) -> Need:
+        """What one task asks of a node."""
+        labels = tuple(sorted(self.labels.items()))
+        return Need(self.amount, self.gpu_model, labels, self.backend)
+
+    @property
+    def retry_rule(self) -> RetryRule:
+        """When it runs again by itself."""
+        return RetryRule(
+            max_attempts=self.max_attempts, on=frozenset(map(ReasonCode, self.retry_on))
+        )
+
+
+class Task(Row):
+    """One of the tasks of a workload, the same through all attempts."""
+
+    id = IdField("task")
+    workload = models.ForeignKey(Workload, on_delete=models.CASCADE, related_name="tasks")
+    index = models.PositiveSmallIntegerField()
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["workload", "index"], name="task_once_an_index"),
+        ]
+
+
+class WorkloadEvent(Row):
+    """One line of a workload's story. What an agent reported carries task, epoch and sequence."""
+
+    id = IdField("wev")
+    workload = models.ForeignKey(Workload, on_delete=models.CASCADE, related_name="events")
+    attempt = models.PositiveIntegerField(default=0)
+    kind = models.CharField(max_length=32)
+    message = models.CharField(max_length=2000)
+    task = models.ForeignKey(
+        Task, null=True, blank=True, on_delete=models.CASCADE, related_name="+"
+    )
+    sequence = models.PositiveIntegerField(null=True, blank=True)
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["task", "attempt", "sequence"],
+                condition=Q(sequence__isnull=False),
+                name="workload_event_once_a_report",
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["workload", "id"], name="workload_story"),
+        ]

@@ -1,0 +1,273 @@
+"""Where tasks go: fitting a gang onto nodes, and keeping room for the head of the queue.
+
+Plain arithmetic on what a pass has read. Free room only shrinks while a pass runs, so what did not
+fit once does not fit later in the same pass. No Django, no I/O.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from heapq import heapify, heappop, heapreplace
+
+from portal.compute.resources import Amount, Need
+
+Gpu = tuple[int, str]  # index and model
+# A task that is told to end at its maximum lifetime is given time to do so.
+_END_SLACK = timedelta(seconds=60)
+
+
+@dataclass(slots=True)
+class Spot:
+    """Room on a node: all of it when a pass begins, or what may be given away of it."""
+
+    cpu_millis: int
+    memory_bytes: int
+    gpus: list[Gpu] = field(default_factory=list)
+
+    def copy(self) -> "Spot":
+        """Return another one with as much room."""
+        return Spot(self.cpu_millis, self.memory_bytes, list(self.gpus))
+
+    def count_of(self, need: Need) -> int:
+        """Return how many such tasks fit."""
+        amount = need.amount
+        if self.cpu_millis < amount.cpu_millis or self.memory_bytes < amount.memory_bytes:
+            return 0
+        count = self.cpu_millis // amount.cpu_millis
+        if amount.memory_bytes:
+            count = min(count, self.memory_bytes // amount.memory_bytes)
+        if amount.gpus:
+            count = min(count, len(_of_model(self.gpus, need.gpu_model)) // amount.gpus)
+        return count
+
+    def take(self, need: Need, gpus: Sequence[Gpu]) -> None:
+        """Take away what a task needs, and these GPUs; never below nothing."""
+        self.cpu_millis = max(0, self.cpu_millis - need.amount.cpu_millis)
+        self.memory_bytes = max(0, self.memory_bytes - need.amount.memory_bytes)
+        if gpus:
+            self.gpus = [gpu for gpu in self.gpus if gpu not in gpus]
+
+
+def _of_model(gpus: Iterable[Gpu], model: str) -> list[Gpu]:
+    return [gpu for gpu in gpus if not model or gpu[1] == model]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node: what it is, and what is free on it when the pass begins."""
+
+    node_id: str
+    name: str
+    labels: Mapping[str, str]
+    backends: Collection[str]
+    capacity: Spot
+    free: Spot
+
+    def suits(self, need: Need) -> bool:
+        """Whether the node could hold such a task if it were empty."""
+        return self.matches(need) and self.capacity.count_of(need) > 0
+
+    def matches(self, need: Need) -> bool:
+        """Whether the node is of the right kind, however large."""
+        return need.matches(self.labels, self.backends)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A task's place: a node and the GPUs there."""
+
+    node_id: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEnd:
+    """Something that runs on a node and is gone by a known moment at the latest."""
+
+    node_id: str
+    at: datetime
+    amount: Amount
+    gpus: tuple[Gpu, ...]
+
+
+def spread(counts: Sequence[int], rank: Sequence[tuple[float, ...]], tasks: int) -> list[int]:
+    """Choose a node for each of `tasks`, given how many fit on each; empty when they do not fit.
+
+    Each task gets a node of its own while there are such, lowest rank first; the rest share.
+    """
+    if sum(counts) < tasks:
+        return []
+    order = sorted((i for i, count in enumerate(counts) if count), key=lambda i: rank[i])
+    left = list(counts)
+    chosen: list[int] = []
+    while len(chosen) < tasks:
+        for i in order:
+            if left[i] and len(chosen) < tasks:
+                left[i] -= 1
+                chosen.append(i)
+    return chosen
+
+
+class Room:
+    """The free room of a pass, and what of it is kept for the head of the queue.
+
+    `keep_for` reserves: from then on a workload gets kept room only if it is sure to be gone before
+    the head can start, or if what it takes is not what the head lacks.
+    """
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self.sites = sites
+        self.free = [site.free.copy() for site in sites]
+        self._spare: dict[int, Spot] = {}
+        self._head_starts: datetime | None = None
+        self._tightest: dict[Need, list[tuple[tuple[float, ...], int]]] = {}
+
+    def place(
+        self, need: Need, tasks: int, *, moment: datetime, lifetime: timedelta | None = None
+    ) -> list[Place]:
+        """Take room for a gang, all tasks or none; empty when it does not fit."""
+        if tasks == 1 and not self._spare:
+            return self._place_one(need)
+        is_short = self._is_gone_in_time(moment, lifetime)
+        counts = [self._count(i, need, is_short=is_short) for i in range(len(self.sites))]
+        if sum(counts) < tasks:
+            return []
+        rank = [
+            _tightness(spot, need) if count else ()
+            for spot, count in zip(self.free, counts, strict=True)
+        ]
+        return [self._take(i, need, is_short=is_short) for i in spread(counts, rank, tasks)]
+
+    def _place_one(self, need: Need) -> list[Place]:
+        """Take room on about the tightest node that fits, without looking at all of them.
+
+        Nodes stand in a heap for each need; what others took from one meanwhile is noticed when
+        its turn comes.
+        """
+        heap = self._tightest.get(need)
+        if heap is None:
+            fitting = (i for i, site in enumerate(self.sites) if site.suits(need))
+            heap = [(_tightness(self.free[i], need), i) for i in fitting]
+            heapify(heap)
+            self._tightest[need] = heap
+        while heap:
+            rank, i = heap[0]
+            if not self.free[i].count_of(need):
+                heappop(heap)
+                continue
+            now = _tightness(self.free[i], need)
+            if now == rank:
+                return [self._take(i, need, is_short=False)]
+            heapreplace(heap, (now, i))
+        return []
+
+    def has_free(self) -> bool:
+        """Whether any node has CPU and memory left at all."""
+        return any(spot.cpu_millis > 0 and spot.memory_bytes > 0 for spot in self.free)
+
+    def count_of(self, need: Need) -> int:
+        """Return how many such tasks would fit now, whoever they belong to."""
+        return sum(self._count(i, need, is_short=True) for i in range(len(self.sites)))
+
+    def keep_for(self, need: Need, tasks: int, ends: Iterable[KnownEnd]) -> bool:
+        """Keep room for the first workload that does not fit now; False if it never could here.
+
+        The nodes kept are those on which it can start soonest by what is known of the ends of what
+        runs; without such knowledge, those on which least is missing.
+        """
+        later = [spot.copy() for spot in self.free]
+        chosen = self._when_known(later, need, tasks, ends)
+        if not chosen:
+            later = [spot.copy() for spot in self.free]
+            chosen = self._where_least_is_missing(need, tasks)
+        for i in chosen:
+            spare = self._spare.setdefault(i, later[i])
+            spare.take(need, self._gpus_for_head(i, spare, need))
+        return bool(chosen)
+
+    @property
+    def head_starts(self) -> datetime | None:
+        """The moment by which the head can start at the latest, if that is known."""
+        return self._head_starts
+
+    def _is_gone_in_time(self, moment: datetime, lifetime: timedelta | None) -> bool:
+        if self._head_starts is None or lifetime is None:
+            return False
+        return moment + lifetime + _END_SLACK <= self._head_starts
+
+    def _count(self, i: int, need: Need, *, is_short: bool) -> int:
+        count = self.free[i].count_of(need)
+        if not count or not self.sites[i].matches(need):
+            return 0
+        if is_short or i not in self._spare:
+            return count
+        return self._common(i).count_of(need)
+
+    def _common(self, i: int) -> Spot:
+        """Return what is free on a kept node and not needed by the head."""
+        free, spare = self.free[i], self._spare[i]
+        return Spot(
+            min(free.cpu_millis, spare.cpu_millis),
+            min(free.memory_bytes, spare.memory_bytes),
+            [gpu for gpu in free.gpus if gpu in spare.gpus],
+        )
+
+    def _take(self, i: int, need: Need, *, is_short: bool) -> Place:
+        is_kept = i in self._spare and not is_short
+        source = self._common(i) if is_kept else self.free[i]
+        gpus = _of_model(source.gpus, need.gpu_model)[: need.amount.gpus]
+        self.free[i].take(need, gpus)
+        if is_kept:
+            self._spare[i].take(need, gpus)
+        return Place(self.sites[i].node_id, tuple(index for index, _ in gpus))
+
+    def _when_known(
+        self, later: list[Spot], need: Need, tasks: int, ends: Iterable[KnownEnd]
+    ) -> list[int]:
+        """Let what runs end in time until the head fits; note when that is."""
+        at = {site.node_id: i for i, site in enumerate(self.sites)}
+        counts = [
+            spot.count_of(need) if site.suits(need) else 0
+            for site, spot in zip(self.sites, later, strict=True)
+        ]
+        for end in sorted(ends, key=lambda end: end.at):
+            i = at.get(end.node_id)
+            if i is None:
+                continue
+            later[i].cpu_millis += end.amount.cpu_millis
+            later[i].memory_bytes += end.amount.memory_bytes
+            later[i].gpus += end.gpus
+            counts[i] = later[i].count_of(need) if self.sites[i].suits(need) else 0
+            if sum(counts) >= tasks:
+                self._head_starts = end.at
+                return spread(counts, [_tightness(spot, need) for spot in later], tasks)
+        return []
+
+    def _where_least_is_missing(self, need: Need, tasks: int) -> list[int]:
+        counts = [site.capacity.count_of(need) if site.suits(need) else 0 for site in self.sites]
+        rank = [missing_part(spot, need) for spot in self.free]
+        return spread(counts, rank, tasks)
+
+    def _gpus_for_head(self, i: int, spare: Spot, need: Need) -> list[Gpu]:
+        """Choose the GPUs set aside, those first that nobody else could have now anyway."""
+        fitting = _of_model(spare.gpus, need.gpu_model)
+        free = self.free[i].gpus
+        fitting.sort(key=lambda gpu: gpu in free)
+        return fitting[: need.amount.gpus]
+
+
+def _tightness(spot: Spot, need: Need) -> tuple[float, ...]:
+    """Rank nodes so that GPUs are not spent on those who need none, and gaps are filled."""
+    return (len(spot.gpus) - need.amount.gpus, spot.cpu_millis, spot.memory_bytes)
+
+
+def missing_part(spot: Spot, need: Need) -> tuple[float, ...]:
+    """Rank nodes by how much of the need is not free, in parts of the need."""
+    amount = need.amount
+    gpus = len(_of_model(spot.gpus, need.gpu_model))
+    parts = [
+        max(0.0, 1 - spot.cpu_millis / amount.cpu_millis) if amount.cpu_millis else 0.0,
+        max(0.0, 1 - spot.memory_bytes / amount.memory_bytes) if amount.memory_bytes else 0.0,
+        max(0.0, 1 - gpus / amount.gpus) if amount.gpus else 0.0,
+    ]
+    return (max(parts), sum(parts))

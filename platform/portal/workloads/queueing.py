@@ -1,0 +1,252 @@
+"""Whose turn it is: the projects' queues, merged by fair share, read only as far as needed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import OuterRef, Q, Subquery
+
+from portal.compute.models import Quota
+from portal.compute.resources import Amount, Need
+from portal.workloads.fairness import order_key
+from portal.workloads.models import Share, Workload
+
+# How many projects one pass looks at, how far it looks past what does not fit, and how much it
+# reads at a time (twice as much each time).
+MAX_PROJECTS = 256
+_DEPTH = 32
+_CHUNK = 8
+_MAX_CHUNK = 64
+_COLUMNS = (
+    "pk",
+    "project_id",
+    "team_id",
+    "epoch",
+    "kind",
+    "tier_id",
+    "nodes",
+    "cpu_millis",
+    "memory_bytes",
+    "gpus",
+    "gpu_model",
+    "labels",
+    "backend",
+    "max_lifetime_s",
+    "waits_since",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A queued workload, as far as a pass needs to know it."""
+
+    workload_id: str
+    project_id: str
+    team_id: str | None
+    epoch: int
+    kind: str
+    tier_id: str
+    tasks: int
+    need: Need
+    lifetime: timedelta | None
+    waits_since: datetime
+
+    @property
+    def total(self) -> Amount:
+        """What all its tasks take together."""
+        return self.need.amount.times(self.tasks)
+
+
+def _candidate(row: tuple[Any, ...]) -> Candidate:
+    pk, project, team, epoch, kind, tier, tasks, *rest = row
+    cpu, memory, gpus, model, labels, backend, seconds, since = rest
+    pairs = tuple(sorted(labels.items())) if labels else ()
+    need = Need(Amount(cpu, memory, gpus), model, pairs, backend)
+    lifetime = timedelta(seconds=seconds) if seconds is not None else None
+    return Candidate(pk, project, team, epoch, kind, tier, tasks, need, lifetime, since)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What a project or team has queued and running, its limits, and which of them are reached."""
+
+    share: Share
+    quota: Quota | None
+    running: int
+    cpu_millis: int
+    gpus: int
+    fair_millis: int
+    full: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, share: Share, quota: Quota | None) -> "Ledger":
+        """Open the ledger of a share."""
+        return cls(share, quota, share.running, share.cpu_millis, share.gpus, share.fair_millis)
+
+    def key(self, at_s: float) -> float:
+        """Return what the fair share sorts by."""
+        weight = self.quota.weight if self.quota else 1.0
+        return order_key(self.share.score, fair_millis=self.fair_millis, weight=weight, at_s=at_s)
+
+    def over(self, total: Amount) -> set[str]:
+        """Return the limits this would go over."""
+        if self.quota is None:
+            return set()
+        return {
+            part
+            for part, asked in _parts(total).items()
+            if asked
+            and (limit := getattr(self.quota, part)) is not None
+            and getattr(self, part) + asked > limit
+        }
+
+    def blocks(self, total: Amount) -> bool:
+        """Whether a limit keeps this out.
+
+        Who reaches a limit first in a pass keeps the others off it, so that small workloads do not
+        overtake a large one for ever.
+        """
+        over = self.over(total)
+        blocked = bool(over) or any(_parts(total)[part] for part in self.full)
+        self.full |= over
+        return blocked
+
+    def take(self, total: Amount) -> None:
+        """Count one workload more."""
+        self.running += 1
+        self.cpu_millis += total.cpu_millis
+        self.gpus += total.gpus
+        self.fair_millis += total.fair_millis
+
+
+def _parts(total: Amount) -> dict[str, int]:
+    return {"running": 1, "cpu_millis": total.cpu_millis, "gpus": total.gpus}
+
+
+@dataclass(slots=True)
+class Line:
+    """One project's queue, as read so far."""
+
+    project_id: str
+    ledger: Ledger
+    team: Ledger | None
+    waiting: list[Candidate]
+    at: int = 0
+    skipped: int = 0
+    is_whole: bool = False
+    chunk: int = _CHUNK
+    key: float = 0.0
+
+    def first(self) -> Candidate | None:
+        """Return the next candidate, reading on when there is need and depth left."""
+        if self.skipped >= _DEPTH:
+            return None
+        if self.at >= len(self.waiting) and not self.is_whole:
+            self._read_on()
+        return self.waiting[self.at] if self.at < len(self.waiting) else None
+
+    def _read_on(self) -> None:
+        begin = len(self.waiting)
+        rows = Workload.objects.queued().filter(project_id=self.project_id)
+        found = rows.values_list(*_COLUMNS)[begin : begin + self.chunk]
+        self.waiting += map(_candidate, found)
+        self.is_whole = len(self.waiting) - begin < self.chunk
+        self.chunk = min(self.chunk * 2, _MAX_CHUNK)
+
+    def pass_by(self) -> None:
+        """Leave the first where it is and look behind it."""
+        self.at += 1
+        self.skipped += 1
+
+    def take(self, total: Amount) -> None:
+        """Take the first out, and count it."""
+        self.at += 1
+        self.ledger.take(total)
+        if self.team is not None:
+            self.team.take(total)
+
+    def blocks(self, total: Amount) -> bool:
+        """Whether a limit of the project or of its team keeps this out."""
+        if self.ledger.blocks(total):
+            return True
+        return self.team is not None and self.team.blocks(total)
+
+
+class Queue:
+    """All that waits, in the order of the fair share: teams among each other, then projects.
+
+    A project without a team stands for itself. Within a project, priority decides, then age.
+    """
+
+    def __init__(self, at_s: float, *, batch: int) -> None:
+        """Read the queue for a pass that begins now and places at most `batch` workloads."""
+        self._at_s = at_s
+        self.lines = _lines(batch)
+        self._team_keys: dict[str, float] = {}
+        for line in self.lines:
+            self._weigh(line)
+
+    def turn(self) -> Line | None:
+        """Return the line whose first is next; None when nothing is left to look at."""
+        while self.lines:
+            line = min(self.lines, key=self._order)
+            if line.first() is not None:
+                return line
+            self.lines.remove(line)
+        return None
+
+    def took(self, line: Line) -> None:
+        """Weigh a line anew after something was taken from it."""
+        self._weigh(line)
+
+    def _weigh(self, line: Line) -> None:
+        line.key = line.ledger.key(self._at_s)
+        if line.team is not None:
+            self._team_keys[line.team.share.pk] = line.team.key(self._at_s)
+
+    def _order(self, line: Line) -> tuple[float, float, str]:
+        account = line.key if line.team is None else self._team_keys[line.team.share.pk]
+        return account, line.key, line.project_id
+
+
+def _lines(batch: int) -> list[Line]:
+    """Read the front of each waiting project's queue: five queries, whatever waits behind."""
+    waiting = Share.objects.filter(queued__gt=0, project__isnull=False).order_by("score")
+    shares = {share.project_id or "": share for share in waiting[:MAX_PROJECTS]}
+    if not shares:
+        return []
+    ahead = max(1, min(_CHUNK, 2 * batch // len(shares)))
+    fronts = _fronts(shares, ahead=ahead)
+    teams = {front[0].team_id for front in fronts.values() if front[0].team_id}
+    team_shares = Share.objects.filter(team__in=teams) if teams else []
+    quotas = Quota.objects.filter(Q(project__in=shares) | Q(team__in=teams))
+    limits = {quota.project_id or quota.team_id: quota for quota in quotas}
+    ledgers = {
+        share.team_id: Ledger.of(share, limits.get(share.team_id or "")) for share in team_shares
+    }
+    return [
+        Line(
+            project_id=project_id,
+            ledger=Ledger.of(share, limits.get(project_id)),
+            team=ledgers.get(front[0].team_id) if front[0].team_id else None,
+            waiting=front,
+            is_whole=len(front) < ahead,
+        )
+        for project_id, share in shares.items()
+        if (front := fronts.get(project_id))
+    ]
+
+
+def _fronts(projects: Iterable[str], *, ahead: int) -> dict[str, list[Candidate]]:
+    """Return the first `ahead` candidates of each project, found by one seek each."""
+    queue = Workload.objects.queued().filter(project=OuterRef("project")).values("pk")
+    places = {f"place_{at}": Subquery(queue[at : at + 1]) for at in range(ahead)}
+    found = Share.objects.filter(project__in=projects).annotate(**places)
+    ids = [pk for row in found.values_list(*places) for pk in row if pk is not None]
+    rows = Workload.objects.filter(pk__in=ids).order_by("-priority", "id")
+    fronts: dict[str, list[Candidate]] = {}
+    for row in rows.values_list(*_COLUMNS):
+        candidate = _candidate(row)
+        fronts.setdefault(candidate.project_id, []).append(candidate)
+    return fronts

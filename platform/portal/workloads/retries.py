@@ -1,0 +1,103 @@
+"""Whether a workload runs again after an end, and what to tell the person. No Django, no I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from slipway.schemas.workloads import ReasonCode
+
+_R = ReasonCode
+# Not the workload's fault: the machine under it went away.
+LOSSES = frozenset({_R.NODE_LOST, _R.FENCED})
+# Ends within this long of the first one count as simultaneous: clocks of nodes are mapped to ours
+# with the error of one request.
+_SIMULTANEOUS = timedelta(milliseconds=500)
+# Of simultaneous ends the first in this order is the cause; a plain exit status is what the others
+# show when a peer went away under them.
+_CAUSES = (
+    _R.NODE_LOST,
+    _R.FENCED,
+    _R.OUT_OF_MEMORY,
+    _R.OUT_OF_GPU_MEMORY,
+    _R.DISK_FULL,
+    _R.HANG,
+    _R.WORLD_SIZE,
+    _R.IMPORT_ERROR,
+    _R.ENVIRONMENT_FAILED,
+    _R.START_FAILED,
+    _R.SIGNAL,
+    _R.EXIT,
+    _R.PREEMPTED,
+    _R.MAX_LIFETIME,
+    _R.IDLE,
+    _R.BUDGET,
+    _R.USER,
+    _R.PEER_FAILED,
+    _R.COMPLETED,
+)
+NEXT_STEPS = {
+    _R.OUT_OF_MEMORY: "Choose a tier with more memory, or a smaller batch.",
+    _R.OUT_OF_GPU_MEMORY: "Choose a GPU with more memory, a smaller batch, or a sharded strategy.",
+    _R.IMPORT_ERROR: "Add the package to requirements.txt and submit again.",
+    _R.WORLD_SIZE: "Make nodes times processes equal to what the script expects.",
+    _R.DISK_FULL: "Write less to the working folder, or ask an administrator for space.",
+    _R.HANG: "Read the stacks in the log: they show where each rank waits.",
+    _R.ENVIRONMENT_FAILED: "Read the build log of the environment and mend requirements.txt.",
+    _R.START_FAILED: "Try again; if it stays, ask an administrator to look at the node.",
+    _R.EXIT: "Read the last lines of the log, mend the script and submit again.",
+    _R.SIGNAL: "Read the log; if nothing there explains it, the machine may be short of memory.",
+    _R.NODE_LOST: "Submit again; checkpoints written before are still there.",
+    _R.FENCED: "Submit again; checkpoints written before are still there.",
+    _R.BUDGET: "Raise the budget, then submit again.",
+    _R.MAX_LIFETIME: "Submit again with a longer maximum lifetime.",
+    _R.IDLE: "Start it again when you need it.",
+}
+
+
+@dataclass(frozen=True)
+class RetryRule:
+    """How often a workload may run again. `max_attempts` counts ends that are its own fault."""
+
+    max_attempts: int = 1
+    max_losses: int = 10
+    on: frozenset[ReasonCode] = frozenset(
+        {_R.NODE_LOST, _R.FENCED, _R.PEER_FAILED, _R.SIGNAL, _R.START_FAILED}
+    )
+
+    def allows(self, reason: ReasonCode, *, failures: int, losses: int) -> bool:
+        """Whether to run again after `reason`, which the two counts include already."""
+        if reason not in self.on:
+            return False
+        if reason in LOSSES:
+            return losses <= self.max_losses
+        return failures < self.max_attempts
+
+
+@dataclass(frozen=True)
+class TaskEnd:
+    """How one task of a gang ended, in our own time."""
+
+    index: int
+    reason: ReasonCode
+    ended_at: datetime
+    exit_code: int | None
+    message: str
+
+
+def root_cause(ends: Sequence[TaskEnd]) -> TaskEnd:
+    """Return the end that brought the others about.
+
+    A lost machine explains everything; otherwise the earliest end that is not a success, and of
+    ends at the same moment the one that says most.
+    """
+    bad = [end for end in ends if end.reason != _R.COMPLETED] or list(ends)
+    lost = [end for end in bad if end.reason in LOSSES]
+    if lost:
+        return min(lost, key=_order)
+    own = [end for end in bad if end.reason != _R.PEER_FAILED] or bad
+    first = min(end.ended_at for end in own)
+    return min((end for end in own if end.ended_at - first <= _SIMULTANEOUS), key=_order)
+
+
+def _order(end: TaskEnd) -> tuple[int, datetime, int]:
+    return _CAUSES.index(end.reason), end.ended_at, end.index

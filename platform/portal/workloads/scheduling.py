@@ -1,0 +1,156 @@
+"""The scheduler: one bounded pass that decides who runs where, and writes it in one transaction.
+
+A pass reads the nodes, the first of each waiting project's queue and what it needs behind them, so
+its cost depends on how much it places and not on how much waits. Passes follow one another under
+the lock of a single row; whatever a pass has read and somebody else has changed meanwhile is caught
+by the guards of its UPDATEs, and the pass is done again.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from django.db import transaction
+from django.db.models import F
+
+from portal.compute.models import Node
+from portal.core import clock
+from portal.workloads.granting import Decision, Overtaken, grant
+from portal.workloads.models import Lease, SchedulerTurn
+from portal.workloads.placement import Gpu, KnownEnd, Room, Site, Spot
+from portal.workloads.queueing import Candidate, Queue
+
+BATCH = 128
+_MAX_EXAMINED = 512
+_MAX_KNOWN_ENDS = 2000
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class PassResult:
+    """What a pass did. `more` says that it stopped at its own limit and should be called again."""
+
+    placed: int
+    examined: int
+    more: bool
+
+
+@dataclass
+class _Pass:
+    """The decisions of one pass."""
+
+    room: Room
+    decisions: list[Decision] = field(default_factory=list)
+    examined: int = 0
+    does_not_fit: set[tuple[object, ...]] = field(default_factory=set)
+    has_head: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the pass has done as much as one pass may."""
+        return len(self.decisions) >= BATCH or self.examined >= _MAX_EXAMINED
+
+
+def run_pass() -> PassResult:
+    """Place what can be placed, at most BATCH workloads. Safe to run at any time, anywhere."""
+    for _ in range(_ATTEMPTS):
+        try:
+            with transaction.atomic():
+                return _run_locked()
+        except Overtaken:
+            continue
+    return PassResult(placed=0, examined=0, more=True)
+
+
+def _run_locked() -> PassResult:
+    _take_turn()
+    queue = Queue(clock.now().timestamp(), batch=BATCH)
+    if not queue.lines:
+        return PassResult(placed=0, examined=0, more=False)
+    run = _Pass(Room(read_sites()))
+    _decide(run, queue)
+    placed = grant(run.decisions) if run.decisions else 0
+    return PassResult(placed=placed, examined=run.examined, more=len(run.decisions) >= BATCH)
+
+
+def _take_turn() -> None:
+    SchedulerTurn.objects.get_or_create(pk=1)
+    SchedulerTurn.objects.filter(pk=1).update(passes=F("passes") + 1)  # holds the row's lock
+
+
+def _decide(run: _Pass, queue: Queue) -> None:
+    while not run.is_full and run.room.has_free():
+        line = queue.turn()
+        first = line.first() if line else None
+        if line is None or first is None:
+            return
+        run.examined += 1
+        if line.blocks(first.total) or not _try(run, first):
+            line.pass_by()
+        else:
+            line.take(first.total)
+            queue.took(line)
+
+
+def _try(run: _Pass, candidate: Candidate) -> bool:
+    """Place a candidate if it fits; for the first that does not, the head, room is kept."""
+    shape = (candidate.need, candidate.tasks, candidate.lifetime)
+    if shape in run.does_not_fit:
+        return False
+    moment = clock.now()
+    places = run.room.place(
+        candidate.need, candidate.tasks, moment=moment, lifetime=candidate.lifetime
+    )
+    if places:
+        run.decisions.append(Decision(candidate, tuple(places)))
+        return True
+    run.does_not_fit.add(shape)
+    if not run.has_head:
+        run.has_head = run.room.keep_for(candidate.need, candidate.tasks, _known_ends())
+    return False
+
+
+def read_sites() -> list[Site]:
+    """Return the nodes that take new work, with what is free on each."""
+    nodes = list(Node.objects.open_for_work(clock.now()).order_by("name"))
+    taken: dict[str, set[int]] = {}
+    if any(node.gpus for node in nodes):
+        holding = Lease.objects.open().filter(gpus__gt=0, node__in=nodes)
+        for node_id, indices in holding.values_list("node_id", "gpu_indices"):
+            taken.setdefault(node_id, set()).update(indices)
+    return [_site(node, taken.get(node.pk, set())) for node in nodes]
+
+
+def _site(node: Node, taken: set[int]) -> Site:
+    gpus: list[Gpu] = list(enumerate(node.gpu_models))
+    free = node.free
+    return Site(
+        node_id=node.pk,
+        name=node.name,
+        labels=node.labels,
+        backends=node.backends,
+        capacity=Spot(node.cpu_millis, node.memory_bytes, gpus),
+        free=Spot(free.cpu_millis, free.memory_bytes, [gpu for gpu in gpus if gpu[0] not in taken]),
+    )
+
+
+def _known_ends() -> Iterator[KnownEnd]:
+    """Yield what runs now and has a maximum lifetime, soonest first."""
+    ending = Lease.objects.open().filter(ends_by__isnull=False).order_by("ends_by")
+    models = dict(Node.objects.present().filter(gpus__gt=0).values_list("pk", "gpu_models"))
+    for lease in ending[:_MAX_KNOWN_ENDS]:
+        if lease.ends_by is not None:
+            named = models.get(lease.node_id, [])
+            gpus = tuple((i, named[i] if i < len(named) else "") for i in lease.gpu_indices)
+            yield KnownEnd(lease.node_id, lease.ends_by, lease.amount, gpus)
+
+
+def run_passes(*, within_s: float = 10.0) -> int:
+    """Run passes until one has nothing left to place; returns how many workloads were placed."""
+    until = time.monotonic() + within_s
+    placed = 0
+    while True:
+        result = run_pass()
+        placed += result.placed
+        if not result.more or time.monotonic() > until:
+            return placed

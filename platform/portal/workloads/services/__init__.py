@@ -1,0 +1,1 @@
+"""What users, upper rooms and agents may ask of workloads."""

@@ -1,0 +1,109 @@
+"""What a node should be running: level-triggered, so asking twice is as good as asking once."""
+
+from django.conf import settings
+
+from portal.accounts.services.secrets import secrets_of
+from portal.compute.models import Node
+from portal.workloads.lifecycle import Plan
+from portal.workloads.models import Lease, Workload
+from portal.workloads.ports import kind_of, warm_flavours
+from portal.workloads.specs import RunSpec
+from portal.workloads.tokens import token_of
+from slipway.schemas.agent import Desired, DesiredTask, Rendezvous, TaskSpec
+from slipway.schemas.workloads import ReasonCode, Resources, WorkloadState
+
+
+def desired_for(*, node: Node) -> Desired:
+    """Return everything the node should run or stop.
+
+    The version is read first, so an answer may be newer than it says, never older.
+    """
+    version = Node.objects.values_list("desired_version", flat=True).get(pk=node.pk)
+    leases = Lease.objects.open().filter(node=node).order_by("pk")
+    tasks = []
+    secrets: dict[str, dict[str, str]] = {}
+    for lease in leases.select_related("workload", "workload__project"):
+        workload = lease.workload
+        if workload.epoch != lease.epoch or workload.status == WorkloadState.STOPPING:
+            tasks.append(_stop(lease, workload))
+            continue
+        if workload.project_id not in secrets:
+            secrets[workload.project_id] = secrets_of(workload.project)
+        tasks.append(_start(lease, workload, secrets[workload.project_id]))
+    return Desired(version=version, tasks=tasks, prewarm=warm_flavours())
+
+
+def _stop(lease: Lease, workload: Workload) -> DesiredTask:
+    return DesiredTask(
+        task_id=lease.task_id,
+        workload_id=workload.pk,
+        epoch=lease.epoch,
+        index=lease.index,
+        action="stop",
+        stop_reason=_stop_reason(workload),
+    )
+
+
+def _stop_reason(workload: Workload) -> ReasonCode:
+    """Return the reason a stopped task reports; the peers of a failed one did nothing wrong."""
+    if workload.plan == Plan.JUDGE:
+        return ReasonCode.PEER_FAILED
+    return ReasonCode(workload.reason) if workload.reason else ReasonCode.PREEMPTED
+
+
+def _start(lease: Lease, workload: Workload, secrets: dict[str, str]) -> DesiredTask:
+    rendezvous = None
+    if workload.rendezvous_port:
+        rendezvous = Rendezvous(address=workload.rendezvous_address, port=workload.rendezvous_port)
+    return DesiredTask(
+        task_id=lease.task_id,
+        workload_id=workload.pk,
+        epoch=lease.epoch,
+        index=lease.index,
+        action="start",
+        rendezvous=rendezvous,
+        spec=_spec(lease, workload, secrets),
+    )
+
+
+def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec:
+    spec = RunSpec.model_validate(workload.spec)
+    kind = kind_of(workload.kind)
+    grace_s = kind.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s
+    return TaskSpec(
+        backend=spec.backend,
+        argv=list(spec.argv),
+        env=_environment(lease, workload, spec, secrets),
+        snapshot=workload.snapshot or None,
+        environment=workload.environment or None,
+        procs=workload.procs,
+        world_size=workload.nodes * workload.procs,
+        first_rank=lease.index * workload.procs,
+        resources=Resources(
+            cpu_millis=lease.cpu_millis, memory_bytes=lease.memory_bytes, gpus=lease.gpus
+        ),
+        gpu_indices=lease.gpu_indices,
+        warm=spec.warm or kind.warm,
+        # Within the project, so that no other tenant's workload can name it.
+        persistent_key=f"{workload.project_id}/{spec.persistent_key or workload.pk}",
+        stop_grace_s=grace_s,
+        hang_after_s=spec.hang_after_s or kind.hang_after_s,
+        keep_on_fence=lease.keeps_on_fence,
+    )
+
+
+def _environment(
+    lease: Lease, workload: Workload, spec: RunSpec, secrets: dict[str, str]
+) -> dict[str, str]:
+    """Return the variables of a task; later ones win, and the platform's own come last."""
+    surroundings = kind_of(workload.kind).surroundings
+    return {
+        **secrets,
+        **spec.env,
+        **surroundings(workload_id=workload.pk, index=lease.index),
+        "SLIPWAY_URL": settings.SLIPWAY_URL,
+        "SLIPWAY_TOKEN": token_of(workload.pk, lease.epoch),
+        "SLIPWAY_PROJECT": workload.project.slug,
+        "SLIPWAY_WORKLOAD": workload.pk,
+        "SLIPWAY_ATTEMPT": str(lease.epoch),
+    }

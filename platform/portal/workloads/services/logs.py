@@ -1,0 +1,112 @@
+"""Logs of ranks: appended by agents, read in ranges by people, in constant memory."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from portal.compute.logs import log_store
+from portal.compute.models import Node
+from portal.core.errors import Conflict, NotFound, TooLarge
+from portal.workloads.models import Lease, Workload
+from slipway.schemas.workloads import ReasonCode
+
+MAX_APPEND_BYTES = 8 * 1024**2
+MAX_LOG_BYTES = 16 * 1024**3
+
+
+@dataclass(frozen=True)
+class RankLog:
+    """The log of one rank of one attempt. `is_complete` says that nothing will be added."""
+
+    attempt: int
+    rank: int
+    size_bytes: int
+    is_complete: bool
+
+
+def _key(lease: Lease, rank: int) -> str:
+    return f"workloads/{lease.workload_id}/{lease.epoch}.{rank}.log"
+
+
+def append_log(
+    *, node: Node, task_id: str, epoch: int, rank: int, offset: int, pieces: Iterable[bytes]
+) -> int:
+    """Append bytes of a rank's log at `offset`; returns the offset to send on from.
+
+    What is there already is skipped, what would leave a gap is not taken, so repeating is harmless.
+    Raises Conflict (`stale_epoch`) when the task is not this node's, or was given up as lost.
+    """
+    lease = (
+        Lease.objects.filter(node=node, task_id=task_id, epoch=epoch)
+        .select_related("workload")
+        .first()
+    )
+    if lease is None or lease.reason == ReasonCode.NODE_LOST:
+        raise Conflict(
+            "This node holds no lease on that task and epoch any more.",
+            code="stale_epoch",
+            next_step="Stop the task; its place has been given to another.",
+        )
+    first = lease.index * lease.workload.procs
+    if not first <= rank < first + lease.workload.procs:
+        raise NotFound
+    if offset >= MAX_LOG_BYTES:
+        raise TooLarge(
+            f"The log of this rank has reached {MAX_LOG_BYTES // 1024**3} GiB.",
+            code="log_full",
+            next_step="Send no more of it.",
+        )
+    return _append(_key(lease, rank), offset, pieces)
+
+
+def _append(key: str, offset: int, pieces: Iterable[bytes]) -> int:
+    store = log_store()
+    begun = offset
+    size = store.size(key)
+    for piece in pieces:
+        if offset + len(piece) - begun > MAX_APPEND_BYTES:
+            raise TooLarge(
+                f"More than {MAX_APPEND_BYTES // 1024**2} MiB at once.",
+                next_step="Send the log in smaller pieces.",
+            )
+        size = store.append(key, offset, piece)
+        offset += len(piece)
+        if size < offset:  # a gap before this piece: the rest cannot be taken either
+            break
+    return size
+
+
+def logs_of(*, workload: Workload) -> list[RankLog]:
+    """Return the logs there are, of all attempts, newest attempt first."""
+    leases = Lease.objects.filter(workload=workload).order_by("-epoch", "index")
+    store = log_store()
+    return [
+        RankLog(lease.epoch, rank, size, not lease.is_open)
+        for lease in leases[:1000]
+        for rank in range(lease.index * workload.procs, (lease.index + 1) * workload.procs)
+        if (size := store.size(_key(lease, rank))) or lease.is_open
+    ]
+
+
+def log_of(*, workload: Workload, attempt: int, rank: int) -> RankLog:
+    """Return how far one log has come; raises NotFound if there is no such attempt or rank."""
+    lease = _lease(workload, attempt, rank)
+    # First whether it can grow, then its size: so a complete log is never cut short.
+    is_complete = not lease.is_open
+    return RankLog(attempt, rank, log_store().size(_key(lease, rank)), is_complete)
+
+
+def read_log(
+    *, workload: Workload, attempt: int, rank: int, start: int, length: int
+) -> Iterator[bytes]:
+    """Yield a range of a log in pieces; raises NotFound if there is no such attempt or rank."""
+    return log_store().read(_key(_lease(workload, attempt, rank), rank), start, length)
+
+
+def _lease(workload: Workload, attempt: int, rank: int) -> Lease:
+    found = Lease.objects.filter(
+        workload=workload, epoch=attempt, index=rank // max(1, workload.procs)
+    )
+    lease = found.first()
+    if lease is None or rank < 0:
+        raise NotFound
+    return lease

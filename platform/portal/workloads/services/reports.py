@@ -1,0 +1,222 @@
+"""Reports of agents: each changes the database at most once, in whatever order they arrive.
+
+Every kind of report is monotone (a task never goes back from running to starting, its end counts
+once, a step never shrinks), so duplicates and late arrivals change nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from portal.compute.logs import stored_text
+from portal.compute.models import Node
+from portal.compute.resources import memory_text
+from portal.core import clock
+from portal.workloads.closing import close_lease, settle, wake_nodes_of
+from portal.workloads.lifecycle import LeaseState, lease_sources
+from portal.workloads.models import Lease, Workload, WorkloadEvent
+from portal.workloads.moves import locked, move
+from slipway.schemas.agent import Report, ReportsAnswer, TaskKey
+from slipway.schemas.workloads import ReasonCode, WorkloadState
+
+_LONGEST_PAST = timedelta(days=30)
+# Ends that the portal itself has declared: whoever still reports is behind.
+_DECLARED = frozenset({ReasonCode.NODE_LOST, ReasonCode.START_FAILED})
+Key = tuple[str, int]
+
+
+def accept_reports(
+    *, node: Node, reports: Sequence[Report], sent_unix_ms: int | None = None
+) -> ReportsAnswer:
+    """Take in reports; those of tasks this node has no business with come back as stale."""
+    received = clock.now()
+    stale: list[Key] = []
+    accepted = 0
+    for key, group in _by_task(reports).items():
+        if _accept(node, key, group, Clock(received, sent_unix_ms)):
+            accepted += len(group)
+        else:
+            stale.append(key)
+    return ReportsAnswer(
+        accepted=accepted,
+        stale=[TaskKey(task_id=task_id, epoch=epoch) for task_id, epoch in stale],
+    )
+
+
+class Clock:
+    """Maps a node's clock to ours: it was `sent` there when it was `received` here."""
+
+    def __init__(self, received: datetime, sent_unix_ms: int | None) -> None:
+        self._received = received
+        now_ms = int(received.timestamp() * 1000)
+        self._behind_ms = now_ms - sent_unix_ms if sent_unix_ms is not None else 0
+
+    def moment(self, at_unix_ms: int) -> datetime:
+        """Return our time of a moment on the node; never later than when we heard of it."""
+        now_ms = self._received.timestamp() * 1000
+        least = now_ms - _LONGEST_PAST.total_seconds() * 1000
+        mapped = min(max(at_unix_ms + self._behind_ms, least), now_ms)
+        return min(datetime.fromtimestamp(mapped / 1000, UTC), self._received)
+
+
+def _by_task(reports: Iterable[Report]) -> dict[Key, list[Report]]:
+    groups: dict[Key, list[Report]] = {}
+    for report in reports:
+        groups.setdefault((report.task_id, report.epoch), []).append(report)
+    return groups
+
+
+@transaction.atomic
+def _accept(node: Node, key: Key, reports: list[Report], times: Clock) -> bool:
+    """Apply the reports of one task; False when they are stale."""
+    found = Lease.objects.filter(task_id=key[0], epoch=key[1], node=node)
+    workload_id = found.values_list("workload_id", flat=True).first()
+    workload = locked(workload_id) if workload_id else None
+    lease = found.select_for_update(of=("self",)).first()
+    if workload is None or lease is None:
+        return False
+    if not lease.is_open:
+        return lease.reason not in _DECLARED
+    for report in sorted(reports, key=lambda report: report.sequence):
+        _apply(workload, lease, report, times)
+    return True
+
+
+def _apply(workload: Workload, lease: Lease, report: Report, times: Clock) -> None:
+    if not lease.is_open:
+        return
+    at = max(times.moment(report.at_unix_ms), lease.granted_at)
+    if report.kind == "starting":
+        _starting(workload, lease, report)
+    elif report.kind == "running":
+        _running(workload, lease, report, at)
+    elif report.kind == "rendezvous":
+        _rendezvous(workload, lease, report)
+    elif report.kind == "progress":
+        _progress(workload, lease, report, at)
+    else:
+        _ended(workload, lease, report, at)
+
+
+def _advance(lease: Lease, target: LeaseState, **changes: Any) -> bool:
+    movable = Lease.objects.filter(pk=lease.pk, state__in=lease_sources(target))
+    if not movable.update(state=target, **changes):
+        return False
+    lease.state = target
+    return True
+
+
+def _starting(workload: Workload, lease: Lease, report: Report) -> None:
+    message = report.message[:2000]
+    Lease.objects.open().filter(pk=lease.pk).exclude(state=LeaseState.RUNNING).update(
+        message=message
+    )
+    _advance(lease, LeaseState.STARTING)
+    if message:
+        _tell(lease, report, "starting", message)
+    if _is_current(workload, lease) and workload.status == WorkloadState.PLACED:
+        move(
+            workload,
+            WorkloadState.STARTING,
+            kind="starting",
+            message="Its agent has begun to start it.",
+        )
+
+
+def _running(workload: Workload, lease: Lease, report: Report, at: datetime) -> None:
+    if _advance(lease, LeaseState.RUNNING, started_at=at, warm=report.warm, message=""):
+        warm = {True: " from a warm process", False: " cold", None: ""}[report.warm]
+        _tell(lease, report, "task_running", report.message or f"Task {lease.index} runs{warm}.")
+    begun = {WorkloadState.PLACED, WorkloadState.STARTING}
+    if not _is_current(workload, lease) or workload.status not in begun:
+        return
+    waiting = Lease.objects.of_epoch(workload).filter(
+        state__in=[LeaseState.GRANTED, LeaseState.STARTING]
+    )
+    if not waiting.exists():
+        started = workload.started_at or at
+        move(
+            workload, WorkloadState.RUNNING, kind="running", message="Running.", started_at=started
+        )
+
+
+def _rendezvous(workload: Workload, lease: Lease, report: Report) -> None:
+    """Note where the gang meets, once an epoch, and wake those who wait for it."""
+    if report.rendezvous is None or lease.index != 0 or not _is_current(workload, lease):
+        return
+    unknown = Workload.objects.filter(pk=workload.pk, epoch=lease.epoch, rendezvous_port=0)
+    if unknown.update(
+        rendezvous_address=report.rendezvous.address, rendezvous_port=report.rendezvous.port
+    ):
+        workload.rendezvous_address = report.rendezvous.address
+        workload.rendezvous_port = report.rendezvous.port
+        wake_nodes_of(workload, but_index=0)
+
+
+def _progress(workload: Workload, lease: Lease, report: Report, at: datetime) -> None:
+    if report.step is None:
+        return
+    further = Lease.objects.open().filter(Q(step__isnull=True) | Q(step__lt=report.step))
+    if not further.filter(pk=lease.pk).update(step=report.step):
+        return
+    lease.step = report.step
+    first = Lease.objects.filter(pk=lease.pk, first_step_at__isnull=True)
+    if first.update(first_step_at=at) and lease.index == 0:
+        waited_s = max(0.0, (at - workload.waits_since).total_seconds())
+        _tell(lease, report, "first_step", f"First step after {waited_s:.2f} s.")
+
+
+def _ended(workload: Workload, lease: Lease, report: Report, at: datetime) -> None:
+    reason = report.reason
+    if reason is None:
+        reason = ReasonCode.COMPLETED if report.exit_code == 0 else ReasonCode.EXIT
+    closed = close_lease(
+        lease,
+        at=at,
+        reason=reason,
+        message=report.message or _about_memory(reason, report),
+        exit_code=report.exit_code,
+        rank_ends=[end.model_dump() for end in report.ranks],
+        memory_peak_bytes=report.memory_peak_bytes,
+        memory_limit_bytes=report.memory_limit_bytes,
+        cpu_seconds=report.cpu_seconds,
+        log_tail=stored_text(report.log_tail, limit=16_384),
+    )
+    if closed:
+        said = report.message or reason.value.replace("_", " ")
+        _tell(lease, report, "task_ended", f"Task {lease.index} ended: {said}"[:2000])
+        if _is_current(workload, lease):
+            settle(workload)
+
+
+def _about_memory(reason: ReasonCode, report: Report) -> str:
+    if reason != ReasonCode.OUT_OF_MEMORY or not report.memory_limit_bytes:
+        return ""
+    limit = memory_text(report.memory_limit_bytes)
+    if not report.memory_peak_bytes:
+        return f"Ran out of memory (its limit is {limit})."
+    return f"Ran out of memory ({memory_text(report.memory_peak_bytes)} of {limit})."
+
+
+def _is_current(workload: Workload, lease: Lease) -> bool:
+    return workload.epoch == lease.epoch
+
+
+def _tell(lease: Lease, report: Report, kind: str, message: str) -> None:
+    """Add the report to the story, once whatever is repeated."""
+    WorkloadEvent.objects.bulk_create(
+        [
+            WorkloadEvent(
+                workload_id=lease.workload_id,
+                attempt=lease.epoch,
+                kind=kind,
+                message=message[:2000],
+                task_id=lease.task_id,
+                sequence=report.sequence,
+            )
+        ],
+        ignore_conflicts=True,
+    )

@@ -1,0 +1,38 @@
+"""What a node may fetch for a task: its code and its environment, and nothing else of anybody."""
+
+from collections.abc import Iterator
+
+from portal.accounts.models import Project
+from portal.compute.models import Environment, Node
+from portal.core.errors import NotFound
+from portal.storage.models import StoredFile
+from portal.storage.services import open_file
+from portal.workloads.models import Lease
+
+
+def snapshot_of(project: Project, digest: str) -> StoredFile | None:
+    """Return a file of the project with these bytes, or None."""
+    files = StoredFile.objects.filter(project=project, blob__sha256=digest)
+    return files.select_related("blob").order_by("pk").first()
+
+
+def snapshot_for(*, node: Node, digest: str) -> tuple[Iterator[bytes], int]:
+    """Return the bytes of a snapshot and their number, for a node that holds a lease on it.
+
+    Raises NotFound for any other node.
+    """
+    leases = Lease.objects.open().filter(node=node, workload__snapshot=digest)
+    lease = leases.select_related("project").first()
+    file = snapshot_of(lease.project, digest) if lease else None
+    if file is None:
+        raise NotFound
+    return open_file(file=file), file.blob.size_bytes
+
+
+def environment_for(*, node: Node, digest: str) -> Environment:
+    """Return an environment, for a node that holds a lease on a task that runs in it."""
+    leases = Lease.objects.open().filter(node=node, workload__environment=digest)
+    found = Environment.objects.filter(digest=digest).first() if leases.exists() else None
+    if found is None:
+        raise NotFound
+    return found

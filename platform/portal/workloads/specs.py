@@ -1,0 +1,64 @@
+"""How a workload is run: the part of its row that only agents read."""
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from portal.core.errors import InvalidInput
+
+MAX_SPEC_BYTES = 128 * 1024
+_VARIABLE = re.compile(r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+_KEY = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+
+
+class RunSpec(BaseModel):
+    """What one task runs. `persistent_key` names, within the project, what outlives an attempt."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    argv: Annotated[tuple[str, ...], Field(min_length=1, max_length=256)]
+    env: dict[str, str] = {}
+    backend: Literal["process", "docker"] = "process"
+    warm: Literal["torch", "jupyterlab"] | None = None
+    persistent_key: Annotated[str, Field(pattern=_KEY)] | None = None
+    stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
+    hang_after_s: Annotated[float, Field(ge=10, le=7 * 86_400)] | None = None
+
+    @field_validator("env")
+    @classmethod
+    def _variables(cls, env: dict[str, str]) -> dict[str, str]:
+        for name in env:
+            if not _VARIABLE.match(name):
+                raise ValueError(f"{name[:40]!r} cannot be the name of a variable")
+            if name.startswith("SLIPWAY_"):
+                raise ValueError(
+                    f"{name[:40]} is reserved: names beginning SLIPWAY_ are the platform's"
+                )
+        return env
+
+    @model_validator(mode="after")
+    def _storable(self) -> Self:
+        texts = [*self.argv, *self.env.values()]
+        if any("\0" in text or not _is_unicode(text) for text in texts):
+            raise ValueError("holds a NUL character or a lone surrogate")
+        if sum(len(text) for text in [*texts, *self.env]) > MAX_SPEC_BYTES:
+            raise ValueError(f"is longer than {MAX_SPEC_BYTES} characters")
+        return self
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def spec_from(**facts: object) -> RunSpec:
+    """Return a checked spec; raises InvalidInput that names the part at fault."""
+    try:
+        return RunSpec.model_validate(facts)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "spec"
+        message = first["msg"].removeprefix("Value error, ")
+        raise InvalidInput(
+            f"{field}: {message}", field=field, next_step="Mend this part and submit again."
+        ) from error

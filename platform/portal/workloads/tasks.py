@@ -1,0 +1,33 @@
+"""Doorbells of the room."""
+
+from datetime import timedelta
+
+from portal.core.doorbell import doorbell
+from portal.workloads.reconciling import forget_samples as forget_old_samples
+from portal.workloads.reconciling import reconcile
+from portal.workloads.scheduling import run_passes
+
+# Task → how often it runs whether or not anybody rings.
+PERIODIC = {
+    "workloads.look_after": timedelta(seconds=2),
+    "workloads.forget_samples": timedelta(hours=1),
+}
+
+
+@doorbell("workloads.schedule")
+def schedule() -> None:
+    """Place what can be placed now."""
+    run_passes()
+
+
+@doorbell("workloads.look_after")
+def look_after() -> None:
+    """Mend what no message will mend: expired leases, deadlines, holds; then schedule."""
+    reconcile()
+    run_passes()
+
+
+@doorbell("workloads.forget_samples")
+def forget_samples() -> None:
+    """Delete samples of use from weeks ago."""
+    forget_old_samples()
