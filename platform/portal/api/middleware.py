@@ -14,15 +14,19 @@ from django.http.multipartparser import MultiPartParserError
 
 from portal.accounts.addresses import client_network
 from portal.accounts.principal import principal_of
+from portal.accounts.tokens import hash_of
 from portal.api import idempotency
 from portal.api.problems import CONTENT_TYPE, error_response, plain_problem, unexpected
 from portal.api.routing import answer_behind_the_gate
-from portal.api.throttle import api_throttle
+from portal.api.throttle import agent_throttle, api_throttle
 from portal.api.uploads import is_upload
+from portal.compute.tokens import bearer_of, has_node_shape
 from portal.core.errors import NotFound, SlipwayError, TooLarge, Unauthenticated
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 API_PREFIX = "/api/"
+# Agents of nodes: no person is behind them, and they have limits of their own.
+AGENT_PREFIX = "/api/agent/"
 _OF_DJANGO = (Http404, PermissionDenied, SuspiciousOperation, BadRequest, MultiPartParserError)
 
 
@@ -64,17 +68,32 @@ class RateLimitMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if request.path.startswith(API_PREFIX):
-            try:
-                principal = principal_of(request)
-                key = principal.key if principal else client_network(request)
-            except Unauthenticated:
-                key = client_network(request)
-            try:
-                api_throttle.hit(key)
-            except SlipwayError as error:
-                return error_response(request, error)
+        try:
+            if request.path.startswith(AGENT_PREFIX):
+                _count_agent(request)
+            elif request.path.startswith(API_PREFIX):
+                api_throttle.hit(_caller(request))
+        except SlipwayError as error:
+            return error_response(request, error)
         return self.get_response(request)
+
+
+def _caller(request: HttpRequest) -> str:
+    """Return whom a request is counted for: the token, the person, or else the address."""
+    try:
+        principal = principal_of(request)
+    except Unauthenticated:
+        principal = None
+    return principal.key if principal else client_network(request)
+
+
+def _count_agent(request: HttpRequest) -> None:
+    """Count an agent by its token, unread: whether it is good, the gate will say."""
+    secret = bearer_of(request.headers.get("Authorization", ""))
+    if has_node_shape(secret):
+        agent_throttle.hit(hash_of(secret)[:32])
+    else:
+        api_throttle.hit(client_network(request))
 
 
 class IdempotencyMiddleware:
@@ -85,6 +104,8 @@ class IdempotencyMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if request.method != "POST" or not request.path.startswith(API_PREFIX):
+            return self.get_response(request)
+        if request.path.startswith(AGENT_PREFIX):  # all its operations are idempotent by themselves
             return self.get_response(request)
         try:
             key = idempotency.key_of(request)

@@ -70,3 +70,5 @@ class Throttle:
 
 
 api_throttle = Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUESTS_PER_MINUTE)
+# An agent speaks for everything on its node: logs alone are several requests a second.
+agent_throttle = Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUESTS_PER_MINUTE * 10)

@@ -1,0 +1,45 @@
+"""A machine joins, beats, and asks what it should run."""
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+from pydantic import BaseModel, Field
+
+from portal.api.agent.gating import agent_gate
+from portal.compute.gates import NodeToken, gated_node
+from portal.compute.services.joining import join_node
+from portal.core.policy import Public
+from portal.workloads.services.beats import heartbeat
+from portal.workloads.services.desired import desired_for
+from slipway.schemas.agent import Desired, Heartbeat, HeartbeatAnswer, Join, Joined
+
+router = Router(tags=["Nodes"])
+
+
+class DesiredQuery(BaseModel):
+    """`seen` is the version the agent knows; the answer waits up to `wait_s` for a newer one."""
+
+    seen: int = Field(default=0, ge=0, le=2**62)
+    wait_s: float = Field(default=0, ge=0, le=60)
+
+
+@router.post(
+    "/join",
+    auth=agent_gate(Public("the one-time join token in the body is the proof")),
+    response={201: Joined},
+)
+def join(request: HttpRequest, payload: Join) -> Status[Joined]:
+    """Become a node of this installation."""
+    made = join_node(secret=payload.join_token, name=payload.name, facts=payload.facts)
+    return Status(201, Joined(node_id=made.node.pk, node_token=made.secret))
+
+
+@router.post("/heartbeat", auth=agent_gate(NodeToken()), response=HeartbeatAnswer)
+def beat(request: HttpRequest, payload: Heartbeat) -> HeartbeatAnswer:
+    """Renew the leases of what the node runs."""
+    return heartbeat(node=gated_node(request), beat=payload)
+
+
+@router.get("/desired", auth=agent_gate(NodeToken()), response=Desired)
+def desired(request: HttpRequest, query: Query[DesiredQuery]) -> Desired:
+    """Tell what the node should be running (`portal.api.agent.holding` has waited before this)."""
+    return desired_for(node=gated_node(request))

@@ -1,0 +1,102 @@
+"""Reports, logs, code, environments and samples of what a node runs."""
+
+from collections.abc import Iterator
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+from pydantic import BaseModel, Field
+
+from portal.api.agent.gating import agent_gate
+from portal.api.streams import ByteStream, let_go_of_the_database
+from portal.api.uploads import body_of
+from portal.compute.gates import NodeToken, gated_node
+from portal.compute.services.environments import accept_build_report
+from portal.workloads.services.logs import append_log
+from portal.workloads.services.reports import accept_reports
+from portal.workloads.services.samples import accept_samples
+from portal.workloads.services.snapshots import environment_for, snapshot_for
+from slipway.schemas.agent import (
+    EnvironmentReport,
+    EnvironmentSpec,
+    LogAnswer,
+    Reports,
+    ReportsAnswer,
+    Samples,
+)
+
+router = Router(tags=["Runs"])
+
+
+class OffsetQuery(BaseModel):
+    """Where in the log the first byte of the body belongs."""
+
+    offset: int = Field(ge=0, le=2**53)
+
+
+@router.post("/reports", auth=agent_gate(NodeToken()), response=ReportsAnswer)
+def report(request: HttpRequest, payload: Reports) -> ReportsAnswer:
+    """Take in what has become of tasks."""
+    return accept_reports(
+        node=gated_node(request), reports=payload.reports, sent_unix_ms=payload.sent_unix_ms
+    )
+
+
+@router.put(
+    "/logs/{task_id}/{int:epoch}/{int:rank}", auth=agent_gate(NodeToken()), response=LogAnswer
+)
+def put_log(
+    request: HttpRequest, task_id: str, epoch: int, rank: int, query: Query[OffsetQuery]
+) -> LogAnswer:
+    """Append bytes to the log of a rank; the body is the bytes as they are."""
+    end = append_log(
+        node=gated_node(request),
+        task_id=task_id,
+        epoch=epoch,
+        rank=rank,
+        offset=query.offset,
+        pieces=_arriving(request),
+    )
+    return LogAnswer(next_offset=end)
+
+
+def _arriving(request: HttpRequest) -> Iterator[bytes]:
+    """Yield the body as it comes; the database is not kept waiting for a slow network."""
+    let_go_of_the_database()
+    yield from body_of(request)
+
+
+@router.get("/snapshots/{digest}", auth=agent_gate(NodeToken()), response=None)
+def get_snapshot(request: HttpRequest, digest: str) -> ByteStream:
+    """Stream the code of a task this node is to run, as a tar."""
+    pieces, size = snapshot_for(node=gated_node(request), digest=digest)
+    response = ByteStream(pieces, content_type="application/x-tar")
+    response.headers["Content-Length"] = str(size)
+    return response
+
+
+@router.get("/environments/{digest}", auth=agent_gate(NodeToken()), response=EnvironmentSpec)
+def get_environment(request: HttpRequest, digest: str) -> EnvironmentSpec:
+    """Tell how to build the environment of a task this node is to run."""
+    found = environment_for(node=gated_node(request), digest=digest)
+    return EnvironmentSpec(
+        digest=found.digest,
+        requirements=found.locked or found.requirements,
+        python=found.python,
+    )
+
+
+@router.post("/environments/{digest}/reports", auth=agent_gate(NodeToken()), response=LogAnswer)
+def report_build(request: HttpRequest, digest: str, payload: EnvironmentReport) -> LogAnswer:
+    """Take in how a build stands, and a piece of its log."""
+    node = gated_node(request)
+    end = accept_build_report(node=node, digest=digest, report=payload)
+    return LogAnswer(next_offset=end)
+
+
+@router.post("/samples", auth=agent_gate(NodeToken()), response={204: None})
+def sample(request: HttpRequest, payload: Samples) -> Status[None]:
+    """Take in what tasks use."""
+    accept_samples(
+        node=gated_node(request), samples=payload.samples, sent_unix_ms=payload.sent_unix_ms
+    )
+    return Status(204, None)
