@@ -12,7 +12,22 @@ from portal.api import problems
 from portal.api.bodies import StrictParser
 from portal.api.description import PortalApi
 from portal.api.routing import require_gates
-from portal.api.v1 import account, audit, files, members, projects, secrets, teams, users
+from portal.api.v1 import (
+    account,
+    audit,
+    environments,
+    files,
+    jobs,
+    members,
+    nodes,
+    projects,
+    quotas,
+    secrets,
+    teams,
+    tiers,
+    users,
+    workloads,
+)
 
 
 class OrjsonRenderer(BaseRenderer):
@@ -49,6 +64,9 @@ api = PortalApi(
     docs_decorator=require_safe,
 )
 problems.register(api)
-for module in (account, projects, teams, members, secrets, files, audit, users):
+for module in (
+    *(account, projects, teams, members, secrets, files, audit, users),
+    *(jobs, workloads, environments, tiers, quotas, nodes),
+):
     api.add_router("", module.router)
 require_gates(api)

@@ -1,1 +1,1 @@
-"""Room for training jobs: code snapshots, strategies, checkpoints."""
+"""Training jobs: code snapshots, what exactly was submitted, strategies, checkpoints, clones."""

@@ -87,7 +87,7 @@ def file_out(file: StoredFile) -> FileOut:
     )
 
 
-def _promised(request: HttpRequest) -> Promised:
+def promised_by(request: HttpRequest) -> Promised:
     """Return what the headers say of the body."""
     said = {
         sha256_from(request.headers[name], field=name)
@@ -136,7 +136,7 @@ def _take(
 ) -> HttpResponse:
     name = clean_file_name(name)
     let_go_of_the_database()
-    stored = receive_bytes(chunks=body_of(request), promised=_promised(request))
+    stored = receive_bytes(chunks=body_of(request), promised=promised_by(request))
     try:
         return _keep(request, project, name, stored, file_id)
     except SlipwayError:

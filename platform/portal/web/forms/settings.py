@@ -20,6 +20,8 @@ SCOPE_MEANINGS = {
     Scope.AUDIT_READ: "Read the audit log you may see",
     Scope.FILES_READ: "Download files of your projects",
     Scope.FILES_WRITE: "Upload files to your projects",
+    Scope.WORKLOADS_READ: "See what runs in your projects, with its logs",
+    Scope.WORKLOADS_WRITE: "Run and stop things in your projects",
     Scope.ADMIN: "Administer this installation",
 }
 TOKEN_DAYS = ((7, "7 days"), (30, "30 days"), (90, "90 days"), (180, "180 days"), (365, "1 year"))

@@ -1,0 +1,114 @@
+"""Environments of a project: what is in them, how they are built, and their build logs."""
+
+from typing import Annotated
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+from pydantic import BaseModel, Field
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.models import Project
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.api.streams import ByteStream
+from portal.api.v1.shapes import PageParameters, page_of
+from portal.api.v1.workload_shapes import environment_out
+from portal.compute.logs import log_store
+from portal.compute.models import Environment, EnvironmentBuild, ProjectEnvironment
+from portal.compute.services.environments import build_log_key, use_environment
+from portal.core.errors import NotFound
+from portal.core.pagination import paginate
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import Line, PageOf
+from slipway.schemas.workloads import EnvironmentIn, EnvironmentOut
+
+router = Router(tags=["Environments"])
+MAX_LOG_READ_BYTES = 4 * 1024**2
+_SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_BYTES = {
+    "responses": {
+        200: {
+            "description": "The bytes of the build log",
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+        }
+    }
+}
+
+
+class BuildLogQuery(BaseModel):
+    """A range of the log of the present build on a node."""
+
+    node: Annotated[Line, Field(max_length=48)]
+    offset: int = Field(default=0, ge=0, le=2**53)
+    limit: int = Field(default=MAX_LOG_READ_BYTES, ge=1, le=MAX_LOG_READ_BYTES)
+
+
+def _environment(project: Project, digest: str) -> Environment:
+    uses = ProjectEnvironment.objects.filter(project=project, environment__digest=digest)
+    use = uses.select_related("environment").first()
+    if use is None:
+        raise NotFound
+    return use.environment
+
+
+@router.get("/projects/{project}/environments", auth=gate(_SEE), response=PageOf[EnvironmentOut])
+def list_environments(
+    request: HttpRequest, project: str, page: PageParameters
+) -> PageOf[EnvironmentOut]:
+    """List the environments the project has used, newest first."""
+    uses = ProjectEnvironment.objects.filter(project=gated_project(request))
+    found = paginate(uses.select_related("environment"), cursor=page.cursor, limit=page.limit)
+    return page_of(found, lambda use: environment_out(use.environment))
+
+
+@router.post(
+    "/projects/{project}/environments",
+    auth=gate(ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
+    response={201: EnvironmentOut},
+)
+def add_environment(
+    request: HttpRequest, project: str, payload: EnvironmentIn
+) -> Status[EnvironmentOut]:
+    """Make an environment of requirements; the same requirements are the same environment."""
+    made = use_environment(
+        project=gated_project(request),
+        by=require_principal(request).user,
+        requirements=payload.requirements,
+        python=payload.python,
+    )
+    return Status(201, environment_out(made))
+
+
+@router.get("/projects/{project}/environments/{digest}", auth=gate(_SEE), response=EnvironmentOut)
+def show_environment(request: HttpRequest, project: str, digest: str) -> EnvironmentOut:
+    """Show an environment and how it stands on each node that was asked to run something in it."""
+    found = _environment(gated_project(request), digest)
+    return environment_out(found, found.builds.select_related("node").order_by("pk"))
+
+
+@router.get(
+    "/projects/{project}/environments/{digest}/log",
+    auth=gate(_SEE),
+    response=None,
+    openapi_extra=_BYTES,
+)
+def get_build_log(
+    request: HttpRequest, project: str, digest: str, query: Query[BuildLogQuery]
+) -> ByteStream:
+    """Read a range of the log of the build on a node.
+
+    The header `X-Slipway-Next-Offset` says where to go on.
+    """
+    found = _environment(gated_project(request), digest)
+    build = EnvironmentBuild.objects.filter(environment=found, node__name=query.node).first()
+    if build is None:
+        raise NotFound
+    key = build_log_key(digest, build)
+    length = max(0, min(query.limit, log_store().size(key) - query.offset))
+    pieces = log_store().read(key, query.offset, length)
+    response = ByteStream(pieces, content_type="application/octet-stream")
+    response.headers["Content-Length"] = str(length)
+    response.headers["X-Slipway-Next-Offset"] = str(query.offset + length)
+    return response

@@ -1,0 +1,80 @@
+"""Nodes, for administrators: who has joined, how they are, and taking them out of use."""
+
+from django.conf import settings
+from django.http import HttpRequest
+from ninja import Router, Status
+
+from portal.accounts.gates import Administrator
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.api.v1.shapes import PageParameters, page_of
+from portal.api.v1.workload_shapes import node_out
+from portal.compute.models import Node
+from portal.compute.services.joining import make_join_token
+from portal.compute.services.nodes import cordon_node, drain_node, remove_node, uncordon_node
+from portal.core.errors import NotFound
+from portal.core.pagination import paginate
+from slipway.schemas.base import PageOf
+from slipway.schemas.workloads import JoinTokenCreated, JoinTokenIn, NodeOut, NodeReason
+
+router = Router(tags=["Nodes"])
+
+
+def _node(name: str) -> Node:
+    node = Node.objects.present().filter(name=name).first()
+    if node is None:
+        raise NotFound
+    return node
+
+
+@router.get("/nodes", auth=gate(Administrator()), response=PageOf[NodeOut])
+def list_nodes(request: HttpRequest, page: PageParameters) -> PageOf[NodeOut]:
+    """List the machines of this installation, newest first."""
+    found = Node.objects.present()
+    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), node_out)
+
+
+@router.post("/nodes/join-tokens", auth=gate(Administrator()), response={201: JoinTokenCreated})
+def make_token_to_join(request: HttpRequest, payload: JoinTokenIn) -> Status[JoinTokenCreated]:
+    """Make a one-time token to join a machine with; it is shown here alone."""
+    made = make_join_token(
+        by=require_principal(request).user,
+        node=payload.node,
+        expires_in_minutes=payload.expires_in_minutes,
+    )
+    command = f"slipway node join {settings.SLIPWAY_URL} --token {made.secret}"
+    answer = JoinTokenCreated(
+        join_token=made.secret, command=command, expires_at=made.token.expires_at
+    )
+    return Status(201, answer)
+
+
+@router.get("/nodes/{node}", auth=gate(Administrator()), response=NodeOut)
+def show_node(request: HttpRequest, node: str) -> NodeOut:
+    """Show one machine."""
+    return node_out(_node(node))
+
+
+@router.post("/nodes/{node}/cordon", auth=gate(Administrator()), response=NodeOut)
+def cordon(request: HttpRequest, node: str, payload: NodeReason) -> NodeOut:
+    """Give the machine no new work; what runs there runs on."""
+    return node_out(cordon_node(node=_node(node), reason=payload.reason))
+
+
+@router.post("/nodes/{node}/uncordon", auth=gate(Administrator()), response=NodeOut)
+def uncordon(request: HttpRequest, node: str) -> NodeOut:
+    """Open the machine for work again."""
+    return node_out(uncordon_node(node=_node(node)))
+
+
+@router.post("/nodes/{node}/drain", auth=gate(Administrator()), response=NodeOut)
+def drain(request: HttpRequest, node: str, payload: NodeReason) -> NodeOut:
+    """Give the machine no new work, and run elsewhere what can be moved."""
+    return node_out(drain_node(node=_node(node), reason=payload.reason))
+
+
+@router.delete("/nodes/{node}", auth=gate(Administrator()), response={204: None})
+def remove(request: HttpRequest, node: str) -> Status[None]:
+    """Take an empty machine out of the installation."""
+    remove_node(node=_node(node))
+    return Status(204, None)

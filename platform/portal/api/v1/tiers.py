@@ -1,0 +1,78 @@
+"""Hardware tiers: offered to everybody, made and priced by administrators."""
+
+from django.http import HttpRequest
+from ninja import Router, Status
+
+from portal.accounts.gates import Administrator, SignedIn
+from portal.api.routing import gate
+from portal.api.v1.shapes import PageParameters, page_of
+from portal.api.v1.workload_shapes import price_out, tier_out
+from portal.compute.models import Tier, TierPrice
+from portal.compute.resources import Amount
+from portal.compute.services.tiers import change_tier, create_tier
+from portal.core.errors import NotFound
+from portal.core.pagination import paginate
+from portal.workloads.placement import Room
+from portal.workloads.scheduling import read_sites
+from slipway.schemas.accounts import Scope
+from slipway.schemas.base import PageOf
+from slipway.schemas.workloads import TierChange, TierIn, TierOut, TierPriceOut
+
+router = Router(tags=["Tiers"])
+_SEE = SignedIn(Scope.WORKLOADS_READ, confined=True)
+
+
+def _tier(slug: str) -> Tier:
+    tier = Tier.objects.filter(slug=slug).first()
+    if tier is None:
+        raise NotFound
+    return tier
+
+
+@router.get("/tiers", auth=gate(_SEE), response=PageOf[TierOut])
+def list_tiers(request: HttpRequest, page: PageParameters) -> PageOf[TierOut]:
+    """List the tiers on offer, with how many tasks of each would fit right now."""
+    room = Room(read_sites())
+    found = paginate(Tier.objects.filter(is_active=True), cursor=page.cursor, limit=page.limit)
+    return page_of(found, lambda tier: tier_out(tier, room.count_of(tier.need)))
+
+
+@router.post("/tiers", auth=gate(Administrator()), response={201: TierOut})
+def make_tier(request: HttpRequest, payload: TierIn) -> Status[TierOut]:
+    """Offer a new tier."""
+    asked = payload.resources
+    made = create_tier(
+        name=payload.name,
+        slug=payload.slug,
+        amount=Amount(asked.cpu_millis, asked.memory_bytes, asked.gpus),
+        gpu_model=payload.gpu_model,
+        labels=dict(payload.labels),
+        nano_usd_per_hour=payload.nano_usd_per_hour,
+    )
+    return Status(201, tier_out(made))
+
+
+@router.get("/tiers/{tier}", auth=gate(_SEE), response=TierOut)
+def show_tier(request: HttpRequest, tier: str) -> TierOut:
+    """Show one tier, on offer or not."""
+    found = _tier(tier)
+    return tier_out(found, Room(read_sites()).count_of(found.need))
+
+
+@router.patch("/tiers/{tier}", auth=gate(Administrator()), response=TierOut)
+def edit_tier(request: HttpRequest, tier: str, payload: TierChange) -> TierOut:
+    """Rename, withdraw or price a tier. A new price counts from now on."""
+    changed = change_tier(
+        tier=_tier(tier),
+        name=payload.name,
+        is_active=payload.is_active,
+        nano_usd_per_hour=payload.nano_usd_per_hour,
+    )
+    return tier_out(changed)
+
+
+@router.get("/tiers/{tier}/prices", auth=gate(_SEE), response=PageOf[TierPriceOut])
+def list_prices(request: HttpRequest, tier: str, page: PageParameters) -> PageOf[TierPriceOut]:
+    """List every price the tier has had, newest first."""
+    found = TierPrice.objects.filter(tier=_tier(tier))
+    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), price_out)

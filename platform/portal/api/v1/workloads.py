@@ -1,0 +1,179 @@
+"""Whatever runs in a project: seen, explained, read, stopped."""
+
+from typing import Annotated
+
+from django.http import HttpRequest
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.api.streams import ByteStream
+from portal.api.v1.shapes import PageParameters, PageQuery, page_of
+from portal.api.v1.workload_shapes import (
+    event_out,
+    log_out,
+    sample_out,
+    task_out,
+    workload_out,
+)
+from portal.core.pagination import paginate
+from portal.workloads.explaining import Explainer
+from portal.workloads.gates import WorkloadRole, gated_workload
+from portal.workloads.models import Lease, Workload, WorkloadEvent
+from portal.workloads.services.logs import log_of, logs_of, read_log
+from portal.workloads.services.samples import samples_of
+from portal.workloads.services.stopping import stop_workload
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import Line, PageOf
+from slipway.schemas.training import SampleOut
+from slipway.schemas.workloads import (
+    WorkloadDetailOut,
+    WorkloadEventOut,
+    WorkloadOut,
+    WorkloadState,
+    WorkloadStop,
+)
+
+router = Router(tags=["Workloads"])
+MAX_LOG_READ_BYTES = 4 * 1024**2
+_SEE = WorkloadRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_CHANGE = WorkloadRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_BYTES = {
+    "responses": {
+        200: {
+            "description": "The bytes of the log",
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+        }
+    }
+}
+
+
+class WorkloadsQuery(PageQuery):
+    """Filters; all that are given must match."""
+
+    state: WorkloadState | None = None
+    kind: Annotated[Line, Field(max_length=32)] = ""
+    q: Annotated[Line, Field(max_length=100)] = ""
+
+
+class AttemptQuery(BaseModel):
+    """Which attempt; the newest unless named."""
+
+    attempt: int | None = Field(default=None, ge=1, le=2**31 - 1)
+
+
+class LogQuery(AttemptQuery):
+    """A range of the log of one rank."""
+
+    rank: int = Field(default=0, ge=0, le=65_535)
+    offset: int = Field(default=0, ge=0, le=2**53)
+    limit: int = Field(default=MAX_LOG_READ_BYTES, ge=1, le=MAX_LOG_READ_BYTES)
+
+
+@router.get(
+    "/projects/{project}/workloads",
+    auth=gate(ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)),
+    response=PageOf[WorkloadOut],
+)
+def list_workloads(
+    request: HttpRequest, project: str, query: Query[WorkloadsQuery]
+) -> PageOf[WorkloadOut]:
+    """List what runs, waits or has ended in the project, newest first."""
+    found = Workload.objects.filter(project=gated_project(request))
+    if query.state is not None:
+        found = found.filter(state=query.state)
+    if query.kind:
+        found = found.filter(kind=query.kind)
+    if query.q:
+        found = found.filter(name__icontains=query.q)
+    found = found.select_related("project", "tier", "submitted_by", "team")
+    explainer = Explainer(require_principal(request).user)
+    page = paginate(found, cursor=query.cursor, limit=query.limit)
+    return page_of(page, lambda workload: workload_out(workload, explainer))
+
+
+@router.get("/projects/{project}/workloads/{workload}", auth=gate(_SEE), response=WorkloadDetailOut)
+def show_workload(request: HttpRequest, project: str, workload: str) -> WorkloadDetailOut:
+    """Show one workload: where it stands and why, its tasks, its story, its logs."""
+    found = gated_workload(request)
+    shown = workload_out(found, Explainer(require_principal(request).user))
+    leases = Lease.objects.of_epoch(found).select_related("node").order_by("index")
+    events = WorkloadEvent.objects.filter(workload=found).order_by("-pk")[:200]
+    return WorkloadDetailOut(
+        **shown.model_dump(),
+        tasks=[task_out(lease) for lease in leases],
+        events=[event_out(event) for event in reversed(events)],
+        logs=[log_out(log) for log in logs_of(workload=found)],
+        log_tail=found.log_tail,
+    )
+
+
+@router.post(
+    "/projects/{project}/workloads/{workload}/stop", auth=gate(_CHANGE), response=WorkloadOut
+)
+def stop(request: HttpRequest, project: str, workload: str, payload: WorkloadStop) -> WorkloadOut:
+    """Ask a workload to end. Asking again changes nothing."""
+    user = require_principal(request).user
+    found = gated_workload(request)
+    stop_workload(workload=found, by=user, message=payload.message)
+    found.refresh_from_db()
+    return workload_out(found, Explainer(user))
+
+
+@router.get(
+    "/projects/{project}/workloads/{workload}/events",
+    auth=gate(_SEE),
+    response=PageOf[WorkloadEventOut],
+)
+def list_events(
+    request: HttpRequest, project: str, workload: str, page: PageParameters
+) -> PageOf[WorkloadEventOut]:
+    """List the story of a workload, newest line first."""
+    found = WorkloadEvent.objects.filter(workload=gated_workload(request))
+    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), event_out)
+
+
+@router.get(
+    "/projects/{project}/workloads/{workload}/log",
+    auth=gate(_SEE),
+    response=None,
+    openapi_extra=_BYTES,
+)
+def get_log(
+    request: HttpRequest, project: str, workload: str, query: Query[LogQuery]
+) -> ByteStream:
+    """Read a range of a rank's log.
+
+    `X-Slipway-Next-Offset` is where to read on; once `X-Slipway-Complete` is `true` and a read
+    comes back empty, there will be no more.
+    """
+    found = gated_workload(request)
+    attempt = query.attempt or max(1, found.epoch)
+    log = log_of(workload=found, attempt=attempt, rank=query.rank)
+    length = max(0, min(query.limit, log.size_bytes - query.offset))
+    pieces = read_log(
+        workload=found, attempt=attempt, rank=query.rank, start=query.offset, length=length
+    )
+    response = ByteStream(pieces, content_type="application/octet-stream")
+    response.headers["Content-Length"] = str(length)
+    response.headers["X-Slipway-Next-Offset"] = str(query.offset + length)
+    response.headers["X-Slipway-Complete"] = "true" if log.is_complete else "false"
+    return response
+
+
+@router.get(
+    "/projects/{project}/workloads/{workload}/samples",
+    auth=gate(_SEE),
+    response=list[SampleOut],
+)
+def list_samples(
+    request: HttpRequest, project: str, workload: str, query: Query[AttemptQuery]
+) -> list[SampleOut]:
+    """List what the tasks of an attempt used, oldest first."""
+    found = gated_workload(request)
+    attempt = query.attempt or found.epoch
+    return [sample_out(sample) for sample in samples_of(workload=found, attempt=attempt)]

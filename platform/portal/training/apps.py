@@ -1,0 +1,7 @@
+from portal.core.apps import Room
+
+
+class TrainingConfig(Room):
+    default = True
+    name = "portal.training"
+    label = "training"

@@ -1,0 +1,72 @@
+"""Code snapshots, jobs and their checkpoints."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from portal.accounts.models import Project, User
+from portal.core.models import IdField, Row
+from portal.storage.models import StoredFile
+from portal.workloads.models import Workload
+
+
+class Snapshot(Row):
+    """Code as it was, of one project: a tar in the store, named by the SHA-256 of its bytes."""
+
+    id = IdField("snap")
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    digest = models.CharField(max_length=64)
+    file = models.ForeignKey(StoredFile, on_delete=models.PROTECT, related_name="+")
+    files = models.PositiveIntegerField()
+    names = models.JSONField(default=list)
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["project", "digest"], name="snapshot_once_a_project"),
+        ]
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    """Verbs on jobs."""
+
+    def of_project(self, project: Project) -> "JobQuerySet":
+        """Jobs of one project, with what every answer about them needs."""
+        return self.filter(workload__project=project).select_related(
+            "workload__project", "workload__tier", "workload__submitted_by", "snapshot__file__blob"
+        )
+
+    def matching(
+        self, *, state: str = "", text: str = "", submitted_by: str = "", tier: str = ""
+    ) -> "JobQuerySet":
+        """Narrow down; an empty filter leaves all."""
+        found = self
+        if state:
+            found = found.filter(workload__state=state)
+        if text:
+            found = found.filter(Q(workload__name__icontains=text) | Q(script__icontains=text))
+        if submitted_by:
+            found = found.filter(workload__submitted_by__email=submitted_by)
+        if tier:
+            found = found.filter(workload__tier__slug=tier)
+        return found
+
+
+class Job(Row):
+    """What exactly was submitted. How it goes stands on the workload, which has the same age."""
+
+    id = IdField("job")
+    workload = models.OneToOneField(Workload, on_delete=models.PROTECT, related_name="+")
+    snapshot = models.ForeignKey(Snapshot, on_delete=models.PROTECT, related_name="+")
+    script = models.CharField(max_length=500)
+    args = models.JSONField(default=list)
+    params = models.JSONField(default=dict)
+    strategy = models.CharField(max_length=200, blank=True)
+    requirements = models.TextField(blank=True)
+    git = models.JSONField(null=True, blank=True)
+    cloned_from = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+
+    objects: ClassVar[JobQuerySet] = JobQuerySet.as_manager()  # type: ignore[assignment]
