@@ -5,13 +5,56 @@ import slipway
 with slipway.Client() as client:
     for project in client.projects.list():
         ...
+
+job = slipway.train("train.py", params={"lr": 0.1}, watch=True)
 """
 
-from slipway import errors
-from slipway.client import Client
-from slipway.errors import SlipwayError
-from slipway.pages import Pages
-from slipway.retries import Retries
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from slipway.version import __version__
 
-__all__ = ["Client", "Pages", "Retries", "SlipwayError", "__version__", "errors"]
+if TYPE_CHECKING:
+    from slipway import errors, job
+    from slipway.client import Client
+    from slipway.errors import SlipwayError
+    from slipway.pages import Pages
+    from slipway.retries import Retries
+    from slipway.training import train
+
+__all__ = [
+    "Client",
+    "Pages",
+    "Retries",
+    "SlipwayError",
+    "__version__",
+    "errors",
+    "job",
+    "train",
+]
+
+# Each name is loaded when it is first used: a rank of a job that only reports its steps pays
+# neither for HTTP nor for schemas.
+_HOMES = {
+    "Client": "slipway.client",
+    "Pages": "slipway.pages",
+    "Retries": "slipway.retries",
+    "SlipwayError": "slipway.errors",
+    "errors": "slipway.errors",
+    "job": "slipway.job",
+    "train": "slipway.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'slipway' has no attribute {name!r}")
+    module = import_module(home)
+    found = module if home == f"slipway.{name}" else getattr(module, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,10 +9,14 @@ from slipway.connection import Connection
 from slipway.credentials import chosen_token, chosen_url, clean_url
 from slipway.resources.audit import Audit
 from slipway.resources.invitations import Invitations
+from slipway.resources.jobs import Jobs
 from slipway.resources.members import Members
+from slipway.resources.nodes import Nodes
 from slipway.resources.projects import Projects
 from slipway.resources.secrets import Secrets
+from slipway.resources.snapshots import Snapshots
 from slipway.resources.teams import Teams
+from slipway.resources.tiers import Tiers
 from slipway.resources.tokens import Tokens
 from slipway.resources.users import Users
 from slipway.retries import Retries
@@ -57,6 +61,10 @@ class Client:
         self.tokens = Tokens(self._connection)
         self.audit = Audit(self._connection)
         self.users = Users(self._connection)
+        self.snapshots = Snapshots(self._connection)
+        self.jobs = Jobs(self._connection)
+        self.tiers = Tiers(self._connection)
+        self.nodes = Nodes(self._connection)
 
     def __repr__(self) -> str:
         return f"<slipway.Client {self.url} token=***>"

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from slipway.errors import (
     ConnectionFailed,
@@ -28,6 +28,7 @@ from slipway.version import __version__
 from slipway.visible import visible
 
 Answer = TypeVar("Answer", bound=AnswerSchema)
+Shape = TypeVar("Shape")
 Query = Mapping[str, str | int | None]
 USER_AGENT = f"slipway/{__version__} python/{platform.python_version()} {sys.platform}"
 _REPEATABLE = frozenset({"GET", "PUT", "DELETE", "POST"})  # POST carries an Idempotency-Key
@@ -43,6 +44,37 @@ def address(*segments: str) -> str:
                 next_step="Name the object, for example by its slug.",
             )
     return "/" + "/".join(quote(segment, safe="") for segment in segments)
+
+
+class Upload(Protocol):
+    """A body that can be sent again from its beginning: what `Connection.upload` takes."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the whole body, 64 hex digits."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the body from its beginning."""
+
+
+class _Sending:
+    """The pieces of an upload, from the start each time it is sent; tells how many are gone."""
+
+    def __init__(self, content: Upload, progress: Callable[[int], None] | None) -> None:
+        self._content = content
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[bytes]:
+        sent_bytes = 0
+        for piece in self._content.pieces():
+            yield piece
+            sent_bytes += len(piece)
+            if self._progress is not None:
+                self._progress(sent_bytes)
 
 
 class Download:
@@ -64,6 +96,16 @@ class Download:
         text = headers.get("content-length", "")
         # A compressed body has another size than the bytes that are handed out.
         return int(text) if text.isdecimal() and "content-encoding" not in headers else None
+
+    def header(self, name: str) -> str:
+        """Return a header of the answer, "" where it has none of that name."""
+        value: str = self._response.headers.get(name, "")
+        return value
+
+    def number(self, name: str, default: int | None) -> int | None:
+        """Return a header that holds a whole number, `default` where it does not."""
+        text = self.header(name)
+        return int(text) if text.isdecimal() else default
 
     def __iter__(self) -> Iterator[bytes]:
         try:
@@ -123,9 +165,71 @@ class Connection:
     ) -> Answer:
         """Send one request and return its answer as `schema`; raises SlipwayError."""
         request = self._request(method, segments, query, body)
+        return self._read(TypeAdapter(schema), request)
+
+    def fetch_list(
+        self, schema: type[Answer], *segments: str, query: Query | None = None
+    ) -> list[Answer]:
+        """Send one GET and return its answer, which is a whole list; raises SlipwayError."""
+        request = self._request("GET", segments, query, None)
+        return self._read(TypeAdapter(list[schema]), request)  # type: ignore[valid-type]
+
+    def upload(
+        self,
+        schema: type[Answer],
+        *segments: str,
+        content: Upload,
+        progress: Callable[[int], None] | None = None,
+    ) -> Answer:
+        """POST a file in pieces, in constant memory; raises SlipwayError.
+
+        `progress` is told how many bytes were sent, from 0 again when it has to be sent again.
+        """
+        # No Idempotency-Key: the digest says which file it is, however often it comes.
+        request = self._http.build_request(
+            "POST",
+            address(*segments),
+            content=_Sending(content, progress),
+            headers={
+                "X-Request-Id": _new_request_id(),
+                "Content-Type": "application/octet-stream",
+                "Content-Length": str(content.size_bytes),
+                "X-Slipway-Sha256": content.digest,
+            },
+        )
+        return self._read(TypeAdapter(schema), request)
+
+    def send(self, method: str, *segments: str, body: RequestSchema | None = None) -> None:
+        """Send one request whose answer has no content; raises SlipwayError."""
+        self._answer(self._request(method, segments, None, body))
+
+    @contextmanager
+    def stream(
+        self,
+        *segments: str,
+        query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Iterator["Download"]:
+        """Open a GET whose body is read piece by piece; raises SlipwayError.
+
+        `timeout_s` bounds each wait for bytes where that differs from the client's own.
+        """
+        request = self._request("GET", segments, query, None)
+        request.headers.update(headers or {})
+        if timeout_s is not None:
+            request.extensions["timeout"] = httpx.Timeout(timeout_s).as_dict()
+        response = self._answer(request, stream=True)
+        try:
+            yield Download(response, lambda error: self._no_answer(request, error))
+        finally:
+            response.close()
+
+    def _read(self, shape: TypeAdapter[Shape], request: httpx.Request) -> Shape:
+        """Send `request` and return its answer in the given shape."""
         response = self._answer(request)
         try:
-            return schema.model_validate_json(response.content)
+            return shape.validate_json(response.content)
         except ValidationError as error:
             # The answer may hold a secret, so only the places that do not fit are told.
             places = visible(", ".join(sorted({_place(fault["loc"]) for fault in error.errors()})))
@@ -138,20 +242,6 @@ class Connection:
                 request_id=_request_id(request),
             ) from None
 
-    def send(self, method: str, *segments: str, body: RequestSchema | None = None) -> None:
-        """Send one request whose answer has no content; raises SlipwayError."""
-        self._answer(self._request(method, segments, None, body))
-
-    @contextmanager
-    def stream(self, *segments: str, query: Query | None = None) -> Iterator["Download"]:
-        """Open a GET whose body is read piece by piece; raises SlipwayError."""
-        request = self._request("GET", segments, query, None)
-        response = self._answer(request, stream=True)
-        try:
-            yield Download(response, lambda error: self._no_answer(request, error))
-        finally:
-            response.close()
-
     def _request(
         self,
         method: str,
@@ -159,7 +249,7 @@ class Connection:
         query: Query | None,
         body: RequestSchema | None,
     ) -> httpx.Request:
-        headers = {"X-Request-Id": f"sdk-{secrets.token_hex(10)}"}
+        headers = {"X-Request-Id": _new_request_id()}
         content: str | None = None
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -259,3 +349,7 @@ def _place(location: tuple[int | str, ...]) -> str:
 
 def _request_id(request: httpx.Request) -> str:
     return request.headers["X-Request-Id"]
+
+
+def _new_request_id() -> str:
+    return f"sdk-{secrets.token_hex(10)}"

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import portal.core.errors
 import slipway
 from slipway import errors
@@ -20,7 +22,10 @@ def test_the_public_names_are_these() -> None:
         "SlipwayError",
         "__version__",
         "errors",
+        "job",
+        "train",
     ]
+    assert set(slipway.__all__) <= set(dir(slipway))
     assert all(hasattr(slipway, name) for name in slipway.__all__)
 
 
@@ -31,10 +36,14 @@ def test_a_client_is_made_of_these_parts() -> None:
         "audit",
         "close",
         "invitations",
+        "jobs",
         "members",
+        "nodes",
         "projects",
         "secrets",
+        "snapshots",
         "teams",
+        "tiers",
         "tokens",
         "url",
         "users",
@@ -66,9 +75,14 @@ def test_an_error_of_the_portal_arrives_with_the_same_code_and_title() -> None:
         assert getattr(errors, name).title == getattr(portal.core.errors, name).title
 
 
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'clinet'"):
+        slipway.clinet  # noqa: B018  # type: ignore[attr-defined]
+
+
 def test_importing_the_sdk_pulls_in_no_heavy_library() -> None:
     script = (
-        "import sys, slipway; "
+        "import sys, slipway; slipway.Client; slipway.train; "
         "print(sorted({'django', 'torch', 'numpy', 'typer'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -1,32 +1,23 @@
 """`slipway audit`: who changed what, from where."""
 
 import json
-import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import typer
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TransferSpeedColumn,
-)
 
 from slipway.cli.completion import complete_project
 from slipway.cli.exits import UsageMistake
 from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.moments import parse_moment
-from slipway.cli.output import NOTHING, console
+from slipway.cli.output import NOTHING
 from slipway.cli.project import Yes
 from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
-from slipway.connection import Download
+from slipway.cli.transfer import receive, receive_file
 from slipway.schemas.accounts import AuditOut
 
 app = typer.Typer(no_args_is_help=True, help="The audit log: who changed what, from where.")
@@ -159,9 +150,9 @@ def export(
     )
     with download as content:
         if output is None:
-            _receive(session, content, sys.stdout.buffer)
+            receive(session, content, sys.stdout.buffer, label="Exporting")
             return
-        size_bytes = _receive_file(session, content, output)
+        size_bytes = receive_file(session, content, output, label="Exporting")
     if session.output.as_json:
         session.output.document(
             {"path": str(output), "size_bytes": size_bytes, "format": format.value}
@@ -169,43 +160,3 @@ def export(
     elif session.output.quiet:
         session.output.line(str(output))
     session.output.note(f"{output}: {size_bytes:,} bytes.")
-
-
-def _receive_file(session: Session, content: Download, path: Path) -> int:
-    """Write `content` to `path`, which appears only when it is whole; return its bytes."""
-    part = path.with_name(f"{path.name}.part-{os.getpid()}")
-    try:
-        with part.open("wb") as file:
-            size_bytes = _receive(session, content, file)
-        part.replace(path)
-    except OSError as error:
-        raise UsageMistake(
-            f"The file {path} cannot be written: {error.strerror}.",
-            field="output",
-            next_step="Choose another file with --output.",
-        ) from None
-    finally:
-        part.unlink(missing_ok=True)
-    return size_bytes
-
-
-def _receive(session: Session, content: Download, file: BinaryIO) -> int:
-    """Copy `content` to `file` with a progress bar on standard error; return its bytes."""
-    silent = session.output.as_json or session.output.quiet or not sys.stderr.isatty()
-    size_bytes = 0
-    with Progress(
-        TextColumn("Exporting"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeElapsedColumn(),
-        console=console(sys.stderr),
-        disable=silent,
-        transient=True,
-    ) as progress:
-        task = progress.add_task("export", total=content.size_bytes)
-        for chunk in content:
-            file.write(chunk)
-            size_bytes += len(chunk)
-            progress.update(task, completed=size_bytes)
-    return size_bytes

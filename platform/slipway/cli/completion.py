@@ -7,13 +7,13 @@ from threading import Thread
 import typer
 
 from slipway.client import Client
+from slipway.credentials import default_project
 from slipway.errors import SlipwayError
 from slipway.retries import Retries
-from slipway.schemas.base import SLUG_PATTERN
 
 LIMIT_S = 1.0
 MOST = 100
-_SLUG = re.compile(SLUG_PATTERN)
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
 def complete_project(context: typer.Context, incomplete: str) -> list[str]:
@@ -30,6 +30,28 @@ def complete_team(context: typer.Context, incomplete: str) -> list[str]:
     return _asked(
         context,
         lambda client: (team.slug for team in client.teams.list().page(limit=MOST).items),
+        incomplete,
+    )
+
+
+def complete_job(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the ids of the newest jobs that start with `incomplete`; none when it takes long."""
+
+    def ids(client: Client) -> Iterable[str]:
+        project = context.params.get("project") or default_project(client.url)
+        if project is None:
+            return []
+        page = client.jobs.list(project=project).page(limit=MOST)
+        return [job.workload.id for job in page.items]
+
+    return _asked(context, ids, incomplete)
+
+
+def complete_tier(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the slugs of tiers that start with `incomplete`; none when the server is slow."""
+    return _asked(
+        context,
+        lambda client: (tier.slug for tier in client.tiers.list().page(limit=MOST).items),
         incomplete,
     )
 
@@ -51,5 +73,5 @@ def _asked(
     asking = Thread(target=ask, daemon=True)
     asking.start()
     asking.join(LIMIT_S)
-    # Shells evaluate what they are given, so nothing but plain slugs may pass.
-    return [name for name in list(found) if name.startswith(incomplete) and _SLUG.fullmatch(name)]
+    # Shells evaluate what they are given, so nothing but plain slugs and ids may pass.
+    return [name for name in list(found) if name.startswith(incomplete) and _PLAIN.fullmatch(name)]

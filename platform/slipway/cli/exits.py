@@ -13,6 +13,7 @@ from slipway.errors import (
     Unauthenticated,
     Unavailable,
 )
+from slipway.schemas.workloads import WorkloadState
 
 
 class UsageMistake(SlipwayError):
@@ -33,6 +34,9 @@ class ExitCode(IntEnum):
     NOT_FOUND = 5
     INVALID = 6
     UNAVAILABLE = 7
+    JOB_FAILED = 8
+    JOB_STOPPED = 9
+    JOB_LOST = 10
     INTERRUPTED = 130
     PIPE_CLOSED = 141
 
@@ -56,3 +60,15 @@ def exit_code_for(error: SlipwayError) -> ExitCode:
         if isinstance(error, kind):
             return code
     return ExitCode.UNEXPECTED
+
+
+_OUTCOMES = {
+    WorkloadState.FAILED: ExitCode.JOB_FAILED,
+    WorkloadState.STOPPED: ExitCode.JOB_STOPPED,
+    WorkloadState.LOST: ExitCode.JOB_LOST,
+}
+
+
+def exit_code_of(state: WorkloadState) -> ExitCode:
+    """Return the exit code that stands for how a job has ended."""
+    return _OUTCOMES.get(state, ExitCode.OK)

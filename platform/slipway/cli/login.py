@@ -186,12 +186,12 @@ def _obtain_token(
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         output.note("Careful: this address is not https, so others on the way can read the token.")
     output.note(f"Make a token here, and copy it:\n  {page}")
-    if browser and _has_browser():
+    if browser and has_browser():
         typer.launch(page)
     return read_secret("Paste the token (it stays hidden)")
 
 
-def _has_browser() -> bool:
+def has_browser() -> bool:
     """Whether there is a screen for one; without, a text browser would take the terminal over."""
     if not sys.platform.startswith("linux"):
         return True

@@ -9,8 +9,9 @@ from typing import Annotated, TextIO, cast
 
 import typer
 
-from slipway.cli import audit, invitation, login, project, secret, team, token
+from slipway.cli import login
 from slipway.cli.exits import ExitCode, UsageMistake, exit_code_for
+from slipway.cli.lazy import Root
 from slipway.cli.output import write_error
 from slipway.cli.questions import Declined
 from slipway.errors import SlipwayError
@@ -18,20 +19,12 @@ from slipway.version import __version__
 
 app = typer.Typer(
     name="slipway",
+    cls=Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Slipway from the command line. Sign in first: slipway login http://localhost:8000",
 )
 login.register(app)
-for _name, _noun in (
-    ("project", project),
-    ("team", team),
-    ("invitation", invitation),
-    ("secret", secret),
-    ("token", token),
-    ("audit", audit),
-):
-    app.add_typer(_noun.app, name=_name)
 
 
 def _print_version(wanted: bool) -> None:

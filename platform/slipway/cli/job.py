@@ -1,0 +1,372 @@
+"""`slipway job`: what runs, how it went, its log."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipway.cli.completion import complete_job
+from slipway.cli.exits import UsageMistake
+from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.login import has_browser
+from slipway.cli.project import ProjectOption, Yes
+from slipway.cli.quantities import parse_pairs
+from slipway.cli.questions import confirm
+from slipway.cli.session import Session, command
+from slipway.cli.tables import Column, Fit
+from slipway.cli.train import (
+    DEFAULT_MAX_MB,
+    ArgsArgument,
+    AttemptsOption,
+    IncludeOption,
+    MaxMbOption,
+    NameOption,
+    NodesOption,
+    ParamOption,
+    ProcsOption,
+    StrategyOption,
+    TierOption,
+    WatchOption,
+    finish,
+    noted_interruption,
+    taken,
+    upload,
+)
+from slipway.cli.transfer import receive_file
+from slipway.cli.watch import PipeScreen, shows_colours, watch
+from slipway.money import dollars
+from slipway.schemas.base import PageOf
+from slipway.schemas.training import JobOut, LogPiece
+from slipway.schemas.workloads import WorkloadState
+from slipway.snapshots.limits import size_text
+from slipway.watching import LogLines
+
+app = typer.Typer(no_args_is_help=True, help="Training jobs: list, log, cancel, clone.")
+
+JobArgument = Annotated[
+    str,
+    typer.Argument(metavar="JOB", help="Id of the job.", autocompletion=complete_job),
+]
+RankOption = Annotated[int | None, typer.Option("--rank", min=0, help="Only this rank.")]
+AttemptOption = Annotated[
+    int | None, typer.Option("--attempt", min=1, help="This attempt instead of the latest.")
+]
+
+
+def _ranks(job: JobOut) -> int:
+    return job.workload.nodes * job.workload.procs
+
+
+def show(session: Session, job: JobOut) -> None:
+    """Write one job."""
+    if session.output.as_json:
+        session.output.document(job)
+        return
+    if session.output.quiet:
+        session.output.line(job.workload.id)
+        return
+    workload, git = job.workload, job.git
+    dirty = " with changes" if git is not None and git.is_dirty else ""
+    facts: dict[str, object] = {
+        "Id": workload.id,
+        "Name": workload.name,
+        "State": workload.state,
+        "Why": workload.explanation,
+        "Next step": workload.next_step,
+        "Script": " ".join([job.script, *job.args]),
+        "Parameters": [f"{name}={value}" for name, value in job.params.items()],
+        "Strategy": job.strategy,
+        "Strategy because": job.strategy_reason,
+        "Ranks": f"{_ranks(job)} ({workload.nodes} x {workload.procs})",
+        "Tier": workload.tier,
+        "Attempt": workload.attempt,
+        "Step": job.step,
+        "Resumable from step": job.resumable_step,
+        "First step after": _seconds(job.first_step_after_s),
+        "Price": f"{dollars(job.nano_usd_per_hour)} an hour",
+        "Cost": dollars(job.cost_nano_usd),
+        "Code": f"{job.snapshot.digest[:12]}, {job.snapshot.files} files, "
+        f"{size_text(job.snapshot.size_bytes)}",
+        "Commit": f"{git.commit[:12]} {git.branch}{dirty}" if git is not None else None,
+        "Environment": job.environment,
+        "Cloned from": job.cloned_from,
+        "Submitted by": workload.submitted_by,
+        "Created": workload.created_at,
+        "Started": workload.started_at,
+        "Ended": workload.ended_at,
+        "Page": session.client.jobs.page(workload.id, project=workload.project),
+    }
+    session.output.facts(facts)
+
+
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f} s"
+
+
+@command(app, "list")
+def list_jobs(
+    session: Session,
+    project: ProjectOption = None,
+    search: Annotated[
+        str | None, typer.Option("--search", "-s", help="Only those whose name holds this.")
+    ] = None,
+    state: Annotated[
+        WorkloadState | None, typer.Option("--state", metavar="STATE", help="Only in this state.")
+    ] = None,
+    submitted_by: Annotated[
+        str | None, typer.Option("--by", metavar="EMAIL", help="Only those of this person.")
+    ] = None,
+    tier: TierOption = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the jobs of a project, newest first."""
+    pages = session.client.jobs.list(
+        project=session.project(project),
+        search=search,
+        state=state,
+        submitted_by=submitted_by,
+        tier=tier,
+    )
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            Column("Id"),
+            Column("Name", fit=Fit.WRAPPED, style="bold"),
+            Column("State"),
+            Column("Step", dispensable=4),
+            Column("Tier", dispensable=3),
+            Column("Ranks", dispensable=5),
+            Column("By", fit=Fit.WRAPPED, dispensable=6),
+            Column("Created", dispensable=1),
+            Column("Why", fit=Fit.CLIPPED, dispensable=2),
+        ],
+        row=lambda j: (
+            j.workload.id,
+            j.workload.name,
+            j.workload.state,
+            j.step,
+            j.workload.tier,
+            _ranks(j),
+            j.workload.submitted_by,
+            j.workload.created_at,
+            j.workload.explanation,
+        ),
+        key=lambda j: j.workload.id,
+        nothing="No job was found. Submit one: slipway train SCRIPT",
+    )
+
+
+@command(app, "show")
+def show_job(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
+    """Show one job."""
+    show(session, session.client.jobs.get(job, project=session.project(project)))
+
+
+@command(app, "logs")
+def logs(
+    session: Session,
+    job: JobArgument,
+    project: ProjectOption = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until it ends; exit with its outcome.")
+    ] = False,
+    rank: RankOption = None,
+    attempt: AttemptOption = None,
+    download: Annotated[
+        Path | None,
+        typer.Option("--download", metavar="FILE", help="Write the bytes of one rank's log."),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Show the log of a job, by rank."""
+    if follow and (download is not None or session.output.as_json):
+        raise UsageMistake(
+            "A log that is followed is written for people, line by line.",
+            next_step="Leave out --follow for a file or JSON.",
+        )
+    if session.output.as_json and download is None:
+        raise UsageMistake(
+            "With --json a log needs a file to go to.",
+            next_step="Add --download FILE to the command.",
+        )
+    slug = session.project(project)
+    if download is not None:
+        _download(session, job, slug, download, rank=rank or 0, attempt=attempt, yes=yes)
+        return
+    found = session.client.jobs.get(job, project=slug)
+    if follow:
+        watch(session, found, rank=rank, attempt=attempt)
+    ranks = [rank] if rank is not None else found.log_ranks or list(range(_ranks(found)))
+    screen = PipeScreen(session)
+    lines = LogLines(ranks=len(ranks), colours=shows_colours())
+    attempt = attempt or max(1, found.workload.attempt)
+    for number in ranks:
+        for piece in _pieces(session, job, slug, number, attempt):
+            screen.lines(lines.of(piece))
+    screen.lines(lines.rest())
+
+
+def _pieces(
+    session: Session, job: str, project: str, rank: int, attempt: int
+) -> Iterator[LogPiece]:
+    offset = 0
+    for data in session.client.jobs.logs(job, project=project, rank=rank, attempt=attempt):
+        yield LogPiece.of(attempt=attempt, rank=rank, offset=offset, data=data)
+        offset += len(data)
+
+
+def _download(
+    session: Session,
+    job: str,
+    project: str,
+    file: Path,
+    *,
+    rank: int,
+    attempt: int | None,
+    yes: bool,
+) -> None:
+    if file.exists():
+        confirm(f"Replace the file {file}?", yes=yes, output=session.output)
+    content = session.client.jobs.logs(job, project=project, rank=rank, attempt=attempt)
+    size_bytes = receive_file(session, content, file, label="Receiving", option="--download")
+    if session.output.as_json:
+        session.output.document({"path": str(file), "rank": rank, "size_bytes": size_bytes})
+    elif session.output.quiet:
+        session.output.line(str(file))
+    session.output.note(f"{file}: {size_bytes:,} bytes of rank {rank}.")
+
+
+@command(app, "cancel")
+def cancel(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
+    """Stop a job; its ranks may save a checkpoint first."""
+    found = session.client.jobs.cancel(job, project=session.project(project))
+    if session.output.as_json:
+        session.output.document(found)
+    elif session.output.quiet:
+        session.output.line(found.workload.id)
+    session.output.note(
+        f"{found.workload.id} is {found.workload.state}. Run it again: "
+        f"slipway job clone {found.workload.id}"
+    )
+
+
+@command(app, "clone")
+def clone(
+    session: Session,
+    job: JobArgument,
+    args: ArgsArgument = None,
+    param: ParamOption = None,
+    without_param: Annotated[
+        list[str] | None,
+        typer.Option("--without-param", metavar="NAME", help="Leave this parameter out."),
+    ] = None,
+    script: Annotated[
+        str | None, typer.Option("--script", help="Another script of the same code.")
+    ] = None,
+    code: Annotated[
+        str | None,
+        typer.Option("--code", metavar="FOLDER", help="The code of this folder as it is now."),
+    ] = None,
+    include: IncludeOption = None,
+    max_mb: MaxMbOption = DEFAULT_MAX_MB,
+    nodes: NodesOption = None,
+    procs: ProcsOption = None,
+    strategy: StrategyOption = None,
+    tier: TierOption = None,
+    name: NameOption = None,
+    max_attempts: AttemptsOption = None,
+    project: ProjectOption = None,
+    watch_it: WatchOption = False,
+) -> None:
+    """Submit a job again: the same code, parameters and hardware, with what is given changed."""
+    slug = session.project(project)
+    params: dict[str, str] | None = None
+    if param or without_param:
+        before = session.client.jobs.get(job, project=slug).params
+        dropped = set(without_param or ())
+        params = {key: value for key, value in before.items() if key not in dropped}
+        params |= parse_pairs(param or (), option="--param")
+    digest, git = None, None
+    if code is not None:
+        with taken(session, code, script, include, max_mb) as snapshot:
+            upload(session, snapshot, slug)
+            digest, git = snapshot.digest, snapshot.git
+            script = snapshot.script(script) if script is not None else None
+    with noted_interruption(session):
+        made = session.client.jobs.clone(
+            job,
+            project=slug,
+            name=name,
+            snapshot=digest,
+            git=git,
+            script=script,
+            args=args,
+            params=params,
+            tier=tier,
+            nodes=nodes,
+            procs=procs,
+            strategy=strategy,
+            max_attempts=max_attempts,
+        )
+    finish(session, made, watch_it=watch_it)
+
+
+@command(app, "events")
+def events(
+    session: Session,
+    job: JobArgument,
+    project: ProjectOption = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """Tell the story of a job, newest first."""
+    pages = session.client.jobs.events(job, project=session.project(project))
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            Column("At"),
+            Column("Attempt", dispensable=1),
+            Column("Kind"),
+            Column("Message", fit=Fit.WRAPPED),
+        ],
+        row=lambda e: (e.at, e.attempt, e.kind, e.message),
+        key=lambda e: e.kind,
+        nothing="Nothing has happened yet.",
+    )
+
+
+@command(app, "checkpoints")
+def checkpoints(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
+    """List the verified checkpoints of a job."""
+    found = session.client.jobs.checkpoints(job, project=session.project(project))
+    show_list(
+        session,
+        PageOf(items=list(found)),
+        columns=[
+            Column("Step"),
+            Column("Size"),
+            Column("Attempt", dispensable=1),
+            Column("Created"),
+        ],
+        row=lambda c: (c.step, size_text(c.size_bytes), c.attempt, c.created_at),
+        key=lambda c: str(c.step),
+        nothing="It has no checkpoint yet.",
+    )
+
+
+@command(app, "open")
+def open_page(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
+    """Open the page of a job in a browser, and write its address."""
+    slug = session.project(project)
+    found = session.client.jobs.get(job, project=slug)
+    page = session.client.jobs.page(found.workload.id, project=slug)
+    if session.output.as_json:
+        session.output.document({"page": page})
+        return
+    session.output.line(page)
+    if has_browser() and not session.output.quiet:
+        typer.launch(page)

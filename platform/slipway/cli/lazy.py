@@ -1,0 +1,61 @@
+"""Nouns that are loaded when they are typed, so that every command starts as fast as with one."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+from typing import Any
+
+import typer
+import typer.core
+import typer.main
+
+Command = Any  # Typer carries its own copy of Click, whose types it does not offer
+
+NOUNS = (*("job", "project", "team", "invitation", "secret", "token", "tier", "node", "audit"),)
+VERBS = ("train",)
+
+
+class _Commands(MutableMapping[str, Command]):
+    """Commands by name, in the order of the help; those of other modules come when asked for."""
+
+    def __init__(self, given: Mapping[str, Command]) -> None:
+        self._loaded = dict(given)
+        self._names = dict.fromkeys([*given, *VERBS, *NOUNS])
+
+    def __getitem__(self, name: str) -> Command:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._loaded:
+            self._loaded[name] = _load(name)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Command) -> None:
+        self._names[name] = None
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._names[name]
+        self._loaded.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class Root(typer.core.TyperGroup):
+    """The root of the command: its own verbs, and nouns that are loaded when they are needed."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands(self.commands)
+
+
+def _load(name: str) -> Command:
+    module = import_module(f"slipway.cli.{name}")
+    above = typer.Typer()
+    if name in NOUNS:
+        above.add_typer(module.app, name=name)
+    else:
+        above = module.app
+    return typer.main.get_group(above).commands[name]

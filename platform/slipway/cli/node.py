@@ -1,0 +1,231 @@
+"""`slipway node`: the machines of the installation; for administrators."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from platformdirs import user_data_path
+
+from slipway.cli.exits import UsageMistake
+from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.login import STDIN
+from slipway.cli.project import Yes
+from slipway.cli.quantities import cpus_text, memory_text
+from slipway.cli.questions import confirm, read_piped_secret
+from slipway.cli.session import Session, command
+from slipway.cli.tables import Column, Fit
+from slipway.credentials import clean_token, clean_url
+from slipway.schemas.workloads import NodeOut, Resources
+
+app = typer.Typer(no_args_is_help=True, help="Nodes: list, cordon, drain, remove, join.")
+
+AGENT = "workers.node_agent"
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", help="Why; people whose work waits for it read this.")
+]
+
+
+def resources_text(resources: Resources) -> str:
+    """Return what a node has or offers in a few words: 8 CPUs, 32 GiB, 2 GPUs."""
+    parts = [f"{cpus_text(resources.cpu_millis)} CPUs", memory_text(resources.memory_bytes)]
+    if resources.gpus:
+        parts.append(f"{resources.gpus} GPUs")
+    return ", ".join(parts)
+
+
+def show(session: Session, node: NodeOut) -> None:
+    """Write one node."""
+    if session.output.as_json:
+        session.output.document(node)
+    elif session.output.quiet:
+        session.output.line(node.name)
+    else:
+        session.output.facts(
+            {
+                "Name": node.name,
+                "State": node.state,
+                "Reason": node.reason,
+                "Has": resources_text(node.capacity),
+                "Free": resources_text(node.free),
+                "GPU models": node.gpu_models,
+                "Back ends": node.backends,
+                "Labels": [f"{name}={value}" for name, value in node.labels.items()],
+                "Tasks": node.tasks,
+                "Last seen": node.last_seen_at,
+                "Id": node.id,
+            }
+        )
+
+
+@command(app, "list")
+def list_nodes(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> None:
+    """List the nodes: what they have, what is free, how busy they are."""
+    show_list(
+        session,
+        collect(session.client.nodes.list(), limit=limit, cursor=cursor),
+        columns=[
+            Column("Name", style="bold"),
+            Column("State"),
+            Column("Has", fit=Fit.WRAPPED),
+            Column("Free", fit=Fit.WRAPPED),
+            Column("Tasks", dispensable=1),
+            Column("CPU", dispensable=3),
+            Column("Last seen", dispensable=2),
+            Column("Reason", fit=Fit.CLIPPED, dispensable=4),
+        ],
+        row=lambda n: (
+            n.name,
+            n.state,
+            resources_text(n.capacity),
+            resources_text(n.free),
+            n.tasks,
+            None if n.cpu_percent is None else f"{n.cpu_percent:.0f} %",
+            n.last_seen_at,
+            n.reason,
+        ),
+        key=lambda n: n.name,
+        nothing="There is no node. Make a token for a machine: slipway node token",
+    )
+
+
+@command(app, "cordon")
+def cordon(session: Session, node: NodeArgument, reason: ReasonOption = None) -> None:
+    """Give a node no new work; what runs there runs on."""
+    show(session, session.client.nodes.cordon(node, reason=reason))
+
+
+@command(app, "drain")
+def drain(session: Session, node: NodeArgument, reason: ReasonOption = None) -> None:
+    """Give a node no new work, and move away what can be moved."""
+    show(session, session.client.nodes.drain(node, reason=reason))
+
+
+@command(app, "uncordon")
+def uncordon(session: Session, node: NodeArgument) -> None:
+    """Open a node for work again."""
+    show(session, session.client.nodes.uncordon(node))
+
+
+@command(app, "remove")
+def remove(session: Session, node: NodeArgument, yes: Yes = False) -> None:
+    """Take a node out of the installation; its agent has to join anew."""
+    confirm(f"Remove the node {node}? Its token stops working.", yes=yes, output=session.output)
+    session.client.nodes.remove(node)
+    if session.output.as_json:
+        session.output.document({"removed": node})
+    session.output.note(f"{node} is removed.")
+
+
+@command(app, "token")
+def token(
+    session: Session,
+    node: Annotated[
+        str | None, typer.Option("--node", help="Bind it to this name, of a node old or new.")
+    ] = None,
+    minutes: Annotated[
+        int, typer.Option("--minutes", min=1, max=7 * 24 * 60, help="How long it works.")
+    ] = 60,
+) -> None:
+    """Make a token with which one machine joins, once, and write it to standard output."""
+    made = session.client.nodes.create_join_token(node=node, expires_in_minutes=minutes)
+    if session.output.as_json:
+        session.output.document(made)
+        return
+    session.output.note(
+        f"The token works once, for {minutes} minutes, and is shown only now. On the machine:\n"
+        f"  slipway node join {session.url} --token -"
+    )
+    session.output.line(made.join_token)
+
+
+@command(app, "join")
+def join(
+    session: Session,
+    server: Annotated[
+        str, typer.Argument(metavar="URL", help="Address of the server this machine works for.")
+    ],
+    agent_args: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARGS", help="Options of the agent itself, after --."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", metavar="-", help="Read the join token from standard input: --token -"
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the node.")] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="NAME=VALUE", help="A label of the node."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", metavar="FOLDER", help="Where the node keeps its files."),
+    ] = None,
+) -> None:
+    """Make this machine a node: start its agent here, in the foreground, until Ctrl-C."""
+    if token not in (None, STDIN):
+        raise UsageMistake(
+            "A token on the command line can be read by other people on this machine.",
+            field="token",
+            next_step="Pipe it in: slipway node join URL --token - < FILE",
+        )
+    address = clean_url(server)
+    _require_agent()
+    folder = (data_dir or user_data_path("slipway", appauthor=False) / "node").absolute()
+    arguments = ["--url", address, "--data-dir", str(folder)]
+    if token == STDIN:
+        arguments += ["--token-file", str(_keep(clean_token(read_piped_secret()), folder))]
+    if name is not None:
+        arguments += ["--name", name]
+    for pair in label or ():
+        arguments += ["--label", pair]
+    session.output.note(f"Starting the node agent; its files are in {folder}.")
+    _become_agent([*arguments, *(agent_args or ())])
+
+
+def _require_agent() -> None:
+    """Raise UsageMistake where the agent is not installed; it is no part of the SDK."""
+    try:
+        found = importlib.util.find_spec(f"{AGENT}.__main__")
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise UsageMistake(
+            "The node agent is not installed here: `pip install slipway` brings the SDK and this "
+            "command only.",
+            code="no_node_agent",
+            next_step="Get Slipway's repository, run `make setup` in it, and run this command "
+            "there with .venv/bin/slipway.",
+        )
+
+
+def _keep(token: str, folder: Path) -> Path:
+    """Write the join token where only its owner reads it; return the file."""
+    file = folder / "join-token"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(token + "\n")
+    except OSError as error:
+        raise UsageMistake(
+            f"The folder {folder} cannot be written: {error.strerror}.",
+            field="data_dir",
+            next_step="Choose another with --data-dir.",
+        ) from None
+    return file
+
+
+def _become_agent(arguments: Sequence[str]) -> None:
+    """Replace this process by the agent, which thus gets its signals and its exit code."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", AGENT, *arguments])  # noqa: S606

@@ -1,0 +1,68 @@
+"""CPUs, memory, money and parameters as people type and read them."""
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+
+from slipway.cli.exits import UsageMistake
+from slipway.money import nano_usd
+
+_MEMORY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) *(?P<unit>[kmgt]?)i?b?")
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_CPUS = re.compile(r"[0-9]+(?:\.[0-9]{1,3})?")
+
+
+def parse_memory(text: str) -> int:
+    """Return the bytes that 8GiB, 8G (the same) or 512MiB means; raises UsageMistake."""
+    found = _MEMORY.fullmatch(text.strip().lower())
+    if found is None:
+        raise _mistake("--memory", text, "Write it like 8GiB or 512MiB.")
+    return int(Decimal(found["number"]) * 1024 ** _POWERS[found["unit"]])
+
+
+def parse_cpus(text: str) -> int:
+    """Return the thousandths of a CPU that 2 or 0.5 means; raises UsageMistake."""
+    if not _CPUS.fullmatch(text.strip()):
+        raise _mistake("--cpus", text, "Write it like 2 or 0.5.")
+    return int(Decimal(text.strip()) * 1000)
+
+
+def parse_price(text: str, *, option: str) -> int:
+    """Return the nano-USD an hour that 0.04 (dollars) means; raises UsageMistake."""
+    try:
+        price = nano_usd(text)
+    except ValueError:
+        price = -1
+    if price < 0:
+        raise _mistake(option, text, "Write dollars an hour like 0.04.")
+    return price
+
+
+def parse_pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
+    """Return what NAME=VALUE, given any number of times, says; raises UsageMistake."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise _mistake(option, text, f"Write {option} NAME=VALUE, for example {option} lr=0.1.")
+        found[name.strip()] = value
+    return found
+
+
+def memory_text(size_bytes: int) -> str:
+    """Return memory as people read it: 8 GiB, 1.5 GiB, 512 MiB."""
+    for unit, size in (("GiB", 1024**3), ("MiB", 1024**2)):
+        if size_bytes >= size:
+            return f"{round(size_bytes / size, 1):g} {unit}"
+    return f"{size_bytes} bytes"
+
+
+def cpus_text(cpu_millis: int) -> str:
+    """Return CPUs as people read them: 2, 0.5."""
+    return f"{cpu_millis / 1000:g}"
+
+
+def _mistake(option: str, text: str, next_step: str) -> UsageMistake:
+    return UsageMistake(
+        f"{option} {text!r} cannot be understood.", field=option.lstrip("-"), next_step=next_step
+    )

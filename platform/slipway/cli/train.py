@@ -1,0 +1,235 @@
+"""`slipway train`: from the code in a folder to a job that runs."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipway.cli.completion import complete_tier
+from slipway.cli.exits import ExitCode
+from slipway.cli.project import ProjectOption
+from slipway.cli.quantities import parse_pairs
+from slipway.cli.session import Session, command
+from slipway.cli.transfer import progress_bar
+from slipway.cli.watch import first_words, watch
+from slipway.errors import InvalidInput, NotFound
+from slipway.money import dollars
+from slipway.resources.jobs import job_body
+from slipway.schemas.training import JobIn, JobOut, Quote
+from slipway.snapshots import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES, Snapshot, take_snapshot
+from slipway.training import requirements_text
+
+app = typer.Typer()
+_MEGABYTE = 1000**2
+_NAMED = 5
+
+ScriptArgument = Annotated[
+    str, typer.Argument(metavar="SCRIPT", help="Python file or notebook to run.")
+]
+ArgsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ARGS", help="What the script is called with, after --."),
+]
+NodesOption = Annotated[int | None, typer.Option("--nodes", min=1, help="On how many machines.")]
+ProcsOption = Annotated[int | None, typer.Option("--procs", min=1, help="Processes on each.")]
+StrategyOption = Annotated[
+    str | None, typer.Option("--strategy", help="How ranks share the work: ddp, zero3, auto …")
+]
+TierOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tier", help="Hardware of one task; see slipway tier list.", autocompletion=complete_tier
+    ),
+]
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param", metavar="NAME=VALUE", help="A parameter; the script gets --NAME=VALUE."
+    ),
+]
+NameOption = Annotated[str | None, typer.Option("--name", help="What people call the job.")]
+AttemptsOption = Annotated[
+    int | None,
+    typer.Option("--max-attempts", min=1, max=20, help="How often it is started at most."),
+]
+RequirementsOption = Annotated[
+    Path | None,
+    typer.Option("--requirements", "-r", metavar="FILE", help="Packages the job needs."),
+]
+PriorityOption = Annotated[
+    int | None,
+    typer.Option("--priority", min=-100, max=100, help="Before or behind your other jobs."),
+]
+HoursOption = Annotated[
+    float | None, typer.Option("--max-hours", help="Stop it after so many hours.")
+]
+HangOption = Annotated[
+    int | None,
+    typer.Option("--hang-minutes", min=1, help="End it when no rank moves for so long."),
+]
+CodeOption = Annotated[
+    str, typer.Option("--code", metavar="FOLDER", help="Folder whose code travels.")
+]
+IncludeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--include",
+        metavar="FILE",
+        help="Take a file or folder in although it is ignored or looks like a secret.",
+    ),
+]
+MaxMbOption = Annotated[
+    int,
+    typer.Option(
+        "--max-mb",
+        min=1,
+        max=HARD_LIMIT_BYTES // _MEGABYTE,
+        help="Most megabytes of code to send.",
+    ),
+]
+WatchOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Show its log until it ends; exit with its outcome.")
+]
+DEFAULT_MAX_MB = DEFAULT_LIMIT_BYTES // _MEGABYTE
+
+
+@command(app, "train")
+def train(
+    session: Session,
+    script: ScriptArgument,
+    args: ArgsArgument = None,
+    nodes: NodesOption = None,
+    procs: ProcsOption = None,
+    strategy: StrategyOption = None,
+    tier: TierOption = None,
+    param: ParamOption = None,
+    requirements: RequirementsOption = None,
+    name: NameOption = None,
+    priority: PriorityOption = None,
+    max_attempts: AttemptsOption = None,
+    max_hours: HoursOption = None,
+    hang_minutes: HangOption = None,
+    code: CodeOption = ".",
+    include: IncludeOption = None,
+    max_mb: MaxMbOption = DEFAULT_MAX_MB,
+    project: ProjectOption = None,
+    quote: Annotated[
+        bool, typer.Option("--quote", help="Tell price and waiting only; submit nothing.")
+    ] = False,
+    watch_it: WatchOption = False,
+) -> None:
+    """Run a script as a job, on any number of machines and processes."""
+    slug = session.project(project)
+    with taken(session, code, script, include, max_mb) as snapshot:
+        body = job_body(
+            script=snapshot.script(script),
+            snapshot=snapshot.digest,
+            git=snapshot.git,
+            args=args or (),
+            params=parse_pairs(param or (), option="--param"),
+            nodes=nodes,
+            procs=procs,
+            strategy=strategy,
+            tier=tier,
+            requirements=requirements_text(requirements) if requirements else None,
+            name=name,
+            priority=priority,
+            max_attempts=max_attempts,
+            max_hours=max_hours,
+            hang_after_minutes=hang_minutes,
+        )
+        if quote:
+            show_quote(session, _quote(session, snapshot, body, slug))
+            return
+        upload(session, snapshot, slug)
+    with noted_interruption(session):
+        job = session.client.jobs.submit_body(body, project=slug)
+    finish(session, job, watch_it=watch_it)
+
+
+def taken(
+    session: Session,
+    folder: str,
+    script: str | None,
+    include: list[str] | None,
+    max_mb: int,
+) -> Snapshot:
+    """Take a snapshot, and tell what a person may miss in it."""
+    snapshot = take_snapshot(
+        folder, script=script, include=include or (), limit_bytes=max_mb * _MEGABYTE
+    )
+    for item in snapshot.left_out[:_NAMED]:
+        session.output.note(f"Left out: {item.path} {item.why}.")
+    if len(snapshot.left_out) > _NAMED:
+        session.output.note(f"Left out: {len(snapshot.left_out) - _NAMED} more files.")
+    if any("secret" in item.why for item in snapshot.left_out):
+        session.output.note("Take one in all the same with --include FILE.")
+    if snapshot.note:
+        session.output.note(snapshot.note)
+    return snapshot
+
+
+def upload(session: Session, snapshot: Snapshot, project: str) -> None:
+    """Send a snapshot with a progress bar."""
+    with progress_bar(session, "Sending code", total_bytes=snapshot.size_bytes) as bar:
+        session.client.snapshots.upload(snapshot, project=project, progress=bar.show)
+
+
+def finish(session: Session, job: JobOut, *, watch_it: bool) -> None:
+    """Write a job that was just submitted, or watch it."""
+    if watch_it:
+        first_words(session, job)
+        watch(session, job)
+    elif session.output.as_json:
+        session.output.document(job)
+    elif session.output.quiet:
+        session.output.line(job.workload.id)
+    else:
+        workload = job.workload
+        session.output.facts(
+            {
+                "Job": workload.id,
+                "Page": session.client.jobs.page(workload.id, project=workload.project),
+                "Price": f"{dollars(job.nano_usd_per_hour)} an hour",
+                "State": workload.state,
+                "Why": workload.explanation,
+            }
+        )
+
+
+def show_quote(session: Session, quote: Quote) -> None:
+    """Write what a job would cost and whether it would wait."""
+    if session.output.as_json:
+        session.output.document(quote)
+        return
+    session.output.facts(
+        {
+            "Price": f"{dollars(quote.nano_usd_per_hour)} an hour",
+            "Can run": quote.can_ever_run,
+            "Would wait": quote.would_wait,
+            "Why": quote.explanation,
+        }
+    )
+
+
+def _quote(session: Session, snapshot: Snapshot, body: JobIn, project: str) -> Quote:
+    """Ask for a quote; only a server that wants to see the code first gets it."""
+    try:
+        return session.client.jobs.quote(body, project=project)
+    except (InvalidInput, NotFound) as error:
+        if error.field != "snapshot":
+            raise
+    upload(session, snapshot, project)
+    return session.client.jobs.quote(body, project=project)
+
+
+@contextlib.contextmanager
+def noted_interruption(session: Session) -> Iterator[None]:
+    """Tell a person who interrupts while a job is being submitted that it may exist."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        session.output.note("The job may have been submitted. Look: slipway job list")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None

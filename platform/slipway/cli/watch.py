@@ -1,0 +1,268 @@
+"""Watching a job: its log line by line, and how it stands, on a terminal or in a pipe."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import FrameType, TracebackType
+from typing import NoReturn, Protocol, Self
+
+import typer
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+from rich.text import Text
+
+from slipway.cli.exits import ExitCode, exit_code_of
+from slipway.cli.output import console
+from slipway.cli.session import Session
+from slipway.credentials import default_project
+from slipway.money import dollars
+from slipway.schemas.training import JobOut, JobProgress, LogPiece, SampleOut
+from slipway.visible import visible
+from slipway.watching import LogLines, Narrator, duration, headline, outcome, progress_of
+
+_HINT = "Ctrl-C stops watching; the job goes on."
+
+
+class Screen(Protocol):
+    """Where a job is shown."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave what is shown as it shall stay."""
+
+    def lines(self, lines: Sequence[str]) -> None:
+        """Show lines of the log, which are safe to write."""
+
+    def say(self, text: str) -> None:
+        """Say a sentence about the job."""
+
+    def progress(self, progress: JobProgress) -> None:
+        """Take note of how the job stands."""
+
+    def sample(self, sample: SampleOut) -> None:
+        """Take note of what a task uses."""
+
+
+class PipeScreen:
+    """Lines of the log on standard output, sentences on standard error."""
+
+    def __init__(self, session: Session) -> None:
+        self._output = session.output
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout.flush()
+
+    def lines(self, lines: Sequence[str]) -> None:
+        """Write lines at once: who reads a pipe wants them now."""
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        """Write a sentence."""
+        self._output.note(text)
+
+    def progress(self, progress: JobProgress) -> None:
+        """Nothing: each change is said."""
+
+    def sample(self, sample: SampleOut) -> None:
+        """Nothing: a pipe has no place for what changes every second."""
+
+
+class _Raw:
+    """Text that is safe as it is, written through Rich without looking at each character."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Segment(self._text)
+
+
+class LiveScreen:
+    """The log above, and at the bottom of the terminal how the job stands, four times a second."""
+
+    def __init__(self, job: JobOut) -> None:
+        self.console = console(sys.stdout)
+        self._progress = progress_of(job)
+        self._uses: dict[int, SampleOut] = {}
+        is_unicode = self.console.encoding.startswith("utf")
+        self._turning = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if is_unicode else "|/-\\"
+        self._live = Live(
+            console=self.console,
+            get_renderable=self._status,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def lines(self, lines: Sequence[str]) -> None:
+        """Write lines above the status."""
+        if lines:
+            self.console.print(_Raw("\n".join([*lines, ""])), soft_wrap=True, end="")
+
+    def say(self, text: str) -> None:
+        """Write a sentence among the lines of the log, dim so that it is not taken for one."""
+        self.console.print(Text(f"· {visible(text)}", style="dim"), soft_wrap=True)
+
+    def progress(self, progress: JobProgress) -> None:
+        """Show how the job stands from now on."""
+        self._progress = progress
+
+    def sample(self, sample: SampleOut) -> None:
+        """Show what a task uses from now on."""
+        self._uses[sample.task] = sample
+
+    def _status(self) -> Group:
+        """Return the status: three lines, none wider than the terminal."""
+        workload = self._progress.workload
+        facts = [visible(workload.state)]
+        if self._progress.step is not None:
+            facts.append(f"step {self._progress.step:,}")
+        if workload.attempt > 1:
+            facts.append(f"attempt {workload.attempt}")
+        if workload.started_at is not None:
+            ran = datetime.now(UTC) - workload.started_at
+            facts.append(duration(max(0.0, ran.total_seconds())))
+        facts.append(dollars(self._progress.cost_nano_usd))
+        facts += self._use()
+        frame = self._turning[int(time.monotonic() * 8) % len(self._turning)]
+        lines = (
+            (f"{frame} {' · '.join(facts)}", "bold"),
+            (f"  {visible(workload.explanation)}", ""),
+            (f"  {_HINT}", "dim"),
+        )
+        return Group(
+            *(Text(line, style=style, no_wrap=True, overflow="ellipsis") for line, style in lines)
+        )
+
+    def _use(self) -> list[str]:
+        uses = list(self._uses.values())
+        if not uses:
+            return []
+        cpu = sum(use.cpu_percent for use in uses)
+        memory = sum(use.memory_bytes for use in uses) / 1024**3
+        found = [f"CPU {cpu:.0f} %", f"{memory:.1f} GiB"]
+        gpus = [use.gpu_percent for use in uses if use.gpu_percent is not None]
+        if gpus:
+            found.append(f"GPU {sum(gpus) / len(gpus):.0f} %")
+        return found
+
+
+def watch(
+    session: Session, job: JobOut, *, rank: int | None = None, attempt: int | None = None
+) -> NoReturn:
+    """Show a job until it has ended, and end the command with the code of its outcome.
+
+    With --json and --quiet it only waits, and writes the job as it ended.
+    """
+    project, job_id = job.workload.project, job.workload.id
+    with _interruptible(session, job):
+        if session.output.as_json or session.output.quiet:
+            ended = session.client.jobs.wait(job_id, project=project)
+        else:
+            _show(session, job, rank, attempt)
+            ended = session.client.jobs.get(job_id, project=project)
+    if session.output.as_json:
+        session.output.document(ended)
+    elif session.output.quiet:
+        session.output.line(job_id)
+    for line in outcome(ended)[1:]:
+        session.output.note(line)
+    sys.stdout.flush()
+    raise typer.Exit(exit_code_of(ended.workload.state))
+
+
+def _show(session: Session, job: JobOut, rank: int | None, attempt: int | None) -> None:
+    project, job_id = job.workload.project, job.workload.id
+    screen, colours = _screen(session, job)
+    ranks = 1 if rank is not None else job.workload.nodes * job.workload.procs
+    lines = LogLines(ranks=ranks, colours=colours)
+    with screen:
+        narrator = Narrator(screen.say)
+        news = session.client.jobs.follow(
+            job_id, project=project, rank=rank, attempt=attempt, trouble=narrator.tell_trouble
+        )
+        for item in news:
+            if isinstance(item, LogPiece):
+                screen.lines(lines.of(item))
+            elif isinstance(item, JobProgress):
+                screen.progress(item)
+                narrator.tell(item)
+            else:
+                screen.sample(item)
+        screen.lines(lines.rest())
+
+
+def _screen(session: Session, job: JobOut) -> tuple[Screen, bool]:
+    """Return where to show the job, and whether there are colours."""
+    colours = shows_colours()
+    if sys.stdout.isatty() and not console(sys.stdout).is_dumb_terminal:
+        return LiveScreen(job), colours
+    return PipeScreen(session), colours
+
+
+def shows_colours() -> bool:
+    """Whether standard output is a screen that shows colours to somebody who wants them."""
+    screen = console(sys.stdout)
+    return screen.is_terminal and screen.color_system is not None and not screen.no_color
+
+
+@contextmanager
+def _interruptible(session: Session, job: JobOut) -> Iterator[None]:
+    """Let the first Ctrl-C end the watching, and further ones do nothing worse."""
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    except KeyboardInterrupt:
+        where = job_arguments(session, job)
+        session.output.note(
+            "Stopped watching; the job goes on.\n"
+            f"Watch it again: slipway job logs {where} --follow\n"
+            f"Stop it: slipway job cancel {where}"
+        )
+        # Still deaf to Ctrl-C: the command is ending.
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    signal.signal(signal.SIGINT, before)
+
+
+def job_arguments(session: Session, job: JobOut) -> str:
+    """Return what names the job on the command line: its id, and its project where needed."""
+    project = job.workload.project
+    is_usual = project == default_project(session.url)
+    return job.workload.id + ("" if is_usual else f" --project {project}")
+
+
+def first_words(session: Session, job: JobOut) -> None:
+    """Tell where the page of a new job is, what it costs, and how it stands."""
+    page = session.client.jobs.page(job.workload.id, project=job.workload.project)
+    session.output.note(
+        f"{job.workload.id}  {page}\n{dollars(job.nano_usd_per_hour)} an hour; "
+        f"{headline(progress_of(job))}"
+    )

@@ -1,0 +1,63 @@
+"""Telling the machine how training goes: steps, the strategy, checkpoints that are in place.
+
+Under Slipway SLIPWAY_TASK_SOCKET names a datagram socket; each message is one JSON object. Nothing
+here blocks training or fails it: a message that finds no reader is lost.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+SOCKET_VARIABLE = "SLIPWAY_TASK_SOCKET"
+# Steps of a small model take less than a millisecond; nobody watches that closely.
+_STEP_EVERY_S = 0.2
+
+
+class Announcer:
+    """Speaks for one rank; silent where nobody listens."""
+
+    def __init__(self, rank: int, environment: Mapping[str, str] | None = None) -> None:
+        environment = os.environ if environment is None else environment
+        self._rank = rank
+        self._told_at_s = 0.0
+        self._door: socket.socket | None = None
+        if path := environment.get(SOCKET_VARIABLE):
+            door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            door.setblocking(False)
+            try:
+                door.connect(path)
+                self._door = door
+            except OSError:
+                door.close()
+
+    def step(self, number: int) -> None:
+        """Say that an optimisation step is done, a few times a second at most."""
+        if self._door is None:
+            return
+        now = time.monotonic()
+        if now - self._told_at_s >= _STEP_EVERY_S:
+            self._told_at_s = now
+            self._tell({"step": number})
+
+    def strategy(self, word: str, reason: str) -> None:
+        """Say which strategy is in force and why."""
+        self._tell({"strategy": word, "reason": reason})
+
+    def checkpoint(self, step: int, size_bytes: int) -> None:
+        """Say that the checkpoint of a step is whole and in its place."""
+        self._tell({"checkpoint": {"step": step, "size_bytes": size_bytes}})
+
+    def close(self) -> None:
+        """Say nothing more."""
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        if self._door is not None:
+            with contextlib.suppress(OSError):
+                self._door.send(json.dumps({**message, "rank": self._rank}).encode())

@@ -1,0 +1,277 @@
+"""Writing checkpoints while training goes on, and finding the newest one that is whole.
+
+All ranks write their parts at once, in torch's own format (torch.distributed.checkpoint), from a
+copy taken at the call: training stops for the copy alone. A thread writes and flushes the files,
+reads them back for their digests, and only when every rank has done so does the first rank write
+the manifest and rename the draft folder to step-…: whoever looks sees a whole checkpoint or none.
+A thread, not a process: a process that is forked or spawned amid training hung (torch 2.13).
+"""
+
+import contextlib
+import dataclasses
+import logging
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.staging import BlockingAsyncStager
+from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
+
+from slipway.distributed.engine import Snapshot
+from slipway.distributed.errors import CheckpointError, NotPossible
+from slipway.distributed.exchange import from_first, gather_json
+from slipway.distributed.manifest import (
+    FileFacts,
+    Manifest,
+    fault_in,
+    file_facts,
+    folder_name,
+    read_manifest,
+    saved_steps,
+    sync_folder,
+    write_manifest,
+)
+from slipway.distributed.retention import Retention
+from slipway.distributed.stored import StoredCheckpoint
+
+logger = logging.getLogger(__name__)
+
+FOLDER_VARIABLE = "SLIPWAY_CHECKPOINT_DIR"
+PERSISTENT_VARIABLE = "SLIPWAY_PERSISTENT_DIR"
+# Ranks may need long to write; a rank that died is noticed at once all the same.
+_GROUP_TIMEOUT = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Where and when to write checkpoints, and which to keep.
+
+    `folder` is for one job alone and, with several machines, on storage that all of them see; it
+    defaults to SLIPWAY_CHECKPOINT_DIR, then to `checkpoints` in SLIPWAY_PERSISTENT_DIR, which
+    Slipway sets. With `every_steps` the trainer saves by itself.
+    """
+
+    folder: str | Path | None = None
+    every_steps: int | None = None
+    keep: Retention = field(default_factory=Retention)
+
+    def __post_init__(self) -> None:
+        if self.every_steps is not None and self.every_steps < 1:
+            raise NotPossible(
+                f"A checkpoint every {self.every_steps} steps makes no sense.",
+                next_step="Give every_steps a number of at least 1, or leave it out.",
+            )
+
+    def place(self) -> Path | None:
+        """Return the folder, if one is known."""
+        if folder := self.folder or os.environ.get(FOLDER_VARIABLE):
+            return Path(folder)
+        kept = os.environ.get(PERSISTENT_VARIABLE)
+        return Path(kept) / "checkpoints" if kept else None
+
+
+class Checkpointer:
+    """Saves and finds checkpoints in one folder, one at a time.
+
+    `together` says whether all ranks write parts of one state; otherwise each that saves writes
+    the whole alone (the leading worker of a parameter server).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        keep: Retention,
+        *,
+        together: bool,
+        published: Callable[[int, int], None],
+    ) -> None:
+        """`published` is told step and size in bytes of each checkpoint on the rank that wrote
+        its manifest, by the writing thread."""
+        self._folder = folder
+        self._published = published
+        self._keep = keep
+        if together:
+            self._group = dist.new_group(backend="gloo", timeout=_GROUP_TIMEOUT)
+        else:
+            self._group = dist.new_group(
+                ranks=[dist.get_rank()],
+                backend="gloo",
+                timeout=_GROUP_TIMEOUT,
+                use_local_synchronization=True,
+            )
+        self._thread: threading.Thread | None = None
+        self._failure: CheckpointError | None = None
+
+    def save(self, snapshot: Snapshot, manifest: Manifest) -> None:
+        """Copy the state and write it in the background.
+
+        Waits for the checkpoint before. Raises CheckpointError when that one failed.
+        """
+        self.wait()
+        staged = BlockingAsyncStager().stage(dict(snapshot.tensors))
+        self._thread = threading.Thread(
+            target=self._write_or_keep_failure,
+            args=(staged, snapshot.plain, manifest),
+            name="checkpoint",
+            # A rank that fails must end, whatever the others of its group wait for.
+            daemon=True,
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Return when the last checkpoint is in its place; raises CheckpointError if it failed."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def newest(self) -> tuple[Manifest, StoredCheckpoint] | None:
+        """Return the newest checkpoint that is whole, None if there is none.
+
+        Collective over all ranks, which check the digests of some of the files each. A damaged
+        checkpoint is named in a warning and passed over.
+        """
+        rank, world = dist.get_rank(), dist.get_world_size()
+        steps: list[int] = gather_json(list(saved_steps(self._folder)) if rank == 0 else [])[0]
+        for step in reversed(steps):
+            folder = self._folder / folder_name(step)
+            manifest: Manifest | None = None
+            fault: str | None = None
+            try:
+                manifest = read_manifest(folder)
+                fault = fault_in(folder, manifest, sorted(manifest.files)[rank::world])
+            except CheckpointError as error:
+                fault = error.message
+            faults = [found for found in gather_json(fault) if found]
+            if manifest is not None and not faults:
+                return manifest, StoredCheckpoint(folder, manifest, self._group)
+            if rank == 0:
+                logger.warning("Passing over checkpoint %s: %s", folder.name, faults[0])
+        return None
+
+    def _write_or_keep_failure(
+        self, tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any], manifest: Manifest
+    ) -> None:
+        try:
+            self._write(tensors, plain, manifest)
+        except Exception as error:  # noqa: BLE001 - told at the next call, by the training thread
+            self._failure = CheckpointError(
+                f"The checkpoint of step {manifest.step} could not be written to {self._folder}: "
+                f"{error}",
+                next_step="Look at the free space and the rights of the folder.",
+            )
+            self._failure.__cause__ = error
+
+    def _write(
+        self, tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any], manifest: Manifest
+    ) -> None:
+        first = dist.get_rank(self._group) == 0
+        nonce = from_first(secrets.token_bytes(8), self._group).hex()
+        draft = self._folder / f"draft-{manifest.step:010d}-{nonce}"
+        with self._all_or_none() as faults:
+            if first:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                _remove(self._folder.glob("draft-*"))
+                draft.mkdir()
+        faults.check()
+        with self._all_or_none() as faults:
+            if not draft.is_dir():
+                raise CheckpointError(
+                    f"{draft} was made by the first rank, but this one does not see it.",
+                    next_step="Give checkpoints a folder on storage that all machines share.",
+                )
+        faults.check()
+        part: dict[str, Any] = {}
+        with self._all_or_none() as faults:
+            save_tensors(
+                dict(tensors),
+                storage_writer=FileSystemWriter(draft),
+                process_group=self._group,
+            )
+            part = {"files": self._facts_of_own_files(draft), "plain": dict(plain)}
+        faults.check()
+        parts = gather_json(part, self._group)
+        with self._all_or_none() as faults:
+            if first:
+                self._publish(draft, _merged(manifest, parts))
+        faults.check()
+
+    def _facts_of_own_files(self, draft: Path) -> dict[str, dict[str, Any]]:
+        rank = dist.get_rank(self._group)
+        mine = [*draft.glob(f"__{rank}_*"), *(draft.glob(".metadata") if rank == 0 else ())]
+        facts = {path.name: file_facts(path) for path in mine}
+        return {n: {"size_bytes": f.size_bytes, "sha256": f.sha256} for n, f in facts.items()}
+
+    def _publish(self, draft: Path, manifest: Manifest) -> None:
+        write_manifest(draft, manifest)
+        target = self._folder / folder_name(manifest.step)
+        if target.exists():
+            # A damaged one that training passed over, or a run that was repeated from before it.
+            target.rename(self._folder / f"draft-{secrets.token_hex(8)}")
+        draft.rename(target)
+        sync_folder(self._folder)
+        logger.info("Checkpoint of step %d is in %s.", manifest.step, target)
+        self._published(manifest.step, sum(f.size_bytes for f in manifest.files.values()))
+        metrics: dict[int, float | None] = {}
+        for step, folder in saved_steps(self._folder).items():
+            try:
+                metrics[step] = read_manifest(folder).metric
+            except CheckpointError:
+                continue  # not ours to judge: newest() names it, a person may look at it
+        kept = self._keep.kept(metrics)
+        _remove(self._folder / folder_name(step) for step in metrics if step not in kept)
+        _remove(self._folder.glob("draft-*"))
+
+    @contextlib.contextmanager
+    def _all_or_none(self) -> "Iterator[_Faults]":
+        """Run a part of the work on each rank; `check()` then fails on all if it failed on one."""
+        faults = _Faults(self._group)
+        try:
+            yield faults
+        except Exception as error:  # noqa: BLE001 - told to all ranks by check()
+            faults.mine = error
+
+
+class _Faults:
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.mine: Exception | None = None
+        self._group = group
+
+    def check(self) -> None:
+        text = None if self.mine is None else f"{type(self.mine).__name__}: {self.mine}"
+        told = gather_json(text, self._group)
+        if self.mine is not None:
+            raise self.mine
+        for rank, fault in enumerate(told):
+            if fault is not None:
+                raise CheckpointError(
+                    f"rank {rank} failed: {fault}", next_step="Look at the log of that rank."
+                )
+
+
+def _merged(manifest: Manifest, parts: list[dict[str, Any]]) -> Manifest:
+    """Return the manifest with what all ranks wrote."""
+    plain: dict[str, Any] = dict(manifest.plain)
+    for key in ("options", "scalars"):
+        plain[key] = {name: v for part in parts for name, v in part["plain"].get(key, {}).items()}
+    plain["schedules"] = next(
+        (part["plain"]["schedules"] for part in parts if part["plain"].get("schedules")), []
+    )
+    files = {n: FileFacts(**facts) for part in parts for n, facts in part["files"].items()}
+    return dataclasses.replace(manifest, plain=plain, files=files)
+
+
+def _remove(folders: Iterator[Path]) -> None:
+    for folder in list(folders):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,194 @@
+"""Choosing a strategy from what is known about the model and the machines, and saying why.
+
+The rule of thumb behind it: take the strategy that sends least among those that fit into memory.
+Per step and rank, for P bytes of weights over W ranks, ddp and zero2 send about 2 P (W-1)/W bytes,
+zero3 half as much again (Rajbhandari et al. 2020, §7), a pipeline only activations at its cuts.
+"""
+
+from dataclasses import dataclass
+
+# What is left of a device for weights, gradients and optimizer state; activations take the rest.
+USABLE_SHARE = 0.7
+# What a step computes is not known beforehand. Where a link carries less than this (40 Gbit/s) and
+# exchanging gradients takes longer than a second, most models wait for it.
+SLOW_LINK_BYTES_PER_S = 5e9
+SLOW_EXCHANGE_S = 1.0
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known about a job before its first step. Sizes in bytes, times in seconds.
+
+    `block_bytes` are the weights of the largest repeated block, `bandwidth` what one rank can
+    send a second, `stages` into how many consecutive stages with weights the model can be cut,
+    `tensor_size` over how many ranks of one machine its layers can be split (1: not at all),
+    `compute_s` how long one step computes, where known.
+    """
+
+    world_size: int
+    ranks_per_machine: int
+    parameter_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    block_bytes: int
+    device_memory_bytes: int
+    host_memory_bytes: int
+    bandwidth: float
+    stages: int = 1
+    tensor_size: int = 1
+    compute_s: float | None = None
+
+    @property
+    def state_bytes(self) -> int:
+        """Weights, gradients and optimizer state together."""
+        return self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
+
+    @property
+    def usable_bytes(self) -> float:
+        """What of a device can hold them."""
+        return USABLE_SHARE * self.device_memory_bytes
+
+    @property
+    def exchange_s(self) -> float:
+        """How long the gradients of one step take to be averaged."""
+        share = (self.world_size - 1) / self.world_size
+        return 2 * share * self.gradient_bytes / self.bandwidth if self.world_size > 1 else 0.0
+
+    def is_slow(self, exchange_s: float) -> bool:
+        """Whether a step that exchanges for so long is bound by communication."""
+        if self.compute_s is None:
+            return exchange_s > SLOW_EXCHANGE_S and self.bandwidth < SLOW_LINK_BYTES_PER_S
+        return exchange_s > 2 * self.compute_s
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A strategy word, and a sentence that says why."""
+
+    word: str
+    reason: str
+
+
+def choose_strategy(facts: Facts) -> Choice:
+    """Return the strategy that sends least among those that fit."""
+    if facts.world_size == 1:
+        return _alone(facts)
+    return _replicated(facts) or _sharded(facts) or _divided(facts) or _offloaded(facts)
+
+
+def _alone(facts: Facts) -> Choice:
+    if facts.state_bytes <= facts.usable_bytes:
+        return Choice("ddp", f"there is one rank, and {_needs(facts)} fit on its device.")
+    return Choice(
+        "zero3+offload",
+        f"there is one rank, and {_needs(facts)} do not fit on its device, which has room for "
+        f"{_size(facts.usable_bytes)}: weights rest in the memory of the host.",
+    )
+
+
+def _replicated(facts: Facts) -> Choice | None:
+    """Every rank keeps the weights: ddp, or zero2 when only the rest must be divided."""
+    world = facts.world_size
+    slow = facts.is_slow(facts.exchange_s)
+    pipeline = _pipeline_that_fits(facts) if slow else None
+    if facts.state_bytes <= facts.usable_bytes:
+        if pipeline is not None:
+            return pipeline
+        bound = (
+            f"; averaging gradients takes {facts.exchange_s:.2g} s a step on this network, so "
+            "use large batches"
+            if slow
+            else ""
+        )
+        return Choice("ddp", f"{_needs(facts)} fit on every device{bound}.")
+    divided = facts.parameter_bytes + facts.state_bytes / world + facts.block_bytes
+    if divided <= facts.usable_bytes:
+        return pipeline or Choice(
+            "zero2",
+            f"{_needs(facts)} do not fit on a device with room for {_size(facts.usable_bytes)}, "
+            f"but do with gradients and optimizer state divided over {world} ranks "
+            f"({_size(divided)}); this sends no more than ddp.",
+        )
+    return None
+
+
+def _sharded(facts: Facts) -> Choice | None:
+    """Weights are divided too and gathered block by block."""
+    per_machine = facts.ranks_per_machine
+    machines = facts.world_size // per_machine
+    slow = facts.is_slow(1.5 * facts.exchange_s)
+    held = facts.state_bytes / facts.world_size + 3 * facts.block_bytes
+    if held > facts.usable_bytes:
+        return None
+    held_within = facts.state_bytes / per_machine + 3 * facts.block_bytes
+    if machines > 1 and slow and per_machine > 1 and held_within <= facts.usable_bytes:
+        return Choice(
+            f"ddp={machines}*zero3={per_machine}",
+            f"{_needs(facts)} fit divided over the {per_machine} ranks of one machine, and the "
+            "network between machines is slow: weights are gathered within a machine, only "
+            "gradients travel between them.",
+        )
+    if slow and (pipeline := _pipeline_that_fits(facts)) is not None:
+        return pipeline
+    return Choice(
+        "zero3",
+        f"{_needs(facts)} fit only divided over all {facts.world_size} ranks "
+        f"({_size(held)} each, with room for one block at a time).",
+    )
+
+
+def _divided(facts: Facts) -> Choice | None:
+    """One block alone is too large for a device: split its layers within a machine."""
+    size = min(facts.tensor_size, facts.ranks_per_machine)
+    if size < 2 or facts.world_size % size:
+        return None
+    held = facts.state_bytes / facts.world_size + 3 * facts.block_bytes / size
+    if held > facts.usable_bytes:
+        return None
+    rest = facts.world_size // size
+    return Choice(
+        f"zero3={rest}*tensor={size}" if rest > 1 else f"tensor={size}",
+        f"the largest block has {_size(facts.block_bytes)} of weights, too much to gather on one "
+        f"device: its layers are split over {size} ranks of a machine.",
+    )
+
+
+def _offloaded(facts: Facts) -> Choice:
+    share = facts.state_bytes / facts.world_size
+    if share <= facts.host_memory_bytes:
+        return Choice(
+            "zero3+offload",
+            f"{_needs(facts)} do not fit on {facts.world_size} devices with room for "
+            f"{_size(facts.usable_bytes)} each: they rest in the memory of the hosts, "
+            f"{_size(share)} a rank, and travel to the device block by block (slow).",
+        )
+    return Choice(
+        "zero3+offload",
+        f"{_needs(facts)} fit neither on {facts.world_size} devices nor in the memory of their "
+        f"hosts ({_size(facts.host_memory_bytes)} a rank): this is the thriftiest strategy, but "
+        "expect to run out of memory; start more ranks.",
+    )
+
+
+def _pipeline_that_fits(facts: Facts) -> Choice | None:
+    """On a slow network: a pipeline, if it can be cut so often and its stages fit."""
+    world = facts.world_size
+    if facts.stages < world or facts.state_bytes / world > facts.usable_bytes:
+        return None
+    return Choice(
+        f"pipeline={world}",
+        f"averaging {_size(facts.gradient_bytes)} of gradients takes {facts.exchange_s:.2g} s a "
+        "step on this network, longer than computing; a pipeline sends only activations between "
+        f"neighbours, and the model can be cut into {world} stages.",
+    )
+
+
+def _needs(facts: Facts) -> str:
+    return f"{_size(facts.state_bytes)} of weights, gradients and optimizer state"
+
+
+def _size(count: float) -> str:
+    if count >= _GIB:
+        return f"{count / _GIB:.1f} GiB"
+    return f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,1 @@
+"""A parameter server: some ranks hold the parameters, the others compute gradients."""

@@ -1,0 +1,39 @@
+"""Which checkpoints to keep."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from slipway.distributed.errors import NotPossible
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Keep the `last` newest, every one whose step is a multiple of `every`, and the `best`.
+
+    The best is the one saved with the lowest (`min`) or highest (`max`) metric, such as
+    `trainer.save(metric=validation_loss)`; NaN never is. What no rule keeps is deleted.
+    """
+
+    last: int = 3
+    every: int | None = None
+    best: Literal["min", "max"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.last < 1 or (self.every is not None and self.every < 1):
+            raise NotPossible(
+                f"Retention(last={self.last}, every={self.every}) would keep nothing to resume.",
+                next_step="Keep at least the last one: Retention(last=1).",
+            )
+
+    def kept(self, metrics: Mapping[int, float | None]) -> set[int]:
+        """Return the steps to keep among those saved, given the metric of each."""
+        kept = set(sorted(metrics)[-self.last :])
+        if self.every is not None:
+            kept |= {step for step in metrics if step % self.every == 0}
+        measured = {s: m for s, m in metrics.items() if m is not None and m == m}
+        if self.best is not None and measured:
+            sign = 1 if self.best == "min" else -1
+            # Of equals the newest: it has seen more data.
+            kept.add(min(measured, key=lambda step: (sign * measured[step], -step)))
+        return kept

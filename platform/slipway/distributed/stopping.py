@@ -1,0 +1,49 @@
+"""Being asked to stop: SIGTERM becomes a wish that the training loop grants between two steps."""
+
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+logger = logging.getLogger(__name__)
+
+_Handler = Callable[[int, FrameType | None], object]
+
+
+class StopRequest:
+    """Notes SIGTERM, which Slipway, Slurm, Kubernetes and torchrun send before they kill.
+
+    A handler that the script had set is called as well. Outside the main thread signals cannot be
+    caught; the wish can then only be set by `ask()`.
+    """
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._before: _Handler | int | None = None
+        self._installed = False
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._on_signal)
+            self._installed = True
+
+    @property
+    def asked(self) -> bool:
+        """Whether this process was asked to stop."""
+        return self._asked.is_set()
+
+    def ask(self) -> None:
+        """Ask this process to stop after the current step."""
+        self._asked.set()
+
+    def close(self) -> None:
+        """Give the signal back to whom it belonged before."""
+        if self._installed:
+            self._installed = False
+            with contextlib.suppress(ValueError):  # closed by another thread at exit
+                signal.signal(signal.SIGTERM, self._before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.ask()
+        if callable(self._before):
+            self._before(number, frame)

@@ -1,0 +1,204 @@
+"""Inside a job: what it is, how far it has come, and whether it should stop now.
+
+    from slipway import job
+
+    me = job.current()
+    for step in range(start, steps + 1):
+        train_one_step()
+        job.report_step(step)
+        if job.should_stop():
+            save(me.checkpoint_dir)
+            break
+
+Everywhere else, on a laptop or under torchrun, the same script runs unchanged: `current` tells what
+the environment says, and the rest does nothing. Standard library only; cheap enough for every step.
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+__all__ = ["Job", "current", "report_step", "should_stop"]
+
+SOCKET_VARIABLE = "SLIPWAY_TASK_SOCKET"
+_BETWEEN_REPORTS_S = 0.05
+_Handler = Callable[[int, FrameType | None], object]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as one of its processes sees it; outside Slipway a job of this process alone.
+
+    `attempt` counts from 1. `params` are those it was submitted with, as text. `checkpoint_dir` is
+    the folder that outlives an attempt, None outside; `project` is a slug.
+    """
+
+    id: str | None = None
+    project: str | None = None
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    attempt: int = 1
+    params: Mapping[str, str] = field(default_factory=dict)
+    strategy: str | None = None
+    checkpoint_dir: Path | None = None
+
+    @property
+    def is_slipway(self) -> bool:
+        """Whether this process was started by Slipway."""
+        return self.id is not None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is rank 0, the one that writes what is written once."""
+        return self.rank == 0
+
+
+def current() -> Job:
+    """Return the job this process belongs to, read from its environment now."""
+    found = os.environ
+    # Read at each call: a warm process imports this long before it becomes a rank of a job.
+    job_id = found.get("SLIPWAY_WORKLOAD") or None
+    return Job(
+        id=job_id,
+        project=found.get("SLIPWAY_PROJECT") if job_id else None,
+        rank=_number("RANK", 0),
+        world_size=max(1, _number("WORLD_SIZE", 1)),
+        local_rank=_number("LOCAL_RANK", 0),
+        attempt=_number("SLIPWAY_ATTEMPT", _number("TORCHELASTIC_RESTART_COUNT", 0) + 1),
+        params=_params(found.get("SLIPWAY_PARAMS", "")),
+        strategy=found.get("SLIPWAY_STRATEGY") or None,
+        checkpoint_dir=_checkpoint_dir(found),
+    )
+
+
+def report_step(step: int) -> None:
+    """Say that optimisation step `step` (the first is 1) is done.
+
+    Slipway shows it, takes the time to the first one, and knows by it that the job does not hang.
+    It never blocks and never raises: what nobody listens to is dropped, and of many a second only
+    some are told, the last one among them.
+    """
+    _reporter.report(step)
+
+
+def should_stop() -> bool:
+    """Tell whether this process was asked to stop (SIGTERM): save a checkpoint and end.
+
+    Slipway asks so before a job is cancelled, preempted or moved, and kills after a grace of
+    seconds. Until the first call SIGTERM does what it did before; ask from the main thread once.
+    """
+    return _stopping.is_asked()
+
+
+class _Reporter:
+    """Tells steps through the task's socket, at most twenty a second."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as a forked process must: it is another rank, or nobody."""
+        self._lock = threading.Lock()
+        self._door: socket.socket | None = None
+        self._told_at = float("-inf")
+        self._untold: int | None = None
+        self._has_farewell = False
+
+    def report(self, step: int) -> None:
+        """Tell a step, now or at the end; see `report_step`."""
+        path = os.environ.get(SOCKET_VARIABLE)
+        if path is None:
+            return
+        with self._lock:
+            now = time.monotonic()
+            if now - self._told_at < _BETWEEN_REPORTS_S:
+                self._untold = step
+                if not self._has_farewell:
+                    self._has_farewell = True
+                    atexit.register(self.tell_the_last)
+                return
+            self._told_at = now
+            self._untold = None
+            self._send(path, step)
+
+    def tell_the_last(self) -> None:
+        """Tell the step that came too soon after the one before; the process ends."""
+        path = os.environ.get(SOCKET_VARIABLE)
+        if path is not None and self._untold is not None:
+            self._send(path, self._untold)
+            self._untold = None
+
+    def _send(self, path: str, step: int) -> None:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            if self._door is None:
+                self._door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._door.setblocking(False)
+            message = {"step": int(step), "rank": _number("RANK", 0)}
+            self._door.sendto(json.dumps(message).encode(), path)
+
+
+class _Stopping:
+    """Notes SIGTERM from the first question on; a handler that stood there before is called too."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._listens = False
+        self._before: _Handler | int | None = None
+
+    def forget(self) -> None:
+        """Forget a wish that was for the process this one was forked from."""
+        self._asked = False
+
+    def is_asked(self) -> bool:
+        """Tell whether SIGTERM has come; the first call from the main thread begins to listen."""
+        if not self._listens and threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._on_signal)
+            self._listens = True
+        return self._asked
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        if callable(self._before):
+            self._before(number, frame)
+
+
+def _number(name: str, default: int) -> int:
+    try:
+        return int(os.environ[name])
+    except (KeyError, ValueError):
+        return default
+
+
+def _params(text: str) -> dict[str, str]:
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    return (
+        {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    )
+
+
+def _checkpoint_dir(found: Mapping[str, str]) -> Path | None:
+    folder = found.get("SLIPWAY_CHECKPOINT_DIR")
+    if folder:
+        return Path(folder)
+    persistent = found.get("SLIPWAY_PERSISTENT_DIR")
+    return Path(persistent) / "checkpoints" if persistent else None
+
+
+_reporter = _Reporter()
+_stopping = _Stopping()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reporter.forget)
+    os.register_at_fork(after_in_child=_stopping.forget)

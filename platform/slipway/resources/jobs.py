@@ -1,0 +1,264 @@
+"""Training jobs: submitted, followed, stopped, repeated."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from slipway.connection import Connection, address
+from slipway.errors import ConnectionFailed
+from slipway.following import News, Trouble, follow, offset_of
+from slipway.pages import Pages
+from slipway.resources.requests import build
+from slipway.schemas.base import PageOf
+from slipway.schemas.training import (
+    LOG_READ_BYTES,
+    CheckpointOut,
+    GitFacts,
+    JobEdit,
+    JobIn,
+    JobOut,
+    Quote,
+    SampleOut,
+)
+from slipway.schemas.workloads import WorkloadEventOut, WorkloadState
+
+PATIENCE_S = 300.0
+_LOG_TRIES = 5
+_FIRST_LOOK_S, _LATER_LOOKS_S = 0.1, 2.0
+
+
+class Jobs:
+    """The training jobs of a project; `job` is the id of one."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def page(self, job: str, *, project: str) -> str:
+        """Return the address of the page of a job, for a browser."""
+        return f"{self._connection.url}{address('p', project, 'jobs', job)}"
+
+    def list(
+        self,
+        *,
+        project: str,
+        search: str | None = None,
+        state: WorkloadState | str | None = None,
+        submitted_by: str | None = None,
+        tier: str | None = None,
+    ) -> Pages[JobOut]:
+        """List jobs, newest first; filters add up."""
+        filters = {"q": search, "state": state, "submitted_by": submitted_by, "tier": tier}
+        return Pages(self._connection, ("projects", project, "jobs"), PageOf[JobOut], filters)
+
+    def get(self, job: str, *, project: str) -> JobOut:
+        """Return one job as it stands now."""
+        return self._connection.fetch(JobOut, "GET", *_path(project, job))
+
+    def submit(
+        self,
+        script: str,
+        *,
+        project: str,
+        snapshot: str,
+        git: GitFacts | None = None,
+        name: str | None = None,
+        args: Sequence[str] = (),
+        params: Mapping[str, object] | None = None,
+        nodes: int = 1,
+        procs: int = 1,
+        strategy: str | None = None,
+        tier: str | None = None,
+        requirements: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        max_hours: float | None = None,
+        hang_after_minutes: int | None = None,
+    ) -> JobOut:
+        """Submit `script` of the snapshot with that digest; it runs on `nodes` times `procs` ranks.
+
+        `params` reach the script as `--name=value` after `args`; `requirements` is the text of a
+        requirements file. `slipway.train` does this for a folder of code. Raises InvalidInput for
+        what can never run.
+        """
+        body = job_body(
+            script=script,
+            snapshot=snapshot,
+            git=git,
+            name=name,
+            args=args,
+            params=params,
+            nodes=nodes,
+            procs=procs,
+            strategy=strategy,
+            tier=tier,
+            requirements=requirements,
+            priority=priority,
+            max_attempts=max_attempts,
+            max_hours=max_hours,
+            hang_after_minutes=hang_after_minutes,
+        )
+        return self.submit_body(body, project=project)
+
+    def submit_body(self, body: JobIn, *, project: str) -> JobOut:
+        """Submit a job that is written down already; see `job_body`."""
+        return self._connection.fetch(JobOut, "POST", "projects", project, "jobs", body=body)
+
+    def quote(self, body: JobIn, *, project: str) -> Quote:
+        """Tell what such a job would cost and whether it would wait; nothing is submitted."""
+        segments = ("projects", project, "jobs", "quote")
+        return self._connection.fetch(Quote, "POST", *segments, body=body)
+
+    def cancel(self, job: str, *, project: str) -> JobOut:
+        """Stop a job; its ranks may save a checkpoint first. One that has ended stays as it is."""
+        return self._connection.fetch(JobOut, "POST", *_path(project, job), "cancel")
+
+    def clone(
+        self,
+        job: str,
+        *,
+        project: str,
+        name: str | None = None,
+        snapshot: str | None = None,
+        git: GitFacts | None = None,
+        script: str | None = None,
+        args: Sequence[str] | None = None,
+        params: Mapping[str, object] | None = None,
+        tier: str | None = None,
+        nodes: int | None = None,
+        procs: int | None = None,
+        strategy: str | None = None,
+        max_attempts: int | None = None,
+    ) -> JobOut:
+        """Submit a job again with what is given changed; `params` replaces all of them."""
+        body = build(
+            JobEdit,
+            name=name,
+            snapshot=snapshot,
+            git=git,
+            script=script,
+            args=None if args is None else [*args],
+            params=None if params is None else _texts(params),
+            tier=tier,
+            nodes=nodes,
+            procs=procs,
+            strategy=strategy,
+            max_attempts=max_attempts,
+        )
+        return self._connection.fetch(JobOut, "POST", *_path(project, job), "clone", body=body)
+
+    def events(self, job: str, *, project: str) -> Pages[WorkloadEventOut]:
+        """List the story of a job, newest first."""
+        segments = (*_path(project, job), "events")
+        return Pages(self._connection, segments, PageOf[WorkloadEventOut])
+
+    def samples(self, job: str, *, project: str) -> Sequence[SampleOut]:
+        """Return what the tasks used: CPU, memory, GPU."""
+        return self._connection.fetch_list(SampleOut, *_path(project, job), "samples")
+
+    def checkpoints(self, job: str, *, project: str) -> Sequence[CheckpointOut]:
+        """Return the checkpoints that were verified."""
+        return self._connection.fetch_list(CheckpointOut, *_path(project, job), "checkpoints")
+
+    def logs(
+        self,
+        job: str,
+        *,
+        project: str,
+        rank: int = 0,
+        attempt: int | None = None,
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> Iterator[bytes]:
+        """Yield the log of one rank as it is so far, in pieces, from byte `offset` on.
+
+        Without `attempt` it is the latest. A connection that breaks is made again where it broke.
+        """
+        end = None if limit is None else offset + limit
+        tries = 0
+        while end is None or offset < end:
+            query = {
+                "rank": rank,
+                "attempt": attempt,
+                "offset": offset,
+                "limit": LOG_READ_BYTES if end is None else min(LOG_READ_BYTES, end - offset),
+            }
+            before = offset
+            try:
+                with self._connection.stream(*_path(project, job), "logs", query=query) as body:
+                    offset = offset_of(body, offset)
+                    # A later attempt may begin meanwhile; this is about one of them.
+                    attempt = body.number("X-Log-Attempt", attempt)
+                    size = body.number("X-Log-Size", None)
+                    for piece in body:
+                        offset += len(piece)
+                        yield piece
+            except ConnectionFailed:
+                tries = tries + 1 if offset == before else 0
+                if tries >= _LOG_TRIES:
+                    raise
+            else:
+                if offset == before or (size is not None and offset >= size):
+                    return
+
+    def follow(
+        self,
+        job: str,
+        *,
+        project: str,
+        rank: int | None = None,
+        attempt: int | None = None,
+        logs: bool = True,
+        after: str | None = None,
+        patience_s: float = PATIENCE_S,
+        trouble: Trouble | None = None,
+    ) -> Iterator[News]:
+        """Yield what happens to a job, as it happens, until it has ended and all is told.
+
+        First how it stands (`JobProgress`), then its log (`LogPiece`) of every rank from the
+        beginning, or of one `rank` and `attempt`, each change, and what it uses (`SampleOut`).
+        A broken connection is made again, for `patience_s` seconds, and no byte of a log is lost
+        or comes twice; `trouble` is told each failure and the seconds until the next try.
+        """
+        return follow(
+            self._connection,
+            _path(project, job),
+            rank=rank,
+            attempt=attempt,
+            logs=logs,
+            after=after,
+            patience_s=patience_s,
+            trouble=trouble,
+        )
+
+    def wait(self, job: str, *, project: str, timeout_s: float | None = None) -> JobOut:
+        """Return a job when it has ended, however it did; raises TimeoutError after `timeout_s`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        pause_s = _FIRST_LOOK_S
+        while True:
+            found = self.get(job, project=project)
+            if found.workload.state.is_final:
+                return found
+            if deadline is not None and time.monotonic() + pause_s > deadline:
+                raise TimeoutError(
+                    f"The job {job} is {found.workload.state} after {timeout_s:g} s: "
+                    f"{found.workload.explanation}"
+                )
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, _LATER_LOOKS_S)
+
+
+def job_body(
+    *,
+    args: Sequence[str] = (),
+    params: Mapping[str, object] | None = None,
+    **fields: object,
+) -> JobIn:
+    """Return what is sent to submit or quote a job; raises InvalidInput, before anything is."""
+    return build(JobIn, args=[*args], params=_texts(params or {}), **fields)
+
+
+def _texts(params: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in params.items()}
+
+
+def _path(project: str, job: str) -> tuple[str, str, str, str]:
+    return ("projects", project, "jobs", job)

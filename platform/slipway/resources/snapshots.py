@@ -1,0 +1,56 @@
+"""Snapshots of code: what jobs run, kept by digest."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from slipway.connection import Connection, Download, Upload
+from slipway.errors import NotFound
+from slipway.schemas.training import SnapshotOut
+
+# Below this, asking whether the server has it already takes longer than sending it.
+_WORTH_ASKING_BYTES = 1024**2
+
+
+class Archive(Upload, Protocol):
+    """What a snapshot that was taken here offers to be sent (`slipway.snapshots.Snapshot`)."""
+
+    @property
+    def files(self) -> int:
+        """How many files it holds."""
+
+
+class Snapshots:
+    """The code of a project's jobs; the same code is kept once."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def upload(
+        self,
+        snapshot: Archive,
+        *,
+        project: str,
+        progress: Callable[[int], None] | None = None,
+    ) -> SnapshotOut:
+        """Send a snapshot, unless the server has it; `progress` is told how many bytes are sent."""
+        if snapshot.size_bytes >= _WORTH_ASKING_BYTES and self.has(
+            snapshot.digest, project=project
+        ):
+            return SnapshotOut(
+                digest=snapshot.digest, size_bytes=snapshot.size_bytes, files=snapshot.files
+            )
+        segments = ("projects", project, "snapshots")
+        return self._connection.upload(SnapshotOut, *segments, content=snapshot, progress=progress)
+
+    def has(self, digest: str, *, project: str) -> bool:
+        """Tell whether the project has a snapshot of this digest."""
+        try:
+            with self.download(digest, project=project):
+                return True
+        except NotFound:
+            return False
+
+    def download(self, digest: str, *, project: str) -> AbstractContextManager[Download]:
+        """Receive the archive (tar): `with … as archive: for chunk in archive`."""
+        return self._connection.stream("projects", project, "snapshots", digest)

@@ -1,0 +1,21 @@
+"""The code of a folder as it is now: one archive, the same bytes for the same code, and its story.
+
+    with take_snapshot("my-project") as snapshot:
+        print(snapshot.digest, snapshot.files, snapshot.git)
+
+Inside a git repository the files are those git does not ignore; elsewhere the patterns of
+.gitignore and a list of usual suspects (caches, virtual environments) decide. A file .slipwayignore
+takes out more, in both cases. Secrets and links that lead out of the folder never travel.
+"""
+
+from slipway.snapshots.folder import LeftOut
+from slipway.snapshots.limits import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES
+from slipway.snapshots.snapshot import Snapshot, take_snapshot
+
+__all__ = [
+    "DEFAULT_LIMIT_BYTES",
+    "HARD_LIMIT_BYTES",
+    "LeftOut",
+    "Snapshot",
+    "take_snapshot",
+]

@@ -1,0 +1,250 @@
+"""What of a folder travels: which files, from where, and what was left out and why."""
+
+import os
+import stat
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slipway.errors import InvalidInput
+from slipway.snapshots.git import GitFailed, Listing, list_files
+from slipway.snapshots.limits import MAX_FILES, leads_out, too_many
+from slipway.snapshots.patterns import Pattern, is_ignored, leave_out, read_patterns
+from slipway.snapshots.secrecy import looks_secret
+from slipway.visible import visible
+
+OWN_IGNORE_FILE = ".slipwayignore"
+_GIT_IGNORE_FILE = ".gitignore"
+_ENVIRONMENT_MARK = "pyvenv.cfg"
+# What is never code; applied to files that are under no version control.
+_USUAL_SUSPECTS = read_patterns("""
+.git
+.hg/
+.svn/
+__pycache__/
+*.py[cod]
+.venv/
+venv/
+node_modules/
+.ipynb_checkpoints/
+.mypy_cache/
+.pytest_cache/
+.ruff_cache/
+.hypothesis/
+.cache/
+.tox/
+.nox/
+*.egg-info/
+.idea/
+.vscode/
+.DS_Store
+Thumbs.db
+*.swp
+.coverage
+wandb/
+mlruns/
+lightning_logs/
+""")
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A file that does not travel though nobody asked to ignore it, and why."""
+
+    path: str
+    why: str
+
+
+@dataclass
+class Contents:
+    """The files of a snapshot: where each lies on this machine, and its size in bytes.
+
+    `new_files` are those git does not know yet; `in_git` is whether git was asked at all, and
+    `note` why not where that is a surprise.
+    """
+
+    sources: dict[str, Path] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    left_out: list[LeftOut] = field(default_factory=list)
+    new_files: list[str] = field(default_factory=list)
+    in_git: bool = False
+    note: str = ""
+
+
+def contents_of(folder: Path, *, include: Sequence[str] = ()) -> Contents:
+    """Return what of `folder` travels.
+
+    `include` names files and folders in it that travel although they are ignored or look secret.
+    Raises InvalidInput for links that lead out, TooLarge for more files than code has.
+    """
+    found = Contents()
+    listed = _listed(folder, found)
+    forced = dict.fromkeys(path for name in include for path in _forced(folder, name))
+    paths = dict.fromkeys([*listed, *forced])
+    secret = [path for path in paths if path not in forced and looks_secret(path)]
+    for path in secret:
+        found.left_out.append(LeftOut(path, "looks like a secret"))
+        del paths[path]
+    _look_at(folder, paths, found)
+    found.new_files = [path for path in found.new_files if path in found.sources]
+    found.left_out.sort(key=lambda item: item.path)
+    return found
+
+
+def _listed(folder: Path, found: Contents) -> list[str]:
+    try:
+        listing = list_files(folder)
+    except GitFailed as failure:
+        # Saying nothing would be wrong where there is a repository that git refuses to read.
+        if any((above / ".git").exists() for above in (folder, *folder.parents)):
+            found.note = f"The repository was not asked ({visible(str(failure))})."
+        listing = Listing()
+    if listing.tracked or listing.others:
+        found.in_git = True
+        return _from_git(folder, listing, found)
+    return list(_walked(folder))
+
+
+def _from_git(folder: Path, listing: Listing, found: Contents) -> list[str]:
+    ending = f"/{_ENVIRONMENT_MARK}"
+    environments = [f"{path[: -len(ending)]}/" for path in listing.others if path.endswith(ending)]
+    others = [path for path in listing.others if not path.startswith(tuple(environments))]
+    own = [
+        pattern
+        for path in sorted([*listing.tracked, *others], key=lambda path: path.count("/"))
+        if path.rpartition("/")[2] == OWN_IGNORE_FILE
+        for pattern in _patterns_in(folder, path)
+    ]
+    found.new_files = leave_out(others, [*_USUAL_SUSPECTS, *own])
+    kept = [*leave_out(listing.tracked, own), *found.new_files]
+    if len(kept) > MAX_FILES:
+        raise too_many(Counter(path.rpartition("/")[0] for path in kept))
+    return kept
+
+
+def _walked(folder: Path) -> Iterator[str]:
+    """Yield the files of a folder without git, its ignore files heeded."""
+    folders: Counter[str] = Counter()
+    count = 0
+    waiting: list[tuple[str, list[Pattern]]] = [("", _USUAL_SUSPECTS)]
+    while waiting:
+        prefix, patterns = waiting.pop()
+        try:
+            with os.scandir(folder / prefix) as scan:
+                entries = {entry.name: entry for entry in scan}
+        except OSError as error:
+            raise InvalidInput(
+                f"The folder {visible(prefix or str(folder))} cannot be read: {error.strerror}.",
+                code="unreadable_folder",
+                field="folder",
+                next_step=f"Give yourself the right to read it, or name it in {OWN_IGNORE_FILE}.",
+            ) from None
+        if prefix and _ENVIRONMENT_MARK in entries:
+            continue
+        for name in (_GIT_IGNORE_FILE, OWN_IGNORE_FILE):
+            if name in entries:
+                patterns = [*patterns, *_patterns_in(folder, prefix + name)]
+        for name, entry in entries.items():
+            path = prefix + name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if is_ignored(patterns, path, is_folder=is_folder):
+                continue
+            if is_folder:
+                waiting.append((f"{path}/", patterns))
+                continue
+            folders[prefix.removesuffix("/")] += 1
+            count += 1
+            if count > MAX_FILES:
+                raise too_many(folders)
+            yield path
+
+
+def _patterns_in(folder: Path, path: str) -> list[Pattern]:
+    try:
+        text = (folder / path).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return []
+    return read_patterns(text, base=path.rpartition("/")[0] + "/" if "/" in path else "")
+
+
+def _forced(folder: Path, name: str) -> list[str]:
+    """Return the files that `name` means: itself, or all there are in that folder."""
+    whole = folder / name
+    path = Path(os.path.normpath(whole))
+    if not path.is_relative_to(folder) or not whole.exists():
+        raise InvalidInput(
+            f"{visible(name)} is not in the folder {visible(str(folder))}.",
+            code="no_such_file",
+            field="include",
+            next_step="Name a file or folder by its path from there.",
+        )
+    if not path.is_dir() or path.is_symlink():
+        return [path.relative_to(folder).as_posix()]
+    return [
+        Path(above, file).relative_to(folder).as_posix()
+        for above, _, files in os.walk(path)
+        for file in files
+        if ".git" not in Path(above).relative_to(folder).parts
+    ]
+
+
+def _look_at(folder: Path, paths: Iterable[str], found: Contents) -> None:
+    """Note size and place of every file, and follow links that stay inside."""
+    links: list[str] = []
+    for path in paths:
+        try:
+            facts = (folder / path).lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # deleted, but not yet for git
+        if stat.S_ISLNK(facts.st_mode):
+            links.append(path)
+        elif stat.S_ISREG(facts.st_mode):
+            found.sources[path] = folder / path
+            found.sizes[path] = facts.st_size
+        else:
+            found.left_out.append(LeftOut(path, "is no ordinary file"))
+    plain = sorted(found.sources)
+    outside = [
+        (path, str((folder / path).readlink()))
+        for path in links
+        if not _follow(folder, path, plain, found)
+    ]
+    if outside:
+        raise leads_out(outside)
+
+
+def _follow(folder: Path, link: str, plain: list[str], found: Contents) -> bool:
+    """Take what a link leads to, at the link's own place. False when that is outside."""
+    try:
+        target = (folder / link).resolve()
+    except (OSError, RuntimeError):  # links in a circle
+        found.left_out.append(LeftOut(link, "links to nothing"))
+        return True
+    if not target.is_relative_to(folder):
+        return False
+    inner = target.relative_to(folder).as_posix()
+    if not target.exists():
+        found.left_out.append(LeftOut(link, "links to nothing"))
+    elif not target.is_dir():
+        if inner in found.sizes:
+            _take(link, inner, found)
+        else:
+            found.left_out.append(LeftOut(link, f"links to {inner}, which is left out"))
+    elif inner == "." or f"{link}/".startswith(f"{inner}/"):
+        found.left_out.append(LeftOut(link, "links to a folder it lies in"))
+    else:
+        start = bisect_left(plain, f"{inner}/")
+        for path in plain[start:]:
+            if not path.startswith(f"{inner}/"):
+                break
+            _take(link + path[len(inner) :], path, found)
+    return True
+
+
+def _take(place: str, path: str, found: Contents) -> None:
+    found.sources[place] = found.sources[path]
+    found.sizes[place] = found.sizes[path]
+    if len(found.sizes) > MAX_FILES:
+        raise too_many(Counter(name.rpartition("/")[0] for name in found.sizes))

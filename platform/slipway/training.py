@@ -1,0 +1,113 @@
+"""Training from Python: one call from a script on this machine to a job that runs."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from slipway import watching
+from slipway.client import Client
+from slipway.credentials import default_project
+from slipway.errors import InvalidInput
+from slipway.money import dollars
+from slipway.resources.jobs import job_body
+from slipway.schemas.training import JobOut
+from slipway.snapshots import DEFAULT_LIMIT_BYTES, take_snapshot
+from slipway.terminal_text import tame
+from slipway.visible import visible
+from slipway.watching import outcome
+
+
+def train(
+    script: str | Path,
+    *,
+    nodes: int = 1,
+    procs: int = 1,
+    strategy: str | None = None,
+    tier: str | None = None,
+    params: Mapping[str, object] | None = None,
+    args: Sequence[str] = (),
+    requirements: str | Path | None = None,
+    name: str | None = None,
+    priority: int | None = None,
+    max_attempts: int | None = None,
+    max_hours: float | None = None,
+    hang_after_minutes: int | None = None,
+    folder: str | Path = ".",
+    include: Sequence[str] = (),
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    project: str | None = None,
+    client: Client | None = None,
+    watch: bool = False,
+) -> JobOut:
+    """Run `script`, a Python file or notebook of `folder`, as a job on `nodes` times `procs` ranks.
+
+    The code of the folder travels as a snapshot (see `slipway.snapshots`). `params` reach the
+    script as `--name=value` after `args`; `strategy` is a word of `slipway.distributed`;
+    `requirements` is the path of a requirements file. `project` defaults to the one in use,
+    `client` to one of the stored login. With `watch` the call shows the log and returns when the
+    job has ended; otherwise it returns at once. Raises SlipwayError, before anything is queued,
+    for what can never run.
+    """
+    with contextlib.ExitStack() as stack:
+        if client is None:
+            client = stack.enter_context(Client())
+        place = _project(client, project)
+        snapshot = stack.enter_context(
+            take_snapshot(folder, script=script, include=include, limit_bytes=limit_bytes)
+        )
+        body = job_body(
+            script=snapshot.script(script),
+            snapshot=snapshot.digest,
+            git=snapshot.git,
+            name=name,
+            args=args,
+            params=params,
+            nodes=nodes,
+            procs=procs,
+            strategy=strategy,
+            tier=tier,
+            requirements=None if requirements is None else requirements_text(requirements),
+            priority=priority,
+            max_attempts=max_attempts,
+            max_hours=max_hours,
+            hang_after_minutes=hang_after_minutes,
+        )
+        client.snapshots.upload(snapshot, project=place)
+        job = client.jobs.submit_body(body, project=place)
+        return _watched(client, job) if watch else job
+
+
+def requirements_text(path: str | Path) -> str:
+    """Return the text of a requirements file; raises InvalidInput when it cannot be read."""
+    file = Path(path).expanduser()
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InvalidInput(
+            f"The requirements file {visible(str(path))} cannot be read: {reason}.",
+            code="requirements_file",
+            field="requirements",
+            next_step="Name a file such as requirements.txt.",
+        ) from None
+
+
+def _project(client: Client, given: str | None) -> str:
+    slug = given or default_project(client.url)
+    if slug is None:
+        raise InvalidInput(
+            "No project is named and none is in use.",
+            field="project",
+            next_step='Pass project="…", or choose one with `slipway project use PROJECT`.',
+        )
+    return slug
+
+
+def _watched(client: Client, job: JobOut) -> JobOut:
+    """Show a job until it has ended: its page and price first, then what happens."""
+    page = client.jobs.page(job.workload.id, project=job.workload.project)
+    print(f"· {page}  ({dollars(job.nano_usd_per_hour)} an hour)")  # noqa: T201
+    ended = watching.watch(client, job)
+    for line in outcome(ended)[1:]:
+        print(f"· {tame(line, colours=False)}")  # noqa: T201
+    return ended
