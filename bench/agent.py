@@ -1,0 +1,120 @@
+"""What a node agent costs and carries: memory, the fork of a warm process, output of ranks.
+
+    python bench/agent.py [--json]
+
+The peers are the bounds that were set: 50 MB/s of output a node, and one second.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "platform"), str(ROOT), str(ROOT / "bench")]
+
+from launch import case, wait_until_warm  # noqa: E402
+
+from tests.workers.fake_portal import GIB, make_spec  # noqa: E402
+from tests.workers.machines import Site, eventually  # noqa: E402
+
+MIB = 1024 * 1024
+OUTPUT_BYTES = 400 * MIB
+# Writes as fast as the pipe takes it.
+FLOOD = """
+import os, sys
+block = b"x" * 1023 + b"\\n"
+block *= 256
+for _ in range(int(sys.argv[1]) // len(block)):
+    view = memoryview(block)
+    while view:
+        view = view[os.write(1, view):]
+"""
+
+
+def resident_mib(pid: int) -> float:
+    """Memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def measure_output(site: Site, ranks: int) -> tuple[float, float]:
+    """MB/s from the ranks to the portal, and the largest memory of the agent meanwhile."""
+    assert site.machine.agent is not None
+    each = OUTPUT_BYTES // ranks
+    digest = site.portal.state.add_snapshot({"flood.py": FLOOD})
+    spec = make_spec("python", "flood.py", str(each), snapshot=digest, procs=ranks)
+    started = time.monotonic()
+    key = site.portal.state.want(site.new_name(), spec)
+    largest = 0.0
+    sizes = site.portal.state.log_sizes
+    while sum(sizes[(*key, rank)] for rank in range(ranks)) < each * ranks // MIB * MIB:
+        largest = max(largest, resident_mib(site.machine.agent.pid))
+        time.sleep(0.02)
+        if time.monotonic() - started > 300:
+            raise SystemExit(f"output was lost: {dict(sizes)}")
+    return each * ranks / 1e6 / (time.monotonic() - started), largest
+
+
+def measure_forks(site: Site, count: int = 10) -> list[float]:
+    """Seconds from the wish to `running`, from a warm process."""
+    found = []
+    for _ in range(count):
+        digest = site.portal.state.add_snapshot({"a.py": "pass"})
+        spec = make_spec(
+            *("python", "a.py"),
+            snapshot=digest,
+            warm="torch",
+            procs=2,
+            resources={"cpu_millis": 2000, "memory_bytes": 4 * GIB},
+        )
+        began = time.time()
+        key = site.portal.state.want(site.new_name(), spec)
+        site.end_of(key)
+        running = next(one for one in site.portal.state.reports[key] if one.kind == "running")
+        assert running.warm
+        found.append(running.at_unix_ms / 1000 - began)
+    return found
+
+
+def measure() -> dict[str, Any]:
+    """Run everything; answers the cases."""
+    site = Site()
+    try:
+        assert site.machine.agent is not None
+        idle = resident_mib(site.machine.agent.pid)
+        one, largest = measure_output(site, 1)
+        four, also = measure_output(site, 4)
+        wait_until_warm(site)
+        warm = eventually(lambda: site.portal.state.heartbeats[-1].warm)[0]
+        forks = statistics.median(measure_forks(site))
+    finally:
+        site.close()
+    return {
+        "output_one_rank": case(one, 50.0, "MB/s"),
+        "output_four_ranks": case(four, 50.0, "MB/s"),
+        "agent_memory_idle": case(idle, 150.0, "MiB"),
+        "agent_memory_flooded": case(max(largest, also), 150.0, "MiB"),
+        "warm_process_memory": case(warm.memory_bytes / MIB, 325.0, "MiB"),
+        "wish_to_running_warm": case(forks, 1.0, "s"),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    cases = measure()
+    for name, found in cases.items():
+        print(f"{name:24} {found['ours']} {found['unit']} (bound {found['peer']})")
+    if options.json:
+        print(json.dumps({"bench": "agent", "cases": cases}))
+
+
+if __name__ == "__main__":
+    main()

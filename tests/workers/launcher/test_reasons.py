@@ -1,0 +1,107 @@
+"""From what was seen to a reason and a sentence."""
+
+import signal
+from typing import Any
+
+import pytest
+
+from workers.launcher.contact import Failure
+from workers.launcher.reasons import Evidence, RankEnding, judge
+
+GIB = 1024**3
+
+
+def ending(rank: int = 0, **changes: Any) -> RankEnding:
+    """A rank that ended with status 1; say what is different."""
+    return RankEnding(**{"rank": rank, "exit_code": 1, "seen_at_ns": 100, **changes})
+
+
+def failure(kind: str, message: str, *, rank: int = 0, at_ns: int = 100, **more: Any) -> Failure:
+    """What a launcher tells of an exception."""
+    return Failure(rank=rank, type=kind, message=message, at_ns=at_ns, **more)
+
+
+def seen(*endings: RankEnding, **changes: Any) -> Evidence:
+    """Evidence of a task with 2 GiB."""
+    fields: dict[str, Any] = {"world_size": len(endings), "memory_limit_bytes": 2 * GIB}
+    return Evidence(endings=list(endings), **{**fields, **changes})
+
+
+def test_the_rank_that_failed_first_is_named() -> None:
+    late = ending(0, failure=failure("ValueError", "late", at_ns=200))
+    early = ending(1, failure=failure("KeyError", "early", rank=1, at_ns=150))
+    verdict = judge(seen(late, early))
+    assert verdict.first is early
+    assert "Rank 1" in verdict.message
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "[pair.cc:553] Connection closed by peer [127.0.0.1]:52417",
+        "Connection reset by peer",
+        "NCCL error: ncclRemoteError: remote process exited",
+        "DistBackendError: rank 3 is gone",
+    ],
+)
+def test_one_that_only_lost_its_peer_is_never_the_first(complaint: str) -> None:
+    victim = ending(0, failure=failure("RuntimeError", complaint, at_ns=10))
+    culprit = ending(1, exit_code=None, signal=signal.SIGKILL, seen_at_ns=500)
+    assert judge(seen(victim, culprit)).first is culprit
+    assert judge(seen(victim)).first is victim
+
+
+def test_what_was_done_to_a_task_comes_before_what_followed() -> None:
+    failed = ending(0)
+    assert judge(seen(failed, stop_reason="budget")).reason == "budget"
+    assert judge(seen(failed, stop_reason="user", fenced_after_s=1.0)).reason == "fenced"
+    assert judge(seen(failed, hung_for_s=60.0)).reason == "hang"
+    assert judge(seen(failed, memory_over_bytes=3 * GIB)).message == (
+        "The task used 3.0 GiB, more than its 2.0 GiB."
+    )
+
+
+def test_a_kill_with_an_oom_event_is_out_of_memory() -> None:
+    killed = ending(0, exit_code=None, signal=signal.SIGKILL)
+    assert judge(seen(killed, oom_kills=1)).reason == "oom"
+    assert judge(seen(killed)).reason == "signal"
+    # A child of a rank was killed, and the rank ended for want of it.
+    assert judge(seen(ending(0), oom_kills=1)).reason == "oom"
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (failure("MemoryError", ""), "oom"),
+        (failure("OutOfMemoryError", "CUDA out of memory."), "gpu_oom"),
+        (failure("RuntimeError", "[enforce] DefaultCPUAllocator: can't allocate memory"), "oom"),
+        (failure("ModuleNotFoundError", "No module named 'x'"), "import_error"),
+        (failure("OSError", "[Errno 28] No space left on device", errno=28), "disk_full"),
+        (failure("RuntimeError", "PytorchStreamWriter: No space left on device"), "disk_full"),
+        (failure("DistStoreError", "Timed out. 1/2 clients joined."), "world_size"),
+        (failure("ValueError", "world_size 3 is not divisible by 2"), "world_size"),
+        (failure("ValueError", "learning rate"), "exit"),
+    ],
+)
+def test_exceptions_are_read(found: Failure, reason: str) -> None:
+    assert judge(seen(ending(0, failure=found))).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason", "said"),
+    [
+        ("Traceback\nModuleNotFoundError: No module named 'x'\n", "import_error", "'x'"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried\n", "gpu_oom", "Tried"),
+        ("cp: error writing 'x': No space left on device\n", "disk_full", "cp: error"),
+        ("something\nlast words\n", "exit", "last words"),
+        ("", "exit", "status 1."),
+    ],
+)
+def test_output_is_read_where_no_exception_was_told(tail: str, reason: str, said: str) -> None:
+    verdict = judge(seen(ending(0), tails={0: tail}))
+    assert verdict.reason == reason
+    assert said in verdict.message
+
+
+def test_no_failure_is_completed() -> None:
+    assert judge(seen(ending(0, exit_code=0), ending(1, exit_code=0))).reason == "completed"

@@ -1,0 +1,230 @@
+"""Forks of a warm process that has imported torch: the hazards of FINDINGS, and what they cost."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.workers.fake_portal import Key, make_spec
+from tests.workers.machines import Site, eventually, is_alive
+from workers.launcher.processes import children
+
+pytestmark = pytest.mark.torch
+
+DDP = """
+import json, os, socket, time
+started = time.time()
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+def report(step):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
+        body = {"step": step, "rank": dist.get_rank()}
+        door.sendto(json.dumps(body).encode(), os.environ["SLIPWAY_TASK_SOCKET"])
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(8, 4))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(16, 8) * (dist.get_rank() + 1)).square().mean().backward()
+    optimizer.step()
+    report(step + 1)
+answer = [parameter.detach().double().sum().item() for parameter in model.parameters()]
+print(json.dumps({"answer": answer, "took": time.time() - started}))
+dist.destroy_process_group()
+print("<end>")
+"""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """A site that keeps a process warm."""
+    found = Site()
+    found.portal.state.prewarm = ["torch"]
+    found.portal.state.bump()
+    wait_until_warm(found)
+    yield found
+    found.close()
+    assert not found.portal.state.breaches
+
+
+def wait_until_warm(site: Site) -> None:
+    """Wait until a heartbeat says that a process is warm."""
+    eventually(
+        lambda: any(warm.state == "ready" for warm in site.portal.state.heartbeats[-1].warm),
+        within_s=60,
+        what="a warm process",
+    )
+
+
+def run_warm(site: Site, script: str, *, wanted: str | None = "torch", **changes: Any) -> Key:
+    """Start a script; warm unless said otherwise."""
+    digest = site.portal.state.add_snapshot({"a.py": script})
+    spec = make_spec("python", "a.py", snapshot=digest, warm=wanted, **changes)
+    return site.portal.state.want(site.new_name(), spec)
+
+
+def was_warm(site: Site, key: Key) -> bool | None:
+    """Whether the ranks were forked."""
+    running = [report for report in site.portal.state.reports[key] if report.kind == "running"]
+    return running[0].warm
+
+
+def answer(site: Site, script: str, *, warm: bool = True, **changes: Any) -> Any:
+    """The variable `answer` of a script."""
+    full = f"import json\n{script}\nprint(json.dumps(answer))\nprint('<end>')\n"
+    key = run_warm(site, full, **changes)
+    end = site.end_of(key)
+    assert end.reason == "completed", end
+    assert was_warm(site, key) is warm
+    return json.loads(site.whole_log(end).splitlines()[-1])
+
+
+def warm_pid(site: Site) -> int:
+    """The warm process: the child of the agent that is no shim."""
+    assert site.machine.agent is not None
+    found = [pid for pid in children(site.machine.agent.pid) if is_alive(pid)]
+    named = [pid for pid in found if b"launcher.warm" in cmdline(pid)]
+    return named[0]
+
+
+def cmdline(pid: int) -> bytes:
+    """How a process was started."""
+    with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
+        return file.read()
+
+
+def test_two_ranks_train_and_agree_with_a_cold_start(site: Site) -> None:
+    results = {}
+    for wanted in ("torch", None):
+        key = run_warm(site, DDP, wanted=wanted, procs=2)
+        end = site.end_of(key)
+        assert end.reason == "completed", end
+        assert was_warm(site, key) is (wanted == "torch")
+        results[wanted] = [
+            json.loads(site.whole_log(end, rank).splitlines()[-1])["answer"] for rank in range(2)
+        ]
+        steps = [one.step for one in site.portal.state.reports[key] if one.kind == "progress"]
+        assert (steps[0], steps[-1]) == (1, 3)
+    assert results["torch"] == results[None]
+    assert results["torch"][0] == results["torch"][1]
+
+
+def test_the_warm_process_has_one_thread_and_tells_its_memory(site: Site) -> None:
+    assert len(os.listdir(f"/proc/{warm_pid(site)}/task")) == 1  # noqa: PTH208
+    warm = site.portal.state.heartbeats[-1].warm[0]
+    assert 100 << 20 < warm.memory_bytes < 1 << 30
+
+
+def test_siblings_do_not_share_their_randomness(site: Site) -> None:
+    script = (
+        "import random, numpy, torch, os, uuid, tempfile, multiprocessing\n"
+        "answer = [random.random(), numpy.random.rand(), torch.rand(1).item(),\n"
+        " torch.initial_seed(), next(tempfile._get_candidate_names()), str(uuid.uuid4()),\n"
+        " multiprocessing.current_process().authkey.hex()]\n"
+    )
+    one, other = answer(site, script), answer(site, script)
+    assert not set(map(str, one)) & set(map(str, other))
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_threads_work_after_the_fork(site: Site, threads: str) -> None:
+    script = (
+        "import torch\n"
+        "a = torch.randn(1200, 1200, requires_grad=True)\n"
+        "(a @ a).exp().sum().backward()\n"
+        "answer = [torch.get_num_threads(), bool(torch.isfinite(a.grad).any())]\n"
+    )
+    assert answer(site, script, env={"OMP_NUM_THREADS": threads})[0] == int(threads)
+
+
+def test_data_loaders_with_workers_work(site: Site) -> None:
+    script = (
+        "import torch\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "data = TensorDataset(torch.arange(100.0))\n"
+        "total = 0.0\n"
+        "for method in ('fork', 'spawn'):\n"
+        "    loader = DataLoader(data, 10, num_workers=2, multiprocessing_context=method)\n"
+        "    if __name__ == '__main__':\n"
+        "        total += sum(batch.sum().item() for (batch,) in loader)\n"
+        "answer = total\n"
+    )
+    assert answer(site, script) == 2 * 4950
+
+
+def test_nothing_of_the_warm_process_is_left_open(site: Site) -> None:
+    script = (
+        "import os\n"
+        "answer = [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd')"
+        " if os.path.exists(f'/proc/self/fd/{fd}')]\n"
+        "answer = sorted(link.split(':')[0] for link in answer)\n"
+    )
+    assert answer(site, script) == ["/dev/null", "pipe", "pipe", "pipe"]
+
+
+@pytest.mark.parametrize("name", ["PYTHONHASHSEED", "TORCH_LOGS", "LD_PRELOAD", "MKL_NUM_THREADS"])
+def test_what_is_read_at_the_start_makes_a_cold_start(site: Site, name: str) -> None:
+    key = run_warm(site, "print()", env={name: ""})
+    site.end_of(key)
+    assert was_warm(site, key) is False
+    running = next(one for one in site.portal.state.reports[key] if one.kind == "running")
+    assert name in running.message
+
+
+def test_a_program_that_is_no_script_starts_cold(site: Site) -> None:
+    key = site.portal.state.want(site.new_name(), make_spec("echo", "hi", warm="torch"))
+    assert site.end_of(key).log_tail == "hi\n"
+    assert was_warm(site, key) is False
+
+
+def test_ranks_outlive_the_warm_process_and_a_new_one_comes(site: Site) -> None:
+    key = run_warm(site, "import time\nprint('up', flush=True)\ntime.sleep(600)", procs=2)
+    eventually(lambda: "up" in site.portal.state.log_of(key))
+    processes = site.machine.processes(key)
+    old = warm_pid(site)
+    os.kill(old, signal.SIGKILL)
+    eventually(lambda: not is_alive(old))
+    eventually(lambda: warm_pid(site) != old, within_s=30)
+    wait_until_warm(site)
+    assert all(is_alive(pid) for pid in processes)
+    assert answer(site, "import torch\nanswer = 1") == 1
+    site.portal.state.stop(key)
+    assert site.end_of(key).reason == "user"
+
+
+def test_a_killed_shim_takes_forked_ranks_along(site: Site) -> None:
+    key = run_warm(site, "import time\nprint('up', flush=True)\ntime.sleep(600)", procs=2)
+    eventually(lambda: "up" in site.portal.state.log_of(key))
+    processes = site.machine.processes(key)
+    os.kill(processes[0], signal.SIGKILL)
+    assert site.end_of(key).reason == "signal"
+    eventually(lambda: not any(is_alive(pid) for pid in processes))
+
+
+def test_a_warm_process_that_does_not_come_up_costs_nothing_but_time(site: Site) -> None:
+    digest = site.portal.state.add_snapshot({"a.py": "print('ran')"})
+    spec = make_spec("python", "a.py", snapshot=digest, warm="jupyterlab")
+    key = site.portal.state.want(site.new_name(), spec)
+    assert site.end_of(key).log_tail == "ran\n"
+    assert was_warm(site, key) is False
+
+
+def test_a_peer_that_fails_first_is_named_although_all_fail(site: Site) -> None:
+    script = (
+        "import torch, torch.distributed as dist, time\n"
+        "dist.init_process_group('gloo')\n"
+        "if dist.get_rank() == 1:\n"
+        "    raise RuntimeError('the culprit')\n"
+        "dist.all_reduce(torch.ones(1))\n"
+    )
+    end = site.end_of(run_warm(site, script, procs=3))
+    assert end.reason == "exit"
+    assert "Rank 1" in end.message
+    assert "the culprit" in end.message

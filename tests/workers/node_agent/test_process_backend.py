@@ -1,0 +1,63 @@
+"""The back end `process` keeps the promises of all back ends, with and without control groups."""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.workers.node_agent.backend_contract import BackendContract, Bench, node_folders
+from workers.launcher.launch import StateFolder
+from workers.node_agent.backends.base import Backend, Order
+from workers.node_agent.backends.process import ProcessBackend
+from workers.node_agent.folders import NodeFolders
+from workers.node_agent.settings import AgentSettings
+
+
+def make_settings(data_dir: Path, **changes: object) -> AgentSettings:
+    """Settings of a node; say what is different."""
+    settings = AgentSettings(
+        url="http://127.0.0.1:9",
+        data_dir=data_dir,
+        token_file=None,
+        name="bench",
+        python=Path(sys.executable),
+        labels={},
+    )
+    return replace(settings, **changes)  # type: ignore[arg-type]
+
+
+class TestProcessBackend(BackendContract):
+    """All promises, through shims on this machine."""
+
+    @pytest.fixture(params=["as the machine permits", "without control groups"])
+    def bench(self, request: pytest.FixtureRequest) -> Iterator[Bench]:
+        data_dir = Path(tempfile.mkdtemp(prefix="sl-"))
+        folders = node_folders(data_dir)
+        self.use_cgroups = request.param != "without control groups"
+        found = Bench(self.make(folders), folders)
+        yield found
+        for handle in found.handles:
+            self.leave_nothing(found, handle)
+        shutil.rmtree(data_dir)
+
+    def make(self, folders: NodeFolders) -> Backend:
+        settings = make_settings(folders.root, cgroups=self.use_cgroups)
+        return ProcessBackend(settings, folders)
+
+    def leave_nothing(self, bench: Bench, handle: str) -> None:
+        assert isinstance(bench.backend, ProcessBackend)
+        bench.backend.remove_now(handle)
+
+    def kill_supervisor(self, bench: Bench, order: Order, handle: str) -> None:
+        shim = StateFolder(order.folder.state).shim()
+        assert shim is not None
+        os.kill(shim.pid, signal.SIGKILL)
+
+    def renewed(self, bench: Bench) -> Backend:
+        return self.make(bench.folders)

@@ -1,0 +1,139 @@
+"""How the ranks of a task are brought to an end, and what the shim remembers of why."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from workers.launcher.launch import Launch
+from workers.launcher.processes import descendants, living_descendants, send, send_group, uptime_s
+from workers.launcher.program import STACK_SIGNAL
+from workers.launcher.ranks import Rank
+
+# Peers of a failed rank are asked once, briefly: what they would save has lost its meaning.
+PEER_GRACE_S: Final = 0.4
+# The kernel, when memory runs out, should spare the shim that can tell the story.
+_OOM_SCORE: Final = b"700"
+# An interpreter that has imported torch takes its time to end, and user code may run at exit.
+_EXIT_PATIENCE_S: Final = 3.0
+_STACK_PATIENCE_S: Final = 2.0
+_KILL_PATIENCE_S: Final = 10.0
+
+
+class Ending:
+    """The one ending of a task. The first cause stays; later ones can only make it quicker."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._kill_at_s: float | None = None
+        self._stacks_until_s: float | None = None
+        self._failing: Rank | None = None
+        self.stop_reason: str | None = None
+        self.fenced_after_s: float | None = None
+        self.memory_over_bytes: int | None = None
+        self.hung_for_s: float | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the ranks are being ended."""
+        return self._kill_at_s is not None
+
+    def stop(self, ranks: list[Rank], *, reason: str, grace_s: float) -> None:
+        """End on request: ask, then kill after the grace."""
+        if not self.begun:
+            self.stop_reason = reason
+        self._ask(ranks, grace_s)
+
+    def failing(self, ranks: list[Rank], failed: Rank) -> None:
+        """End because the script of a rank failed; that rank itself may still finish its exit."""
+        if not self.begun:
+            self._failing = failed
+        self._ask([rank for rank in ranks if rank is not failed], _EXIT_PATIENCE_S)
+
+    def peer_failed(self, ranks: list[Rank]) -> None:
+        """End because a rank is gone; but not before the one that failed first has had its say."""
+        if self._failing is None or not self._failing.running:
+            self._ask(ranks, PEER_GRACE_S)
+
+    def fence(self, after_s: float) -> None:
+        """End at once: another node may already run this task."""
+        if not self.begun:
+            self.fenced_after_s = after_s
+        self._kill_at_s = 0.0
+
+    def over_memory(self, used_bytes: int) -> None:
+        """End at once: the task uses more than it was given, and no kernel limit stopped it."""
+        if not self.begun:
+            self.memory_over_bytes = used_bytes
+        self._kill_at_s = 0.0
+
+    def hang(self, ranks: list[Rank], for_s: float) -> None:
+        """Have every rank write its stacks into its log, then end."""
+        self.hung_for_s = for_s
+        for rank in ranks:
+            if rank.running and rank.shows_stack:
+                send(rank.pid, STACK_SIGNAL)
+        self._kill_at_s = uptime_s() + _STACK_PATIENCE_S
+
+    def _ask(self, ranks: list[Rank], grace_s: float) -> None:
+        kill_at_s = uptime_s() + grace_s
+        if self._kill_at_s is None:
+            for rank in ranks:
+                if rank.running:
+                    # The whole group: a shell in front of Python passes nothing on.
+                    send_group(rank.pid, signal.SIGTERM)
+                    send_group(rank.pid, signal.SIGCONT)
+            self._kill_at_s = kill_at_s
+        else:
+            self._kill_at_s = min(self._kill_at_s, kill_at_s)
+
+    def wait_s(self) -> float | None:
+        """Seconds until the ranks must be killed; None when they need not."""
+        return None if self._kill_at_s is None else max(0.0, self._kill_at_s - uptime_s())
+
+    def is_due(self) -> bool:
+        """Whether the grace is over."""
+        return self._kill_at_s is not None and uptime_s() >= self._kill_at_s
+
+    def kill_tree(self) -> None:
+        """Kill everything the task ever started, including what made itself a daemon.
+
+        Orphans come to the shim, which asked the kernel for them, so nobody can leave the family.
+        """
+        self._launch.cgroup.kill()
+        deadline = time.monotonic() + _KILL_PATIENCE_S
+        while time.monotonic() < deadline:
+            living = living_descendants(os.getpid())
+            if not living:
+                return
+            for pid in living:
+                send(pid, signal.SIGKILL)
+            time.sleep(0.002)
+
+
+def left_over() -> bool:
+    """Whether children remain to be collected."""
+    return bool(descendants(os.getpid()))
+
+
+def offer_to_oom_killer() -> Callable[[], None]:
+    """Let whatever is forked next be killed first when memory runs out; the answer spares us again.
+
+    The file is opened now because confinement forbids it later.
+    """
+    try:
+        descriptor = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return lambda: None
+    before = os.read(descriptor, 16)
+
+    def spare_us() -> None:
+        with suppress(OSError):
+            os.pwrite(descriptor, before, 0)
+        os.close(descriptor)
+
+    with suppress(OSError):
+        os.pwrite(descriptor, _OOM_SCORE, 0)
+    return spare_us

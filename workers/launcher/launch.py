@@ -1,0 +1,168 @@
+"""What the agent hands to the shim of one task, and what the two leave for each other on disk.
+
+It travels through a pipe, never through a file: `env` holds the project's secrets. Paths are as the
+shim sees them, which inside a container is not as the agent sees them.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workers.launcher.cgroup import Cgroup
+from workers.launcher.durable import read_json, write_atomically
+from workers.launcher.logs import BOUND_BYTES
+from workers.launcher.processes import ProcessMark
+
+
+@dataclass(frozen=True)
+class MeetingPoint:
+    """Where the ranks meet. `agent_store` says that a store is served there, not by rank 0."""
+
+    address: str
+    port: int
+    agent_store: bool = False
+
+
+@dataclass(frozen=True)
+class Confined:
+    """Whether to confine ranks to their folders, and what else they may read."""
+
+    files: bool = True
+    readable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One task, complete: `procs` ranks of `argv` under the supervision of one shim."""
+
+    task_id: str
+    workload_id: str
+    epoch: int
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    python: str
+    root: str
+    state_dir: str
+    work_dir: str
+    home_dir: str
+    tmp_dir: str
+    persistent_dir: str
+    shared_dir: str
+    bell_path: str
+    contact_path: str
+    address: str
+    memory_bytes: int
+    cpu_millis: int
+    procs: int = 1
+    world_size: int = 1
+    first_rank: int = 0
+    meeting: MeetingPoint | None = None
+    gpus: tuple[str, ...] = ()
+    sdk_dir: str | None = None
+    cgroup: Cgroup = field(default_factory=Cgroup)
+    confined: Confined = field(default_factory=Confined)
+    in_container: bool = False
+    hang_after_s: float | None = None
+    keep_on_fence: bool = False
+    log_bound_bytes: int = BOUND_BYTES
+    cold_reason: str = ""
+
+    def to_json(self) -> str:
+        """One line of JSON; holds secrets."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Launch":
+        """The inverse of `to_json`."""
+        found: dict[str, Any] = json.loads(text)
+        meeting = found.pop("meeting")
+        confined = found.pop("confined")
+        return cls(
+            **{
+                **found,
+                "argv": tuple(found["argv"]),
+                "gpus": tuple(found["gpus"]),
+                "cgroup": Cgroup.from_json(found["cgroup"]),
+                "confined": Confined(confined["files"], tuple(confined["readable"])),
+                "meeting": None if meeting is None else MeetingPoint(**meeting),
+            }
+        )
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether other tasks hold ranks of the same world."""
+        return self.world_size > self.procs
+
+    @property
+    def folder(self) -> "StateFolder":
+        """What the shim writes."""
+        return StateFolder(Path(self.state_dir))
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    """Asked of a shim: end the ranks, with this reason, within this grace."""
+
+    reason: str
+    grace_s: float
+
+
+@dataclass(frozen=True)
+class StateFolder:
+    """The files of one task that a shim writes and an agent reads, before and after crashes."""
+
+    path: Path
+
+    @property
+    def journal(self) -> Path:
+        """Events, in order."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def claim(self) -> Path:
+        """Made once, by the one shim that runs this task: its process."""
+        return self.path / "claim.json"
+
+    @property
+    def usage(self) -> Path:
+        """Samples of what the task uses."""
+        return self.path / "usage.jsonl"
+
+    @property
+    def stop(self) -> Path:
+        """The agent's wish that the task ends."""
+        return self.path / "stop.json"
+
+    @property
+    def shim_log(self) -> Path:
+        """What the shim itself had to say; empty in good times."""
+        return self.path / "shim.log"
+
+    def logs(self, rank: int) -> Path:
+        """Output of one rank, by its global number."""
+        return self.path / "logs" / str(rank)
+
+    def shim(self) -> ProcessMark | None:
+        """The shim that claimed the task, dead or alive."""
+        found = read_json(self.claim)
+        if found is None:
+            return None
+        try:
+            return ProcessMark(int(found["pid"]), int(found["ticks"]), str(found["boot"]))
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def ask_to_stop(self, request: StopRequest) -> None:
+        """Write the wish; the shim is then told by a signal, or finds it within a second."""
+        write_atomically(self.stop, json.dumps(asdict(request)))
+
+    def stop_request(self) -> StopRequest | None:
+        """The newest wish to end, if any."""
+        found = read_json(self.stop)
+        if found is None:
+            return None
+        try:
+            return StopRequest(str(found["reason"]), float(found["grace_s"]))
+        except (KeyError, TypeError, ValueError):
+            return None

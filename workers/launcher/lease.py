@@ -1,0 +1,63 @@
+"""How long a node may go on without having reached the portal: a deadline every shim watches.
+
+The agent writes it after each heartbeat that was answered, counted from the moment the heartbeat
+was sent, in seconds since boot. A shim reads it by itself, so tasks are fenced also when the agent
+is dead, frozen or gone.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from workers.launcher.processes import boot_id, uptime_s
+
+_NAME: Final = "lease"
+_LINE_BYTES: Final = 80
+_READS: Final = 5
+
+
+class Lease:
+    """The deadline of one node, in a folder that the agent and its shims share.
+
+    It is overwritten in place, because a full disk must not end the lease of what filled it. It
+    stands there twice, so that a reader knows when it met a writer in the middle.
+    """
+
+    def __init__(self, shared_dir: Path) -> None:
+        self._path = shared_dir / _NAME
+        self._boot = boot_id()
+
+    def renew(self, *, sent_at_s: float, lease_s: float) -> None:
+        """Write the new deadline; `sent_at_s` is `uptime_s()` from before the heartbeat."""
+        line = f"{self._boot} {sent_at_s + lease_s:.3f}".ljust(_LINE_BYTES - 1) + "\n"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o644)
+        try:
+            os.pwrite(descriptor, (line * 2).encode("ascii"), 0)
+        finally:
+            os.close(descriptor)
+
+    def left_s(self) -> float | None:
+        """Seconds until tasks must end, negative when they should have; None if never granted."""
+        for _ in range(_READS):
+            first, second = self._lines()
+            if first == second:
+                break
+        else:
+            return None
+        boot, _, deadline = first.partition(" ")
+        try:
+            return float(deadline) - uptime_s() if boot == self._boot else None
+        except ValueError:
+            return None
+
+    def _lines(self) -> tuple[str, str]:
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return "", ""
+        try:
+            text = os.pread(descriptor, 2 * _LINE_BYTES, 0).decode("ascii", errors="replace")
+        finally:
+            os.close(descriptor)
+        return text[:_LINE_BYTES], text[_LINE_BYTES:]

@@ -1,0 +1,67 @@
+"""Ports and interfaces for the ranks of one task."""
+
+import fcntl
+import socket
+import struct
+from contextlib import suppress
+
+_SIOCGIFADDR = 0x8915
+_BACKLOG = 4096
+
+
+def interface_of(address: str) -> str | None:
+    """Name of the network interface that carries an IPv4 address of this machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            with suppress(OSError):
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None
+
+
+def reserve_port(address: str) -> socket.socket:
+    """Hold a free port so that nobody is given it, yet rank 0 may listen on it.
+
+    The socket is bound alone, so the port is ours; allowing reuse afterwards lets one more socket
+    bind it, as long as that one allows reuse as well (torch's store does) and ours never listens.
+    """
+    holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        holder.bind((address, 0))
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except OSError:
+        holder.close()
+        raise
+    return holder
+
+
+def listen_on_free_port(address: str) -> socket.socket:
+    """Open a port for a store that the shim serves: peers can connect before it is served."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.bind((address, 0))
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def port_of(bound: socket.socket) -> int:
+    """The port a socket is bound to."""
+    port: int = bound.getsockname()[1]
+    return port
+
+
+def own_address() -> str:
+    """The address of this container or machine towards others; loopback when it stands alone."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # No packet is sent: connecting a datagram socket only asks the routing table.
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        address: str = probe.getsockname()[0]
+        return address

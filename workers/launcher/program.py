@@ -1,0 +1,218 @@
+"""Runs a user's script so that it cannot tell the difference from `python script.py`.
+
+What is added shows only from outside: a signal that writes the stack of every thread to the log,
+the exception that ended the script told to the shim, and output flushed at the end of each line.
+"""
+
+import builtins
+import faulthandler
+import importlib.machinery
+import json
+import os
+import runpy
+import signal
+import sys
+import time
+import types
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from workers.launcher.contact import VARIABLE, Failure, tell_failure
+
+STACK_SIGNAL: Final = signal.SIGRTMIN + 11
+_INTERPRETERS: Final = ("python", "python3")
+_EXTERNAL_LAUNCHERS: Final = frozenset(
+    {
+        *("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "composer"),
+        *("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"),
+    }
+)
+# Options of `python -c`: this text, the root of our code, what to run, and the user's arguments.
+_BOOT: Final = (
+    "import sys; sys.path[: sys.path[:1] == ['']] = [sys.argv[1]]; "
+    "from workers.launcher.program import main; main()"
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a rank runs. `script` and `module` run in place, a `command` replaces the process."""
+
+    kind: str
+    target: str
+    arguments: tuple[str, ...]
+    python: str
+    root: str
+    sdk_dir: str | None = None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether our code stays in the process: stacks on demand, exceptions told, warm start."""
+        return self.kind != "command"
+
+    @property
+    def brings_own_launcher(self) -> bool:
+        """Whether the program starts ranks itself and must not be told that it is one."""
+        name = self.target if self.kind == "module" else Path(self.target).name
+        return self.kind != "script" and name in _EXTERNAL_LAUNCHERS
+
+    def command_line(self) -> list[str]:
+        """How a fresh process becomes this program."""
+        if self.kind == "command":
+            return [self.target, *self.arguments]
+        return [self.python, "-c", _BOOT, self.root, json.dumps(asdict(self)), *self.arguments]
+
+
+def plan(
+    argv: Sequence[str], *, python: str, root: str, work_dir: str, sdk_dir: str | None
+) -> Program:
+    """Decide how to run `argv`. Interpreter options, and what is no Python, run as they are."""
+    program, *arguments = argv
+    interpreted = program in _INTERPRETERS
+    if interpreted and arguments:
+        target, *rest = arguments
+        if target == "-m" and rest and not rest[0].startswith("-"):
+            return Program("module", rest[0], tuple(rest[1:]), python, root, sdk_dir)
+        if not target.startswith("-") and not (Path(work_dir) / target).is_dir():
+            return Program("script", target, tuple(rest), python, root, sdk_dir)
+    name = python if interpreted else _find(program, python, work_dir)
+    return Program("command", name, tuple(arguments), python, root)
+
+
+def _find(program: str, python: str, work_dir: str) -> str:
+    """Where a program lies: as a path inside the working folder, beside Python, or on the path."""
+    if "/" in program:
+        return str(Path(work_dir) / program)
+    places = (Path(python).parent, Path("/usr/local/bin"), Path("/usr/bin"), Path("/bin"))
+    for place in places:
+        if os.access(place / program, os.X_OK):
+            return str(place / program)
+    return program
+
+
+def register_stack_signal() -> None:
+    """Let STACK_SIGNAL write the stack of every thread to the log, whatever they are doing."""
+    # A copy of the descriptor, because a script may close or redirect its own standard error.
+    log = os.dup(2)
+    faulthandler.register(STACK_SIGNAL, file=log, all_threads=True, chain=False)
+
+
+def become(program: Program) -> None:
+    """Run the program in this process; afterwards the interpreter ends as it always does.
+
+    Raises what the program raises to end: SystemExit, KeyboardInterrupt.
+    """
+    _forget_ourselves(program.root)
+    if program.sdk_dir is not None and program.sdk_dir not in sys.path:
+        sys.path.append(program.sdk_dir)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.orig_argv = [program.python, *_as_typed(program)]
+    main_module = types.ModuleType("__main__")
+    main_module.__dict__.update(__builtins__=builtins, __annotations__={})
+    sys.modules["__main__"] = main_module
+    if "__mp_main__" in sys.modules:  # the same under the name that children of spawn use
+        sys.modules["__mp_main__"] = main_module
+    if program.kind == "module":
+        _lead_path(os.getcwd())  # noqa: PTH109 - a string is what `python -m` puts there
+        sys.argv = ["-m", *program.arguments]
+        _guarded(lambda: _run_module(program.target))
+    else:
+        sys.argv = [program.target, *program.arguments]
+        _guarded(lambda: _run_script(program, main_module))
+
+
+def _as_typed(program: Program) -> list[str]:
+    flag = ["-m"] if program.kind == "module" else []
+    return [*flag, program.target, *program.arguments]
+
+
+def _forget_ourselves(root: str) -> None:
+    """Leave neither our modules nor our place on the path: the user may have a `workers` too."""
+    sys.path[:] = [entry for entry in sys.path if entry != root]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "workers"]:
+        del sys.modules[name]
+
+
+def _lead_path(folder: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, folder)
+
+
+def _run_module(name: str) -> None:
+    # What `python -m` itself calls; run_module would hide the program's own __main__.
+    runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _run_script(program: Program, main_module: types.ModuleType) -> None:
+    # Joined, not resolved: `python ./a.py` calls its script /folder/./a.py as well.
+    path = os.path.join(os.getcwd(), program.target)  # noqa: PTH109, PTH118
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        sys.stderr.write(
+            f"{program.python}: can't open file {path!r}: "
+            f"[Errno {error.errno}] {os.strerror(error.errno or 0)}\n"
+        )
+        sys.exit(2)
+    _lead_path(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    main_module.__dict__.update(__file__=path, __loader__=loader, __cached__=None)
+    code = compile(source, path, "exec", dont_inherit=True)
+    exec(code, main_module.__dict__)  # noqa: S102 - running the user's code is what we are for
+
+
+def _guarded(run: Any) -> None:
+    """Run, and treat an exception as the interpreter would: hook, then status 1."""
+    try:
+        run()
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - the last stop before the interpreter's own
+        _tell(error)
+        error.__traceback__ = _without_us(error.__traceback__)
+        sys.last_type, sys.last_value = type(error), error
+        sys.last_traceback = error.__traceback__
+        try:
+            sys.excepthook(type(error), error, error.__traceback__)
+        except Exception:  # noqa: BLE001 - a broken hook must not hide the error
+            sys.__excepthook__(*sys.exc_info())
+            sys.__excepthook__(type(error), error, error.__traceback__)
+        status = 1
+    else:
+        return
+    sys.exit(status)
+
+
+def _without_us(trace: types.TracebackType | None) -> types.TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<string>"):
+        trace = trace.tb_next
+    return trace
+
+
+def _tell(error: BaseException) -> None:
+    door = os.environ.get(VARIABLE)
+    if door is None:
+        return
+    kind = type(error)
+    name = kind.__qualname__
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - a user's __str__ may do anything
+        message = ""
+    number = error.errno if isinstance(error, OSError) else None
+    at_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    rank = os.environ.get("RANK", "0")
+    failure = Failure(int(rank) if rank.isdigit() else 0, name, message, at_ns, number)
+    tell_failure(door, failure)
+
+
+def main() -> None:
+    """Entry of a rank that starts cold: `python -c BOOT ROOT PROGRAM arguments…`."""
+    found = json.loads(sys.argv[2])
+    register_stack_signal()
+    become(Program(**{**found, "arguments": tuple(found["arguments"])}))

@@ -1,0 +1,191 @@
+"""Starts the processes of one task: each in a session of its own, with nothing of ours in it."""
+
+import os
+import resource
+import signal
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fcntl import fcntl
+from pathlib import Path
+from typing import Final
+
+from workers.launcher.confinement import Confinement, confine, die_with, drop_capabilities
+from workers.launcher.contact import Failure
+from workers.launcher.launch import Launch
+from workers.launcher.logs import LogWriter
+from workers.launcher.program import STACK_SIGNAL, Program
+
+_PIPE_BYTES: Final = 1024 * 1024
+_F_SETPIPE_SZ: Final = 1031
+_TAIL_BYTES: Final = 16 * 1024
+_MEMORY_SLACK_BYTES: Final = 1024**3
+_LAST_DESCRIPTOR: Final = 1 << 20
+NOT_STARTED: Final = 127
+
+
+@dataclass
+class Rank:
+    """One process of the task, seen from the shim."""
+
+    rank: int
+    pid: int
+    output: int
+    log: LogWriter
+    shows_stack: bool
+    tail: bytes = b""
+    exit_code: int | None = None
+    signal: int | None = None
+    ended_at_ns: int | None = None
+    failure: Failure | None = None
+    output_open: bool = field(default=True)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not been collected yet."""
+        return self.ended_at_ns is None
+
+    def drain(self, limit: int = _PIPE_BYTES) -> int:
+        """Move what the rank wrote from its pipe to its log; returns how many bytes."""
+        try:
+            data = os.read(self.output, limit)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            data = b""
+        if not data:
+            self.output_open = False
+            return 0
+        self.log.append(data)
+        self.tail = data[-_TAIL_BYTES:] if len(data) >= _TAIL_BYTES else self.tail + data
+        self.tail = self.tail[-_TAIL_BYTES:]
+        return len(data)
+
+    def tail_text(self) -> str:
+        """The last output as text that any database takes."""
+        return self.tail.decode("utf-8", errors="replace").replace("\0", "\ufffd")
+
+    def close(self) -> None:
+        """Let go of the pipe and the log."""
+        os.close(self.output)
+        self.log.close()
+
+
+@dataclass(frozen=True)
+class InRank:
+    """Answer of `start_rank` in the new process of a warm start: what it must become."""
+
+    program: Program
+    env: dict[str, str]
+
+
+def start_rank(
+    launch: Launch, program: Program, env: dict[str, str], *, rank: int, forked: bool
+) -> Rank | InRank:
+    """Start one rank. Returns twice when `forked`: in the shim a Rank, in the rank an InRank."""
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    with suppress(OSError):  # a user may hold only so much pipe memory
+        fcntl(reading, _F_SETPIPE_SZ, _PIPE_BYTES)
+    os.set_blocking(reading, False)
+    shim = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _enter(launch, writing, shim, forked=forked)
+        if forked:
+            return InRank(program, env)
+        _replace(program, env)
+    os.close(writing)
+    log = LogWriter(launch.folder.logs(rank), bound_bytes=launch.log_bound_bytes)
+    return Rank(rank, pid, reading, log, shows_stack=program.in_place)
+
+
+def _enter(launch: Launch, output: int, shim: int, *, forked: bool) -> None:
+    """Turn the fresh fork into a rank: session, limits, streams, confinement; or end it."""
+    try:
+        os.setsid()
+        _reset_signals()
+        launch.cgroup.join()
+        _limit(launch)
+        os.chdir(launch.work_dir)
+        _redirect(output)
+        if forked:
+            os.closerange(3, _LAST_DESCRIPTOR)
+        if launch.confined.files:
+            confine(confinement_of(launch))
+        drop_capabilities()
+        if not die_with(shim, signal.SIGKILL):
+            os._exit(NOT_STARTED)
+    except Exception as error:  # noqa: BLE001 - this process must never go on as a second shim
+        os.write(output, f"[slipway] the rank could not be set up: {error}\n".encode())
+        os._exit(NOT_STARTED)
+
+
+def confinement_of(launch: Launch) -> Confinement:
+    """What a rank reaches: its folders to write, the system and its environment to read."""
+    ours = str(Path(launch.root, "workers/launcher").resolve())
+    places = [launch.root, ours, *launch.confined.readable, *interpreter_places(launch.python)]
+    if launch.sdk_dir is not None:
+        places.extend((launch.sdk_dir, str(Path(launch.sdk_dir, "slipway").resolve())))
+    return Confinement(
+        writable=(launch.work_dir, launch.home_dir, launch.tmp_dir, launch.persistent_dir),
+        readable=tuple(places),
+    )
+
+
+def interpreter_places(python: str) -> list[str]:
+    """Folders that an interpreter needs: its environment, and where that was made from."""
+    path = Path(python)
+    places = [str(path.parent.parent)]
+    resolved = path.resolve()
+    places.append(str(resolved.parent.parent))
+    with suppress(OSError):
+        for line in (path.parent.parent / "pyvenv.cfg").read_text("utf-8").splitlines():
+            key, _, value = line.partition("=")
+            if key.strip() == "home":
+                places.append(str(Path(value.strip()).parent))
+    return places
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Ignored until a script's own process registers for it: a stack that nobody can write must not
+    # end the process it is asked of.
+    signal.signal(STACK_SIGNAL, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _limit(launch: Launch) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if launch.cgroup.memory is None and not launch.gpus:
+        # Not RLIMIT_AS: torch maps far more than it uses. With a GPU even this one would be in the
+        # way; then the shim's own watch over the memory is all there is.
+        most = launch.memory_bytes + _MEMORY_SLACK_BYTES
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _redirect(output: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+
+
+def _replace(program: Program, env: dict[str, str]) -> None:
+    command = program.command_line()
+    if not program.in_place:
+        env = {"PYTHONUNBUFFERED": "1", **env}
+    # The interpreter ignores SIGPIPE; a fresh program expects the default.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        os.execve(command[0], command, env)  # noqa: S606 - no shell is wanted
+    except Exception as error:  # noqa: BLE001 - as above
+        os.write(2, f"[slipway] {command[0]} could not be started: {error}\n".encode())
+        os._exit(NOT_STARTED)

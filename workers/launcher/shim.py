@@ -1,0 +1,393 @@
+"""Holds the ranks of one task: starts them, keeps their output, ends them, writes down the story.
+
+One shim per task, started by the agent and independent of it from then on. It is single-threaded,
+so that ranks can be forked from it, and it needs nothing but the standard library. What it knows
+stands in the task's state folder (`launch.StateFolder`), so an agent that comes later learns
+everything.
+"""
+
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import FrameType
+from typing import Final, Protocol
+
+from workers.launcher import reasons
+from workers.launcher.cgroup import of_container
+from workers.launcher.confinement import Confinement, adopt_orphans, confine
+from workers.launcher.contact import ContactDoor, Step, ring
+from workers.launcher.contract import rank_environment, without_contract
+from workers.launcher.durable import create_once
+from workers.launcher.ending import Ending, left_over, offer_to_oom_killer
+from workers.launcher.journal import ENDED, Journal
+from workers.launcher.launch import Launch, MeetingPoint, StopRequest
+from workers.launcher.lease import Lease
+from workers.launcher.network import listen_on_free_port, own_address, port_of, reserve_port
+from workers.launcher.processes import ProcessMark, uptime_s
+from workers.launcher.program import plan
+from workers.launcher.ranks import InRank, Rank, confinement_of, start_rank
+from workers.launcher.usage import SAMPLE_EVERY_S, UsageMeter, keep_sample
+
+_TICK_S: Final = 1.0
+_BELL_EVERY_S: Final = 0.2
+_PROGRESS_EVERY_S: Final = 2.0
+_DRAIN_PATIENCE_S: Final = 5.0
+_LOOK_EVERY_S: Final = 0.1
+_TERM_GRACE_S: Final = 10.0
+
+
+class StoreHost(Protocol):
+    """What a warm process adds: a rendezvous store, served by the shim beside its ranks."""
+
+    def serve(self, listening: int, address: str, port: int) -> object:
+        """Serve on a listening socket; the answer must be kept alive."""
+
+
+class Shim:
+    """Supervises one task from its first process to its last line."""
+
+    def __init__(self, launch: Launch, host: StoreHost | None = None) -> None:
+        if launch.in_container:
+            launch = replace(launch, cgroup=of_container())
+        self._launch = launch
+        self._host = host
+        self._journal = Journal(launch.folder.journal)
+        self._ranks: list[Rank] = []
+        self._ending = Ending(launch)
+        self._usage = UsageMeter(launch.cgroup)
+        self._lease = Lease(Path(launch.shared_dir))
+        self._selector = selectors.DefaultSelector()
+        self._bound: socket.socket | None = None
+        self._store: object | None = None
+        now = uptime_s()
+        self._active_at_s = self._sampled_at_s = now
+        self._rang_at_s = self._progress_at_s = 0.0
+        self._step = self._noted_step = 0
+        self._looked_at_s = 0.0
+        self._asked_to_end = False
+        self._output_waits = False
+        self._contact: ContactDoor | None = None
+
+    def run(self) -> InRank | None:
+        """Supervise to the end. In a rank forked from a warm process: what it must become."""
+        try:
+            return self._run()
+        except Exception as error:  # noqa: BLE001 - ranks must not outlive their shim
+            traceback.print_exc()
+            self._ending.kill_tree()
+            self._note(
+                ENDED,
+                reason=reasons.START_FAILED,
+                message=f"The task could not be supervised: {type(error).__name__}: {error}",
+            )
+        return None
+
+    def _run(self) -> InRank | None:
+        if not self._claim():
+            return None
+        adopt_orphans()
+        waking, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._on_term)
+        self._contact = ContactDoor(Path(self._launch.contact_path))
+        spare_us = offer_to_oom_killer()
+        if self._launch.confined.files:
+            self._confine()
+        in_rank = self._start()
+        if in_rank is not None:
+            self._let_go()
+            return in_rank
+        spare_us()
+        self._selector.register(waking, selectors.EVENT_READ, None)
+        self._selector.register(self._contact, selectors.EVENT_READ, self._contact)
+        for rank in self._ranks:
+            self._selector.register(rank.output, selectors.EVENT_READ, rank)
+        while any(rank.running for rank in self._ranks):
+            self._turn(waking)
+        self._finish()
+        return None
+
+    # Start
+
+    def _claim(self) -> bool:
+        mark = ProcessMark.of(os.getpid())
+        if mark is None or self._journal.ended():
+            return False
+        if not create_once(self._launch.folder.claim, json.dumps(asdict(mark))):
+            return False
+        # An agent that gave up on us wrote the end first and looked for the claim then.
+        return not self._journal.ended()
+
+    def _confine(self) -> None:
+        """Keep the whole task to its own folders; ranks give up more, each for itself."""
+        launch = self._launch
+        ranks = confinement_of(launch)
+        writable = (*ranks.writable, launch.state_dir, *launch.cgroup.folders)
+        contact = str(Path(launch.contact_path).parent)
+        readable = (*ranks.readable, launch.shared_dir)
+        confine(Confinement((*writable, contact), readable, outermost=True))
+
+    def _start(self) -> InRank | None:
+        launch = self._launch
+        program = plan(
+            launch.argv,
+            python=launch.python,
+            root=launch.root,
+            work_dir=launch.work_dir,
+            sdk_dir=launch.sdk_dir,
+        )
+        warm = self._host is not None and program.in_place
+        meeting = self._meet(warm=warm)
+        for local_rank in range(launch.procs):
+            env = rank_environment(launch, local_rank, meeting)
+            if program.brings_own_launcher:
+                env = without_contract(env)
+            rank = launch.first_rank + local_rank
+            started = start_rank(launch, program, env, rank=rank, forked=warm)
+            if isinstance(started, InRank):
+                return started
+            self._ranks.append(started)
+        self._serve_store(meeting)
+        self._note("running", warm=warm, message=self._started_how(warm=warm))
+        return None
+
+    def _started_how(self, *, warm: bool) -> str:
+        ranks = f"{self._launch.procs} rank{'s' if self._launch.procs > 1 else ''}"
+        if warm:
+            return f"{ranks} forked from a warm process."
+        because = f": {self._launch.cold_reason}" if self._launch.cold_reason else ""
+        return f"{ranks} started cold{because}."
+
+    def _meet(self, *, warm: bool) -> MeetingPoint:
+        launch = self._launch
+        if launch.meeting is not None:
+            return launch.meeting
+        address = "127.0.0.1"
+        if launch.is_gang:
+            address = own_address() if launch.in_container else launch.address
+        bound = listen_on_free_port(address) if warm else reserve_port(address)
+        self._bound = bound
+        meeting = MeetingPoint(address, port_of(bound), agent_store=warm)
+        if launch.is_gang:
+            self._note("rendezvous", rendezvous=asdict(meeting))
+        return meeting
+
+    def _serve_store(self, meeting: MeetingPoint) -> None:
+        # Only after the last fork: the store runs threads, and a fork would lose them.
+        if meeting.agent_store and self._bound is not None and self._host is not None:
+            listening = self._bound.detach()
+            self._store = self._host.serve(listening, meeting.address, meeting.port)
+
+    def _let_go(self) -> None:
+        """In a forked rank: no object may close, when it is collected, a number that is reused."""
+        held = (self._selector, self._contact, self._bound)
+        for thing in held:
+            with suppress(OSError):
+                if isinstance(thing, ContactDoor):
+                    thing.let_go()
+                elif thing is not None:
+                    thing.close()
+
+    # The loop
+
+    def _turn(self, waking: int) -> None:
+        for key, _ in self._selector.select(self._patience_s()):
+            if key.data is None:
+                self._looked_at_s = 0.0
+                with suppress(BlockingIOError):
+                    os.read(waking, 4096)
+            elif isinstance(key.data, Rank):
+                self._drain(key.data)
+            else:
+                self._hear(key.data)
+        self._collect()
+        if uptime_s() - self._looked_at_s >= _LOOK_EVERY_S:
+            self._looked_at_s = uptime_s()
+            self._obey()
+            self._watch()
+        if self._ending.is_due():
+            self._ending.kill_tree()
+        self._ring_for_output()
+
+    def _patience_s(self) -> float:
+        waits = [_TICK_S]
+        due = self._ending.wait_s()
+        if due is not None:
+            waits.append(due)
+        if self._output_waits:
+            waits.append(max(0.0, self._rang_at_s + _BELL_EVERY_S - uptime_s()))
+        return min(waits)
+
+    def _drain(self, rank: Rank) -> None:
+        if rank.drain():
+            self._active_at_s = uptime_s()
+            self._output_waits = True
+        if not rank.output_open:
+            self._selector.unregister(rank.output)
+
+    def _hear(self, contact: ContactDoor) -> None:
+        for message in contact.receive():
+            if isinstance(message, Step):
+                self._active_at_s = uptime_s()
+                self._progress(message.step)
+                continue
+            for rank in self._ranks:
+                if rank.rank == message.rank and rank.failure is None:
+                    rank.failure = message
+                    self._ending.failing(self._ranks, rank)
+
+    def _progress(self, step: int) -> None:
+        first = self._step == 0
+        self._step = max(self._step, step)
+        now = uptime_s()
+        if first or now - self._progress_at_s >= _PROGRESS_EVERY_S:
+            self._progress_at_s = now
+            self._note_step()
+
+    def _note_step(self) -> None:
+        self._noted_step = self._step
+        self._note("progress", step=self._step)
+
+    def _collect(self) -> None:
+        """Collect whoever ended: ranks, and orphans that came to us."""
+        failed = False
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            self._usage.reaped(usage)
+            code = os.waitstatus_to_exitcode(status)
+            for rank in self._ranks:
+                if rank.pid == pid and rank.running:
+                    rank.ended_at_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+                    rank.exit_code, rank.signal = (code, None) if code >= 0 else (None, -code)
+                    failed = failed or code != 0
+        if failed:
+            self._ending.peer_failed(self._ranks)
+
+    def _obey(self) -> None:
+        request = self._launch.folder.stop_request()
+        if request is None and self._asked_to_end:
+            request = StopRequest(reasons.SIGNAL, _TERM_GRACE_S)
+        if request is not None:
+            self._asked_to_end = False
+            self._ending.stop(self._ranks, reason=request.reason, grace_s=request.grace_s)
+
+    def _on_term(self, _number: int, _frame: FrameType | None) -> None:
+        self._asked_to_end = True
+
+    def _watch(self) -> None:
+        """The lease, the hang clock and the meter."""
+        now = uptime_s()
+        left_s = None if self._launch.keep_on_fence else self._lease.left_s()
+        if left_s is not None and left_s <= 0 and self._ending.fenced_after_s is None:
+            self._ending.fence(after_s=-left_s)
+        limit_s = self._launch.hang_after_s
+        idle_s = now - self._active_at_s
+        if limit_s is not None and idle_s >= limit_s and not self._ending.begun:
+            self._ending.hang(self._ranks, idle_s)
+        enforced = self._launch.cgroup.memory is not None
+        every_s = SAMPLE_EVERY_S if enforced else _TICK_S
+        if now - self._sampled_at_s >= every_s:
+            self._sampled_at_s = now
+            sample = self._usage.sample()
+            keep_sample(self._launch.folder.usage, sample)
+            if not enforced and sample.memory_bytes > self._launch.memory_bytes:
+                self._ending.over_memory(sample.memory_bytes)
+
+    def _ring_for_output(self) -> None:
+        if self._output_waits and uptime_s() - self._rang_at_s >= _BELL_EVERY_S:
+            self._output_waits = False
+            self._ring()
+
+    def _ring(self) -> None:
+        self._rang_at_s = uptime_s()
+        if self._launch.bell_path:
+            ring(Path(self._launch.bell_path))
+
+    def _note(self, kind: str, **fields: object) -> None:
+        self._journal.append(kind, **fields)
+        self._ring()
+
+    # The end
+
+    def _finish(self) -> None:
+        """Leave no process behind, keep the last output, and write how it ended."""
+        self._ending.kill_tree()
+        deadline = time.monotonic() + _DRAIN_PATIENCE_S
+        while left_over() and time.monotonic() < deadline:
+            self._collect()
+            time.sleep(0.001)
+        for rank in self._ranks:
+            while rank.output_open and time.monotonic() < deadline and rank.drain():
+                pass
+            rank.close()
+        if self._contact is not None:
+            self._hear(self._contact)
+            self._contact.close()
+        keep_sample(self._launch.folder.usage, self._usage.sample())
+        verdict = reasons.judge(self._evidence())
+        told = verdict.first or self._endings()[0]
+        tails = {rank.rank: rank.tail_text() for rank in self._ranks}
+        if self._step > self._noted_step:
+            self._note_step()
+        self._note(
+            ENDED,
+            reason=verdict.reason,
+            message=verdict.message,
+            exit_code=told.exit_code,
+            ranks=[
+                {"rank": rank.rank, "exit_code": rank.exit_code, "signal": rank.signal}
+                for rank in self._ranks
+            ],
+            memory_peak_bytes=self._peak_bytes(),
+            memory_limit_bytes=self._launch.memory_bytes,
+            cpu_seconds=round(self._usage.cpu_seconds, 3),
+            log_tail=tails[told.rank],
+        )
+
+    def _peak_bytes(self) -> int:
+        return max(self._usage.peak_bytes, self._launch.cgroup.memory_peak() or 0)
+
+    def _endings(self) -> list[reasons.RankEnding]:
+        return [
+            reasons.RankEnding(
+                rank=rank.rank,
+                exit_code=rank.exit_code,
+                signal=rank.signal,
+                failure=rank.failure,
+                seen_at_ns=rank.ended_at_ns or 0,
+            )
+            for rank in self._ranks
+        ]
+
+    def _evidence(self) -> reasons.Evidence:
+        ending = self._ending
+        return reasons.Evidence(
+            endings=self._endings(),
+            world_size=self._launch.world_size,
+            memory_limit_bytes=self._launch.memory_bytes,
+            oom_kills=self._launch.cgroup.oom_kills(),
+            memory_over_bytes=ending.memory_over_bytes,
+            stop_reason=ending.stop_reason,
+            fenced_after_s=ending.fenced_after_s,
+            hung_for_s=ending.hung_for_s,
+            tails={rank.rank: rank.tail_text() for rank in self._ranks},
+        )
+
+
+def main() -> None:
+    """Entry of a shim that starts cold: the launch comes as JSON on standard input."""
+    Shim(Launch.from_json(sys.stdin.buffer.read())).run()

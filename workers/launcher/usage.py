@@ -1,0 +1,115 @@
+"""What a task uses: CPU, memory and disk of every process below its shim, kept on disk."""
+
+import json
+import os
+import resource
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from workers.launcher.cgroup import Cgroup
+from workers.launcher.processes import living_descendants, stat_fields, uptime_s
+
+SAMPLE_EVERY_S: Final = 2.0
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+# Beyond this a walk over the page tables of a process costs more than the exact figure is worth.
+_PROPORTIONAL_UP_TO_BYTES: Final = 8 * 1024**3
+_FILE_BOUND_BYTES: Final = 4 * 1024**2
+
+
+@dataclass(frozen=True)
+class UsageSample:
+    """Use over one interval. 100 percent is one CPU; memory counts shared pages once."""
+
+    at_unix_ms: int
+    cpu_percent: float
+    memory_bytes: int
+    read_bytes: int
+    written_bytes: int
+
+
+def memory_of(pid: int) -> int:
+    """Memory of a process in bytes, pages shared with others counted in proportion."""
+    try:
+        resident = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * _PAGE_BYTES
+        if resident > _PROPORTIONAL_UP_TO_BYTES:
+            return resident
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, IndexError, ValueError):
+        return 0
+    return resident
+
+
+def _moved_bytes(pid: int) -> tuple[int, int]:
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text("ascii").splitlines()
+    except OSError:
+        return 0, 0
+    values = dict(line.split(": ", 1) for line in lines)
+    return int(values.get("read_bytes", 0)), int(values.get("write_bytes", 0))
+
+
+class UsageMeter:
+    """Adds up what a tree of processes uses, also of those that have ended."""
+
+    def __init__(self, cgroup: Cgroup) -> None:
+        self._cgroup = cgroup
+        self._shim = os.getpid()
+        self._reaped_s = 0.0
+        self._cpu_s = 0.0
+        self._at_s = uptime_s()
+        self._moved: dict[int, tuple[int, int]] = {}
+        self.peak_bytes = 0
+
+    def reaped(self, usage: resource.struct_rusage) -> None:
+        """Count a child that was collected, with all it had collected itself."""
+        self._reaped_s += usage.ru_utime + usage.ru_stime
+        self.peak_bytes = max(self.peak_bytes, usage.ru_maxrss * 1024)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time the task used so far, as of the last sample or collected child."""
+        return max(self._cpu_s, self._reaped_s)
+
+    def sample(self) -> UsageSample:
+        """Measure the tree now, against the last time."""
+        members = living_descendants(self._shim)
+        cpu_s = self._reaped_s
+        read = written = 0
+        moved: dict[int, tuple[int, int]] = {}
+        for pid in members:
+            fields = stat_fields(pid)
+            if fields is not None:
+                cpu_s += sum(map(int, fields[11:15])) / _TICKS_PER_S
+            moved[pid] = _moved_bytes(pid)
+            before = self._moved.get(pid, (0, 0))
+            read += max(0, moved[pid][0] - before[0])
+            written += max(0, moved[pid][1] - before[1])
+        self._moved = moved
+        memory = self._cgroup.memory_now()
+        if memory is None:
+            memory = sum(map(memory_of, members))
+        self.peak_bytes = max(self.peak_bytes, memory)
+        now = uptime_s()
+        passed = max(now - self._at_s, 1e-3)
+        percent = max(0.0, cpu_s - self._cpu_s) / passed * 100
+        self._cpu_s, self._at_s = max(cpu_s, self._cpu_s), now
+        return UsageSample(time.time_ns() // 1_000_000, round(percent, 1), memory, read, written)
+
+
+def keep_sample(path: Path, sample: UsageSample) -> None:
+    """Append a sample; a file that grew too large starts anew, a full disk is no reason to fail."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(OSError):
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            if os.fstat(descriptor).st_size > _FILE_BOUND_BYTES:
+                os.ftruncate(descriptor, 0)
+            os.write(descriptor, json.dumps(asdict(sample)).encode() + b"\n")
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,202 @@
+"""A process that has imported torch already, and from which tasks are forked in milliseconds.
+
+It must stay single-threaded until the fork: no matrix product, no backward pass, no process group,
+no CUDA call. It serves one agent over one socket and ends when that socket closes. For each launch
+it forks a shim, which forks the ranks; neither depends on this process afterwards.
+"""
+
+import ctypes
+import gc
+import importlib
+import json
+import multiprocessing.process
+import os
+import random
+import re
+import signal
+import socket
+import struct
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from workers.launcher.launch import Launch
+from workers.launcher.program import become, register_stack_signal
+from workers.launcher.ranks import InRank
+from workers.launcher.shim import Shim
+from workers.launcher.usage import memory_of
+
+_LENGTH: Final = struct.Struct("!I")
+_LAUNCH_LIMIT_BYTES: Final = 16 * 1024**2
+# What a training script imports sooner or later; one that is not installed is left out.
+_MODULES: Final = (
+    *("numpy", "torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data"),
+    *("torch.distributed.fsdp", "torch.distributed.checkpoint", "torch.distributed.tensor"),
+    *("torch.distributed.tensor.parallel", "torch.distributed.pipelining", "torch.optim"),
+    *("torch.distributed.checkpoint.state_dict", "torch.nn.parallel.distributed"),
+)
+_OPENBLAS_SETTERS: Final = (
+    *("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads"),
+    *("openblas_set_num_threads64_", "openblas_set_num_threads"),
+)
+
+
+class NotForkable(Exception):
+    """This process must not be forked; the message says why."""
+
+
+@dataclass(frozen=True)
+class WarmReport:
+    """What a warm process says when it is ready."""
+
+    pid: int
+    memory_bytes: int
+    modules: int
+
+
+def send_message(door: socket.socket, body: dict[str, Any]) -> None:
+    """Send one JSON object, with its length in front."""
+    data = json.dumps(body).encode()
+    door.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def receive_message(door: socket.socket) -> bytes | None:
+    """Receive one message; None when the other side is gone."""
+    head = _receive(door, _LENGTH.size)
+    if head is None:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    return None if length > _LAUNCH_LIMIT_BYTES else _receive(door, length)
+
+
+def _receive(door: socket.socket, count: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < count:
+        part = door.recv(count - len(data))
+        if not part:
+            return None
+        data += part
+    return bytes(data)
+
+
+class WarmTorch:
+    """torch, imported and not yet used. Also serves the rendezvous store of single-task gangs."""
+
+    def __init__(self) -> None:
+        for name in _MODULES:
+            with suppress(ImportError):
+                importlib.import_module(name)
+        self._torch: Any = sys.modules["torch"]
+        # The first optimizer pulls in torch._dynamo and its family: 1 to 2 s of imports.
+        self._torch.optim.AdamW([self._torch.nn.Parameter(self._torch.zeros(1))])
+
+    def serve(self, listening: int, address: str, port: int) -> object:
+        """Serve a store on a listening socket; threads start here, so never before a fork."""
+        store: object = self._torch.distributed.TCPStore(
+            address, port, None, True, wait_for_workers=False, master_listen_fd=listening
+        )
+        return store
+
+    def start_afresh(self, env: dict[str, str]) -> None:
+        """In a rank: undo what a process shares with its siblings by being forked."""
+        os.environ.clear()
+        os.environ.update(env)
+        _reset_standard_library()
+        self._torch.default_generator.seed()
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed()
+        threads = env.get("OMP_NUM_THREADS", "")
+        if threads.isdigit() and int(threads) > 1:
+            self._torch.set_num_threads(int(threads))
+            _set_openblas_threads(int(threads))
+
+
+def _reset_standard_library() -> None:
+    random.seed()
+    tempfile.tempdir = None
+    process: Any = multiprocessing.process
+    process.ORIGINAL_DIR = os.getcwd()  # noqa: PTH109 - a string by contract
+    config = process.current_process()._config  # noqa: SLF001
+    config["authkey"] = process.AuthenticationString(os.urandom(32))
+
+
+def _set_openblas_threads(count: int) -> None:
+    """NumPy's OpenBLAS fixed its threads when it was loaded; tell every copy the new number."""
+    libraries = set(re.findall(r"(/\S*openblas\S*\.so\S*)", Path("/proc/self/maps").read_text()))
+    for path in libraries:
+        with suppress(OSError):
+            library = ctypes.CDLL(path)
+            for name in _OPENBLAS_SETTERS:
+                function = getattr(library, name, None)
+                if function is not None:
+                    function(count)
+                    break
+
+
+def check_forkable() -> None:
+    """Raise NotForkable unless a fork of this process is safe."""
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    if threads != 1:
+        raise NotForkable(f"it runs {threads} threads; a fork would keep one of them")
+    torch: ModuleType | None = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise NotForkable("CUDA is initialised; a fork could not use it")
+
+
+def serve(door: socket.socket, flavour: WarmTorch) -> InRank | None:
+    """Fork a shim for each launch that comes in. Returns in a rank, or at the end in ourselves."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects our shims
+    while (message := receive_message(door)) is not None:
+        try:
+            check_forkable()
+        except NotForkable as error:
+            send_message(door, {"error": str(error)})
+            return None
+        pid = os.fork()
+        if pid == 0:
+            door.close()
+            found = _be_shim(Launch.from_json(message), flavour)
+            if found is not None:
+                return found
+            os._exit(0)
+        send_message(door, {"pid": pid})
+    return None
+
+
+def _be_shim(launch: Launch, flavour: WarmTorch) -> InRank | None:
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    log = os.open(launch.folder.shim_log, flags, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    return Shim(launch, flavour).run()
+
+
+def main() -> None:
+    """Entry: `python -c BOOT ROOT DESCRIPTOR`; the descriptor is our end of the agent's socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    door = socket.socket(fileno=int(sys.argv[2]))
+    sys.path[:] = [entry for entry in sys.path if entry != sys.argv[1]]
+    flavour = WarmTorch()
+    check_forkable()
+    gc.collect()
+    gc.freeze()
+    report = {
+        "pid": os.getpid(),
+        "memory_bytes": memory_of(os.getpid()),
+        "modules": len(sys.modules),
+    }
+    send_message(door, report)
+    found = serve(door, flavour)
+    if found is not None:
+        register_stack_signal()
+        flavour.start_afresh(found.env)
+        become(found.program)

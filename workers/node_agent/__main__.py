@@ -1,0 +1,35 @@
+"""`python -m workers.node_agent`: the agent in the foreground."""
+
+import asyncio
+import logging
+import sys
+
+from workers.node_agent.agent import Agent
+from workers.node_agent.errors import AgentError
+from workers.node_agent.settings import AgentSettings, read_settings
+
+_FAILED = 1
+
+
+def main() -> int:
+    """Run the agent; returns the exit status."""
+    settings = read_settings(sys.argv[1:])
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr
+    )
+    # Its lines hold every address that is called, with the ids in it, ten times a second.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        asyncio.run(_run(settings))
+    except AgentError as error:
+        sys.stderr.write(f"slipway node agent: {error}\n")
+        return _FAILED
+    return 0
+
+
+async def _run(settings: AgentSettings) -> None:
+    await Agent(settings).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Puts the parts of an agent together and runs them until it is told to stop."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import slipway
+from workers import launcher
+from workers.launcher.confinement import adopt_orphans
+from workers.launcher.lease import Lease
+from workers.node_agent.attempts import AttemptTable
+from workers.node_agent.backends.base import Backend
+from workers.node_agent.backends.docker import DockerBackend
+from workers.node_agent.backends.process import ProcessBackend
+from workers.node_agent.builds import EnvironmentBuilds
+from workers.node_agent.errors import AgentError
+from workers.node_agent.facts import node_facts
+from workers.node_agent.folders import NodeFolders
+from workers.node_agent.gpus import Gpus
+from workers.node_agent.heartbeat import Heart
+from workers.node_agent.identity import become_node
+from workers.node_agent.log_shipper import LogShipper
+from workers.node_agent.news import News
+from workers.node_agent.portal import Portal
+from workers.node_agent.reconciler import Reconciler
+from workers.node_agent.reporter import Reporter
+from workers.node_agent.retention import keep_tidy
+from workers.node_agent.runner import NodeRooms
+from workers.node_agent.sampler import Sampler
+from workers.node_agent.settings import AgentSettings
+from workers.node_agent.snapshots import SnapshotStore
+
+log = logging.getLogger(__name__)
+_TEND_EVERY_S: Final = 1.0
+_STOP_GRACE_S: Final = 15.0
+_MEND_S: Final = 1.0
+
+
+class Agent:
+    """One node. What it knows is on disk, so it may end at any moment and come back."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._settings = settings
+        self._folders = NodeFolders(settings.data_dir)
+        self._folders.prepare(
+            launcher=Path(launcher.__path__[0]).resolve(), sdk=Path(slipway.__path__[0]).resolve()
+        )
+        self._folders.lock()
+        self._gpus = Gpus()
+        self._portal = Portal(settings.url)
+        self._table = AttemptTable(self._folders)
+        self._bell = News()
+        self._process = ProcessBackend(settings, self._folders)
+        self._backends = self._find_backends()
+        self._facts = node_facts(settings, self._gpus, sorted(self._backends))
+        self._lease = Lease(self._folders.shared)
+        self._shipper = LogShipper(self._portal, self._table, self._backends, self._bell)
+        rooms = NodeRooms(
+            folders=self._folders,
+            backends=self._backends,
+            builds=EnvironmentBuilds(self._portal),
+            snapshots=SnapshotStore(self._folders, self._portal),
+            lease=self._lease,
+            table=self._table,
+            bell=self._bell,
+            address=self._facts.address,
+            pass_env={name: os.environ[name] for name in settings.pass_env if name in os.environ},
+        )
+        self._reconciler = Reconciler(self._portal, rooms, self._shipper, self._gpus)
+
+    def _find_backends(self) -> dict[str, Backend]:
+        found: dict[str, Backend] = {}
+        if "process" in self._settings.backends:
+            found["process"] = self._process
+        if "docker" in self._settings.backends:
+            docker = DockerBackend(self._settings, self._folders)
+            if docker.is_available():
+                found["docker"] = docker
+        if not found:
+            raise AgentError("None of the back ends asked for is available on this machine.")
+        return found
+
+    async def run(self) -> None:
+        """Run until SIGTERM or SIGINT. Raises AgentError when the node cannot become one."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        # Whatever a killed shim leaves without a parent comes to us and is collected.
+        adopt_orphans()
+        # Tasks of an earlier agent are watched at once, also while the portal is away.
+        self._reconciler.adopt()
+        self._listen_to_shims(loop)
+        work = asyncio.create_task(self._work())
+        await asyncio.wait(
+            {work, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED
+        )
+        if work.done():
+            work.result()
+        if self._settings.stop_tasks_on_exit:
+            await self._reconciler.stop_all(grace_s=_STOP_GRACE_S)
+        work.cancel()
+        with suppress(asyncio.CancelledError):
+            await work
+        self._process.close()
+        await self._portal.close()
+
+    async def _work(self) -> None:
+        await become_node(self._settings, self._folders, self._portal, self._facts)
+        heart = Heart(
+            self._portal, self._table, self._lease, lambda: self._facts, self._process.warm
+        )
+        reporter = Reporter(self._portal, self._table, self._bell)
+        sampler = Sampler(self._portal, self._table, self._gpus)
+        parts: dict[str, Callable[[], Awaitable[None]]] = {
+            "heartbeat": heart.run,
+            "reports": reporter.run,
+            "logs": self._shipper.run,
+            "samples": sampler.run,
+            "desired state": lambda: self._follow(heart),
+            "sweeping": self._reconciler.sweep,
+            "tending": self._tend,
+            "retention": lambda: keep_tidy(self._folders, self._table),
+        }
+        async with asyncio.TaskGroup() as group:
+            for name, part in parts.items():
+                group.create_task(_keep_going(name, part))
+
+    async def _follow(self, heart: Heart) -> None:
+        await heart.first.wait()
+        log.info("the node %s is connected to %s", self._settings.name, self._settings.url)
+        await self._reconciler.follow()
+
+    async def _tend(self) -> None:
+        python = str(self._settings.python)
+        while True:
+            self._process.warm.keep(python, self._reconciler.prewarm)
+            self._process.tend()
+            await asyncio.sleep(_TEND_EVERY_S)
+
+    def _listen_to_shims(self, loop: asyncio.AbstractEventLoop) -> None:
+        path = self._folders.bell
+        path.unlink(missing_ok=True)
+        bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        bell.bind(str(path))
+        # Whoever runs in a container rings as another user; all it can do is make us look.
+        path.chmod(0o666)
+        loop.add_reader(bell, self._on_bell, bell)
+
+    def _on_bell(self, bell: socket.socket) -> None:
+        with suppress(BlockingIOError):
+            while bell.recv(64):
+                pass
+        self._bell.ring()
+        self._table.ring()
+
+
+async def _keep_going(name: str, part: Callable[[], Awaitable[None]]) -> None:
+    """Run a part for ever: what goes wrong in one (a full disk, say) must not end the others."""
+    while True:
+        try:
+            await part()
+        except AgentError:
+            raise
+        except Exception:
+            log.exception("%s failed and goes on in a moment", name)
+        await asyncio.sleep(_MEND_S)

@@ -1,0 +1,250 @@
+"""One attempt of a task on this node: what is known of it, on disk and in memory.
+
+Everything that must outlive the agent is in its folder: the record (to adopt it), the journal (what
+happened) and the cursors (how much of that the portal has).
+"""
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slipway.schemas.agent import DesiredTask, TaskKey
+from slipway.schemas.workloads import ReasonCode
+from workers.launcher.durable import read_json, write_atomically
+from workers.launcher.journal import ENDED, Entry, Journal
+from workers.launcher.launch import StateFolder
+from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
+from workers.node_agent.news import News
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What an agent must know to adopt an attempt. Holds no secrets."""
+
+    task_id: str
+    epoch: int
+    workload_id: str
+    backend: str
+    first_rank: int
+    procs: int
+    stop_grace_s: float
+    gpus: tuple[str, ...] = ()
+    snapshot: str | None = None
+    environment: str | None = None
+    persistent_key: str = ""
+
+    @property
+    def key(self) -> TaskKey:
+        """Task and epoch."""
+        return TaskKey(task_id=self.task_id, epoch=self.epoch)
+
+    @property
+    def ranks(self) -> range:
+        """Global numbers of the ranks this task holds."""
+        return range(self.first_rank, self.first_rank + self.procs)
+
+    @classmethod
+    def of(cls, desired: DesiredTask, gpus: tuple[str, ...]) -> "TaskRecord":
+        """The record of a task the portal wants started; its spec must be there."""
+        spec = desired.spec
+        if spec is None:
+            raise ValueError("a task without a spec cannot be started")
+        return cls(
+            task_id=desired.task_id,
+            epoch=desired.epoch,
+            workload_id=desired.workload_id,
+            backend=spec.backend,
+            first_rank=spec.first_rank,
+            procs=spec.procs,
+            stop_grace_s=spec.stop_grace_s,
+            gpus=gpus,
+            snapshot=spec.snapshot,
+            environment=spec.environment,
+            persistent_key=spec.persistent_key,
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> "TaskRecord | None":
+        """The record of an earlier agent, if it is whole."""
+        found = read_json(path)
+        if found is None:
+            return None
+        try:
+            return cls(**{**found, "gpus": tuple(found["gpus"])})
+        except (KeyError, TypeError):
+            return None
+
+    def write(self, path: Path) -> None:
+        """Put the record on disk; raises OSError."""
+        write_atomically(path, json.dumps(asdict(self)))
+
+
+@dataclass
+class LogCursor:
+    """How far the output of a rank was sent. The two differ by what was left out."""
+
+    portal: int = 0
+    local: int = 0
+    marker: str = ""
+    resume: int = 0
+    refused: bool = False
+
+
+@dataclass
+class Cursors:
+    """How much of an attempt the portal has."""
+
+    sequence: int = 0
+    journal: int = 0
+    usage: int = 0
+    logs: dict[int, LogCursor] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> "Cursors":
+        """The cursors of an earlier agent; from the beginning without any: all may repeat."""
+        found: dict[str, Any] = read_json(path) or {}
+        try:
+            logs = {int(rank): LogCursor(**cursor) for rank, cursor in found["logs"].items()}
+            return cls(int(found["sequence"]), int(found["journal"]), int(found["usage"]), logs)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return cls()
+
+    def log(self, rank: int) -> LogCursor:
+        """The cursor of one rank."""
+        return self.logs.setdefault(rank, LogCursor())
+
+    def write(self, path: Path) -> None:
+        """Put the cursors on disk; a full disk only means that more is repeated."""
+        try:
+            write_atomically(path, json.dumps(asdict(self)))
+        except OSError as error:
+            log.warning("cursors could not be kept: %s", error)
+
+
+class Attempt:
+    """One attempt, from the first wish for it until nothing of it is left here."""
+
+    def __init__(self, record: TaskRecord, folder: TaskFolder) -> None:
+        self.record = record
+        self.folder = folder
+        self.journal = Journal(StateFolder(folder.state).journal)
+        self.cursors = Cursors.read(folder.cursors)
+        self.desired: DesiredTask | None = None
+        # False until the portal was heard: what an earlier agent left runs on until then.
+        self.known_to_portal = False
+        self.stale = False
+        self.finished = False
+        # Set when the agent is to leave nothing behind.
+        self.stop_here = False
+        self.unwritten_end: dict[str, Any] | None = None
+        self.news = News()
+
+    @property
+    def key(self) -> TaskKey:
+        """Task and epoch."""
+        return self.record.key
+
+    @property
+    def handle(self) -> str:
+        """Name of the attempt, also for its back end."""
+        return handle_of(self.record.key)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the portal lists it, to run or to stop."""
+        return self.desired is not None and not self.stale
+
+    @property
+    def reported(self) -> bool:
+        """Whether the portal knows everything that happened, or does not want to."""
+        if self.stale:
+            return True
+        return self.finished and not self.unsent_events(limit=1)
+
+    def unsent_events(self, *, limit: int) -> list[Entry]:
+        """Events the portal does not have yet, in order."""
+        entries = self.journal.read(self.cursors.journal, limit=limit)
+        if not entries and self.unwritten_end is not None:
+            return [Entry(self.unwritten_end, self.cursors.journal)]
+        return entries
+
+    def end(self, reason: ReasonCode, message: str, **fields: Any) -> None:
+        """Write how it ended, unless that is written already; on a full disk keep it in mind."""
+        event = {"reason": reason.value, "message": message, **fields}
+        try:
+            self.journal.append(ENDED, **event)
+        except OSError as error:
+            log.warning("the end of %s could not be written: %s", self.handle, error)
+            now_ms = time.time_ns() // 1_000_000
+            self.unwritten_end = {"kind": ENDED, "at_unix_ms": now_ms, **event}
+
+    def keep_cursors(self) -> None:
+        """Put the cursors on disk, if the attempt still has a folder."""
+        if self.folder.path.is_dir():
+            self.cursors.write(self.folder.cursors)
+
+
+class AttemptTable:
+    """All attempts on this node, by task and epoch."""
+
+    def __init__(self, folders: NodeFolders) -> None:
+        self._folders = folders
+        self._attempts: dict[str, Attempt] = {}
+
+    def __iter__(self) -> Iterator[Attempt]:
+        return iter(list(self._attempts.values()))
+
+    def find(self, key: TaskKey) -> Attempt | None:
+        """The attempt, if it is here."""
+        return self._attempts.get(handle_of(key))
+
+    def add(self, attempt: Attempt) -> None:
+        """Take in an attempt."""
+        self._attempts[attempt.handle] = attempt
+
+    def discard(self, attempt: Attempt) -> None:
+        """Forget an attempt of which nothing is left."""
+        self._attempts.pop(attempt.handle, None)
+
+    def left_behind(self) -> list[Attempt]:
+        """The attempts an earlier agent left on disk; what it had barely begun is removed."""
+        found: list[Attempt] = []
+        for path in sorted(self._folders.tasks.iterdir()):
+            folder = TaskFolder(path)
+            record = TaskRecord.read(folder.record)
+            if record is not None and handle_of(record.key) == path.name:
+                found.append(Attempt(record, folder))
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+        return found
+
+    def predecessors(self, attempt: Attempt) -> list[Attempt]:
+        """Attempts of the same task with a lower epoch that are not finished."""
+        return [
+            other
+            for other in self._attempts.values()
+            if other.record.task_id == attempt.record.task_id
+            and other.record.epoch < attempt.record.epoch
+            and not other.finished
+        ]
+
+    def gpus_in_use(self) -> set[str]:
+        """Cards that unfinished attempts hold."""
+        return {
+            gpu
+            for attempt in self._attempts.values()
+            if not attempt.finished
+            for gpu in attempt.record.gpus
+        }
+
+    def ring(self) -> None:
+        """Tell everybody who waits for news that there may be some."""
+        for attempt in self._attempts.values():
+            attempt.news.ring()

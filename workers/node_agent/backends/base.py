@@ -1,0 +1,84 @@
+"""The port of a back end: five verbs, keyed by a handle that outlives the agent."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from slipway.schemas.agent import EnvironmentSpec, TaskKey, TaskSpec
+from workers.launcher.launch import MeetingPoint, StopRequest
+from workers.launcher.logs import Chunk
+from workers.node_agent.folders import TaskFolder
+
+
+class Phase(StrEnum):
+    """Where a task stands for its back end."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+    LOST = "lost"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A phase, and for `lost` a sentence why, if the back end can tell."""
+
+    phase: Phase
+    detail: str = ""
+    out_of_memory: bool = False
+    never_started: bool = False
+
+
+@dataclass(frozen=True)
+class Order:
+    """Everything needed to start one attempt. `runtime` is what `prepare` answered."""
+
+    key: TaskKey
+    workload_id: str
+    spec: TaskSpec
+    folder: TaskFolder
+    persistent: Path
+    address: str
+    runtime: str
+    meeting: MeetingPoint | None = None
+    gpus: tuple[str, ...] = ()
+    environment: dict[str, str] | None = None
+
+
+class BuildLog(Protocol):
+    """Where the output of a build goes, line by line."""
+
+    def write(self, text: str) -> None:
+        """Add text; never blocks."""
+
+
+class Backend(Protocol):
+    """Starts, watches and ends tasks.
+
+    The same handle started twice is one thing; stopping what is gone succeeds; a handle that nobody
+    knows is `lost`. After `ended` the journal of the task holds how.
+    """
+
+    name: str
+
+    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> str:
+        """Make an environment ready, once; the answer is the `runtime` of orders.
+
+        None stands for the platform's own. Raises StartError.
+        """
+
+    async def start(self, order: Order) -> str:
+        """Start a task and answer its handle; raises StartError."""
+
+    async def phase(self, handle: str) -> Observation:
+        """Look how it stands."""
+
+    async def stop(self, handle: str, request: StopRequest) -> None:
+        """Ask it to end within the grace; returns before it has."""
+
+    async def remove(self, handle: str) -> None:
+        """Leave nothing of it running, however it stands, and give back what it held."""
+
+    async def logs(self, handle: str, rank: int, offset: int, limit: int) -> Chunk:
+        """Output of one rank from an offset on; empty at its end, or when there is none."""

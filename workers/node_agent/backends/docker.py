@@ -1,0 +1,280 @@
+"""Back end `docker`: a shim and its ranks in a container that may do as little as possible.
+
+The shim is the container's first process, so killing it ends everything inside. It writes the same
+files as outside, into a folder of the task that is mounted; for the agent both back ends look
+alike, except that what lies there may have been written by user code and is read with care.
+"""
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from slipway.schemas.agent import EnvironmentSpec
+from workers.launcher.journal import Journal
+from workers.launcher.launch import Confined, Launch, StateFolder, StopRequest
+from workers.launcher.logs import Chunk, read_chunk
+from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase
+from workers.node_agent.backends.engine import Engine, EngineError
+from workers.node_agent.backends.images import INTERPRETER, Images
+from workers.node_agent.errors import StartError
+from workers.node_agent.folders import NodeFolders, TaskFolder, checked_name, handle_of
+from workers.node_agent.settings import AgentSettings
+from workers.node_agent.warm_pool import boot
+
+log = logging.getLogger(__name__)
+_NOBODY: Final = 65_534
+_MAX_PROCESSES: Final = 4096
+_CODE: Final = "/slipway/code"
+_STATE: Final = "/slipway/state"
+_WORK: Final = "/slipway/work"
+_HOME: Final = "/slipway/home"
+_SHARED: Final = "/slipway/shared"
+_PERSISTENT: Final = "/slipway/persistent"
+_SDK: Final = "/slipway/sdk"
+_TMP: Final = "/tmp"  # noqa: S108 - a file system of the container's own
+_LABEL: Final = "slipway.attempt"
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+
+
+class DockerBackend:
+    """Runs tasks in containers of a Docker Engine on this machine."""
+
+    name = "docker"
+
+    def __init__(self, settings: AgentSettings, folders: NodeFolders) -> None:
+        self._settings = settings
+        self._folders = folders
+        self._engine = Engine(settings.docker_socket)
+        self._images = Images(self._engine, settings.docker_image)
+        # Never root inside: our own user, or nobody where the agent itself is root.
+        self._uid = os.getuid() or _NOBODY
+        self._gid = os.getgid() if os.getuid() else _NOBODY
+
+    def is_available(self) -> bool:
+        """Whether an engine answers."""
+        return self._engine.answers()
+
+    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> str:
+        """Build the image of the environment."""
+        return await self._images.ensure(spec, log)
+
+    async def start(self, order: Order) -> str:
+        """Create and start the container; the launch goes in by standard input alone."""
+        handle = handle_of(order.key)
+        try:
+            if not await self._exists(handle):
+                # Only before the first start: later the folders are user code's to change.
+                self._give_folders(order)
+                network = await self._network(order.workload_id)
+                await self._create(handle, order, network)
+            if (await self._container(handle))["State"]["Status"] == "created":
+                launch = self._launch(order).to_json().encode()
+                await self._engine.start_with_input(self._named(handle), launch)
+        except EngineError as error:
+            raise StartError(f"The container could not be started: {error}.") from error
+        return handle
+
+    async def _exists(self, handle: str) -> bool:
+        try:
+            await self._container(handle)
+        except EngineError as error:
+            if error.status == _NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def _named(self, handle: str) -> str:
+        return f"slipway-{self._settings.name}-{handle}"
+
+    def _give_folders(self, order: Order) -> None:
+        """Make the task's folders writable for the user inside."""
+        if os.getuid():
+            return
+        folder = order.folder
+        places = [folder.state, folder.home, order.persistent]
+        for root, _, files in os.walk(folder.work):
+            places.extend((Path(root), *(Path(root) / name for name in files)))
+        if (folder.state / "journal.jsonl").exists():
+            places.extend((folder.state / "journal.jsonl", folder.state / "ballast"))
+        for place in places:
+            os.chown(place, self._uid, self._gid, follow_symlinks=False)
+
+    async def _network(self, workload_id: str) -> str:
+        """A network of the workload's own: its tasks here reach each other, others do not."""
+        name = f"slipway-{checked_name(workload_id, 'workload id')}"
+        try:
+            await self._engine.post("/networks/create", {"Name": name, "CheckDuplicate": True})
+        except EngineError as error:
+            if error.status != _CONFLICT:
+                raise
+        return name
+
+    async def _create(self, handle: str, order: Order, network: str) -> None:
+        description = self._description(handle, order, network)
+        try:
+            await self._engine.post("/containers/create", description, name=self._named(handle))
+        except EngineError as error:
+            if error.status != _CONFLICT:  # another call for the same handle was quicker
+                raise
+
+    def _description(self, handle: str, order: Order, network: str) -> dict[str, Any]:
+        return {
+            "Image": order.runtime,
+            "Entrypoint": [INTERPRETER, "-I", "-S", "-c", boot("shim", isolated=True), _CODE],
+            "Cmd": [],
+            "User": f"{self._uid}:{self._gid}",
+            "WorkingDir": "/",
+            "Env": ["LANG=C.UTF-8"],
+            "Labels": {_LABEL: handle},
+            "OpenStdin": True,
+            "StdinOnce": True,
+            "StopSignal": "SIGTERM",
+            "HostConfig": self._host_config(order, network),
+        }
+
+    def _host_config(self, order: Order, network: str) -> dict[str, Any]:
+        resources = order.spec.resources
+        launcher = (self._folders.code / "workers" / "launcher").resolve()
+        sdk = (self._folders.sdk / "slipway").resolve()
+        mounts = [
+            _mount(order.folder.state, _STATE),
+            _mount(order.folder.work, _WORK),
+            _mount(order.folder.home, _HOME),
+            _mount(order.persistent, _PERSISTENT),
+            _mount(self._folders.shared, _SHARED, read_only=True),
+            _mount(launcher, f"{_CODE}/workers/launcher", read_only=True),
+            _mount(sdk, f"{_SDK}/slipway", read_only=True),
+        ]
+        cards = {
+            "Driver": "nvidia",
+            "DeviceIDs": list(order.gpus),
+            "Capabilities": [["gpu"]],
+        }
+        return {
+            "Mounts": mounts,
+            "NetworkMode": network,
+            "ReadonlyRootfs": True,
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+            "Privileged": False,
+            "IpcMode": "private",
+            "PidsLimit": _MAX_PROCESSES,
+            "Memory": resources.memory_bytes,
+            "MemorySwap": resources.memory_bytes,
+            "NanoCpus": resources.cpu_millis * 1_000_000,
+            "ShmSize": max(resources.memory_bytes // 2, 64 << 20),
+            "Tmpfs": {_TMP: f"rw,exec,nosuid,nodev,mode=1777,size={resources.memory_bytes // 2}"},
+            "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
+            "RestartPolicy": {"Name": "no"},
+            "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}},
+            "DeviceRequests": [cards] if order.gpus else [],
+        }
+
+    def _launch(self, order: Order) -> Launch:
+        spec = order.spec
+        return Launch(
+            task_id=order.key.task_id,
+            workload_id=order.workload_id,
+            epoch=order.key.epoch,
+            argv=tuple(spec.argv),
+            env={**(order.environment or {}), **spec.env},
+            python=INTERPRETER,
+            root=_CODE,
+            sdk_dir=_SDK,
+            state_dir=_STATE,
+            work_dir=_WORK,
+            home_dir=_HOME,
+            tmp_dir=_TMP,
+            persistent_dir=_PERSISTENT,
+            shared_dir=_SHARED,
+            bell_path=f"{_SHARED}/bell",
+            contact_path=f"{_STATE}/contact",
+            address=order.address,
+            memory_bytes=spec.resources.memory_bytes,
+            cpu_millis=spec.resources.cpu_millis,
+            procs=spec.procs,
+            world_size=spec.world_size,
+            first_rank=spec.first_rank,
+            meeting=order.meeting,
+            gpus=tuple(map(str, range(len(order.gpus)))),
+            # The container is the confinement, and its limits are the engine's.
+            confined=Confined(files=False),
+            in_container=True,
+            hang_after_s=spec.hang_after_s,
+            keep_on_fence=spec.keep_on_fence,
+            log_bound_bytes=self._settings.log_bound_bytes,
+        )
+
+    async def phase(self, handle: str) -> Observation:
+        """Ask the engine, and the journal for how it ended."""
+        folder = self._folder(handle)
+        try:
+            state = (await self._container(handle))["State"]
+        except EngineError as error:
+            return self._without_container(error, folder)
+        # First the container, then the journal: an end written in between is then not missed.
+        if Journal(StateFolder(folder.state).journal).ended():
+            return Observation(Phase.ENDED)
+        if state["Status"] == "created":
+            return Observation(Phase.LOST, "It was never started.", never_started=True)
+        if state["Running"]:
+            return Observation(Phase.RUNNING)
+        if state.get("OOMKilled"):
+            return Observation(
+                Phase.LOST, "The kernel ended the container for want of memory.", out_of_memory=True
+            )
+        said = f" with status {state.get('ExitCode')}"
+        return Observation(Phase.LOST, f"The container ended{said} without saying why.")
+
+    def _without_container(self, error: EngineError, folder: TaskFolder) -> Observation:
+        state = StateFolder(folder.state)
+        if Journal(state.journal).ended():
+            return Observation(Phase.ENDED)
+        if error.status != _NOT_FOUND:
+            # The engine is away for a moment; its containers may well be alive.
+            log.warning("the engine does not answer: %s", error)
+            return Observation(Phase.RUNNING)
+        if state.shim() is None:
+            return Observation(Phase.LOST, "It was never started.", never_started=True)
+        return Observation(Phase.LOST, "The container is gone.")
+
+    async def stop(self, handle: str, request: StopRequest) -> None:
+        """Leave the wish in the task's folder and wake the shim."""
+        state = StateFolder(self._folder(handle).state)
+        with suppress(OSError):
+            state.ask_to_stop(request)
+            if not os.getuid():
+                os.chown(state.stop, self._uid, self._gid, follow_symlinks=False)
+        with suppress(EngineError):
+            await self._engine.post(f"/containers/{self._named(handle)}/kill", signal="SIGTERM")
+
+    async def remove(self, handle: str) -> None:
+        """Kill and delete the container, and its network when it was the last one in it."""
+        networks: list[str] = []
+        with suppress(EngineError):
+            found = await self._container(handle)
+            networks = list(found["NetworkSettings"]["Networks"])
+        with suppress(EngineError):
+            await self._engine.delete(f"/containers/{self._named(handle)}", force="1", v="1")
+        for network in networks:
+            if network.startswith("slipway-"):
+                with suppress(EngineError):  # still in use by another task of the workload
+                    await self._engine.delete(f"/networks/{network}")
+
+    async def logs(self, handle: str, rank: int, offset: int, limit: int) -> Chunk:
+        """Read from the segments the shim writes."""
+        return read_chunk(StateFolder(self._folder(handle).state).logs(rank), offset, limit)
+
+    async def _container(self, handle: str) -> dict[str, Any]:
+        found: dict[str, Any] = await self._engine.get(f"/containers/{self._named(handle)}/json")
+        return found
+
+    def _folder(self, handle: str) -> TaskFolder:
+        return self._folders.task(handle)
+
+
+def _mount(source: Path, target: str, *, read_only: bool = False) -> dict[str, Any]:
+    return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": read_only}

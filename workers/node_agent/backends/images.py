@@ -1,0 +1,121 @@
+"""Container images of environments: a Dockerfile in which nothing of a user's stands."""
+
+import hashlib
+import io
+import re
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from slipway.schemas.agent import EnvironmentSpec
+from slipway.schemas.workloads import ReasonCode
+from workers.node_agent.backends.base import BuildLog
+from workers.node_agent.backends.engine import Engine, EngineError
+from workers.node_agent.environments import build_variables
+from workers.node_agent.errors import StartError
+from workers.node_agent.folders import checked_digest
+from workers.node_agent.requirement_lines import checked_requirements
+
+_IMAGE_NAME = re.compile(r"[a-z0-9]+(?:[._/:@-]+[A-Za-z0-9]+)*")
+_PYTHON = re.compile(r"\d+\.\d+(?:\.\d+)?")
+INTERPRETER: Final = "/opt/environment/bin/python"
+# Two stages: what the build needs to reach a package index stays behind in the first.
+_DOCKERFILE: Final = """\
+FROM {base} AS build
+COPY files/ /slipway-build/
+RUN . /slipway-build/variables \\
+ && python3 -m venv /opt/environment \\
+ && /opt/environment/bin/python -m pip install --no-input --no-cache-dir \\
+      --disable-pip-version-check --progress-bar off -r /slipway-build/requirements.txt
+FROM {base}
+COPY --from=build /opt/environment /opt/environment
+"""
+_AUTHORITIES: Final = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_PIP_FILES: Final = ("/etc/pip.conf",)
+
+
+def dockerfile(base: str) -> str:
+    """The recipe for an environment on a base image named by the operator. Raises StartError."""
+    if not _IMAGE_NAME.fullmatch(base):
+        raise StartError(f"The base image {base[:100]!r} is no name of an image.")
+    return _DOCKERFILE.format(base=base)
+
+
+def variables_script(variables: dict[str, str]) -> str:
+    """A shell script that sets the variables; each value is quoted whole."""
+    quoted = (
+        "export {}='{}'".format(name, value.replace("'", "'\\''"))
+        for name, value in sorted(variables.items())
+        if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and "\n" not in value
+    )
+    return "\n".join((*quoted, ""))
+
+
+class Images:
+    """The images on one engine, named after the environment and the base they were built from."""
+
+    def __init__(self, engine: Engine, base: str, extra_files: tuple[Path, ...] = ()) -> None:
+        self._engine = engine
+        self._base = base
+        self._extra_files = extra_files
+
+    async def ensure(self, spec: EnvironmentSpec | None, build_log: BuildLog) -> str:
+        """The image of an environment, built now if it is not there. Raises StartError."""
+        requirements = checked_requirements(spec.requirements) if spec is not None else "\n"
+        digest = checked_digest(spec.digest, "environment") if spec is not None else "platform"
+        if spec is not None and not _PYTHON.fullmatch(spec.python):
+            raise _failed(f"{spec.python[:50]!r} is no version of Python")
+        base = hashlib.sha256(self._base.encode()).hexdigest()[:12]
+        tag = f"slipway-environment:{digest[:48]}-{base}"
+        try:
+            if not await self._exists(tag):
+                context = self._context(requirements)
+                async for text in self._engine.build(context, t=tag, rm="1", forcerm="1"):
+                    build_log.write(text)
+        except EngineError as error:
+            raise _failed(str(error)) from error
+        return tag
+
+    async def _exists(self, tag: str) -> bool:
+        try:
+            await self._engine.get(f"/images/{tag}/json")
+        except EngineError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def _context(self, requirements: str) -> bytes:
+        """The tar the engine builds from."""
+        buffer = io.BytesIO()
+        variables = build_variables()
+        with tarfile.open(fileobj=buffer, mode="w") as tar:
+            _add(tar, "Dockerfile", dockerfile(self._base).encode())
+            _add(tar, "files/requirements.txt", requirements.encode())
+            bundle = next(filter(Path.is_file, map(_path_in(variables), _AUTHORITIES)), None)
+            if bundle is not None:
+                _add(tar, "files/authorities.pem", bundle.read_bytes())
+                # All of them: pip gives some of these more weight than its own option.
+                variables.update(dict.fromkeys(_AUTHORITIES, "/slipway-build/authorities.pem"))
+            for path in (*map(Path, _PIP_FILES), *self._extra_files):
+                if path.is_file():
+                    _add(tar, f"files/{path.name}", path.read_bytes())
+                    variables.setdefault("PIP_CONFIG_FILE", f"/slipway-build/{path.name}")
+            _add(tar, "files/variables", variables_script(variables).encode())
+        return buffer.getvalue()
+
+
+def _path_in(variables: dict[str, str]) -> Callable[[str], Path]:
+    return lambda name: Path(variables.get(name, ""))
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    entry.mode = 0o644
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def _failed(why: str) -> StartError:
+    return StartError(f"The image could not be built: {why}.", ReasonCode.ENVIRONMENT_FAILED)

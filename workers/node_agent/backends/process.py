@@ -1,0 +1,330 @@
+"""Back end `process`: a shim and its ranks as processes of the agent's own user.
+
+It keeps honest tasks apart from each other and from the agent: sessions, limits, folders, and
+Landlock where the kernel has it. It is no wall against code that means harm; the back end `docker`
+is.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Final
+
+from slipway.schemas.agent import EnvironmentSpec
+from workers.launcher.cgroup import Cgroup, CgroupLimits, CgroupParent
+from workers.launcher.confinement import Confinement
+from workers.launcher.contact import VARIABLE
+from workers.launcher.contract import why_not_warm
+from workers.launcher.durable import read_json, write_atomically
+from workers.launcher.journal import Journal
+from workers.launcher.launch import Confined, Launch, StateFolder, StopRequest
+from workers.launcher.logs import Chunk, read_chunk
+from workers.launcher.processes import (
+    ProcessMark,
+    boot_id,
+    children,
+    kill_marked,
+    send,
+    start_ticks,
+)
+from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase
+from workers.node_agent.environments import VirtualEnvironments
+from workers.node_agent.errors import StartError
+from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
+from workers.node_agent.settings import AgentSettings
+from workers.node_agent.warm_pool import CannotFork, WarmPool, boot
+
+log = logging.getLogger(__name__)
+_CLAIM_WITHIN_S: Final = 10.0
+_GROUPS: Final = "cgroup.json"
+_SWEEPS: Final = 50
+
+
+class Strays:
+    """Collects dead children that nobody of ours waits for: orphans of shims that were killed.
+
+    Whoever waits for a child of ours does so at once, so one that is still uncollected the next
+    time we look is a stray.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def collect(self) -> None:
+        """Look now; call it about once a second."""
+        dead = {child for child in children(os.getpid()) if start_ticks(child) is None}
+        for child in dead & self._seen:
+            with suppress(ChildProcessError):
+                os.waitpid(child, os.WNOHANG)
+        self._seen = dead
+
+
+class ProcessBackend:
+    """Runs tasks through a shim each; warm where a warm process can be had."""
+
+    name = "process"
+
+    def __init__(self, settings: AgentSettings, folders: NodeFolders) -> None:
+        self._settings = settings
+        self._folders = folders
+        self._environments = VirtualEnvironments(settings, folders)
+        self._cgroups = CgroupParent.find() if settings.cgroups else CgroupParent.none()
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._strays = Strays()
+        home = folders.root / "warm"
+        home.mkdir(mode=0o700, exist_ok=True)
+        self.warm = WarmPool(
+            folders.code,
+            home,
+            limit=settings.warm_limit,
+            confinement=self._outer() if settings.confine else None,
+        )
+        if not self._cgroups.limits_memory:
+            log.info("no memory cgroups here: limits are kept by watching, within about a second")
+
+    def _outer(self) -> Confinement:
+        """What all tasks together may reach; each then gives up the others."""
+        writable = (self._folders.tasks, self._folders.persistent, self._folders.contacts)
+        readable = (self._folders.shared, *self._code_places())
+        return Confinement(
+            (*map(str, writable), *self._cgroups.folders()),
+            (*map(str, readable), *self._settings.readable),
+        )
+
+    def _code_places(self) -> tuple[Path, ...]:
+        links = (self._folders.code / "workers" / "launcher", self._folders.sdk / "slipway")
+        return (self._folders.code, self._folders.sdk, *(link.resolve() for link in links))
+
+    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> str:
+        """Build the virtual environment, or name the platform's own interpreter."""
+        if spec is None:
+            return str(self._settings.python)
+        return str(await self._environments.ensure(spec, log))
+
+    async def start(self, order: Order) -> str:
+        """Start the shim; by the time this returns it has claimed the task."""
+        handle = handle_of(order.key)
+        state = StateFolder(order.folder.state)
+        if state.shim() is not None:
+            return handle
+        try:
+            launch = self._launch(order)
+        except OSError as error:
+            raise StartError(f"The task's folder could not be made: {error}.") from error
+        flavour = order.spec.warm
+        if flavour is not None:
+            obstacle = why_not_warm(order.spec.env)
+            try:
+                if obstacle:
+                    raise CannotFork(f"{obstacle} is read when Python or torch start")
+                await self.warm.fork(launch, flavour)
+            except CannotFork as error:
+                launch = replace(launch, cold_reason=str(error))
+            else:
+                await self._wait_for_claim(state, launch, within_s=_CLAIM_WITHIN_S)
+                return handle
+        await self._start_cold(handle, launch)
+        return handle
+
+    def _launch(self, order: Order) -> Launch:
+        spec, folder = order.spec, order.folder
+        limits = CgroupLimits(spec.resources.memory_bytes, spec.resources.cpu_millis)
+        cgroup = self._cgroups.create(handle_of(order.key), limits)
+        write_atomically(folder.path / _GROUPS, json.dumps(asdict(cgroup)))
+        contact = self._folders.contact(handle_of(order.key))
+        contact.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Launch(
+            task_id=order.key.task_id,
+            workload_id=order.workload_id,
+            epoch=order.key.epoch,
+            argv=tuple(spec.argv),
+            env={**(order.environment or {}), **spec.env},
+            python=order.runtime,
+            root=str(self._folders.code),
+            sdk_dir=str(self._folders.sdk),
+            state_dir=str(folder.state),
+            work_dir=str(folder.work),
+            home_dir=str(folder.home),
+            tmp_dir=str(folder.tmp),
+            persistent_dir=str(order.persistent),
+            shared_dir=str(self._folders.shared),
+            bell_path=str(self._folders.bell),
+            contact_path=str(contact),
+            address=order.address,
+            memory_bytes=spec.resources.memory_bytes,
+            cpu_millis=spec.resources.cpu_millis,
+            procs=spec.procs,
+            world_size=spec.world_size,
+            first_rank=spec.first_rank,
+            meeting=order.meeting,
+            gpus=order.gpus,
+            cgroup=cgroup,
+            confined=Confined(self._settings.confine, self._settings.readable),
+            hang_after_s=spec.hang_after_s,
+            keep_on_fence=spec.keep_on_fence,
+            log_bound_bytes=self._settings.log_bound_bytes,
+        )
+
+    async def _start_cold(self, handle: str, launch: Launch) -> None:
+        process = self._spawn_shim(launch)
+        self._started[handle] = process
+        try:
+            # A launch is larger than a pipe when its environment is; the shim reads at once.
+            await asyncio.to_thread(_hand_over, process, launch.to_json().encode())
+        except OSError as error:
+            raise StartError(f"The task's supervisor did not take its orders: {error}.") from error
+        await self._wait_for_claim(launch.folder, launch, within_s=_CLAIM_WITHIN_S)
+
+    def _spawn_shim(self, launch: Launch) -> subprocess.Popen[bytes]:
+        with launch.folder.shim_log.open("ab") as shim_log:
+            return subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", "-c", boot("shim", isolated=True)),
+                    str(self._folders.code),
+                ],
+                env={"LANG": "C.UTF-8"},
+                cwd="/",
+                stdin=subprocess.PIPE,
+                stdout=shim_log,
+                stderr=shim_log,
+                start_new_session=True,
+            )
+
+    async def _wait_for_claim(self, state: StateFolder, launch: Launch, *, within_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        journal = Journal(state.journal)
+        while state.shim() is None and not journal.ended():
+            if loop.time() > deadline:
+                said = _last_line(state.shim_log)
+                raise StartError(
+                    f"The supervisor of {launch.task_id} did not start. {said}".strip()
+                )
+            await asyncio.sleep(0.002)
+
+    async def phase(self, handle: str) -> Observation:
+        """Look at the claim and the journal; the shim is known by more than its pid."""
+        self._collect()
+        folder = self._folder(handle)
+        state = StateFolder(folder.state)
+        # First the process, then the journal: an end written in between is then not missed.
+        mark = state.shim()
+        alive = mark is not None and mark.is_alive()
+        if Journal(state.journal).ended():
+            return Observation(Phase.ENDED)
+        if alive:
+            return Observation(Phase.RUNNING)
+        if mark is None:
+            return Observation(Phase.LOST, "It was never started.", never_started=True)
+        return Observation(Phase.LOST, *self._post_mortem(mark, folder))
+
+    def _post_mortem(self, mark: ProcessMark, folder: TaskFolder) -> tuple[str, bool]:
+        if mark.boot != boot_id():
+            return "The machine was restarted while the task ran.", False
+        if self._groups(folder).oom_kills():
+            return "The kernel ended the task's supervisor for want of memory.", True
+        said = _last_line(StateFolder(folder.state).shim_log)
+        ended = "The process that watched the task was killed, and its ranks ended with it."
+        return f"{ended} {said}".strip(), False
+
+    async def stop(self, handle: str, request: StopRequest) -> None:
+        """Leave the wish in the task's folder and wake its shim."""
+        state = StateFolder(self._folder(handle).state)
+        mark = state.shim()
+        if mark is None or not mark.is_alive():
+            return
+        with suppress(OSError):
+            state.ask_to_stop(request)
+        _signal_exactly(mark, signal.SIGTERM)
+
+    async def remove(self, handle: str) -> None:
+        """Kill the shim, its ranks by the kernel's hand, and whatever escaped both."""
+        await asyncio.to_thread(self.remove_now, handle)
+        self._collect()
+
+    def remove_now(self, handle: str) -> None:
+        """The same, for who waits for it."""
+        folder = self._folder(handle)
+        mark = StateFolder(folder.state).shim()
+        if mark is not None:
+            _signal_exactly(mark, signal.SIGKILL)
+        self._sweep(self._groups(folder), folder)
+
+    def _sweep(self, group: Cgroup, folder: TaskFolder) -> None:
+        group.kill()
+        contact = self._folders.contact(folder.path.name)
+        marker = f"{VARIABLE}={contact}".encode()
+        for _ in range(_SWEEPS):
+            if not kill_marked(marker):
+                break
+            time.sleep(0.02)
+        group.remove()
+        shutil.rmtree(contact.parent, ignore_errors=True)
+
+    async def logs(self, handle: str, rank: int, offset: int, limit: int) -> Chunk:
+        """Read from the segments the shim writes."""
+        return read_chunk(StateFolder(self._folder(handle).state).logs(rank), offset, limit)
+
+    def _folder(self, handle: str) -> TaskFolder:
+        return self._folders.task(handle)
+
+    def _groups(self, folder: TaskFolder) -> Cgroup:
+        found = read_json(folder.path / _GROUPS)
+        return Cgroup() if found is None else Cgroup.from_json(found)
+
+    def tend(self) -> None:
+        """Once a second: keep warm what should be, collect what ended, also what came to us."""
+        self.warm.tend()
+        self._collect()
+        self._strays.collect()
+
+    def close(self) -> None:
+        """End what only this agent needs; tasks go on."""
+        self.warm.close()
+
+    def _collect(self) -> None:
+        for handle, process in list(self._started.items()):
+            if process.poll() is not None:
+                del self._started[handle]
+
+
+def _hand_over(process: subprocess.Popen[bytes], launch: bytes) -> None:
+    assert process.stdin is not None  # noqa: S101 - a pipe was asked for
+    with process.stdin:
+        process.stdin.write(launch)
+
+
+def _signal_exactly(mark: ProcessMark, number: signal.Signals) -> None:
+    """Signal this very process: a descriptor cannot come to mean another one, a pid can."""
+    try:
+        descriptor = os.pidfd_open(mark.pid)
+    except OSError:
+        return
+    try:
+        if mark.is_alive():
+            signal.pidfd_send_signal(descriptor, number)
+    except OSError:
+        send(mark.pid, number)
+    finally:
+        os.close(descriptor)
+
+
+def _last_line(path: Path) -> str:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            file.seek(max(0, os.fstat(descriptor).st_size - 4096))
+            lines = file.read().decode("utf-8", errors="replace").split("\n")
+    except OSError:
+        return ""
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1] if said else ""

@@ -1,0 +1,163 @@
+"""Where an agent keeps what: one folder a node, laid out here and nowhere else."""
+
+import fcntl
+import hashlib
+import os
+import re
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from slipway.schemas.agent import TaskKey
+from workers.node_agent.errors import AgentError, StartError
+
+# What the kernel takes as the path of a socket, with room for the names we append.
+_SOCKET_PATH_LIMIT: Final = 100
+_CONTACT_TAIL: Final = len("/contact/0123456789abcdef/s")
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{32,128})")
+
+
+def checked_name(text: str, what: str) -> str:
+    """A name from outside that is fit to be a folder; raises StartError."""
+    if not _SAFE.fullmatch(text):
+        raise StartError(f"The {what} {text[:100]!r} cannot be the name of a folder.")
+    return text
+
+
+def handle_of(key: TaskKey) -> str:
+    """Name of an attempt: the same for whoever asks, before and after a crash."""
+    return f"{key.task_id}-{key.epoch}"
+
+
+def checked_digest(text: str, what: str) -> str:
+    """The hexadecimal digits of a digest; raises StartError."""
+    found = _DIGEST.fullmatch(text)
+    if found is None:
+        raise StartError(f"The digest {text[:100]!r} of the {what} is not one.")
+    return found.group(1)
+
+
+@dataclass(frozen=True)
+class TaskFolder:
+    """The folder of one attempt. Only `state`, `work`, `home` and `tmp` are the task's."""
+
+    path: Path
+
+    @property
+    def record(self) -> Path:
+        """What the agent must know to adopt the task."""
+        return self.path / "task.json"
+
+    @property
+    def cursors(self) -> Path:
+        """How far reports, logs and samples have been sent."""
+        return self.path / "sent.json"
+
+    @property
+    def state(self) -> Path:
+        """What the shim writes."""
+        return self.path / "state"
+
+    @property
+    def work(self) -> Path:
+        """A fresh copy of the code: where ranks start."""
+        return self.path / "work"
+
+    @property
+    def home(self) -> Path:
+        """HOME of the ranks."""
+        return self.path / "home"
+
+    @property
+    def tmp(self) -> Path:
+        """TMPDIR of the ranks."""
+        return self.path / "tmp"
+
+
+class NodeFolders:
+    """The data folder of one node, private to its user."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.root = data_dir
+        self.identity = data_dir / "node.json"
+        self.shared = data_dir / "shared"
+        self.tasks = data_dir / "tasks"
+        self.persistent = data_dir / "persistent"
+        self.snapshots = data_dir / "snapshots"
+        self.environments = data_dir / "environments"
+        self.code = data_dir / "code"
+        self.sdk = data_dir / "sdk"
+        short = len(str(data_dir)) + _CONTACT_TAIL <= _SOCKET_PATH_LIMIT
+        self.sockets = data_dir if short else _short_folder(data_dir)
+        self._lock: int | None = None
+
+    @property
+    def bell(self) -> Path:
+        """The socket by which shims wake the agent."""
+        return self.sockets / "shared" / "bell"
+
+    @property
+    def contacts(self) -> Path:
+        """Folder of the sockets between ranks and their shims."""
+        return self.sockets / "contact"
+
+    def contact(self, handle: str) -> Path:
+        """The socket by which ranks of an attempt reach their shim; its path must be short."""
+        return self.contacts / hashlib.sha256(handle.encode()).hexdigest()[:16] / "s"
+
+    def task(self, handle: str) -> TaskFolder:
+        """Folder of one attempt; raises StartError for a name that cannot be one."""
+        return TaskFolder(self.tasks / checked_name(handle, "task id"))
+
+    def refused(self, handle: str) -> TaskFolder:
+        """Where an attempt would be that is refused before it has a folder: nowhere."""
+        return TaskFolder(self.tasks / f".{hashlib.sha256(handle.encode()).hexdigest()[:16]}")
+
+    def prepare(self, *, launcher: Path, sdk: Path) -> None:
+        """Make the folders, and give ranks a way to our code that shows nothing else of ours."""
+        for folder in (
+            *(self.root, self.tasks, self.persistent, self.snapshots, self.environments),
+            *(self.code / "workers", self.sdk, self.contacts),
+        ):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.shared.mkdir(mode=0o755, exist_ok=True)
+        self.bell.parent.mkdir(mode=0o755, exist_ok=True)
+        _link(self.code / "workers" / "launcher", launcher)
+        _link(self.sdk / "slipway", sdk)
+
+    def lock(self) -> None:
+        """Be the only agent of this folder until this process ends; raises AgentError."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._lock = os.open(self.root / "agent.lock", flags, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise AgentError(
+                f"Another agent already runs with the data folder {self.root}. "
+                "Stop it, or give this one a folder of its own with --data-dir."
+            ) from error
+
+
+def _link(link: Path, target: Path) -> None:
+    if link.is_symlink() and link.readlink() == target:
+        return
+    draft = link.with_name(f".{link.name}.new")
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(target)
+    draft.replace(link)
+
+
+def _short_folder(data_dir: Path) -> Path:
+    name = hashlib.sha256(str(data_dir).encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"slipway-{os.getuid()}-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise AgentError(
+            f"{folder} is not a private folder of this user, and sockets must live there because "
+            "the path of the data folder is long. Remove it, or choose a shorter --data-dir."
+        )
+    return folder

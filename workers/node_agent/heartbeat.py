@@ -1,0 +1,95 @@
+"""Says to the portal that this node lives, and writes down for how long its tasks may go on."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from slipway.schemas.agent import Heartbeat, HeartbeatAnswer, NodeFacts
+from workers.launcher.lease import Lease
+from workers.launcher.processes import uptime_s
+from workers.node_agent.attempts import AttemptTable
+from workers.node_agent.errors import PortalRefused, PortalUnreachable
+from workers.node_agent.facts import CpuLoad, memory_used_bytes
+from workers.node_agent.portal import Portal
+from workers.node_agent.retries import Backoff
+from workers.node_agent.warm_pool import WarmPool
+
+log = logging.getLogger(__name__)
+_REFUSED_PAUSE_S: Final = 10.0
+
+
+class Heart:
+    """Sends heartbeats. The lease counts from their sending, so ours ends before the portal's."""
+
+    def __init__(
+        self,
+        portal: Portal,
+        table: AttemptTable,
+        lease: Lease,
+        facts: Callable[[], NodeFacts],
+        warm: WarmPool | None,
+    ) -> None:
+        self._portal = portal
+        self._table = table
+        self._lease = lease
+        self._facts = facts
+        self._warm = warm
+        self._boot_id = secrets.token_hex(8)
+        self._load = CpuLoad()
+        self._backoff = Backoff(first_s=0.5, longest_s=5.0)
+        self.first = asyncio.Event()
+
+    async def run(self) -> None:
+        """Beat for ever."""
+        while True:
+            pause_s = await self.beat()
+            await asyncio.sleep(pause_s)
+
+    async def beat(self) -> float:
+        """Beat once; answers the pause until the next time."""
+        sent_at_s = uptime_s()
+        try:
+            answer = await self._portal.heartbeat(self._heartbeat())
+        except PortalUnreachable as error:
+            left_s = self._lease.left_s()
+            log.warning("heartbeat not answered (lease left: %s s): %s", _rounded(left_s), error)
+            return self._backoff.pause_s()
+        except PortalRefused as error:
+            log.error(  # noqa: TRY400 - the portal's words are enough
+                "the portal refuses this node: %s. If it was removed there, stop the agent, delete "
+                "its data folder and join again.",
+                error,
+            )
+            return _REFUSED_PAUSE_S
+        self._backoff.reset()
+        self._lease.renew(sent_at_s=sent_at_s, lease_s=answer.lease_s)
+        self._fence(answer)
+        if not self.first.is_set():
+            self.first.set()
+            self._table.ring()
+        return answer.heartbeat_s
+
+    def _heartbeat(self) -> Heartbeat:
+        running = [attempt.key for attempt in self._table if not attempt.finished]
+        return Heartbeat(
+            boot_id=self._boot_id,
+            facts=self._facts(),
+            cpu_percent=self._load.percent(),
+            memory_used_bytes=memory_used_bytes(),
+            running=running,
+            warm=self._warm.facts() if self._warm is not None else [],
+        )
+
+    def _fence(self, answer: HeartbeatAnswer) -> None:
+        for key in answer.fenced:
+            attempt = self._table.find(key)
+            if attempt is not None and not attempt.stale:
+                log.warning("%s is fenced by the portal", attempt.handle)
+                attempt.stale = True
+                attempt.news.ring()
+
+
+def _rounded(seconds: float | None) -> str:
+    return "none" if seconds is None else f"{seconds:.0f}"

@@ -1,0 +1,86 @@
+"""Who this node is to the portal: it joins once with a token and keeps what it was given."""
+
+import asyncio
+import json
+import logging
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from slipway.schemas.agent import Join, NodeFacts
+from workers.launcher.durable import read_json, write_atomically
+from workers.node_agent.errors import AgentError, PortalRefused, PortalUnreachable
+from workers.node_agent.folders import NodeFolders
+from workers.node_agent.portal import Portal
+from workers.node_agent.settings import AgentSettings
+
+log = logging.getLogger(__name__)
+_RETRY_S: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A node of one portal. The token is a secret: the file it rests in is readable by us alone."""
+
+    url: str
+    node_id: str
+    node_token: str
+
+
+async def become_node(
+    settings: AgentSettings, folders: NodeFolders, portal: Portal, facts: NodeFacts
+) -> Identity:
+    """Use the identity of an earlier start, or join. Waits for a portal that is not there yet.
+
+    Raises AgentError when the portal refuses, or when there is nothing to join with.
+    """
+    identity = _kept(folders.identity)
+    if identity is None or identity.url != settings.url:
+        identity = await _join(settings, portal, facts)
+        # Written before the first use: a token that is used and then lost cannot be had again.
+        write_atomically(folders.identity, json.dumps(asdict(identity)))
+    portal.use_token(identity.node_token)
+    return identity
+
+
+def _kept(path: Path) -> Identity | None:
+    found = read_json(path)
+    if found is None:
+        return None
+    try:
+        return Identity(str(found["url"]), str(found["node_id"]), str(found["node_token"]))
+    except KeyError:
+        return None
+
+
+async def _join(settings: AgentSettings, portal: Portal, facts: NodeFacts) -> Identity:
+    if settings.token_file is None:
+        raise AgentError(
+            "This machine is not a node yet. Create a join token in the portal (Administration → "
+            "Nodes) and start the agent with --token-file FILE."
+        )
+    token = _read_token(settings.token_file)
+    while True:
+        try:
+            joined = await portal.join(Join(join_token=token, name=settings.name, facts=facts))
+        except PortalUnreachable as error:
+            log.warning("the portal at %s does not answer yet: %s", settings.url, error)
+            await asyncio.sleep(_RETRY_S)
+        except PortalRefused as error:
+            raise AgentError(
+                f"The portal did not let this node join ({error}). Create a new join token and try "
+                "again; each can be used once."
+            ) from error
+        else:
+            log.info("joined %s as %s", settings.url, settings.name)
+            return Identity(settings.url, joined.node_id, joined.node_token)
+
+
+def _read_token(path: Path) -> str:
+    try:
+        token = path.read_text("utf-8").strip()
+    except OSError as error:
+        raise AgentError(f"The join token cannot be read from {path}: {error.strerror}.") from error
+    if not token:
+        raise AgentError(f"{path} is empty; it should hold the join token.")
+    return token

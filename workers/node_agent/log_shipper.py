@@ -1,0 +1,145 @@
+"""Sends the output of ranks to the portal, by offset, a bounded piece at a time."""
+
+import asyncio
+import logging
+from typing import Final
+
+from workers.launcher.processes import uptime_s
+from workers.node_agent.attempts import Attempt, AttemptTable, LogCursor
+from workers.node_agent.backends.base import Backend
+from workers.node_agent.errors import PortalRefused, PortalUnreachable, StaleEpoch
+from workers.node_agent.news import News
+from workers.node_agent.portal import Portal
+from workers.node_agent.retries import Backoff
+
+log = logging.getLogger(__name__)
+_PIECE_BYTES: Final = 1 << 20
+_TOGETHER: Final = 4
+_TURN_PIECES: Final = 16
+_LOOK_EVERY_S: Final = 1.0
+_KEEP_EVERY_S: Final = 2.0
+
+
+class LogShipper:
+    """Keeps the portal's copy of all logs at most a moment behind.
+
+    Memory is bounded by the pieces under way; a portal that is slow makes the disk hold more, up to
+    the bound of each log, and never slows a rank down.
+    """
+
+    def __init__(
+        self, portal: Portal, table: AttemptTable, backends: dict[str, Backend], bell: News
+    ) -> None:
+        self._portal = portal
+        self._table = table
+        self._backends = backends
+        self._bell = bell
+        self._backoff = Backoff(first_s=0.1, longest_s=5.0)
+        self._kept_at_s: dict[str, float] = {}
+        # Finished attempts whose output the portal has to the last byte.
+        self.complete: set[str] = set()
+
+    async def run(self) -> None:
+        """Send for ever; a portal that is away is tried again."""
+        while True:
+            seen = self._bell.version
+            try:
+                more = await self.send()
+            except PortalUnreachable as error:
+                log.info("logs wait: %s", error)
+                await asyncio.sleep(self._backoff.pause_s())
+                continue
+            self._backoff.reset()
+            if not more:
+                await self._bell.after(seen, within_s=_LOOK_EVERY_S)
+
+    async def send(self) -> bool:
+        """Give every log a turn; answers whether any has more. Raises PortalUnreachable."""
+        room = asyncio.Semaphore(_TOGETHER)
+
+        async def turn(attempt: Attempt, rank: int) -> bool:
+            async with room:
+                return await self._turn(attempt, rank)
+
+        waiting = [attempt for attempt in self._table if attempt.handle not in self.complete]
+        more = False
+        for attempt in waiting:
+            finished = attempt.finished
+            turns = [turn(attempt, rank) for rank in attempt.record.ranks]
+            results = await asyncio.gather(*turns, return_exceptions=True)
+            for failure in results:
+                if isinstance(failure, BaseException):
+                    raise failure
+            if any(results):
+                more = True
+            elif finished or attempt.stale:
+                self.complete.add(attempt.handle)
+                self._kept_at_s.pop(attempt.handle, None)
+                attempt.keep_cursors()
+                attempt.news.ring()
+        return more
+
+    def forget(self, attempt: Attempt) -> None:
+        """The attempt is gone."""
+        self.complete.discard(attempt.handle)
+        self._kept_at_s.pop(attempt.handle, None)
+
+    async def _turn(self, attempt: Attempt, rank: int) -> bool:
+        """Send a few pieces of one log; answers whether it has more."""
+        backend = self._backends.get(attempt.record.backend)
+        cursor = attempt.cursors.log(rank)
+        for _ in range(_TURN_PIECES):
+            if attempt.stale or cursor.refused or backend is None:
+                return False
+            if not await self._send_piece(attempt, backend, rank, cursor):
+                return False
+        return True
+
+    async def _send_piece(
+        self, attempt: Attempt, backend: Backend, rank: int, cursor: LogCursor
+    ) -> bool:
+        data = cursor.marker.encode()
+        if not data:
+            chunk = await backend.logs(attempt.handle, rank, cursor.local, _PIECE_BYTES)
+            if not chunk.data:
+                return False
+            data = chunk.data
+            if chunk.offset > cursor.local:
+                # Kept on disk before it is sent: after a crash the same bytes must stand there.
+                left_out = chunk.offset - cursor.local
+                cursor.marker = f"\n[slipway] {left_out} bytes of output were left out here\n"
+                cursor.resume = chunk.offset
+                attempt.keep_cursors()
+                return True
+        try:
+            wanted = await self._portal.put_log(attempt.key, rank, cursor.portal, data)
+        except StaleEpoch:
+            attempt.stale = True
+            attempt.news.ring()
+            return False
+        except PortalRefused as error:
+            if error.status in (401, 403):
+                raise PortalUnreachable(str(error)) from error
+            log.warning("the log of rank %d of %s is refused: %s", rank, attempt.handle, error)
+            cursor.refused = True
+            return False
+        self._advance(cursor, len(data), wanted)
+        self._keep_sometimes(attempt)
+        return True
+
+    @staticmethod
+    def _advance(cursor: LogCursor, sent: int, wanted: int) -> None:
+        """Follow the portal: it may have more than we remembered, or have lost some."""
+        moved = wanted - cursor.portal
+        if cursor.marker and moved == sent:
+            cursor.local = cursor.resume
+        else:
+            cursor.local = max(0, cursor.local + moved)
+        cursor.marker = ""
+        cursor.portal = wanted
+
+    def _keep_sometimes(self, attempt: Attempt) -> None:
+        now = uptime_s()
+        if now - self._kept_at_s.get(attempt.handle, 0.0) >= _KEEP_EVERY_S:
+            self._kept_at_s[attempt.handle] = now
+            attempt.keep_cursors()

@@ -1,0 +1,142 @@
+"""Makes what runs here equal to what the portal wants; level-triggered: repeats change nothing."""
+
+import asyncio
+import logging
+from typing import Final
+
+from slipway.schemas.agent import Desired, DesiredTask, TaskKey
+from slipway.schemas.workloads import ReasonCode
+from workers.node_agent.attempts import Attempt, TaskRecord
+from workers.node_agent.errors import PortalRefused, PortalUnreachable, StartError
+from workers.node_agent.folders import handle_of
+from workers.node_agent.gpus import Gpus
+from workers.node_agent.log_shipper import LogShipper
+from workers.node_agent.portal import Portal
+from workers.node_agent.retries import Backoff
+from workers.node_agent.runner import AttemptRunner, NodeRooms, clear_folder
+
+log = logging.getLogger(__name__)
+_SWEEP_EVERY_S: Final = 1.0
+
+
+class Reconciler:
+    """Follows the desired state, and owns the runners."""
+
+    def __init__(self, portal: Portal, rooms: NodeRooms, shipper: LogShipper, gpus: Gpus) -> None:
+        self._portal = portal
+        self._rooms = rooms
+        self._table = rooms.table
+        self._shipper = shipper
+        self._gpus = gpus
+        self._runners: set[asyncio.Task[None]] = set()
+        self._backoff = Backoff()
+        self.prewarm: list[str] = []
+
+    def adopt(self) -> None:
+        """Take over what an earlier agent left, before the portal is asked for anything."""
+        for attempt in self._table.left_behind():
+            log.info("adopting %s", attempt.handle)
+            self._table.add(attempt)
+            self._run(attempt)
+
+    async def follow(self) -> None:
+        """Ask for the desired state for ever."""
+        seen = 0
+        while True:
+            try:
+                desired = await self._portal.desired(seen)
+            except (PortalUnreachable, PortalRefused) as error:
+                log.info("the desired state is not known: %s", error)
+                await asyncio.sleep(self._backoff.pause_s())
+                continue
+            self._backoff.reset()
+            seen = desired.version
+            self.apply(desired)
+
+    def apply(self, desired: Desired) -> None:
+        """Start what is new, tell the others what is wanted of them."""
+        self.prewarm = list(desired.prewarm)
+        listed: set[str] = set()
+        for task in desired.tasks:
+            key = TaskKey(task_id=task.task_id, epoch=task.epoch)
+            listed.add(handle_of(key))
+            attempt = self._table.find(key)
+            if attempt is not None:
+                attempt.desired = task
+            elif task.action == "start" and task.spec is not None:
+                self._begin(task)
+        for attempt in self._table:
+            attempt.known_to_portal = True
+            if attempt.handle not in listed:
+                attempt.desired = None
+        self._table.ring()
+
+    def _begin(self, task: DesiredTask) -> None:
+        key = TaskKey(task_id=task.task_id, epoch=task.epoch)
+        newest = max(
+            (other.record.epoch for other in self._table if other.record.task_id == task.task_id),
+            default=0,
+        )
+        if newest > task.epoch:
+            return  # an old list that came late
+        try:
+            gpus = self._take_gpus(task)
+            folder = self._rooms.folders.task(handle_of(key))
+        except StartError as error:
+            self._refuse(task, error)
+            return
+        attempt = Attempt(TaskRecord.of(task, gpus), folder)
+        attempt.desired = task
+        self._table.add(attempt)
+        self._run(attempt)
+
+    def _refuse(self, task: DesiredTask, error: StartError) -> None:
+        """A task that cannot even have a folder still gets an end that is told."""
+        record = TaskRecord.of(task, ())
+        attempt = Attempt(record, self._rooms.folders.refused(handle_of(record.key)))
+        attempt.desired = task
+        attempt.finished = True
+        attempt.end(error.reason, str(error))
+        self._shipper.complete.add(attempt.handle)
+        self._table.add(attempt)
+
+    def _take_gpus(self, task: DesiredTask) -> tuple[str, ...]:
+        wanted = task.spec.resources.gpus if task.spec is not None else 0
+        taken = self._table.gpus_in_use()
+        free = [uuid for uuid in self._gpus.uuids if uuid not in taken]
+        if len(free) < wanted:
+            raise StartError(
+                f"The task needs {wanted} GPUs and this node has {len(free)} free.",
+                ReasonCode.START_FAILED,
+            )
+        return tuple(free[:wanted])
+
+    def _run(self, attempt: Attempt) -> None:
+        runner = asyncio.create_task(AttemptRunner(attempt, self._rooms).run())
+        self._runners.add(runner)
+        runner.add_done_callback(self._runners.discard)
+
+    async def sweep(self) -> None:
+        """Delete for ever what is finished, told and no longer listed."""
+        while True:
+            await asyncio.sleep(_SWEEP_EVERY_S)
+            for attempt in self._table:
+                if attempt.finished and not attempt.wanted and self._is_told(attempt):
+                    await clear_folder(attempt.folder.path)
+                    self._table.discard(attempt)
+                    self._shipper.forget(attempt)
+
+    def _is_told(self, attempt: Attempt) -> bool:
+        if not attempt.known_to_portal:
+            return False
+        return attempt.reported and (attempt.stale or attempt.handle in self._shipper.complete)
+
+    async def stop_all(self, *, grace_s: float) -> None:
+        """End every task of this node, for an agent that is not to leave any behind."""
+        for attempt in self._table:
+            if not attempt.finished:
+                attempt.stop_here = True
+        self._table.ring()
+        deadline = asyncio.get_running_loop().time() + grace_s
+        while self._runners and asyncio.get_running_loop().time() < deadline:
+            await asyncio.wait(self._runners, timeout=0.2)

@@ -1,0 +1,121 @@
+"""Tells the portal what happened to tasks: in order, from disk, until it is known to have come."""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+import pydantic
+
+from slipway.schemas.agent import Report, Reports, TaskKey
+from slipway.schemas.base import forbidden_character
+from workers.launcher.journal import Entry
+from workers.node_agent.attempts import Attempt, AttemptTable
+from workers.node_agent.errors import PortalRefused, PortalUnreachable
+from workers.node_agent.news import News
+from workers.node_agent.portal import Portal
+from workers.node_agent.retries import Backoff
+
+log = logging.getLogger(__name__)
+_BATCH: Final = 500
+_PER_ATTEMPT: Final = 100
+_LOOK_EVERY_S: Final = 1.0
+_MESSAGE_LIMIT: Final = 2000
+_TAIL_LIMIT: Final = 16_384
+_KINDS: Final = frozenset({"starting", "rendezvous", "running", "progress", "ended"})
+
+
+class Reporter:
+    """Sends the journals of all attempts."""
+
+    def __init__(self, portal: Portal, table: AttemptTable, bell: News) -> None:
+        self._portal = portal
+        self._table = table
+        self._bell = bell
+        self._backoff = Backoff(first_s=0.1, longest_s=5.0)
+
+    async def run(self) -> None:
+        """Send for ever; a portal that is away is tried again."""
+        while True:
+            seen = self._bell.version
+            try:
+                more = await self.send()
+            except PortalUnreachable as error:
+                log.info("reports wait: %s", error)
+                await asyncio.sleep(self._backoff.pause_s())
+                continue
+            self._backoff.reset()
+            if not more:
+                await self._bell.after(seen, within_s=_LOOK_EVERY_S)
+
+    async def send(self) -> bool:
+        """Send one batch; answers whether there may be more. Raises PortalUnreachable."""
+        batch: list[Report] = []
+        sent: list[tuple[Attempt, list[Entry]]] = []
+        for attempt in self._table:
+            room = min(_PER_ATTEMPT, _BATCH - len(batch))
+            if attempt.stale or room <= 0:
+                continue
+            entries = attempt.unsent_events(limit=room)
+            if entries:
+                first = attempt.cursors.sequence + 1
+                batch.extend(
+                    report_of(attempt.key, sequence, entry.event)
+                    for sequence, entry in enumerate(entries, start=first)
+                )
+                sent.append((attempt, entries))
+        if not batch:
+            return False
+        await self._deliver(batch)
+        for attempt, entries in sent:
+            attempt.cursors.sequence += len(entries)
+            attempt.cursors.journal = entries[-1].end_offset
+            attempt.unwritten_end = None
+            attempt.keep_cursors()
+            attempt.news.ring()
+        return True
+
+    async def _deliver(self, batch: list[Report]) -> None:
+        """Hand a batch over. One report that is refused must not hold up the others for ever."""
+        try:
+            answer = await self._portal.report(Reports(reports=batch))
+        except PortalRefused as error:
+            if error.status in (401, 403):
+                raise PortalUnreachable(str(error)) from error
+            if len(batch) == 1:
+                log.warning("a report was refused and is dropped: %s: %s", error, batch[0])
+                return
+            for report in batch:
+                await self._deliver([report])
+            return
+        for key in answer.stale:
+            attempt = self._table.find(key)
+            if attempt is not None:
+                attempt.stale = True
+                attempt.news.ring()
+
+
+def report_of(key: TaskKey, sequence: int, event: dict[str, Any]) -> Report:
+    """Make the report of one event. A journal from a container may hold anything: what cannot be
+    read becomes a report without content, so that the count stays whole."""
+    at_unix_ms = event.get("at_unix_ms")
+    base: dict[str, Any] = {
+        "task_id": key.task_id,
+        "epoch": key.epoch,
+        "sequence": sequence,
+        "kind": event.get("kind") if event.get("kind") in _KINDS else "progress",
+        "at_unix_ms": at_unix_ms if isinstance(at_unix_ms, int) else 0,
+    }
+    fields = {name: value for name, value in event.items() if name in Report.model_fields}
+    fields["message"] = _clean(str(event.get("message", "")))
+    fields["log_tail"] = str(event.get("log_tail", "")).replace("\0", "\ufffd")[-_TAIL_LIMIT:]
+    try:
+        return Report.model_validate({**fields, **base})
+    except pydantic.ValidationError as error:
+        log.warning("an event of %s cannot be reported as it is: %s", key, error)
+        return Report.model_validate({**base, "message": fields["message"]})
+
+
+def _clean(message: str) -> str:
+    line = " ".join(message.split())
+    kept = "".join(" " if forbidden_character(letter) else letter for letter in line)
+    return kept[:_MESSAGE_LIMIT]

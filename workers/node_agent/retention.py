@@ -1,0 +1,48 @@
+"""Keeps what is only a copy from filling the disk: snapshots and environments not used for long."""
+
+import asyncio
+import logging
+import shutil
+import time
+from pathlib import Path
+from typing import Final
+
+from workers.node_agent.attempts import AttemptTable
+from workers.node_agent.folders import NodeFolders
+
+log = logging.getLogger(__name__)
+_EVERY_S: Final = 600.0
+# What was used this recently may be about to be used by a task that is being prepared.
+_SPARE_S: Final = 3600.0
+KEPT_SNAPSHOTS: Final = 100
+KEPT_ENVIRONMENTS: Final = 20
+
+
+async def keep_tidy(folders: NodeFolders, table: AttemptTable) -> None:
+    """Remove the least recently used copies, for ever."""
+    while True:
+        await asyncio.sleep(_EVERY_S)
+        used = {attempt.record.environment for attempt in table} - {None}
+        in_use = {str(digest).removeprefix("sha256:") for digest in used}
+        await asyncio.to_thread(remove_oldest, folders.snapshots, KEPT_SNAPSHOTS, frozenset())
+        await asyncio.to_thread(
+            remove_oldest, folders.environments, KEPT_ENVIRONMENTS, frozenset(in_use)
+        )
+
+
+def remove_oldest(folder: Path, keep: int, in_use: frozenset[str]) -> list[str]:
+    """Remove the least recently used entries beyond `keep`; answers their names."""
+    aged = sorted((_used_at(path), path) for path in folder.iterdir())
+    removed: list[str] = []
+    for used_at, path in aged[: max(0, len(aged) - keep)]:
+        if path.name in in_use or time.time() - used_at < _SPARE_S:
+            continue
+        log.info("removing %s, not used since %.0f h", path, (time.time() - used_at) / 3600)
+        shutil.rmtree(path, ignore_errors=True)
+        removed.append(path.name)
+    return removed
+
+
+def _used_at(path: Path) -> float:
+    ready = path / "ready.json"
+    return (ready if ready.exists() else path).stat().st_mtime

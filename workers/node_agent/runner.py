@@ -1,0 +1,266 @@
+"""Takes one attempt from the wish to its end: prepare, start, watch, stop, clear away."""
+
+import asyncio
+import errno
+import logging
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from slipway.schemas.agent import TaskSpec
+from slipway.schemas.workloads import ReasonCode
+from workers.launcher.launch import MeetingPoint, StopRequest
+from workers.launcher.lease import Lease
+from workers.launcher.processes import uptime_s
+from workers.node_agent.attempts import Attempt, AttemptTable
+from workers.node_agent.backends.base import Backend, Observation, Order, Phase
+from workers.node_agent.builds import EnvironmentBuilds
+from workers.node_agent.errors import StartError
+from workers.node_agent.folders import NodeFolders, checked_name
+from workers.node_agent.news import News
+from workers.node_agent.snapshots import SnapshotStore, copy_fresh
+
+log = logging.getLogger(__name__)
+_LOOK_EVERY_S: Final = 1.0
+# A shim that outlives the grace of a stop by this much is no longer asked.
+_STOP_PATIENCE_S: Final = 5.0
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class NodeRooms:
+    """What a runner needs of the node around it."""
+
+    folders: NodeFolders
+    backends: dict[str, Backend]
+    builds: EnvironmentBuilds
+    snapshots: SnapshotStore
+    lease: Lease
+    table: AttemptTable
+    bell: News
+    address: str
+    pass_env: dict[str, str]
+
+
+class AttemptRunner:
+    """One attempt. Every step may be repeated by a later agent that finds the folder."""
+
+    def __init__(self, attempt: Attempt, rooms: NodeRooms) -> None:
+        self._attempt = attempt
+        self._rooms = rooms
+        self._asked_to_stop_at_s: float | None = None
+        self._asked: StopRequest | None = None
+
+    async def run(self) -> None:
+        """Run until nothing of the attempt is left running; never raises for its own troubles."""
+        attempt = self._attempt
+        backend = self._rooms.backends.get(attempt.record.backend)
+        try:
+            if backend is None:
+                raise StartError(f"This node has no back end {attempt.record.backend!r}.")
+            if await self._must_start(backend):
+                await self._start_unless_stopped(backend)
+            await self._watch(backend)
+        except StartError as error:
+            attempt.end(error.reason, str(error))
+        except OSError as error:
+            full = error.errno in _NO_SPACE
+            reason = ReasonCode.DISK_FULL if full else ReasonCode.START_FAILED
+            attempt.end(reason, f"The task could not be started on this node: {error.strerror}.")
+        except Exception as error:
+            log.exception("the attempt %s failed in the agent", attempt.handle)
+            attempt.end(ReasonCode.START_FAILED, f"The agent failed: {type(error).__name__}.")
+        if backend is not None:
+            await self._clear(backend)
+        attempt.finished = True
+        self._rooms.table.ring()
+        self._rooms.bell.ring()
+
+    async def _clear(self, backend: Backend) -> None:
+        try:
+            await backend.remove(self._attempt.handle)
+        except (OSError, StartError) as error:
+            log.warning("%s could not be cleared away: %s", self._attempt.handle, error)
+
+    async def _must_start(self, backend: Backend) -> bool:
+        """Whether nothing of it has been started yet, by this agent or an earlier one."""
+        if self._attempt.journal.ended():
+            return False
+        return (await backend.phase(self._attempt.handle)).never_started
+
+    # Prepare
+
+    async def _start_unless_stopped(self, backend: Backend) -> None:
+        """Prepare and start; a wish to stop ends the preparations wherever they are."""
+        starting = asyncio.create_task(self._prepare_and_start(backend))
+        news = self._attempt.news
+        try:
+            while not starting.done():
+                seen = news.version
+                if self._stop_request() is not None:
+                    starting.cancel()
+                rung = asyncio.create_task(news.after(seen, within_s=_LOOK_EVERY_S))
+                await asyncio.wait({starting, rung}, return_when=asyncio.FIRST_COMPLETED)
+                rung.cancel()
+            if not starting.cancelled():
+                starting.result()
+        finally:
+            starting.cancel()
+
+    async def _prepare_and_start(self, backend: Backend) -> None:
+        attempt = self._attempt
+        spec = await self._wait_for_spec()
+        if spec is None:
+            return
+        folder = attempt.folder
+        for path in (folder.state, folder.work, folder.home, folder.tmp):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        attempt.record.write(folder.record)
+        attempt.journal.reserve()
+        if attempt.journal.last() is None:
+            self._say("The node has accepted the task.")
+        await self._outlive_predecessors()
+        persistent = self._rooms.folders.persistent / checked_name(
+            spec.persistent_key, "persistent key"
+        )
+        persistent.mkdir(mode=0o700, exist_ok=True)
+        runtime, _ = await asyncio.gather(self._environment(backend, spec), self._code(spec))
+        meeting = await self._meeting_point(spec)
+        await self._wait_for_lease()
+        order = Order(
+            key=attempt.key,
+            workload_id=attempt.record.workload_id,
+            spec=spec,
+            folder=folder,
+            persistent=persistent,
+            address=self._rooms.address,
+            runtime=runtime,
+            meeting=meeting,
+            gpus=attempt.record.gpus,
+            environment=self._rooms.pass_env,
+        )
+        await backend.start(order)
+
+    async def _wait_for_spec(self) -> TaskSpec | None:
+        """The spec, once the portal was heard; None when it wants the attempt no more."""
+        attempt = self._attempt
+        while not attempt.known_to_portal and not attempt.stale:
+            await self._news(attempt.news.version)
+        if attempt.desired is None or attempt.stale:
+            return None
+        return attempt.desired.spec
+
+    def _say(self, message: str) -> None:
+        self._attempt.journal.append("starting", message=message)
+        self._rooms.bell.ring()
+
+    async def _outlive_predecessors(self) -> None:
+        """Wait until no earlier attempt of this task runs here: never two writers."""
+        while self._rooms.table.predecessors(self._attempt):
+            await self._news(self._attempt.news.version)
+
+    async def _environment(self, backend: Backend, spec: TaskSpec) -> str:
+        return await self._rooms.builds.ensure(
+            backend,
+            spec.environment,
+            on_build=lambda: self._say("The environment is being made ready."),
+        )
+
+    async def _code(self, spec: TaskSpec) -> None:
+        if spec.snapshot is None:
+            return
+        snapshot = await self._rooms.snapshots.fetch(spec.snapshot)
+        await asyncio.to_thread(copy_fresh, snapshot, self._attempt.folder.work)
+
+    async def _meeting_point(self, spec: TaskSpec) -> MeetingPoint | None:
+        """Where the gang meets; None for the task that is to open the place."""
+        attempt = self._attempt
+        if spec.world_size <= spec.procs or spec.first_rank == 0:
+            return None
+        said = False
+        while True:
+            desired = attempt.desired
+            if desired is not None and desired.rendezvous is not None:
+                found = desired.rendezvous
+                return MeetingPoint(found.address, found.port, found.agent_store)
+            if not said:
+                self._say("Waiting for the first task's address.")
+                said = True
+            await self._news(attempt.news.version)
+
+    async def _wait_for_lease(self) -> None:
+        while (left_s := self._rooms.lease.left_s()) is None or left_s <= 0:
+            await self._news(self._attempt.news.version)
+
+    # Watch
+
+    async def _watch(self, backend: Backend) -> None:
+        attempt = self._attempt
+        while True:
+            seen = attempt.news.version
+            observation = await backend.phase(attempt.handle)
+            if observation.phase is Phase.ENDED:
+                return
+            if observation.phase is Phase.LOST:
+                await backend.remove(attempt.handle)
+                self._end_lost(observation)
+                return
+            await self._obey(backend)
+            await self._news(seen)
+
+    async def _obey(self, backend: Backend) -> None:
+        request = self._stop_request()
+        if request is None:
+            return
+        if self._asked is None or request.grace_s < self._asked.grace_s:
+            self._asked = request
+            self._asked_to_stop_at_s = uptime_s()
+            await backend.stop(self._attempt.handle, request)
+        assert self._asked_to_stop_at_s is not None  # noqa: S101 - set with _asked
+        if uptime_s() > self._asked_to_stop_at_s + self._asked.grace_s + _STOP_PATIENCE_S:
+            log.warning("%s does not stop; it is killed", self._attempt.handle)
+            await backend.remove(self._attempt.handle)
+
+    def _stop_request(self) -> StopRequest | None:
+        """Whether the attempt must end, why and how fast."""
+        attempt = self._attempt
+        if attempt.stale:
+            return StopRequest(ReasonCode.FENCED.value, 0.0)
+        if attempt.stop_here:
+            return StopRequest(ReasonCode.NODE_LOST.value, min(attempt.record.stop_grace_s, 5.0))
+        if not attempt.known_to_portal:
+            return None
+        grace_s = attempt.record.stop_grace_s
+        if attempt.desired is None:
+            return StopRequest(ReasonCode.FENCED.value, 0.0 if self._is_replaced() else grace_s)
+        if attempt.desired.action == "stop":
+            reason = attempt.desired.stop_reason or ReasonCode.USER
+            return StopRequest(reason.value, grace_s)
+        return None
+
+    def _is_replaced(self) -> bool:
+        return any(
+            other.record.task_id == self._attempt.record.task_id
+            and other.record.epoch > self._attempt.record.epoch
+            for other in self._rooms.table
+        )
+
+    def _end_lost(self, observation: Observation) -> None:
+        attempt = self._attempt
+        request = self._asked or self._stop_request()
+        if request is not None:
+            attempt.end(ReasonCode(request.reason), "Stopped as asked.")
+        elif observation.out_of_memory:
+            attempt.end(ReasonCode.OUT_OF_MEMORY, observation.detail)
+        else:
+            attempt.end(ReasonCode.SIGNAL, observation.detail)
+
+    async def _news(self, seen: int) -> None:
+        """Wait until somebody rings, or a second has passed."""
+        await self._attempt.news.after(seen, within_s=_LOOK_EVERY_S)
+
+
+async def clear_folder(path: Path) -> None:
+    """Delete what an attempt left; what cannot be deleted now is found again at the next start."""
+    await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)

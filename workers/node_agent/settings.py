@@ -1,0 +1,111 @@
+"""What the person who starts an agent decides: read once from the command line."""
+
+import argparse
+import re
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from workers.launcher.logs import BOUND_BYTES
+
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
+_BACKENDS: Final = ("process", "docker")
+DEFAULT_IMAGE: Final = "python:3.11-slim"
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """How one agent runs. Paths are absolute."""
+
+    url: str
+    data_dir: Path
+    token_file: Path | None
+    name: str
+    python: Path
+    labels: dict[str, str]
+    address: str | None = None
+    backends: tuple[str, ...] = _BACKENDS
+    confine: bool = True
+    cgroups: bool = True
+    readable: tuple[str, ...] = ()
+    pass_env: tuple[str, ...] = ()
+    docker_socket: Path = Path("/var/run/docker.sock")
+    docker_image: str = DEFAULT_IMAGE
+    warm_limit: int = 2
+    stop_tasks_on_exit: bool = False
+    log_bound_bytes: int = BOUND_BYTES
+
+
+def default_name() -> str:
+    """The host's name, made fit to be the name of a node."""
+    slug = re.sub(r"[^a-z0-9]+", "-", socket.gethostname().lower()).strip("-")[:48].strip("-")
+    return slug or "node"
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
+    return key, value
+
+
+def _node_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be 1 to 48 lower-case letters, digits and hyphens"
+        )
+    return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m workers.node_agent",
+        description="The Slipway node agent: starts, watches and stops tasks on this machine.",
+    )
+    add = parser.add_argument
+    add("--url", required=True, help="address of the portal, for example http://127.0.0.1:8000")
+    add("--token-file", type=Path, help="file with the one-time join token; needed the first time")
+    add("--data-dir", type=Path, required=True, help="folder of this node; survives restarts")
+    add("--name", type=_node_name, default=default_name(), help="name of the node (%(default)s)")
+    add("--address", help="how peers reach this machine; found by itself otherwise")
+    add("--label", type=_label, action="append", default=[], help="KEY=VALUE, may be repeated")
+    add("--python", type=Path, default=Path(sys.executable), help="of tasks without an own one")
+    add("--backend", choices=_BACKENDS, action="append", help="offer only these; may be repeated")
+    add("--no-confine", action="store_true", help="do not confine processes to their folders")
+    add("--no-cgroups", action="store_true", help="keep limits by watching, without control groups")
+    add("--readable", action="append", default=[], help="path tasks may read; may be repeated")
+    add("--pass-env", action="append", default=[], help="variable tasks get from the agent's own")
+    add("--docker-socket", type=Path, default=AgentSettings.docker_socket)
+    add("--docker-image", default=DEFAULT_IMAGE, help="base image of containers (%(default)s)")
+    add("--warm-limit", type=int, default=2, help="at most this many warm processes (%(default)s)")
+    add("--stop-tasks-on-exit", action="store_true", help="on SIGTERM end tasks, too")
+    add("--log-bound-mib", type=int, default=BOUND_BYTES >> 20, help="log kept of each rank")
+    return parser
+
+
+def read_settings(arguments: Sequence[str]) -> AgentSettings:
+    """Read the command line; on a mistake say so and exit with status 2."""
+    found = _parser().parse_args(arguments)
+    return AgentSettings(
+        url=found.url.rstrip("/"),
+        data_dir=found.data_dir.absolute(),
+        token_file=found.token_file,
+        name=found.name,
+        # Not resolved: a virtual environment is recognised by the path of its interpreter.
+        python=found.python.absolute(),
+        labels=dict(found.label),
+        address=found.address,
+        backends=tuple(found.backend or _BACKENDS),
+        confine=not found.no_confine,
+        cgroups=not found.no_cgroups,
+        readable=tuple(found.readable),
+        pass_env=tuple(found.pass_env),
+        docker_socket=found.docker_socket,
+        docker_image=found.docker_image,
+        warm_limit=found.warm_limit,
+        stop_tasks_on_exit=found.stop_tasks_on_exit,
+        log_bound_bytes=found.log_bound_mib << 20,
+    )

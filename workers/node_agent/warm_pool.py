@@ -1,0 +1,264 @@
+"""Keeps warm processes: one per environment and flavour, a bounded number, alive while useful."""
+
+import asyncio
+import json
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from slipway.schemas.agent import WarmFacts
+from workers.launcher.confinement import Confinement
+from workers.launcher.launch import Launch
+from workers.launcher.processes import uptime_s
+from workers.launcher.ranks import interpreter_places
+from workers.node_agent.facts import memory_bytes, memory_used_bytes
+
+log = logging.getLogger(__name__)
+FLAVOURS: Final = frozenset({"torch"})
+# With -I there is no entry of the working folder to replace.
+_ENTER: Final = "from workers.launcher.{module} import main; main()"
+_BOOT: Final = "import sys; sys.path[: sys.path[:1] == ['']] = [sys.argv[1]]; "
+_BOOT_ISOLATED: Final = "import sys; sys.path.insert(0, sys.argv[1]); "
+_READY_WITHIN_S: Final = 60.0
+_FORK_WITHIN_S: Final = 5.0
+# A warm process holds about this much; one that would leave the machine short is not started.
+_NEEDS_FREE_BYTES: Final = 1 << 30
+_FAILED_FOR_S: Final = 60.0
+
+
+def boot(module: str, *, isolated: bool = False) -> str:
+    """What `python -c` runs to enter a module of the launcher; the code is its first argument."""
+    return (_BOOT_ISOLATED if isolated else _BOOT) + _ENTER.format(module=module)
+
+
+def confined_command(code: Path, confinement: Confinement, command: Sequence[str]) -> list[str]:
+    """A command line that first gives up what the confinement leaves out."""
+    return [
+        *(sys.executable, "-I", "-S", "-c", boot("confinement", isolated=True), str(code)),
+        *(part for path in confinement.writable for part in ("-w", path)),
+        *(part for path in confinement.readable for part in ("-r", path)),
+        *("--", *command),
+    ]
+
+
+class CannotFork(Exception):
+    """No warm process could be had; the message says why, and a cold start is the way."""
+
+
+@dataclass
+class WarmProcess:
+    """One process, from its start to its end."""
+
+    python: str
+    flavour: str
+    process: subprocess.Popen[bytes]
+    door: socket.socket
+    ready: asyncio.Task[int] = field(init=False)
+    used_at_s: float = field(default_factory=uptime_s)
+    pinned: bool = False
+
+    @property
+    def state(self) -> str:
+        """starting, ready or failed."""
+        if not self.ready.done():
+            return "starting"
+        return "failed" if self.ready.cancelled() or self.ready.exception() else "ready"
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory it holds, as it measured itself when it was ready."""
+        return self.ready.result() if self.state == "ready" else 0
+
+    def close(self) -> None:
+        """End it: it goes when its socket closes; what was forked from it stays."""
+        self.ready.cancel()
+        self.door.close()
+        self.process.kill()
+        self.process.wait()
+
+
+class WarmPool:
+    """Forks tasks from warm processes, and says CannotFork whenever a cold start is better."""
+
+    def __init__(
+        self, code: Path, home: Path, *, limit: int, confinement: Confinement | None
+    ) -> None:
+        self._code = code
+        self._home = home
+        self._limit = limit
+        self._confinement = confinement
+        self._processes: dict[tuple[str, str], WarmProcess] = {}
+        self._failed_at_s: dict[tuple[str, str], float] = {}
+        self._forking = asyncio.Lock()
+
+    def facts(self) -> list[WarmFacts]:
+        """What is kept warm, for the heartbeat."""
+        return [
+            WarmFacts(flavour=warm.flavour, state=warm.state, memory_bytes=warm.memory_bytes)
+            for warm in self._processes.values()
+        ]
+
+    def keep(self, python: str, flavours: Sequence[str]) -> None:
+        """Keep these flavours of the platform's own environment warm, from now on."""
+        wanted = {(python, flavour) for flavour in flavours if flavour in FLAVOURS}
+        for key, warm in self._processes.items():
+            warm.pinned = key in wanted
+        for key in sorted(wanted):
+            if not self._recently_failed(key):
+                try:
+                    self._get(key).pinned = True
+                except CannotFork as error:
+                    log.info("nothing is kept warm: %s", error)
+
+    async def fork(self, launch: Launch, flavour: str) -> int:
+        """Fork the shim of a task; answers its pid. Raises CannotFork."""
+        if flavour not in FLAVOURS:
+            raise CannotFork(f"there is no warm process of the flavour {flavour}")
+        key = (launch.python, flavour)
+        if self._recently_failed(key):
+            raise CannotFork("the warm process failed a moment ago")
+        warm = self._get(key)
+        warm.used_at_s = uptime_s()
+        try:
+            # Not awaited itself: when it is given up meanwhile, only this fork should know.
+            await asyncio.wait({warm.ready}, timeout=_READY_WITHIN_S)
+            if warm.state != "ready":
+                raise CannotFork(f"it is {warm.state} after {_READY_WITHIN_S:.0f} s")
+            async with self._forking:
+                return await asyncio.wait_for(_ask(warm.door, launch), _FORK_WITHIN_S)
+        except (OSError, TimeoutError, ValueError, CannotFork) as error:
+            self._drop(key, f"{type(error).__name__}: {error}")
+            raise CannotFork(f"the warm process failed ({error})") from error
+
+    def tend(self) -> None:
+        """Notice warm processes that died, and start those anew that must stay warm."""
+        for key, warm in list(self._processes.items()):
+            if warm.process.poll() is None:
+                continue
+            self._drop(key, f"it ended with status {warm.process.returncode}")
+            if warm.pinned:
+                self._failed_at_s.pop(key, None)
+                try:
+                    self._get(key).pinned = True
+                except CannotFork as error:
+                    log.info("nothing is kept warm: %s", error)
+
+    def close(self) -> None:
+        """End all of them."""
+        for warm in self._processes.values():
+            warm.close()
+        self._processes.clear()
+
+    def _recently_failed(self, key: tuple[str, str]) -> bool:
+        failed_at_s = self._failed_at_s.get(key)
+        return failed_at_s is not None and uptime_s() - failed_at_s < _FAILED_FOR_S
+
+    def _get(self, key: tuple[str, str]) -> WarmProcess:
+        warm = self._processes.get(key)
+        if warm is not None and warm.process.poll() is None:
+            return warm
+        if warm is not None:
+            self._drop(key, f"it ended with status {warm.process.returncode}")
+        self._make_room()
+        if memory_bytes() - memory_used_bytes() < _NEEDS_FREE_BYTES:
+            raise CannotFork("the machine has too little free memory to keep a process warm")
+        self._processes[key] = self._start(*key)
+        return self._processes[key]
+
+    def _make_room(self) -> None:
+        while len(self._processes) >= max(self._limit, 0):
+            idle = [key for key, warm in self._processes.items() if not warm.pinned]
+            if not idle:
+                raise CannotFork("as many processes are kept warm as this node may")
+            oldest = min(idle, key=lambda key: self._processes[key].used_at_s)
+            self._processes.pop(oldest).close()
+
+    def _drop(self, key: tuple[str, str], why: str) -> None:
+        warm = self._processes.pop(key, None)
+        self._failed_at_s[key] = uptime_s()
+        if warm is not None:
+            log.warning("a warm %s process was given up: %s", warm.flavour, why)
+            warm.close()
+
+    def _start(self, python: str, flavour: str) -> WarmProcess:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with theirs:
+            process = subprocess.Popen(
+                self._command(python, theirs.fileno()),
+                env=self._environment(python),
+                cwd=self._home,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        warm = WarmProcess(python, flavour, process, ours)
+        warm.ready = asyncio.create_task(_wait_until_ready(ours, flavour))
+        return warm
+
+    def _command(self, python: str, door: int) -> list[str]:
+        command = [python, "-c", boot("warm"), str(self._code), str(door)]
+        if self._confinement is None:
+            return command
+        # What an environment runs when Python starts in it should not reach our secrets either.
+        return confined_command(
+            self._code,
+            Confinement(
+                (*self._confinement.writable, str(self._home)),
+                (*self._confinement.readable, *interpreter_places(python)),
+            ),
+            command,
+        )
+
+    def _environment(self, python: str) -> dict[str, str]:
+        return {
+            "PATH": f"{Path(python).parent}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self._home),
+            "LANG": "C.UTF-8",
+            # One thread until the fork; a rank raises it to what its task was given.
+            "OMP_NUM_THREADS": "1",
+            # Counting the cards must not initialise CUDA, which no fork survives.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        }
+
+
+async def _wait_until_ready(door: socket.socket, flavour: str) -> int:
+    started_at_s = uptime_s()
+    report = await _receive(door)
+    memory = int(report["memory_bytes"])
+    took_s = uptime_s() - started_at_s
+    log.info("a %s process is warm after %.1f s, %d MiB", flavour, took_s, memory >> 20)
+    return memory
+
+
+async def _ask(door: socket.socket, launch: Launch) -> int:
+    loop = asyncio.get_running_loop()
+    data = launch.to_json().encode()
+    await loop.sock_sendall(door, len(data).to_bytes(4, "big") + data)
+    answer = await _receive(door)
+    if "error" in answer:
+        raise CannotFork(str(answer["error"]))
+    return int(answer["pid"])
+
+
+async def _receive(door: socket.socket) -> dict[str, Any]:
+    length = int.from_bytes(await _receive_exactly(door, 4), "big")
+    found: dict[str, Any] = json.loads(await _receive_exactly(door, length))
+    return found
+
+
+async def _receive_exactly(door: socket.socket, count: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    data = b""
+    while len(data) < count:
+        part = await loop.sock_recv(door, count - len(data))
+        if not part:
+            raise CannotFork("it ended")
+        data += part
+    return data
