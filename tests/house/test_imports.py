@@ -27,7 +27,10 @@ LOADERS_ALLOWED = {
     "platform/portal/core/apps.py": "a room's wiring is loaded once all models are there",
     "platform/portal/config/schedule.py": "a room's tasks are found like its wiring",
     "platform/portal/config/commands.py": "the supervisor runs for months and needs no Django",
+    "platform/slipway/__init__.py": "a rank that reports a step needs neither HTTP nor schemas",
+    "platform/slipway/cli/lazy.py": "a command starts without the nouns that were not typed",
     "workers/control/__main__.py": "the settings are checked before anything reads them",
+    "workers/launcher/warm.py": "a warm process loads what the task's environment happens to have",
 }
 
 
