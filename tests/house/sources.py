@@ -7,7 +7,10 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON_ROOTS = ("platform", "workers", "notebooks_service", "tests", "bench", "deploy", "scripts")
+PYTHON_ROOTS = (
+    *("platform", "workers", "notebooks_service", "tests", "bench", "deploy", "scripts"),
+    "examples",
+)
 _NOT_OURS = frozenset({"node_modules", "build", "dist", "__pycache__"})
 # Folders of dots that hold our own files; every other one is a cache or a tool's.
 _OUR_DOT_FOLDERS = frozenset({".ci", ".github"})

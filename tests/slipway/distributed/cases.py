@@ -1,7 +1,9 @@
 """What ranks do in tests. Arguments and results are plain JSON."""
 
 import os
+import runpy
 import signal
+import sys
 import time
 from typing import Any
 
@@ -279,3 +281,10 @@ def evaluate(strategy: str) -> dict[str, Any]:
 def share_correct(scores: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
     """Return which share of the samples got the right class."""
     return (scores.argmax(1) == classes).double().mean()
+
+
+def run_script(path: str, arguments: list[str], folder: str) -> None:
+    """Run a script as `python script.py arguments` does, in a folder."""
+    os.chdir(folder)
+    sys.argv = [path, *arguments]
+    runpy.run_path(path, run_name="__main__")

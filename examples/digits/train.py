@@ -1,0 +1,102 @@
+"""Train a classifier of handwritten digits (scikit-learn's 1,797 real ones) on any number of ranks.
+
+python train.py                                        # alone
+torchrun --nproc-per-node 2 train.py --strategy ddp    # two ranks by hand
+slipway train train.py --procs 2 --strategy ddp        # two ranks by Slipway: from examples/digits
+
+Interrupted, it goes on from its last checkpoint. The trained weights end up in model.pt beside the
+checkpoints.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import nn
+
+import slipway.distributed as dist
+from slipway import job
+
+Split = tuple[torch.Tensor, torch.Tensor]
+
+
+def read_digits() -> tuple[Split, Split]:
+    """Return the images, 64 pixels from 0 to 1, and their labels: for training and for testing."""
+    images, labels = load_digits(return_X_y=True)
+    parts = train_test_split(
+        torch.tensor(images / 16, dtype=torch.float32),
+        torch.tensor(labels, dtype=torch.int64),
+        test_size=0.2,
+        random_state=0,
+        stratify=labels,
+    )
+    train_x, test_x, train_y, test_y = parts
+    return (train_x, train_y), (test_x, test_y)
+
+
+def make_model() -> nn.Module:
+    """Return the untrained classifier."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10)
+    )
+
+
+def accuracy(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the share of images whose label has the highest score."""
+    return (scores.argmax(1) == labels).float().mean()
+
+
+def read_arguments() -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(description="Classify handwritten digits.")
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--batch-size", type=int, default=64, help="over all ranks together")
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--strategy", help="a word of docs/strategies.md, such as ddp or zero3")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Train, and save the model."""
+    arguments = read_arguments()
+    train, test = read_digits()
+    folder = job.current().checkpoint_dir or Path("checkpoints")
+    with dist.prepare(
+        make_model(),
+        lambda parameters: torch.optim.AdamW(parameters, lr=arguments.lr),
+        nn.functional.cross_entropy,
+        strategy=arguments.strategy,
+        checkpoints=dist.Checkpoints(folder, keep=dist.Retention(last=2, best="max")),
+    ) as trainer:
+        if trainer.is_main:
+            ranks = f"{trainer.world_size} rank{'s' if trainer.world_size > 1 else ''}"
+            print(f"{ranks} by {trainer.strategy}: {trainer.reason}", flush=True)
+        if started := trainer.resume():
+            print(f"rank {trainer.rank} goes on after step {started}", flush=True)
+        steps_per_epoch = len(train[0]) // arguments.batch_size
+        for batch in trainer.shard(train, arguments.batch_size, epochs=arguments.epochs):
+            loss = trainer.step(batch)
+            if trainer.steps % steps_per_epoch == 0:
+                reached = trainer.evaluate(test, arguments.batch_size, metric=accuracy)
+                trainer.save(metric=reached)
+                if trainer.is_main:
+                    epoch = trainer.steps // steps_per_epoch
+                    print(
+                        f"epoch {epoch} step {trainer.steps} "
+                        f"loss {loss.item():.4f} accuracy {reached:.4f}",
+                        flush=True,
+                    )
+        reached = trainer.evaluate(test, arguments.batch_size, metric=accuracy)
+        weights = trainer.state_dict()
+        if trainer.is_main:
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.save(weights, folder / "model.pt")
+            print(f"accuracy on {len(test[0])} unseen digits: {reached:.4f}", flush=True)
+            print(f"saved {folder / 'model.pt'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
