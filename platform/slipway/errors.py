@@ -19,10 +19,13 @@ server is safe to print: what could drive a terminal is written as escapes. No e
 """
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from slipway.schemas.problem import FieldFault, Problem
 from slipway.visible import visible
+
+if TYPE_CHECKING:
+    # Not at run time: a rank of a job raises these errors where pydantic may not be installed.
+    from slipway.schemas.problem import FieldFault, Problem
 
 
 class SlipwayError(Exception):
@@ -44,7 +47,7 @@ class SlipwayError(Exception):
         code: str | None = None,
         status: int | None = None,
         field: str | None = None,
-        errors: Sequence[FieldFault] = (),
+        errors: "Sequence[FieldFault]" = (),
         next_step: str | None = None,
         request_id: str | None = None,
         retry_after_s: int | None = None,
@@ -172,7 +175,7 @@ _NEED_A_PROBLEM = frozenset({404, 405})
 
 
 def error_for(
-    status: int, problem: Problem | None, *, request_id: str, retry_after_s: int | None = None
+    status: int, problem: "Problem | None", *, request_id: str, retry_after_s: int | None = None
 ) -> SlipwayError:
     """Return the error for an answer with `status`, explained by `problem` where there is one."""
     if problem is None:
@@ -184,7 +187,9 @@ def error_for(
         status=status,
         field=_visible_or_none(problem.field),
         errors=[
-            FieldFault(field=visible(fault.field), message=visible(fault.message))
+            fault.model_copy(
+                update={"field": visible(fault.field), "message": visible(fault.message)}
+            )
             for fault in problem.errors
         ],
         next_step=_visible_or_none(problem.next_step),

@@ -23,7 +23,8 @@ class Announcer:
     def __init__(self, rank: int, environment: Mapping[str, str] | None = None) -> None:
         environment = os.environ if environment is None else environment
         self._rank = rank
-        self._told_at_s = 0.0
+        self._told_at_s = float("-inf")
+        self._untold_step: int | None = None
         self._door: socket.socket | None = None
         if path := environment.get(SOCKET_VARIABLE):
             door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -35,13 +36,16 @@ class Announcer:
                 door.close()
 
     def step(self, number: int) -> None:
-        """Say that an optimisation step is done, a few times a second at most."""
+        """Say that an optimisation step is done: a few times a second at most, and the last one."""
         if self._door is None:
             return
         now = time.monotonic()
-        if now - self._told_at_s >= _STEP_EVERY_S:
-            self._told_at_s = now
-            self._tell({"step": number})
+        if now - self._told_at_s < _STEP_EVERY_S:
+            self._untold_step = number
+            return
+        self._told_at_s = now
+        self._untold_step = None
+        self._tell({"step": number})
 
     def strategy(self, word: str, reason: str) -> None:
         """Say which strategy is in force and why."""
@@ -52,8 +56,11 @@ class Announcer:
         self._tell({"checkpoint": {"step": step, "size_bytes": size_bytes}})
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Say how far it came, and nothing more."""
         if self._door is not None:
+            if self._untold_step is not None:
+                self._tell({"step": self._untold_step})
+                self._untold_step = None
             self._door.close()
             self._door = None
 

@@ -46,6 +46,7 @@ _PEER_FAILED = (
     "third_party/gloo",
     "connection closed by peer",
     "connection reset by peer",
+    "caused pair closure",
     "timed out waiting",
     "nccl communicator",
     "watchdog caught collective",

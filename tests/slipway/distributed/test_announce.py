@@ -58,11 +58,11 @@ def test_a_full_or_missing_door_costs_nothing(tmp_path: Path) -> None:
     announcer.step(2)
 
 
-def test_steps_are_told_a_few_times_a_second(tmp_path: Path) -> None:
+def test_steps_are_told_a_few_times_a_second_and_the_last_one_at_the_end(tmp_path: Path) -> None:
     door, environment = _door(tmp_path)
     with door:
         announcer = Announcer(0, environment)
         for number in range(1, 50):
             announcer.step(number)
         announcer.close()
-        assert _heard(door) == [{"step": 1, "rank": 0}]
+        assert _heard(door) == [{"step": 1, "rank": 0}, {"step": 49, "rank": 0}]

@@ -86,18 +86,21 @@ def _run(job: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _wait(pids: dict[int, int], deadline: float, grace_s: float) -> dict[int, int]:
     codes: dict[int, int] = {}
+    frozen: set[int] = set()
     while pids:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid in pids:
+        pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+        if pid in pids and os.WIFSTOPPED(status):
+            frozen.add(pid)
+        elif pid in pids:
             codes[pids.pop(pid)] = code = os.waitstatus_to_exitcode(status)
             if code:
                 # The others notice within the limits under test, or are ended.
                 deadline = min(deadline, time.monotonic() + grace_s)
-        elif time.monotonic() > deadline:
+        elif time.monotonic() > deadline or pids.keys() <= frozen:
             for left in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(left, signal.SIGKILL)
-            deadline += 30
+            deadline, frozen = time.monotonic() + 30, set()
         else:
             time.sleep(0.005)
     return codes
