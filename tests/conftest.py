@@ -1,6 +1,7 @@
 """Fixtures every test may use: personas and clients."""
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,19 @@ from tests.personas import Api, Personas, make_personas
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`pytest --refresh` writes the checked-in snapshots anew instead of comparing with them."""
     parser.addoption("--refresh", action="store_true", help="write the checked-in snapshots anew")
+
+
+def pytest_configure() -> None:
+    """Hear the signals that a shell in the background, or nohup, makes its programs ignore.
+
+    What is ignored here, the programs under test would ignore too, and wait for ever.
+    """
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

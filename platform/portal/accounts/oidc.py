@@ -2,13 +2,20 @@
 
 from typing import Any
 
+from oauth2_provider.models import AccessToken, Grant, IDToken, RefreshToken
 from oauth2_provider.oauth2_validators import OAuth2Validator
 
 from portal.accounts.models import User
 
 
+def end_service_sign_ins(user: User) -> None:
+    """Forget every code and token that lets a service act for the person."""
+    for model in (Grant, RefreshToken, AccessToken, IDToken):
+        model.objects.filter(user=user).delete()
+
+
 class Validator(OAuth2Validator):
-    """What the identity token says about a person."""
+    """What the identity token says about a person; a suspended one gets, and is, nothing."""
 
     oidc_claim_scope = OAuth2Validator.oidc_claim_scope | {
         "name": "profile",
@@ -28,3 +35,27 @@ class Validator(OAuth2Validator):
             # An invitation bound to the address, or an administrator, vouches for it.
             "email_verified": True,
         }
+
+    def validate_bearer_token(self, token: Any, scopes: Any, request: Any) -> bool:
+        """Tell whether an access token stands for a person who may still come in."""
+        found = super().validate_bearer_token(token, scopes, request)
+        return bool(found and _may_come_in(request))
+
+    def validate_code(
+        self, client_id: Any, code: Any, client: Any, request: Any, *args: Any, **kwargs: Any
+    ) -> bool:
+        """Tell whether a code stands for a person who may still come in."""
+        found = super().validate_code(client_id, code, client, request, *args, **kwargs)
+        return bool(found and _may_come_in(request))
+
+    def validate_refresh_token(
+        self, refresh_token: Any, client: Any, request: Any, *args: Any, **kwargs: Any
+    ) -> bool:
+        """Tell whether a refresh token stands for a person who may still come in."""
+        found = super().validate_refresh_token(refresh_token, client, request, *args, **kwargs)
+        return bool(found and _may_come_in(request))
+
+
+def _may_come_in(request: Any) -> bool:
+    user: User | None = getattr(request, "user", None)
+    return user is not None and user.is_active

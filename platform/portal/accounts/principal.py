@@ -14,8 +14,9 @@ from portal.core.errors import Unauthenticated
 from slipway.schemas.accounts import Scope
 
 _ATTRIBUTE = "_slipway_principal"
-# Where API tokens count. Pages see only the session: a token's scopes mean nothing to them.
-TOKEN_DOORS = ("/api/",)
+# Where API tokens count: the API, and what a scraper asks for. Pages see only the session: a
+# token's scopes mean nothing to them.
+TOKEN_DOORS = ("/api/", "/metrics")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from django.db import transaction
 from portal.accounts import audit
 from portal.accounts.models import Membership, Project, Team, User
 from portal.accounts.models.tenancy import Group
+from portal.accounts.oidc import end_service_sign_ins
 from portal.accounts.services.members import lock_group
 from portal.accounts.signals import tell
 from portal.core.errors import Conflict, InvalidInput, NotFound
@@ -33,7 +34,10 @@ def rename_self(*, user: User, name: str) -> User:
 
 
 def sign_out_everywhere(*, user: User, keep_session: str | None = None) -> int:
-    """End every session of the person (but `keep_session`); returns how many ended."""
+    """End every session of the person (but `keep_session`); returns how many ended.
+
+    Services the person signed in to by OpenID Connect have to ask again.
+    """
     with transaction.atomic():
         keys = list(
             UserSession.objects.filter(user=user)
@@ -42,6 +46,7 @@ def sign_out_everywhere(*, user: User, keep_session: str | None = None) -> int:
         )
         Session.objects.filter(session_key__in=keys).delete()
         UserSession.objects.filter(session_key__in=keys).delete()
+        end_service_sign_ins(user)
         audit.record(
             "user.sign_out_everywhere",
             kind="user",

@@ -1,0 +1,35 @@
+"""Metrics are for this machine and for administrators; everybody else gets none."""
+
+import pytest
+from django.test import Client
+
+from tests.personas import Personas, make_token
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_scraper_on_this_machine_reads_them() -> None:
+    answer = Client(REMOTE_ADDR="127.0.0.1").get("/metrics")
+    assert answer.status_code == 200
+    assert b"# TYPE slipway_" in answer.content
+
+
+@pytest.mark.parametrize(
+    "from_elsewhere",
+    [
+        {"REMOTE_ADDR": "198.51.100.7"},
+        {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "127.0.0.1"},
+        {"REMOTE_ADDR": "127.0.0.1", "HTTP_FORWARDED": "for=127.0.0.1"},
+    ],
+)
+def test_nobody_reads_them_from_elsewhere_but_an_administrator(
+    people: Personas, from_elsewhere: dict[str, str]
+) -> None:
+    client = Client(**from_elsewhere)  # type: ignore[arg-type]
+    assert client.get("/metrics").status_code in (302, 401)
+    told = {
+        who: client.get("/metrics", headers={"Authorization": f"Bearer {make_token(user)}"})
+        for who, user in (("alice", people.alice), ("root", people.root))
+    }
+    assert told["alice"].status_code == 403
+    assert told["root"].status_code == 200
