@@ -214,6 +214,7 @@ def put_back(workload: Workload, reason: ReasonCode, text: str, **facts: Any) ->
         deadline_at=None,
         rendezvous_address="",
         rendezvous_port=0,
+        rendezvous_agent_store=False,
         **facts,
     )
 

@@ -84,6 +84,7 @@ def _place_workloads(decisions: Sequence[Decision], moment: datetime) -> None:
             deadline_at=moment + lifetime if lifetime is not None else None,
             rendezvous_address="",
             rendezvous_port=0,
+            rendezvous_agent_store=False,
         )
         if moved != len(ids):
             raise Overtaken

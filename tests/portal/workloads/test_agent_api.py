@@ -96,8 +96,26 @@ def test_the_first_node_makes_tiers_that_fit_it(people: Personas) -> None:
     assert node.capacity.count_of(tiers["cpu-small"].amount) == 2
     assert node.capacity.count_of(tiers["cpu-large"].amount) == 1
     assert all(tier.nano_usd_per_hour > 0 for tier in tiers.values())
+    join(make_join_token(by=None).secret, "desktop", cpus=64, gib=256)
+    assert Tier.objects.count() == 2, "tiers are made from the first machine"
     join(make_join_token(by=None).secret, "server", cpus=64, gib=256, gpus=8)
-    assert Tier.objects.count() == 2
+    assert set(Tier.objects.filter(gpus__gt=0).values_list("slug", flat=True)) == {"gpu-1", "gpu-8"}
+
+
+@pytest.mark.parametrize("cpus", [0.5, 1, 2, 3, 4, 7, 8, 12, 16, 64, 256])
+@pytest.mark.parametrize("gib", [0.5, 3.7, 8, 31.2, 2000])
+def test_a_machine_of_any_size_fits_two_small_tasks_and_one_large_one(
+    people: Personas, cpus: float, gib: float
+) -> None:
+    join(make_join_token(by=None).secret, "machine", cpus=cpus, gib=gib)
+    node = Node.objects.get()
+    tiers = {tier.slug: tier.amount for tier in Tier.objects.all()}
+    assert node.capacity.count_of(tiers["cpu-small"]) >= 2
+    assert node.capacity.count_of(tiers["cpu-large"]) == 1
+    assert all(node.capacity.holds(amount) for amount in tiers.values())
+    assert len({(amount.cpu_millis, amount.memory_bytes) for amount in tiers.values()}) == len(
+        tiers
+    )
 
 
 def test_a_machine_with_gpus_gets_tiers_for_one_and_for_all(people: Personas) -> None:
@@ -218,7 +236,7 @@ def test_the_gang_hears_where_it_meets(people: Personas) -> None:
     first, second = leases_of(job)
     leader, follower = (a, b) if first.node_id == a.node.pk else (b, a)
     seen = json_of(follower.call("GET", "desired"))["version"]
-    place = {"address": "10.0.0.1", "port": 29500}
+    place = {"address": "10.0.0.1", "port": 29500, "agent_store": True}
     report = report_of(first, "rendezvous", 1, rendezvous=place)
     assert leader.call("POST", "reports", {"reports": [report]}).status_code == 200
     told = json_of(follower.call("GET", f"desired?seen={seen}"))

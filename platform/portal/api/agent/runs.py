@@ -10,11 +10,10 @@ from portal.api.agent.gating import agent_gate
 from portal.api.streams import ByteStream, let_go_of_the_database
 from portal.api.uploads import body_of
 from portal.compute.gates import NodeToken, gated_node
-from portal.compute.services.environments import accept_build_report
 from portal.workloads.services.logs import append_log
 from portal.workloads.services.reports import accept_reports
 from portal.workloads.services.samples import accept_samples
-from portal.workloads.services.snapshots import environment_for, snapshot_for
+from portal.workloads.services.snapshots import environment_for, snapshot_for, take_build_report
 from slipway.schemas.agent import (
     EnvironmentReport,
     EnvironmentSpec,
@@ -89,7 +88,7 @@ def get_environment(request: HttpRequest, digest: str) -> EnvironmentSpec:
 def report_build(request: HttpRequest, digest: str, payload: EnvironmentReport) -> LogAnswer:
     """Take in how a build stands, and a piece of its log."""
     node = gated_node(request)
-    end = accept_build_report(node=node, digest=digest, report=payload)
+    end = take_build_report(node=node, digest=digest, report=payload)
     return LogAnswer(next_offset=end)
 
 

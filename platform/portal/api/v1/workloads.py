@@ -115,7 +115,9 @@ def show_workload(request: HttpRequest, project: str, workload: str) -> Workload
 @router.post(
     "/projects/{project}/workloads/{workload}/stop", auth=gate(_CHANGE), response=WorkloadOut
 )
-def stop(request: HttpRequest, project: str, workload: str, payload: WorkloadStop) -> WorkloadOut:
+def end_workload(
+    request: HttpRequest, project: str, workload: str, payload: WorkloadStop
+) -> WorkloadOut:
     """Ask a workload to end. Asking again changes nothing."""
     user = require_principal(request).user
     found = gated_workload(request)
@@ -129,7 +131,7 @@ def stop(request: HttpRequest, project: str, workload: str, payload: WorkloadSto
     auth=gate(_SEE),
     response=PageOf[WorkloadEventOut],
 )
-def list_events(
+def list_workload_events(
     request: HttpRequest, project: str, workload: str, page: PageParameters
 ) -> PageOf[WorkloadEventOut]:
     """List the story of a workload, newest line first."""
@@ -170,7 +172,7 @@ def get_log(
     auth=gate(_SEE),
     response=list[SampleOut],
 )
-def list_samples(
+def list_workload_samples(
     request: HttpRequest, project: str, workload: str, query: Query[AttemptQuery]
 ) -> list[SampleOut]:
     """List what the tasks of an attempt used, oldest first."""

@@ -20,6 +20,9 @@ from slipway.schemas.agent import EnvironmentReport
 from slipway.schemas.base import forbidden_character
 
 MAX_REQUIREMENTS = 500
+# Longer ones hold many hashes, never one long name.
+MAX_LINE = 20_000
+MAX_NAME = 200
 MAX_BUILD_LOG_BYTES = 64 * 1024**2
 _HASH = re.compile(r"\s--hash[= ](sha256:[0-9a-f]{64})(?=\s|\Z)")
 _COMMENT = re.compile(r"(?:^|\s)#.*$")
@@ -60,6 +63,8 @@ def normalised(requirements: str) -> str:
 
 
 def _normal_line(line: str, number: int) -> str:
+    if len(line) > MAX_LINE:
+        raise _bad_line(number, f"it is longer than {MAX_LINE} characters", "Shorten it.")
     hashes = sorted(set(_HASH.findall(line)))
     asked = _HASH.sub("", line).strip()
     try:
@@ -70,6 +75,8 @@ def _normal_line(line: str, number: int) -> str:
         ) from error
     if requirement.url is not None and not requirement.url.startswith(_SCHEMES):
         raise _bad_line(number, "only https addresses are allowed", "Name a released version.")
+    if len(requirement.name) > MAX_NAME:
+        raise _bad_line(number, f"its name is longer than {MAX_NAME} characters", "Check the name.")
     parts: list[str] = [canonicalize_name(requirement.name)]
     if requirement.extras:
         parts.append(f"[{','.join(sorted(map(canonicalize_name, requirement.extras)))}]")
@@ -124,7 +131,8 @@ def build_log_key(digest: str, build: EnvironmentBuild) -> str:
 def accept_build_report(*, node: Node, digest: str, report: EnvironmentReport) -> int:
     """Take in how a build stands and a piece of its log; returns the offset to send on from.
 
-    Reports of an earlier build on the same node are ignored. Idempotent.
+    Reports of an earlier build on the same node are ignored. Idempotent. Whether the node has any
+    business with the environment is for the caller to know. Raises NotFound for no environment.
     """
     with transaction.atomic():
         environment = Environment.objects.filter(digest=digest).first()

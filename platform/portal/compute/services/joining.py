@@ -45,6 +45,8 @@ def make_join_token(
     name = clean_slug(node, field="node") if node else ""
     secret = new_join_secret()
     with transaction.atomic():
+        # Those nobody came with are of no use to anybody.
+        JoinToken.objects.filter(used_at__isnull=True, expires_at__lt=clock.now()).delete()
         token = JoinToken.objects.create(
             token_hash=hash_of(secret),
             node_name=name,

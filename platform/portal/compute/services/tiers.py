@@ -4,7 +4,7 @@ from django.db import IntegrityError, transaction
 
 from portal.accounts import audit
 from portal.compute.models import Node, Tier, TierPrice
-from portal.compute.resources import GIB, Amount
+from portal.compute.resources import GIB, Amount, count_noun
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_name, clean_slug
@@ -13,7 +13,9 @@ from portal.core.text import clean_name, clean_slug
 _CPU_HOUR = 40_000_000
 _GIB_HOUR = 5_000_000
 _GPU_HOUR = 1_200_000_000
+_PRICE_STEP = 1_000_000
 _SMALL_MEMORY = 4 * GIB
+_MEMORY_STEP = GIB // 16
 
 
 def create_tier(
@@ -106,45 +108,67 @@ def _facts_of(tier: Tier) -> dict[str, str | int | bool]:
 
 
 def make_default_tiers(node: Node) -> list[Tier]:
-    """Make tiers that suit the first node of an installation that has none yet."""
+    """Make tiers that suit a node: all of them for the first, those with GPUs for the first GPU.
+
+    Tiers of administrators are left alone, and where one has a slug already, it keeps it.
+    """
+    suggested = _suggestions(node.capacity)
     if Tier.objects.exists():
-        return []
-    try:
-        return [
-            create_tier(name=name, slug=slug, amount=amount, nano_usd_per_hour=_price_of(amount))
-            for slug, name, amount in _suggestions(node.capacity)
-        ]
-    except Conflict:  # two machines were the first, and the other one was faster
-        return []
+        has_gpus = Tier.objects.filter(gpus__gt=0).exists()
+        suggested = [] if has_gpus else [tier for tier in suggested if tier[2].gpus]
+    made = []
+    for slug, name, amount in suggested:
+        try:
+            made.append(
+                create_tier(
+                    name=name, slug=slug, amount=amount, nano_usd_per_hour=_price_of(amount)
+                )
+            )
+        except Conflict:  # another machine was the first too, or an administrator thought alike
+            continue
+    return made
 
 
 def _suggestions(capacity: Amount) -> list[tuple[str, str, Amount]]:
-    """Cut a machine into tiers: two small tasks fit beside each other wherever that is possible."""
-    cpus = max(1, capacity.cpu_millis // 1000)
-    small_cpu = 1000 if cpus <= 8 else 2000
-    small_cpu = min(small_cpu, max(1, capacity.cpu_millis))
-    at_once = max(2, capacity.cpu_millis // small_cpu)
-    small = Amount(small_cpu, max(1, min(_SMALL_MEMORY, capacity.memory_bytes // at_once)))
-    large_cpu = max(small_cpu, capacity.cpu_millis if cpus <= 4 else capacity.cpu_millis // 2)
-    large_memory = max(1, capacity.memory_bytes * large_cpu // max(1, capacity.cpu_millis))
-    found = [
-        ("cpu-small", "CPU small", small),
-        ("cpu-large", "CPU large", Amount(large_cpu, large_memory)),
+    """Cut a machine into tiers: at least two small tasks fit beside each other, one large fills it.
+
+    There is always a `cpu-small` and a `cpu-large`; a tier equal to the one before is left out.
+    """
+    cpus = capacity.cpu_millis
+    small_cpu = max(1, min(cpus // 2, max(1000, min(4000, cpus // 8 // 1000 * 1000))))
+    small_memory = min(_SMALL_MEMORY, capacity.memory_bytes * small_cpu // max(1, cpus))
+    medium_cpu = max(small_cpu, cpus // 2000 * 1000)
+    medium_memory = capacity.memory_bytes * medium_cpu // max(1, cpus)
+    sizes = [
+        ("small", Amount(small_cpu, _even(small_memory))),
+        ("medium", Amount(medium_cpu, _even(medium_memory))),
+        ("large", Amount(max(1, cpus), max(1, capacity.memory_bytes))),
     ]
-    counts = {1, capacity.gpus} if capacity.gpus else set()
-    for gpus in sorted(counts):
+    found = [
+        (f"cpu-{size}", f"CPU {size}", amount)
+        for at, (size, amount) in enumerate(sizes)
+        if size == "large" or amount not in [before for _, before in sizes[:at]]
+    ]
+    for gpus in sorted({1, capacity.gpus}) if capacity.gpus else ():
         share = Amount(
-            max(1, capacity.cpu_millis * gpus // capacity.gpus),
-            max(1, capacity.memory_bytes * gpus // capacity.gpus),
+            max(1, cpus * gpus // capacity.gpus),
+            _even(capacity.memory_bytes * gpus // capacity.gpus),
             gpus,
         )
-        found.append((f"gpu-{gpus}", "1 GPU" if gpus == 1 else f"{gpus} GPUs", share))
+        found.append((f"gpu-{gpus}", count_noun(gpus, "GPU"), share))
     return found
 
 
+def _even(memory_bytes: int) -> int:
+    """Round memory down to what reads well, if there is enough of it."""
+    return memory_bytes // _MEMORY_STEP * _MEMORY_STEP or max(1, memory_bytes)
+
+
 def _price_of(amount: Amount) -> int:
-    return (
+    """Return the suggested price of an hour, in whole tenths of a cent."""
+    exact = (
         amount.cpu_millis * _CPU_HOUR // 1000
         + amount.memory_bytes * _GIB_HOUR // GIB
         + amount.gpus * _GPU_HOUR
     )
+    return max(_PRICE_STEP, round(exact / _PRICE_STEP) * _PRICE_STEP)

@@ -64,6 +64,7 @@ class Migration(migrations.Migration):
                 ('log_tail', models.TextField(blank=True)),
                 ('rendezvous_address', models.CharField(blank=True, max_length=253)),
                 ('rendezvous_port', models.PositiveIntegerField(default=0)),
+                ('rendezvous_agent_store', models.BooleanField(default=False)),
                 ('waits_since', models.DateTimeField()),
                 ('placed_at', models.DateTimeField(blank=True, null=True)),
                 ('started_at', models.DateTimeField(blank=True, null=True)),

@@ -95,6 +95,7 @@ class Workload(Row):
     log_tail = models.TextField(blank=True)
     rendezvous_address = models.CharField(max_length=253, blank=True)
     rendezvous_port = models.PositiveIntegerField(default=0)
+    rendezvous_agent_store = models.BooleanField(default=False)
 
     waits_since = models.DateTimeField()
     placed_at = models.DateTimeField(null=True, blank=True)

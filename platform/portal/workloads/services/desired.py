@@ -54,7 +54,11 @@ def _stop_reason(workload: Workload) -> ReasonCode:
 def _start(lease: Lease, workload: Workload, secrets: dict[str, str]) -> DesiredTask:
     rendezvous = None
     if workload.rendezvous_port:
-        rendezvous = Rendezvous(address=workload.rendezvous_address, port=workload.rendezvous_port)
+        rendezvous = Rendezvous(
+            address=workload.rendezvous_address,
+            port=workload.rendezvous_port,
+            agent_store=workload.rendezvous_agent_store,
+        )
     return DesiredTask(
         task_id=lease.task_id,
         workload_id=workload.pk,

@@ -149,10 +149,10 @@ def _rendezvous(workload: Workload, lease: Lease, report: Report) -> None:
         return
     unknown = Workload.objects.filter(pk=workload.pk, epoch=lease.epoch, rendezvous_port=0)
     if unknown.update(
-        rendezvous_address=report.rendezvous.address, rendezvous_port=report.rendezvous.port
+        rendezvous_address=report.rendezvous.address,
+        rendezvous_port=report.rendezvous.port,
+        rendezvous_agent_store=report.rendezvous.agent_store,
     ):
-        workload.rendezvous_address = report.rendezvous.address
-        workload.rendezvous_port = report.rendezvous.port
         wake_nodes_of(workload, but_index=0)
 
 

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 from portal.accounts.models import Project
 from portal.compute.models import Environment, Node
+from portal.compute.services.environments import accept_build_report
 from portal.core.errors import NotFound
 from portal.storage.models import StoredFile
 from portal.storage.services import open_file
 from portal.workloads.models import Lease
+from slipway.schemas.agent import EnvironmentReport
 
 
 def snapshot_of(project: Project, digest: str) -> StoredFile | None:
@@ -36,3 +38,14 @@ def environment_for(*, node: Node, digest: str) -> Environment:
     if found is None:
         raise NotFound
     return found
+
+
+def take_build_report(*, node: Node, digest: str, report: EnvironmentReport) -> int:
+    """Take in how a build stands on a node; returns the offset of its log to send on from.
+
+    Raises NotFound unless the node has been given a task that runs in the environment, now or
+    before: a build may end after the task it was begun for.
+    """
+    if not Lease.objects.filter(node=node, workload__environment=digest).exists():
+        raise NotFound
+    return accept_build_report(node=node, digest=digest, report=report)
