@@ -74,14 +74,18 @@ class Api:
     def call(
         self, method: str, path: str, body: Any = None, *, key: str | None = None, **headers: str
     ) -> HttpResponse:
-        """Send one request; `body` is sent as JSON unless it is bytes."""
+        """Send one request; `body` is sent as JSON unless it is bytes.
+
+        `path` is below /api/v1/ unless it begins with a slash.
+        """
         if self.token:
             headers.setdefault("Authorization", f"Bearer {self.token}")
         if key:
             headers["Idempotency-Key"] = key
         data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
+        address = path if path.startswith("/") else f"/api/v1/{path}"
         answer: Any = self.client.generic(
-            method, f"/api/v1/{path}", data, content_type="application/json", headers=headers
+            method, address, data, content_type="application/json", headers=headers
         )
         return cast("HttpResponse", answer)
 

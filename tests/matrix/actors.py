@@ -37,6 +37,9 @@ COLUMNS = {
     "cnf": "owner's token confined to another project",
     "sus": "suspended owner",
     "csf": "owner's browser session without the anti-forgery token",
+    "wld": "owner's running job, with the token it was given",
+    "nod": "node that runs the owner's job, with its node token",
+    "nda": "node that runs another tenant's job, with its node token",
 }
 TO_SIGN_IN = "LOG"
 
@@ -79,6 +82,11 @@ class Cast:
         ApiToken.objects.filter(token_hash=hash_of(expired)).update(expires_at=past)
         ApiToken.objects.filter(token_hash=hash_of(revoked)).update(revoked_at=past)
         special = {"exp": expired, "rev": revoked}
+        special |= {
+            "wld": self.world.secrets["workload"],
+            "nod": self.world.secrets["node"],
+            "nda": self.world.secrets["other node"],
+        }
         special["cnf"] = make_token(alice, project=self.world.elsewhere)
         for needed in (None, *Scope):
             kept: list[Scope] = [scope for scope in Scope if scope not in (needed, Scope.ADMIN)]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from portal.accounts.models import User
+from tests.matrix.work import FACTS, beat, code
 from tests.matrix.world import World
 from tests.personas import PASSWORD
 
@@ -19,6 +20,34 @@ def _sign_in(_world: World, user: User | None) -> Body:
     return {"login": user.email if user else "nobody@example.org", "password": PASSWORD}
 
 
+def _job(world: World, _user: User | None) -> Body:
+    return {"snapshot": world.own["snapshot"], "script": "train.py", "tier": "cpu-small"}
+
+
+def _task(world: World) -> dict[str, Any]:
+    return {"task_id": world.own["task"], "epoch": int(world.own["epoch"])}
+
+
+def _join(world: World, _user: User | None) -> Body:
+    facts = FACTS.model_dump(mode="json")
+    return {"join_token": world.secrets["join"], "name": "newcomer", "facts": facts}
+
+
+def _beat(world: World, _user: User | None) -> Body:
+    return beat([_task(world)])
+
+
+def _reports(world: World, _user: User | None) -> Body:
+    step = {"sequence": 3, "kind": "progress", "at_unix_ms": 1, "step": 10}
+    return {"reports": [_task(world) | step]}
+
+
+def _samples(world: World, _user: User | None) -> Body:
+    use = {"at_unix_ms": 1, "cpu_percent": 50, "memory_bytes": 1}
+    return {"samples": [_task(world) | use]}
+
+
+_REASON = {"reason": "new memory"}
 _INVITE_BY_FORM = {"email": "new@example.org", "role": "viewer", "expires_in_days": "7"}
 # By verb and template. JSON for the API; a form for a page.
 BODIES: dict[tuple[str, str], Body | Maker] = {
@@ -41,6 +70,34 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/teams/{team}/invitations"): {"email": "new@example.org", "role": "viewer"},
     ("POST", "/api/v1/invitations/accept"): _accept,
     ("PATCH", "/api/v1/users/{user_id}"): {"is_active": False},
+    ("POST", "/api/v1/projects/{project}/snapshots"): code("print('a new one')"),
+    ("POST", "/api/v1/projects/{project}/jobs"): _job,
+    ("POST", "/api/v1/projects/{project}/jobs/quote"): _job,
+    ("POST", "/api/v1/projects/{project}/jobs/{job}/clone"): {"name": "again"},
+    ("POST", "/api/v1/projects/{project}/workloads/{workload}/stop"): {"message": "Enough."},
+    ("POST", "/api/v1/projects/{project}/environments"): {"requirements": "numpy==2.3.5"},
+    ("POST", "/api/v1/tiers"): {
+        "name": "Large",
+        "slug": "large",
+        "resources": {"cpu_millis": 4000, "memory_bytes": 2**30},
+        "nano_usd_per_hour": 1,
+    },
+    ("PATCH", "/api/v1/tiers/{tier}"): {"nano_usd_per_hour": 5},
+    ("PUT", "/api/v1/quotas/projects/{project}"): {"running": 5},
+    ("PUT", "/api/v1/quotas/teams/{team}"): {"running": 5},
+    ("POST", "/api/v1/nodes/join-tokens"): {"expires_in_minutes": 5},
+    ("POST", "/api/v1/nodes/{node}/cordon"): _REASON,
+    ("POST", "/api/v1/nodes/{node}/drain"): _REASON,
+    ("POST", "/api/agent/v1/join"): _join,
+    ("POST", "/api/agent/v1/heartbeat"): _beat,
+    ("POST", "/api/agent/v1/reports"): _reports,
+    ("PUT", "/api/agent/v1/logs/{task_id}/{epoch}/{rank}"): b"more of the log",
+    ("POST", "/api/agent/v1/environments/{digest}/reports"): {
+        "state": "ready",
+        "log_offset": 0,
+        "log": "done",
+    },
+    ("POST", "/api/agent/v1/samples"): _samples,
     ("POST", "/projects/new"): {"name": "New project"},
     ("POST", "/p/{project}/settings"): {"name": "Renamed"},
     ("POST", "/p/{project}/archive"): {"confirm": "vision"},
@@ -68,7 +125,11 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     },
 }
 # What has to stand behind the path, by verb and template.
-QUERIES = {("POST", "/api/v1/projects/{project}/files"): "?name=b.csv"}
+QUERIES = {
+    ("POST", "/api/v1/projects/{project}/files"): "?name=b.csv",
+    ("GET", "/api/v1/projects/{project}/environments/{digest}/log"): "?node=atlas",
+    ("PUT", "/api/agent/v1/logs/{task_id}/{epoch}/{rank}"): "?offset=0",
+}
 
 
 def query_for(verb: str, template: str) -> str:

@@ -32,11 +32,12 @@ def written(table: Table) -> str:
 
 
 def read() -> Table:
-    """Return the checked-in table; empty when there is none."""
+    """Return the checked-in table; empty when there is none, or one of other columns."""
     table: Table = {}
-    if not FILE.exists():
+    lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
+    if _HEADING not in lines:
         return table
-    for line in FILE.read_text(encoding="utf-8").splitlines():
+    for line in lines:
         if not line or line.startswith("#") or line == _HEADING:
             continue
         words = line.split()

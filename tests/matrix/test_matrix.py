@@ -4,6 +4,8 @@ import pytest
 from django.db import transaction
 
 from portal.accounts.gates import Administrator, ProjectRole, SignedIn, TeamRole
+from portal.compute.gates import NodeToken
+from portal.workloads.gates import WorkloadRole
 from tests.matrix import table
 from tests.matrix.actors import COLUMNS, TO_SIGN_IN, Cast, cell_of
 from tests.matrix.world import values_for
@@ -11,6 +13,7 @@ from tests.routes import VERBS, Route, routes
 
 _measured: table.Table = {}
 _UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_OF_PROJECTS = ProjectRole | WorkloadRole
 _SHUT = frozenset({"401", "403", "404", "405", TO_SIGN_IN})
 
 
@@ -60,7 +63,7 @@ def faults_of(route: Route, verb: str, row: table.Row) -> list[str]:
         faults.append("a page takes GET, HEAD, OPTIONS and POST alone")
     if route.operation(verb) is not None and row["own"] == "422":
         faults.append("add a valid body to tests/matrix/bodies.py")
-    if isinstance(policy, SignedIn | Administrator | ProjectRole | TeamRole):
+    if isinstance(policy, SignedIn | Administrator | TeamRole | _OF_PROJECTS):
         faults += [
             f"{COLUMNS[column]} passes with {row[column]}"
             for column in ("ano", "exp", "rev", "sus")
@@ -70,15 +73,27 @@ def faults_of(route: Route, verb: str, row: table.Row) -> list[str]:
             faults.append("a forged request from a browser passes")
         if getattr(policy, "scope", None) is not None and row["scp"] not in _SHUT:
             faults.append("a token passes without the scope")
-    if isinstance(policy, ProjectRole | TeamRole) and not {row["oth"], row["adm"]} <= {
+    if isinstance(policy, TeamRole | _OF_PROJECTS) and not {row["oth"], row["adm"]} <= {
         "404",
         "405",
     }:
         faults.append("somebody who is no member learns that the object exists")
-    if isinstance(policy, ProjectRole) and row["cnf"] not in ("404", "405", TO_SIGN_IN):
+    if isinstance(policy, _OF_PROJECTS) and row["cnf"] not in ("404", "405", TO_SIGN_IN):
         faults.append("a token confined to another project gets in")
     if isinstance(policy, Administrator) and row["own"] not in ("403", "405"):
         faults.append("somebody who is no administrator gets in")
+    if isinstance(policy, NodeToken):
+        faults += [
+            f"{COLUMNS[column]} passes with {row[column]}"
+            for column in COLUMNS
+            if column not in ("nod", "nda") and row[column] not in _SHUT
+        ]
+    elif isinstance(policy, SignedIn | Administrator | TeamRole | _OF_PROJECTS):
+        faults += [
+            f"{COLUMNS[column]} passes with {row[column]}"
+            for column in ("nod", "nda")
+            if row[column] not in _SHUT
+        ]
     return [f"{verb} {route.template}: {fault}" for fault in faults]
 
 

@@ -16,6 +16,7 @@ from portal.accounts.services.teams import create_team
 from portal.accounts.tokens import hash_of
 from portal.storage.services import store_file
 from slipway.schemas.accounts import Role
+from tests.matrix.work import make_tiers, make_work, new_join_secret, open_nodes
 from tests.personas import Personas, make_personas, make_token, make_user
 from tests.routes import Route
 
@@ -56,6 +57,15 @@ PARAMETERS = {
     "/secrets/{name}": Parameter("secret", "NO_SUCH_SECRET"),
     "/tokens/{token_id}": Parameter("token", f"tok_{MISSING_ULID}"),
     "/invitations/{secret}": Parameter("link", "A" * 40),
+    "/jobs/{job}": Parameter("job", f"job_{MISSING_ULID}"),
+    "/workloads/{workload}": Parameter("workload", f"wl_{MISSING_ULID}"),
+    "/snapshots/{digest}": Parameter("snapshot", "0" * 64),
+    "/environments/{digest}": Parameter("environment", "0" * 64),
+    "/nodes/{node}": Parameter("node", "no-such-node"),
+    "/tiers/{tier}": Parameter("tier", "no-such-tier"),
+    "/logs/{task_id}": Parameter("task", f"task_{MISSING_ULID}"),
+    "/{task_id}/{epoch}": Parameter("epoch", "798765"),
+    "/{epoch}/{rank}": Parameter("rank", "61235"),
     "/password/reset/key/{uidb36}": Parameter("reset user", "zz"),
     "/password/reset/key/{uidb36}-{key}": Parameter("reset key", "0-0"),
 }
@@ -68,7 +78,9 @@ class World:
     """`own` names objects of Alice's tenant, `foreign` those of Charlie's.
 
     Sue owns what Alice owns and is suspended. `links` holds for each person's id the secret of an
-    open invitation made for them.
+    open invitation made for them. `secrets` speak for machines and for what runs on them: the node
+    that runs Alice's job (`node`), the one that runs Charlie's (`other node`), Alice's job itself
+    (`workload`), and a machine that wants to join (`join`).
     """
 
     people: Personas
@@ -78,6 +90,7 @@ class World:
     own: Objects = field(default_factory=dict)
     foreign: Objects = field(default_factory=dict)
     links: Objects = field(default_factory=dict)
+    secrets: Objects = field(default_factory=dict)
 
 
 def make_world() -> World:
@@ -101,6 +114,7 @@ def make_world() -> World:
     _fill(world.own, owner=people.alice, member=people.bob, project=people.vision, team=crew)
     _fill(world.foreign, owner=people.charlie, member=dan, project=people.other, team=rivals)
     _invite_everybody(world)
+    _let_work(world)
     User.objects.filter(pk=sue.pk).update(is_active=False)
     return world
 
@@ -123,6 +137,27 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
         "reset user": "1",
         "reset key": "abc-0",
     }
+
+
+def _let_work(world: World) -> None:
+    """Let a job of each side run on a machine of its own."""
+    people = world.people
+    make_tiers()
+    own = make_work(owner=people.alice, project=people.vision, node="atlas")
+    foreign = make_work(owner=people.charlie, project=people.other, node="boreas")
+    open_nodes()
+    world.own.update(own.objects, tier="cpu-small")
+    # Tiers belong to the installation, so there is no foreign one; a foreign attempt or rank is
+    # one that Alice's job does not have.
+    world.foreign.update(foreign.objects, tier="nor-such-a-tier", epoch="812345", rank="61234")
+    world.secrets.update(
+        {
+            "node": own.node_secret,
+            "other node": foreign.node_secret,
+            "workload": own.workload_token,
+            "join": new_join_secret(),
+        }
+    )
 
 
 def _signed_in(user: User) -> str:

@@ -17,7 +17,6 @@ from portal.api.v1 import (
     audit,
     environments,
     files,
-    job_news,
     jobs,
     members,
     nodes,
@@ -67,7 +66,7 @@ api = PortalApi(
 problems.register(api)
 for module in (
     *(account, projects, teams, members, secrets, files, audit, users),
-    *(jobs, job_news, workloads, environments, tiers, quotas, nodes),
+    *(jobs, workloads, environments, tiers, quotas, nodes),
 ):
     api.add_router("", module.router)
 require_gates(api)

@@ -9,6 +9,8 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from portal.accounts.models import AuditEvent, Project
+from portal.compute.models import Node
+from portal.compute.services.nodes import cordon_node
 from portal.core import clock
 from tests.matrix.actors import Cast
 from tests.matrix.fixtures import _module_cast, cast
@@ -19,6 +21,14 @@ __all__ = ["_module_cast", "cast"]
 # Routes that take unsafe verbs and leave no event, and why that is right.
 UNAUDITED = {
     "/api/v1/": "answers 404",
+    "/api/agent/v1/": "answers 404",
+    "/api/agent/v1/join": "no person acts; see test_joining",
+    "/api/agent/v1/heartbeat": "a machine says what it is, six times a minute",
+    "/api/agent/v1/reports": "a machine says what it sees; the workload's story keeps it",
+    "/api/agent/v1/logs/{task_id}/{epoch}/{rank}": "a machine says what it sees",
+    "/api/agent/v1/environments/{digest}/reports": "a machine says what it sees",
+    "/api/agent/v1/samples": "a machine says what it sees",
+    "/api/v1/projects/{project}/jobs/quote": "reads",
     "/account/login": "nobody has changed anything yet when one is signed in already",
     "/account/password/reset": "asking for a mail changes nothing",
     "/account/password/reset/key/{uidb36}-{key}": "the key in the matrix is no good",
@@ -53,6 +63,9 @@ def _prepare(cast: Cast, route: Route) -> None:
     """Bring the world into the state in which the route has something to change."""
     if route.template.endswith("/restore"):
         Project.objects.filter(pk=cast.world.people.vision.pk).update(archived_at=clock.now())
+
+    if route.template.endswith("/uncordon"):
+        cordon_node(node=Node.objects.get(name=cast.world.own["node"]))
 
 
 def _do(cast: Cast, verb: str, route: Route) -> int:

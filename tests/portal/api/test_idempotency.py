@@ -7,6 +7,7 @@ import pytest
 from django.db import connection
 from django.http import HttpResponse
 
+from portal.accounts.gates import Administrator
 from portal.accounts.models import AuditEvent, Membership, Project
 from portal.api.models import IdempotencyRecord
 from portal.core import clock
@@ -25,7 +26,11 @@ def cast(db: None) -> Cast:
 
 
 def _posts() -> list[Any]:
-    return [pytest.param(route, id=route.template) for route in routes() if route.operation("POST")]
+    return [
+        pytest.param(route, id=route.template)
+        for route in routes()
+        if route.operation("POST") and route.template.startswith("/api/v1/")
+    ]
 
 
 def _post(api: Api, cast: Cast, route: Route, key: str) -> HttpResponse:
@@ -37,14 +42,17 @@ def _post(api: Api, cast: Cast, route: Route, key: str) -> HttpResponse:
 
 @pytest.mark.parametrize("route", _posts())
 def test_every_post_gives_the_same_result_for_the_same_key(cast: Cast, route: Route) -> None:
-    alice = Api.of(cast.world.people.alice)
-    first = _post(alice, cast, route, "one")
+    people = cast.world.people
+    asker = people.root if isinstance(route.policy_for("POST"), Administrator) else people.alice
+    api = Api.of(asker)
+    first = _post(api, cast, route, "one")
     effects = AuditEvent.objects.count()
-    second = _post(alice, cast, route, "one")
+    second = _post(api, cast, route, "one")
     assert 200 <= first.status_code < 300
     assert (second.status_code, second.content) == (first.status_code, first.content)
     assert second.headers["Content-Type"] == first.headers["Content-Type"]
-    assert second.headers["Idempotent-Replayed"] == "true"
+    if not route.template.endswith("/snapshots"):  # the same bytes are the same one without a key
+        assert second.headers["Idempotent-Replayed"] == "true"
     assert "Idempotent-Replayed" not in first.headers
     assert AuditEvent.objects.count() == effects
 
@@ -150,7 +158,11 @@ def test_a_secret_shown_once_is_given_again_and_stands_nowhere_in_the_clear(
 
 
 def test_every_post_operation_has_a_body_in_the_matrix() -> None:
-    bodiless = {"/api/v1/projects/{project}/restore"}
+    bodiless = {
+        "/api/v1/projects/{project}/restore",
+        "/api/v1/projects/{project}/jobs/{job}/cancel",
+        "/api/v1/nodes/{node}/uncordon",
+    }
     missing = [
         route.template
         for route in routes()
