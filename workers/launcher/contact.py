@@ -1,7 +1,10 @@
 """The door through which a rank speaks to its shim: a datagram socket, SLIPWAY_TASK_SOCKET.
 
 Each datagram is one JSON object. `{"step": 12, "rank": 0}` says that optimisation step 12 is done
-(the first one is 1); a launcher sends `{"failure": {...}}` for the exception that ended its script.
+(the first one is 1); `{"checkpoint": {"step": 12, "size_bytes": 9, "kept": [6, 12]}}` that a
+checkpoint is whole and in its place, and which ones are left beside it; `{"strategy": "zero2",
+"reason": "…"}` how the ranks share the work. A launcher sends `{"failure": {...}}` for the
+exception that ended its script.
 Datagrams never block a training loop, and one that finds no reader is lost without harm.
 """
 
@@ -16,6 +19,8 @@ from typing import Any, Final
 VARIABLE: Final = "SLIPWAY_TASK_SOCKET"
 _LIMIT_BYTES: Final = 16 * 1024
 _TEXT_LIMIT: Final = 2000
+_WORD_LIMIT: Final = 200
+_KEPT_LIMIT: Final = 1000
 _BATCH: Final = 256
 
 
@@ -28,6 +33,23 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Saved:
+    """A checkpoint is whole and in its place. `kept` are the steps that can be resumed from now."""
+
+    step: int
+    size_bytes: int
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How the ranks share the work, as a word, and why."""
+
+    word: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Failure:
     """The exception that ended a rank's script. `at_ns` is CLOCK_BOOTTIME: one clock for all."""
 
@@ -36,6 +58,9 @@ class Failure:
     message: str
     at_ns: int
     errno: int | None = None
+
+
+Message = Step | Saved | Strategy | Failure
 
 
 class ContactDoor:
@@ -52,9 +77,9 @@ class ContactDoor:
         """Descriptor to wait on."""
         return self._socket.fileno()
 
-    def receive(self) -> list[Step | Failure]:
+    def receive(self) -> list[Message]:
         """Take what lies waiting, at most a bounded batch."""
-        found: list[Step | Failure] = []
+        found: list[Message] = []
         for _ in range(_BATCH):
             try:
                 data = self._socket.recv(_LIMIT_BYTES)
@@ -93,14 +118,30 @@ def ring(path: Path, word: bytes = b"!") -> None:
         bell.sendto(word, os.fspath(path))
 
 
-def _read(data: bytes) -> Step | Failure | None:
+def _read(data: bytes) -> Message | None:
     try:
         message = json.loads(data)
         if "failure" in message:
             return _failure(message["failure"])
+        if "checkpoint" in message:
+            return _saved(message["checkpoint"])
+        if "strategy" in message:
+            reason = _line(message.get("reason", ""), _TEXT_LIMIT)
+            return Strategy(_line(message["strategy"], _WORD_LIMIT), reason)
         return Step(rank=_count(message.get("rank", 0)), step=_count(message["step"]))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def _saved(body: dict[str, Any]) -> Saved:
+    kept = body.get("kept", [])
+    if not isinstance(kept, list):
+        raise TypeError("not a list")
+    return Saved(
+        step=_count(body["step"]),
+        size_bytes=_count(body["size_bytes"]),
+        kept=tuple(_count(step) for step in kept[-_KEPT_LIMIT:]),
+    )
 
 
 def _failure(body: dict[str, Any]) -> Failure:
@@ -112,6 +153,10 @@ def _failure(body: dict[str, Any]) -> Failure:
         at_ns=_count(body["at_ns"]),
         errno=number if isinstance(number, int) else None,
     )
+
+
+def _line(value: object, limit: int) -> str:
+    return " ".join(str(value).split())[:limit]
 
 
 def _count(value: object) -> int:

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from workers.launcher import reasons
 from workers.launcher.cgroup import of_container
 from workers.launcher.confinement import Confinement, adopt_orphans, confine
-from workers.launcher.contact import ContactDoor, Step, ring
+from workers.launcher.contact import ContactDoor, Failure, ring
 from workers.launcher.contract import rank_environment, without_contract
 from workers.launcher.durable import create_once
 from workers.launcher.ending import Ending, left_over, offer_to_oom_killer
@@ -33,12 +33,12 @@ from workers.launcher.lease import Lease
 from workers.launcher.network import listen_on_free_port, own_address, port_of, reserve_port
 from workers.launcher.processes import ProcessMark, uptime_s
 from workers.launcher.program import plan
+from workers.launcher.progress import Progress
 from workers.launcher.ranks import InRank, Rank, confinement_of, start_rank
 from workers.launcher.usage import SAMPLE_EVERY_S, UsageMeter, keep_sample
 
 _TICK_S: Final = 1.0
 _BELL_EVERY_S: Final = 0.2
-_PROGRESS_EVERY_S: Final = 2.0
 _DRAIN_PATIENCE_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.1
 _TERM_GRACE_S: Final = 10.0
@@ -69,8 +69,8 @@ class Shim:
         self._store: object | None = None
         now = uptime_s()
         self._active_at_s = self._sampled_at_s = now
-        self._rang_at_s = self._progress_at_s = 0.0
-        self._step = self._noted_step = 0
+        self._rang_at_s = 0.0
+        self._progress = Progress(lambda fields: self._note("progress", **fields))
         self._looked_at_s = 0.0
         self._asked_to_end = False
         self._output_waits = False
@@ -214,6 +214,7 @@ class Shim:
             self._looked_at_s = uptime_s()
             self._obey()
             self._watch()
+            self._progress.look()
         if self._ending.is_due():
             self._ending.kill_tree()
         self._ring_for_output()
@@ -236,26 +237,14 @@ class Shim:
 
     def _hear(self, contact: ContactDoor) -> None:
         for message in contact.receive():
-            if isinstance(message, Step):
+            if not isinstance(message, Failure):
                 self._active_at_s = uptime_s()
-                self._progress(message.step)
+                self._progress.hear(message)
                 continue
             for rank in self._ranks:
                 if rank.rank == message.rank and rank.failure is None:
                     rank.failure = message
                     self._ending.failing(self._ranks, rank)
-
-    def _progress(self, step: int) -> None:
-        first = self._step == 0
-        self._step = max(self._step, step)
-        now = uptime_s()
-        if first or now - self._progress_at_s >= _PROGRESS_EVERY_S:
-            self._progress_at_s = now
-            self._note_step()
-
-    def _note_step(self) -> None:
-        self._noted_step = self._step
-        self._note("progress", step=self._step)
 
     def _collect(self) -> None:
         """Collect whoever ended: ranks, and orphans that came to us."""
@@ -341,8 +330,7 @@ class Shim:
         verdict = reasons.judge(self._evidence())
         told = verdict.first or self._endings()[0]
         tails = {rank.rank: rank.tail_text() for rank in self._ranks}
-        if self._step > self._noted_step:
-            self._note_step()
+        self._progress.finish()
         self._note(
             ENDED,
             reason=verdict.reason,

@@ -17,6 +17,7 @@ from portal.api.v1 import (
     audit,
     environments,
     files,
+    job_news,
     jobs,
     members,
     nodes,
@@ -66,7 +67,7 @@ api = PortalApi(
 problems.register(api)
 for module in (
     *(account, projects, teams, members, secrets, files, audit, users),
-    *(jobs, workloads, environments, tiers, quotas, nodes),
+    *(jobs, job_news, workloads, environments, tiers, quotas, nodes),
 ):
     api.add_router("", module.router)
 require_gates(api)

@@ -60,13 +60,18 @@ def store_file(
         raise
 
 
-def receive_bytes(*, chunks: Iterable[bytes], promised: Promised = _NO_PROMISE) -> StoredBytes:
+def receive_bytes(
+    *,
+    chunks: Iterable[bytes],
+    promised: Promised = _NO_PROMISE,
+    limit_bytes: int = MAX_FILE_BYTES,
+) -> StoredBytes:
     """Write a stream to the store, where no one sees it until `keep_file`.
 
     For callers that commit something else together with the file. Bytes that are neither kept nor
     discarded are removed by the sweep after a day.
     """
-    return blob_store().put(chunks, promised=promised, limit_bytes=MAX_FILE_BYTES)
+    return blob_store().put(chunks, promised=promised, limit_bytes=limit_bytes)
 
 
 def discard_bytes(stored: StoredBytes) -> None:

@@ -12,14 +12,19 @@ from portal.workloads.models import Workload
 
 
 class Snapshot(Row):
-    """Code as it was, of one project: a tar in the store, named by the SHA-256 of its bytes."""
+    """Code as it was, of one project: a tar in the store, named by the SHA-256 of its bytes.
+
+    `scripts` holds the first Python files in it, to be suggested; `marks` is described in
+    `portal.training.names` and tells of every file whether it is there.
+    """
 
     id = IdField("snap")
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
     digest = models.CharField(max_length=64)
     file = models.ForeignKey(StoredFile, on_delete=models.PROTECT, related_name="+")
     files = models.PositiveIntegerField()
-    names = models.JSONField(default=list)
+    scripts = models.JSONField(default=list)
+    marks = models.BinaryField(default=bytes)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
 
     class Meta(Row.Meta):
@@ -33,9 +38,11 @@ class JobQuerySet(models.QuerySet["Job"]):
 
     def of_project(self, project: Project) -> "JobQuerySet":
         """Jobs of one project, with what every answer about them needs."""
-        return self.filter(workload__project=project).select_related(
-            "workload__project", "workload__tier", "workload__submitted_by", "snapshot__file__blob"
+        found = self.filter(workload__project=project).select_related(
+            *("workload__project", "workload__tier", "workload__submitted_by", "workload__team"),
+            "snapshot__file__blob",
         )
+        return found.defer("snapshot__marks").prefetch_related("workload__leases")
 
     def matching(
         self, *, state: str = "", text: str = "", submitted_by: str = "", tier: str = ""
@@ -47,22 +54,28 @@ class JobQuerySet(models.QuerySet["Job"]):
         if text:
             found = found.filter(Q(workload__name__icontains=text) | Q(script__icontains=text))
         if submitted_by:
-            found = found.filter(workload__submitted_by__email=submitted_by)
+            found = found.filter(workload__submitted_by__email__iexact=submitted_by)
         if tier:
             found = found.filter(workload__tier__slug=tier)
         return found
 
 
 class Job(Row):
-    """What exactly was submitted. How it goes stands on the workload, which has the same age."""
+    """What exactly was submitted. How it goes stands on the workload, whose id is the job's too.
 
-    id = IdField("job")
-    workload = models.OneToOneField(Workload, on_delete=models.PROTECT, related_name="+")
+    `strategy_taken` and `strategy_reason` are what the job itself says: which strategy it trains
+    by and why.
+    """
+
+    workload = models.OneToOneField(
+        Workload, primary_key=True, on_delete=models.PROTECT, related_name="+"
+    )
     snapshot = models.ForeignKey(Snapshot, on_delete=models.PROTECT, related_name="+")
     script = models.CharField(max_length=500)
     args = models.JSONField(default=list)
     params = models.JSONField(default=dict)
     strategy = models.CharField(max_length=200, blank=True)
+    strategy_reason = models.CharField(max_length=2000, blank=True)
     requirements = models.TextField(blank=True)
     git = models.JSONField(null=True, blank=True)
     cloned_from = models.ForeignKey(
@@ -70,3 +83,18 @@ class Job(Row):
     )
 
     objects: ClassVar[JobQuerySet] = JobQuerySet.as_manager()  # type: ignore[assignment]
+
+
+class Checkpoint(Row):
+    """A checkpoint of a job that is whole and in its place; a step saved again replaces itself."""
+
+    id = IdField("ckpt")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="checkpoints")
+    step = models.BigIntegerField()
+    size_bytes = models.BigIntegerField()
+    attempt = models.PositiveIntegerField()
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["job", "step"], name="checkpoint_once_a_step"),
+        ]

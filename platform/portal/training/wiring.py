@@ -1,5 +1,6 @@
 """Makes jobs a kind of workload."""
 
+import json
 from collections.abc import Mapping
 
 from portal.training.models import Job
@@ -8,18 +9,20 @@ from portal.workloads.retries import RetryRule
 
 
 def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
-    job = Job.objects.filter(workload_id=workload_id).only("strategy").first()
-    return {"SLIPWAY_STRATEGY": job.strategy} if job and job.strategy else {}
+    job = Job.objects.filter(pk=workload_id).only("strategy", "params").first()
+    if job is None:
+        return {}
+    params = {"SLIPWAY_PARAMS": json.dumps(job.params)} if job.params else {}
+    return params | ({"SLIPWAY_STRATEGY": job.strategy} if job.strategy else {})
 
 
-register_kind(
-    Kind(
-        name="job",
-        noun="job",
-        retry=RetryRule(max_attempts=3),
-        moves_when_drained=True,
-        stop_grace_s=30.0,
-        warm="torch",
-        surroundings=_surroundings,
-    )
+JOB = Kind(
+    name="job",
+    noun="job",
+    retry=RetryRule(max_attempts=3),
+    moves_when_drained=True,
+    stop_grace_s=30.0,
+    warm="torch",
+    surroundings=_surroundings,
 )
+register_kind(JOB)

@@ -9,12 +9,14 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 SOCKET_VARIABLE = "SLIPWAY_TASK_SOCKET"
 # Steps of a small model take less than a millisecond; nobody watches that closely.
 _STEP_EVERY_S = 0.2
+# A message must fit into a datagram.
+_MOST_KEPT = 1000
 
 
 class Announcer:
@@ -51,9 +53,10 @@ class Announcer:
         """Say which strategy is in force and why."""
         self._tell({"strategy": word, "reason": reason})
 
-    def checkpoint(self, step: int, size_bytes: int) -> None:
-        """Say that the checkpoint of a step is whole and in its place."""
-        self._tell({"checkpoint": {"step": step, "size_bytes": size_bytes}})
+    def checkpoint(self, step: int, size_bytes: int, kept: Sequence[int]) -> None:
+        """Say that the checkpoint of a step is whole and in its place, and which ones are left."""
+        newest = sorted(kept)[-_MOST_KEPT:]
+        self._tell({"checkpoint": {"step": step, "size_bytes": size_bytes, "kept": newest}})
 
     def close(self) -> None:
         """Say how far it came, and nothing more."""

@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -92,10 +92,10 @@ class Checkpointer:
         keep: Retention,
         *,
         together: bool,
-        published: Callable[[int, int], None],
+        published: Callable[[int, int, Sequence[int]], None],
     ) -> None:
-        """`published` is told step and size in bytes of each checkpoint on the rank that wrote
-        its manifest, by the writing thread."""
+        """`published` is told the step and the size in bytes of each checkpoint, and the steps of
+        all that are left, on the rank that wrote its manifest, by the writing thread."""
         self._folder = folder
         self._published = published
         self._keep = keep
@@ -222,7 +222,6 @@ class Checkpointer:
         draft.rename(target)
         sync_folder(self._folder)
         logger.info("Checkpoint of step %d is in %s.", manifest.step, target)
-        self._published(manifest.step, sum(f.size_bytes for f in manifest.files.values()))
         metrics: dict[int, float | None] = {}
         for step, folder in saved_steps(self._folder).items():
             try:
@@ -232,6 +231,8 @@ class Checkpointer:
         kept = self._keep.kept(metrics)
         _remove(self._folder / folder_name(step) for step in metrics if step not in kept)
         _remove(self._folder.glob("draft-*"))
+        size_bytes = sum(facts.size_bytes for facts in manifest.files.values())
+        self._published(manifest.step, size_bytes, sorted(kept))
 
     @contextlib.contextmanager
     def _all_or_none(self) -> "Iterator[_Faults]":

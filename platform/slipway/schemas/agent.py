@@ -163,14 +163,33 @@ class RankEnd(AnswerSchema):
     signal: Status | None = None
 
 
+class SavedCheckpoint(AnswerSchema):
+    """A checkpoint that is whole and in its place.
+
+    `kept` are the steps of all checkpoints of the job that can be resumed from now, oldest first;
+    what else was reported before has been removed by the job's retention rule.
+    """
+
+    step: Count
+    size_bytes: Count
+    kept: list[Count] = Field(default=[], max_length=1000)
+
+
+class TakenStrategy(AnswerSchema):
+    """How the ranks share the work, as a word of `slipway.schemas.strategy`, and why."""
+
+    word: Annotated[Line, Field(max_length=200)]
+    reason: Annotated[Line, Field(max_length=2000)] = ""
+
+
 class Report(RequestSchema):
     """One step in the life of a task. `sequence` counts from 1 within (task, epoch).
 
     `at_unix_ms` is the node's clock at the moment it speaks of; the portal maps it to its own time
     by `Reports.sent_unix_ms`. A task ended by an order carries that order's `stop_reason` as its
     reason; one that ran to its end with status 0 carries `completed`.
-    `ended` carries reason and detail; `first_step` is sent once, when a rank reports its first
-    optimisation step; `rendezvous` carries the address task 0 opened.
+    `ended` carries reason and detail; `progress` the step a rank has done (the first one at once),
+    a checkpoint, or once the strategy; `rendezvous` carries the address task 0 opened.
     """
 
     task_id: Id
@@ -181,6 +200,8 @@ class Report(RequestSchema):
     message: Annotated[Line, Field(max_length=2000)] = ""
     rendezvous: Rendezvous | None = None
     step: Count | None = None
+    checkpoint: SavedCheckpoint | None = None
+    strategy: TakenStrategy | None = None
     warm: bool | None = None
     reason: ReasonCode | None = None
     exit_code: Status | None = None

@@ -38,7 +38,7 @@ def test_a_job_tells_its_strategy_its_steps_and_its_checkpoints(
     assert {"step": 1, "rank": 0} in heard
     assert {"step": 1, "rank": 1} in heard
     written = [message["checkpoint"] for message in heard if "checkpoint" in message]
-    assert [one["step"] for one in written] == [2]
+    assert [(one["step"], one["kept"]) for one in written] == [(2, [2])]
     folder = tmp_path / "checkpoints" / "step-0000000002"
     files = [file for file in folder.iterdir() if file.name != "manifest.json"]
     assert written[0]["size_bytes"] == sum(file.stat().st_size for file in files)
@@ -51,9 +51,10 @@ def test_a_full_or_missing_door_costs_nothing(tmp_path: Path) -> None:
     with door:
         announcer = Announcer(3, environment)
         for number in range(10_000):
-            announcer.checkpoint(number, 1)
-        assert _heard(door)[0] == {"checkpoint": {"step": 0, "size_bytes": 1}, "rank": 3}
-    announcer.checkpoint(1, 1)
+            announcer.checkpoint(number, 1, [number])
+        told = {"step": 0, "size_bytes": 1, "kept": [0]}
+        assert _heard(door)[0] == {"checkpoint": told, "rank": 3}
+    announcer.checkpoint(1, 1, [1])
     announcer.close()
     announcer.step(2)
 

@@ -253,3 +253,37 @@ def test_files_of_others_are_out_of_reach(site: Site) -> None:
         " reach('/etc/hostname'), reach('train.py')]\n"
     )
     assert site.answer_of(script) == [False, False, True, True]
+
+
+TELLING = """
+import json, os, socket, time
+
+door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+door.connect(os.environ["SLIPWAY_TASK_SOCKET"])
+
+def tell(**message):
+    door.send(json.dumps({**message, "rank": 0}).encode())
+
+tell(strategy="zero2", reason="it does not\\nfit otherwise")
+tell(strategy="ddp", reason="changed my mind")
+tell(step=1)
+tell(checkpoint={"step": 2, "size_bytes": 20, "kept": [2]})
+tell(checkpoint={"step": 3, "size_bytes": -1})
+tell(checkpoint={"step": 4, "size_bytes": 40, "kept": "all"})
+tell(checkpoint=[])
+tell(checkpoint={"step": 5, "size_bytes": 50, "kept": [2, 5]})
+tell(checkpoint={"step": 6, "size_bytes": 60, "kept": [5, 6]})
+"""
+
+
+def test_the_portal_learns_of_the_strategy_and_of_checkpoints(site: Site) -> None:
+    key = site.run(TELLING)
+    assert site.end_of(key).reason == "completed"
+    reports = site.portal.state.reports[key]
+    strategies = [report.strategy for report in reports if report.strategy]
+    assert [one.word for one in strategies] == ["zero2"]
+    assert strategies[0].reason == "it does not fit otherwise"
+    saved = [(report.step, report.checkpoint) for report in reports if report.checkpoint]
+    told = [(step, one.step, one.size_bytes, one.kept) for step, one in saved]
+    # Told at once, then the newest of those that follow in a hurry.
+    assert told == [(2, 2, 20, [2]), (6, 6, 60, [5, 6])]

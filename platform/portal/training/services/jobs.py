@@ -1,15 +1,19 @@
 """Submitting, quoting, cancelling and cloning jobs."""
 
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 
 from portal.accounts.models import Project, User
-from portal.compute.models import Tier
-from portal.compute.services.environments import use_environment
+from portal.compute.models import Environment, Tier
+from portal.compute.services.environments import normalised, use_environment
 from portal.core.errors import Conflict, InvalidInput, SlipwayError
-from portal.training.models import Job, Snapshot
-from portal.training.services.snapshots import require_script
+from portal.training.models import Job
+from portal.training.services.snapshots import require_script, snapshot_of
 from portal.workloads.feasibility import refuse_impossible
 from portal.workloads.models import Workload
 from portal.workloads.placement import Room
@@ -17,24 +21,30 @@ from portal.workloads.scheduling import read_sites
 from portal.workloads.services.stopping import stop_workload
 from portal.workloads.services.submitting import Wanted, submit_workload
 from portal.workloads.specs import RunSpec, spec_from
+from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobEdit, JobIn, Quote
 
-_SECONDS_AN_HOUR = 3600
+_S_AN_HOUR = 3600
+_S_A_MINUTE = 60
+_BACKEND = "process"
+# Linux takes no single argument or variable beyond 128 KiB; all parameters are one variable too.
+MAX_PARAMS_BYTES = 64 * 1024
+MAX_ARGS_BYTES = 64 * 1024
 
 
 def submit_job(*, project: Project, by: User, wanted: JobIn, cloned_from: Job | None = None) -> Job:
     """Queue a job. Whatever is wrong is refused here, before anything is queued or charged.
 
     Raises InvalidInput, naming the field: no such snapshot, script or tier, a tier that can never
-    fit, a bad requirement.
+    fit, a strategy that does not, a bad requirement.
     """
-    snapshot = _snapshot(project, wanted.snapshot)
+    spec = _spec(wanted)
+    _check_strategy(wanted)
+    snapshot = snapshot_of(project, wanted.snapshot)
+    if snapshot is None:
+        raise _no_snapshot()
     require_script(snapshot, wanted.script)
     tier = _tier(wanted.tier)
-    environment = ""
-    if wanted.requirements.strip():
-        made = use_environment(project=project, by=by, requirements=wanted.requirements)
-        environment = made.digest
     with transaction.atomic():
         workload = submit_workload(
             project=project,
@@ -43,18 +53,19 @@ def submit_job(*, project: Project, by: User, wanted: JobIn, cloned_from: Job | 
                 kind="job",
                 name=wanted.name or _name_of(wanted.script),
                 tier=tier,
-                spec=_spec(wanted),
+                spec=spec,
                 nodes=wanted.nodes,
                 procs=wanted.procs,
                 priority=wanted.priority,
                 snapshot=snapshot.digest,
-                environment=environment,
+                environment=_environment(project, by, wanted, cloned_from),
                 max_attempts=wanted.max_attempts,
                 max_lifetime_s=_lifetime(wanted),
             ),
         )
         return Job.objects.create(
             workload=workload,
+            created_at=workload.created_at,
             snapshot=snapshot,
             script=wanted.script,
             args=wanted.args,
@@ -67,41 +78,41 @@ def submit_job(*, project: Project, by: User, wanted: JobIn, cloned_from: Job | 
 
 
 def quote_job(*, project: Project, wanted: JobIn) -> Quote:
-    """Return what a job would cost an hour and whether it could run; nothing is queued."""
+    """Return what a job would cost an hour and whether it could run; nothing is queued.
+
+    The snapshot may come later; when it is there already, the script must be in it.
+    """
+    _spec(wanted)
+    _check_strategy(wanted)
+    normalised(wanted.requirements)
+    snapshot = snapshot_of(project, wanted.snapshot)
+    if snapshot is not None:
+        require_script(snapshot, wanted.script)
     tier = _tier(wanted.tier)
-    require_script(_snapshot(project, wanted.snapshot), wanted.script)
     price = tier.nano_usd_per_hour * wanted.nodes
     try:
-        refuse_impossible(project=project, tier=tier, tasks=wanted.nodes)
+        refuse_impossible(project=project, tier=tier, tasks=wanted.nodes, backend=_BACKEND)
     except SlipwayError as error:
         return Quote(
             nano_usd_per_hour=price,
             can_ever_run=False,
             would_wait=True,
-            explanation=error.message,
+            explanation=f"{error.message} {error.next_step or ''}".strip(),
         )
-    ahead = Workload.objects.filter(project=project).queued().count()
-    waits = ahead > 0 or not _fits_now(tier, wanted.nodes)
-    why = (
-        f"{ahead} workloads of this project wait already."
-        if ahead
-        else "Every node that fits is busy."
-        if waits
-        else "It can start at once."
-    )
+    waits, why = _wait_of(project, tier, wanted)
     return Quote(nano_usd_per_hour=price, can_ever_run=True, would_wait=waits, explanation=why)
 
 
 def cancel_job(*, job: Job, by: User) -> Job:
     """End a job. Idempotent."""
     stop_workload(workload=job.workload, by=by)
-    job.workload.refresh_from_db()
     return job
 
 
 def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
     """Submit the same again, with changes; what is left out stays as it was."""
     workload = job.workload
+    spec = RunSpec.model_validate(workload.spec)
     same: dict[str, Any] = {
         "name": workload.name,
         "snapshot": job.snapshot.digest,
@@ -116,7 +127,8 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
         "git": job.git if edit.snapshot is None else None,
         "priority": workload.priority,
         "max_attempts": workload.max_attempts,
-        "max_hours": (workload.max_lifetime_s or 0) / _SECONDS_AN_HOUR or None,
+        "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / _S_AN_HOUR,
+        "hang_after_minutes": spec.hang_after_s and round(spec.hang_after_s / _S_A_MINUTE),
     }
     changed = edit.model_dump(exclude_unset=True, exclude_none=True)
     return submit_job(
@@ -128,42 +140,100 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
 
 
 def cost_of(workload: Workload, *, until_ms: int) -> int:
-    """Return what the leases of a workload have cost so far, in nano-USD, to the millisecond."""
+    """Return what the leases of a workload have cost so far, to the millisecond, in nano-USD.
+
+    Each counts at the price it was granted at. The whole sum is rounded down once, so it never
+    shrinks and parts never add up to more.
+    """
     total = 0
     for lease in workload.leases.all():
-        end_ms = int(lease.ended_at.timestamp() * 1000) if lease.ended_at else until_ms
-        lasted_ms = max(0, end_ms - int(lease.granted_at.timestamp() * 1000))
-        total += lease.nano_usd_per_hour * lasted_ms
-    return total // (_SECONDS_AN_HOUR * 1000)
+        ended_ms = _ms(lease.ended_at) if lease.ended_at else until_ms
+        total += lease.nano_usd_per_hour * max(0, ended_ms - _ms(lease.granted_at))
+    return total // (_S_AN_HOUR * 1000)
+
+
+def price_of(workload: Workload) -> int:
+    """Return nano-USD an hour: what it was granted at last, before that what its tier costs now."""
+    leases = [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]
+    if leases:
+        return sum(lease.nano_usd_per_hour for lease in leases)
+    return workload.tier.nano_usd_per_hour * workload.nodes
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
 
 
 def _spec(wanted: JobIn) -> RunSpec:
-    flags = [f"--{name}={value}" for name, value in wanted.params.items()]
+    if len(json.dumps(wanted.params)) > MAX_PARAMS_BYTES:
+        raise _too_long("params", MAX_PARAMS_BYTES)
+    if sum(len(arg.encode()) for arg in wanted.args) > MAX_ARGS_BYTES:
+        raise _too_long("args", MAX_ARGS_BYTES)
     return spec_from(
-        argv=("python", wanted.script, *wanted.args, *flags),
-        hang_after_s=wanted.hang_after_minutes and wanted.hang_after_minutes * 60,
+        backend=_BACKEND,
+        argv=("python", wanted.script, *wanted.args, *_flags(wanted.params)),
+        hang_after_s=wanted.hang_after_minutes and wanted.hang_after_minutes * _S_A_MINUTE,
     )
 
 
+def _flags(params: Mapping[str, str]) -> list[str]:
+    return [f"--{name}={value}" for name, value in params.items()]
+
+
+def _too_long(field: str, limit_bytes: int) -> InvalidInput:
+    return InvalidInput(
+        f"All {field} together are longer than {limit_bytes // 1024} KiB.",
+        code="too_long",
+        field=field,
+        next_step="Put them into a file of the snapshot and name the file instead.",
+    )
+
+
+def _check_strategy(wanted: JobIn) -> None:
+    """Refuse a strategy that is none, or that the number of ranks does not suit."""
+    if wanted.strategy is None:
+        return
+    try:
+        strategy = parse_strategy(wanted.strategy)
+        if not strategy.is_auto:
+            strategy.layout(wanted.nodes * wanted.procs)
+    except StrategyError as error:
+        raise InvalidInput(
+            error.message, code="bad_strategy", field="strategy", next_step=error.next_step
+        ) from error
+
+
+def _environment(project: Project, by: User, wanted: JobIn, cloned_from: Job | None) -> str:
+    """Return the digest of the environment to run in, empty for the installation's own.
+
+    A clone keeps the version of Python its original had, so that it is the same environment.
+    """
+    if not normalised(wanted.requirements):
+        return ""
+    python = None
+    if cloned_from is not None and cloned_from.requirements == wanted.requirements:
+        digest = cloned_from.workload.environment
+        python = Environment.objects.values_list("python", flat=True).filter(digest=digest).first()
+    return use_environment(
+        project=project, by=by, requirements=wanted.requirements, python=python
+    ).digest
+
+
 def _lifetime(wanted: JobIn) -> int | None:
-    return int(wanted.max_hours * _SECONDS_AN_HOUR) or 1 if wanted.max_hours else None
+    return max(1, round(wanted.max_hours * _S_AN_HOUR)) if wanted.max_hours else None
 
 
 def _name_of(script: str) -> str:
     return script.rpartition("/")[2][:100]
 
 
-def _snapshot(project: Project, digest: str) -> Snapshot:
-    found = Snapshot.objects.filter(project=project, digest=digest)
-    snapshot = found.select_related("file__blob").first()
-    if snapshot is None:
-        raise InvalidInput(
-            "There is no such snapshot in this project.",
-            code="no_such_snapshot",
-            field="snapshot",
-            next_step="Upload the code first (`slipway train` does).",
-        )
-    return snapshot
+def _no_snapshot() -> InvalidInput:
+    return InvalidInput(
+        "There is no such snapshot in this project.",
+        code="no_such_snapshot",
+        field="snapshot",
+        next_step="Upload the code first (`slipway train` does).",
+    )
 
 
 def _tier(slug: str | None) -> Tier:
@@ -189,6 +259,15 @@ def _tier(slug: str | None) -> Tier:
     return tier
 
 
-def _fits_now(tier: Tier, tasks: int) -> bool:
-    """Whether enough nodes have room for the tasks at this moment."""
-    return Room(read_sites()).count_of(tier.need) >= tasks
+def _wait_of(project: Project, tier: Tier, wanted: JobIn) -> tuple[bool, str]:
+    """Return whether a job submitted now would wait, and why."""
+    ahead = Workload.objects.queued().filter(project=project, priority__gte=wanted.priority).count()
+    if ahead:
+        verb = "waits" if ahead == 1 else "wait"
+        return True, f"{ahead} of this project {verb} already and would go first."
+    fitting = Room(read_sites()).count_of(replace(tier.need, backend=_BACKEND))
+    if fitting >= wanted.nodes:
+        return False, "It can start at once."
+    if wanted.nodes == 1:
+        return True, f"Every node that fits tier {tier.slug} is busy."
+    return True, f"It needs {wanted.nodes} places of tier {tier.slug} at once; {fitting} are free."

@@ -82,9 +82,23 @@ def logs_of(*, workload: Workload) -> list[RankLog]:
     return [
         RankLog(lease.epoch, rank, size, not lease.is_open)
         for lease in leases[:1000]
-        for rank in range(lease.index * workload.procs, (lease.index + 1) * workload.procs)
+        for rank in _ranks_of(lease, workload)
         if (size := store.size(_key(lease, rank))) or lease.is_open
     ]
+
+
+def ranks_with_logs(*, workload: Workload, leases: Iterable[Lease]) -> list[int]:
+    """Return the ranks that have written something in any attempt, or may be about to.
+
+    `leases` are those of the workload, which the caller has read already.
+    """
+    store = log_store()
+    found: set[int] = set()
+    for lease in list(leases)[:1000]:
+        for rank in _ranks_of(lease, workload):
+            if rank not in found and (lease.is_open or store.size(_key(lease, rank))):
+                found.add(rank)
+    return sorted(found)
 
 
 def log_of(*, workload: Workload, attempt: int, rank: int) -> RankLog:
@@ -100,6 +114,10 @@ def read_log(
 ) -> Iterator[bytes]:
     """Yield a range of a log in pieces; raises NotFound if there is no such attempt or rank."""
     return log_store().read(_key(_lease(workload, attempt, rank), rank), start, length)
+
+
+def _ranks_of(lease: Lease, workload: Workload) -> range:
+    return range(lease.index * workload.procs, (lease.index + 1) * workload.procs)
 
 
 def _lease(workload: Workload, attempt: int, rank: int) -> Lease:

@@ -1,0 +1,123 @@
+"""What a running job has to tell: its story, logs, use of resources, checkpoints."""
+
+from collections.abc import Iterator
+
+from django.http import HttpRequest
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from portal.api.routing import gate
+from portal.api.streams import ByteStream
+from portal.api.v1.job_shapes import checkpoint_out
+from portal.api.v1.shapes import PageParameters, page_of
+from portal.api.v1.workload_shapes import event_out, sample_out
+from portal.core.errors import InvalidInput
+from portal.core.pagination import paginate
+from portal.training.gates import JobRole, gated_job
+from portal.training.models import Checkpoint
+from portal.workloads.models import Workload, WorkloadEvent
+from portal.workloads.services.logs import RankLog, log_of, read_log
+from portal.workloads.services.samples import samples_of
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import PageOf
+from slipway.schemas.training import LOG_READ_BYTES, CheckpointOut, SampleOut
+from slipway.schemas.workloads import WorkloadEventOut
+
+router = Router(tags=["Jobs"])
+_SEE = JobRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_MOST_CHECKPOINTS = 1000
+_LOG = {
+    "responses": {
+        200: {
+            "description": "The bytes of the log",
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+        }
+    }
+}
+
+
+class LogQuery(BaseModel):
+    """A range of one rank's log; `attempt` is the latest unless named."""
+
+    rank: int = Field(default=0, ge=0, le=65_535)
+    attempt: int | None = Field(default=None, ge=1, le=2**31 - 1)
+    offset: int = Field(default=0, ge=0, le=2**53)
+    limit: int = Field(default=LOG_READ_BYTES, ge=1, le=LOG_READ_BYTES)
+
+
+@router.get(
+    "/projects/{project}/jobs/{job}/events", auth=gate(_SEE), response=PageOf[WorkloadEventOut]
+)
+def job_events(
+    request: HttpRequest, project: str, job: str, page: PageParameters
+) -> PageOf[WorkloadEventOut]:
+    """Tell the job's story, newest line first."""
+    found = WorkloadEvent.objects.filter(workload=gated_job(request).workload)
+    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), event_out)
+
+
+@router.get(
+    "/projects/{project}/jobs/{job}/logs", auth=gate(_SEE), response=None, openapi_extra=_LOG
+)
+def job_log(request: HttpRequest, project: str, job: str, query: Query[LogQuery]) -> ByteStream:
+    """Return bytes of one rank's log, as they are.
+
+    `X-Log-Attempt` says of which attempt, `X-Log-Offset` where the first byte stands, `X-Log-Size`
+    where the log ends so far, and `X-Log-Complete` whether it will not grow.
+    """
+    workload = gated_job(request).workload
+    log = _log_of(workload, query.attempt, query.rank)
+    length = max(0, min(query.limit, log.size_bytes - query.offset))
+    pieces: Iterator[bytes] = iter(())
+    if length:
+        pieces = read_log(
+            workload=workload,
+            attempt=log.attempt,
+            rank=query.rank,
+            start=query.offset,
+            length=length,
+        )
+    answer = ByteStream(pieces, content_type="application/octet-stream")
+    answer.headers["Content-Length"] = str(length)
+    answer.headers["X-Log-Attempt"] = str(log.attempt)
+    answer.headers["X-Log-Offset"] = str(query.offset)
+    answer.headers["X-Log-Size"] = str(log.size_bytes)
+    answer.headers["X-Log-Complete"] = "true" if log.is_complete else "false"
+    answer.headers["Cache-Control"] = "private, no-store"
+    return answer
+
+
+def _log_of(workload: Workload, attempt: int | None, rank: int) -> RankLog:
+    """Return how far a log is; one of a job that has not begun is empty."""
+    ranks = workload.nodes * workload.procs
+    if rank >= ranks:
+        raise InvalidInput(
+            f"The job has {ranks} ranks: 0 to {ranks - 1}."
+            if ranks > 1
+            else "The job has one rank: 0.",
+            code="no_such_rank",
+            field="rank",
+            next_step="Ask for one of these.",
+        )
+    if attempt is None and workload.epoch == 0:
+        return RankLog(1, rank, 0, is_complete=workload.status.is_final)
+    return log_of(workload=workload, attempt=attempt or workload.epoch, rank=rank)
+
+
+@router.get("/projects/{project}/jobs/{job}/samples", auth=gate(_SEE), response=list[SampleOut])
+def job_samples(request: HttpRequest, project: str, job: str) -> list[SampleOut]:
+    """Return the use of CPU, memory and GPU of the present attempt, oldest first."""
+    workload = gated_job(request).workload
+    samples = samples_of(workload=workload, attempt=workload.epoch)
+    return [sample_out(sample) for sample in samples]
+
+
+@router.get(
+    "/projects/{project}/jobs/{job}/checkpoints", auth=gate(_SEE), response=list[CheckpointOut]
+)
+def job_checkpoints(request: HttpRequest, project: str, job: str) -> list[CheckpointOut]:
+    """Return the checkpoints that are whole and in their place, newest step first."""
+    found = Checkpoint.objects.filter(job=gated_job(request)).order_by("-step")
+    return [checkpoint_out(checkpoint) for checkpoint in found[:_MOST_CHECKPOINTS]]
