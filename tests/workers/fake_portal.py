@@ -97,6 +97,7 @@ class PortalState:
         self.reports: dict[Key, list[Report]] = defaultdict(list)
         self.logs: dict[tuple[str, int, int], bytearray] = defaultdict(bytearray)
         self.log_sizes: dict[tuple[str, int, int], int] = defaultdict(int)
+        self.ended_logs: set[tuple[str, int, int]] = set()
         self.samples: list[Sample] = []
         self.snapshots: dict[str, bytes] = {}
         self.environments: dict[str, EnvironmentSpec] = {}
@@ -419,7 +420,13 @@ class _Handler(BaseHTTPRequestHandler):
         size = state.log_sizes[key]
         if offset > size:
             state.breaches.append(f"log {key} skipped from {size} to {offset}")
+        elif self.query.get("last") == "true":
+            if self.body or offset != size:
+                state.breaches.append(f"log {key} of {size} bytes was ended at {offset}")
+            state.ended_logs.add(key)
         elif offset + len(self.body) > size:
+            if key in state.ended_logs:
+                state.breaches.append(f"log {key} went on after its end")
             new = self.body[size - offset :]
             state.log_sizes[key] = size + len(new)
             if len(state.logs[key]) < _KEPT_LOG_BYTES:

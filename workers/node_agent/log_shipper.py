@@ -70,7 +70,7 @@ class LogShipper:
             for failure in results:
                 if isinstance(failure, BaseException):
                     raise failure
-            if any(results):
+            if any(results) or (finished and await self._has_more_to_end(attempt)):
                 more = True
             elif finished or attempt.stale:
                 self.complete.add(attempt.handle)
@@ -78,6 +78,31 @@ class LogShipper:
                 attempt.keep_cursors()
                 attempt.news.ring()
         return more
+
+    async def _has_more_to_end(self, attempt: Attempt) -> bool:
+        """Tell the portal that the logs of a finished attempt are whole, so that nobody waits for
+        more; answers whether it misses some of it."""
+        for rank in attempt.record.ranks:
+            cursor = attempt.cursors.log(rank)
+            if attempt.stale:
+                return False
+            try:
+                wanted = await self._portal.put_log(
+                    attempt.key, rank, cursor.portal, b"", is_last=True
+                )
+            except StaleEpoch:
+                attempt.stale = True
+                attempt.news.ring()
+                return False
+            except PortalRefused as error:
+                if error.status in (401, 403):
+                    raise PortalUnreachable(str(error)) from error
+                log.warning("the end of the log of rank %d is refused: %s", rank, error)
+                continue
+            if wanted != cursor.portal and not cursor.refused:
+                self._advance(cursor, 0, wanted)
+                return True
+        return False
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt is gone."""

@@ -68,12 +68,17 @@ class Portal:
         """Tell what happened to tasks, in order."""
         return _read(ReportsAnswer, await self._post("reports", reports))
 
-    async def put_log(self, key: TaskKey, rank: int, offset: int, data: bytes) -> int:
-        """Send log bytes; the answer is the offset the portal wants next."""
+    async def put_log(
+        self, key: TaskKey, rank: int, offset: int, data: bytes, *, is_last: bool = False
+    ) -> int:
+        """Send log bytes; the answer is the offset the portal wants next.
+
+        `is_last`, without bytes, says that the log ends there.
+        """
         answer = await self._call(
             "PUT",
             f"logs/{key.task_id}/{key.epoch}/{rank}",
-            params={"offset": str(offset)},
+            params={"offset": str(offset)} | ({"last": "true"} if is_last else {}),
             content=data,
             headers={"Content-Type": "application/octet-stream"},
         )

@@ -10,7 +10,8 @@ POST join                                   Join → Joined (with a one-time joi
 POST heartbeat                              Heartbeat → HeartbeatAnswer, every `heartbeat_s`
 GET  desired?seen=VERSION&wait_s=20         Desired; held until `version` > seen, at most wait_s
 POST reports                                Reports → ReportsAnswer
-PUT  logs/{task_id}/{epoch}/{rank}?offset=  application/octet-stream, at most 8 MiB → LogAnswer
+PUT  logs/{task_id}/{epoch}/{rank}?offset=  application/octet-stream, at most 8 MiB → LogAnswer;
+                                            empty and with &last=true: the log ends at this offset
 GET  snapshots/{digest}                     a tar of the code, streamed
 GET  environments/{digest}                  EnvironmentSpec
 POST environments/{digest}/reports          EnvironmentReport (live build log) → LogAnswer

@@ -45,6 +45,7 @@ def test_a_flood_arrives_whole_and_in_bounded_memory(
     for rank in range(ranks):
         size = (*key, rank)
         eventually(lambda size=size: portal.state.log_sizes[size] == count * 64)  # type: ignore[misc]
+        eventually(lambda size=size: size in portal.state.ended_logs)  # type: ignore[misc]
     assert numbers_in(portal, key) == list(range(count))
     assert resident_bytes(machine.agent.pid) - before < 48 * MIB
 

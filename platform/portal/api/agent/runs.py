@@ -27,9 +27,10 @@ router = Router(tags=["Runs"])
 
 
 class OffsetQuery(BaseModel):
-    """Where in the log the first byte of the body belongs."""
+    """Where in the log the first byte of the body belongs; `last` says that it ends there."""
 
     offset: int = Field(ge=0, le=2**53)
+    last: bool = False
 
 
 @router.post("/reports", auth=agent_gate(NodeToken()), response=ReportsAnswer)
@@ -54,6 +55,7 @@ def put_log(
         rank=rank,
         offset=query.offset,
         pieces=_arriving(request),
+        is_last=query.last,
     )
     return LogAnswer(next_offset=end)
 

@@ -2,15 +2,20 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 
 from portal.compute.logs import log_store
 from portal.compute.models import Node
+from portal.core import clock
 from portal.core.errors import Conflict, NotFound, TooLarge
 from portal.workloads.models import Lease, Workload
 from slipway.schemas.workloads import ReasonCode
 
 MAX_APPEND_BYTES = 8 * 1024**2
 MAX_LOG_BYTES = 16 * 1024**3
+# An agent says when it has sent the last byte. One that died before it could is waited for so long.
+_LAST_WORD = timedelta(seconds=30)
+_NEVER_RAN = frozenset({ReasonCode.START_FAILED, ReasonCode.ENVIRONMENT_FAILED})
 
 
 @dataclass(frozen=True)
@@ -27,12 +32,26 @@ def _key(lease: Lease, rank: int) -> str:
     return f"workloads/{lease.workload_id}/{lease.epoch}.{rank}.log"
 
 
+def _end_key(lease: Lease, rank: int) -> str:
+    """Return the key of a note that stands where the log has been sent to its last byte."""
+    return f"workloads/{lease.workload_id}/{lease.epoch}.{rank}.end"
+
+
 def append_log(
-    *, node: Node, task_id: str, epoch: int, rank: int, offset: int, pieces: Iterable[bytes]
+    *,
+    node: Node,
+    task_id: str,
+    epoch: int,
+    rank: int,
+    offset: int,
+    pieces: Iterable[bytes],
+    is_last: bool = False,
 ) -> int:
     """Append bytes of a rank's log at `offset`; returns the offset to send on from.
 
     What is there already is skipped, what would leave a gap is not taken, so repeating is harmless.
+    `is_last` comes without bytes and says that the log ends at `offset`; it is believed when it
+    does.
     Raises Conflict (`stale_epoch`) when the task is not this node's, or was given up as lost.
     """
     lease = (
@@ -49,13 +68,16 @@ def append_log(
     first = lease.index * lease.workload.procs
     if not first <= rank < first + lease.workload.procs:
         raise NotFound
-    if offset >= MAX_LOG_BYTES:
+    if offset >= MAX_LOG_BYTES and not is_last:
         raise TooLarge(
             f"The log of this rank has reached {MAX_LOG_BYTES // 1024**3} GiB.",
             code="log_full",
             next_step="Send no more of it.",
         )
-    return _append(_key(lease, rank), offset, pieces)
+    end = _append(_key(lease, rank), offset, pieces)
+    if is_last and end == offset:
+        log_store().append(_end_key(lease, rank), 0, b".")
+    return end
 
 
 def _append(key: str, offset: int, pieces: Iterable[bytes]) -> int:
@@ -80,7 +102,7 @@ def logs_of(*, workload: Workload) -> list[RankLog]:
     leases = Lease.objects.filter(workload=workload).order_by("-epoch", "index")
     store = log_store()
     return [
-        RankLog(lease.epoch, rank, size, not lease.is_open)
+        RankLog(lease.epoch, rank, size, _is_complete(lease, rank))
         for lease in leases[:1000]
         for rank in _ranks_of(lease, workload)
         if (size := store.size(_key(lease, rank))) or lease.is_open
@@ -105,7 +127,7 @@ def log_of(*, workload: Workload, attempt: int, rank: int) -> RankLog:
     """Return how far one log has come; raises NotFound if there is no such attempt or rank."""
     lease = _lease(workload, attempt, rank)
     # First whether it can grow, then its size: so a complete log is never cut short.
-    is_complete = not lease.is_open
+    is_complete = _is_complete(lease, rank)
     return RankLog(attempt, rank, log_store().size(_key(lease, rank)), is_complete)
 
 
@@ -114,6 +136,18 @@ def read_log(
 ) -> Iterator[bytes]:
     """Yield a range of a log in pieces; raises NotFound if there is no such attempt or rank."""
     return log_store().read(_key(_lease(workload, attempt, rank), rank), start, length)
+
+
+def _is_complete(lease: Lease, rank: int) -> bool:
+    """Whether nothing will be added to the log of a rank."""
+    if lease.ended_at is None:
+        return False
+    if lease.reason == ReasonCode.NODE_LOST:  # its agent is not listened to any more
+        return True
+    if lease.started_at is None and lease.reason in _NEVER_RAN:
+        return True
+    is_told = log_store().size(_end_key(lease, rank)) > 0
+    return is_told or clock.now() - lease.ended_at > _LAST_WORD
 
 
 def _ranks_of(lease: Lease, workload: Workload) -> range:
