@@ -30,9 +30,9 @@ test: setup-dev ## Run the tests that need nothing but Python (SQLite)
 	$(PYTEST) tests --ignore=tests/integration
 
 .PHONY: test-integration
-test-integration: setup-dev ## Run the whole suite on PostgreSQL and in Chromium (apt installs them)
+test-integration: setup-dev ## Run the whole suite on PostgreSQL, in Chromium, with Docker (by apt)
 	scripts/install-integration
-	scripts/with-postgres $(PYTEST) tests
+	scripts/docker-test-engine.sh scripts/with-postgres $(PYTEST) tests
 
 CHECKS := lint format types layers templates migrations openapi house
 .PHONY: check $(addprefix check-,$(CHECKS))

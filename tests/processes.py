@@ -165,6 +165,10 @@ class Installation:
             "SLIPWAY_CONTROL_HEALTH_PORT": str(self.control_health_port),
             "SLIPWAY_REDIS_PORT": str(self.redis_port),
             "DATABASE_URL": database_url,
+            # Tests that run jobs set it; the others need no agent beside their processor.
+            "SLIPWAY_EMBEDDED_NODE": "false",
+            # Jobs find what the tests find, instead of an environment built for each installation.
+            "SLIPWAY_JOB_PYTHON": sys.executable,
         }
         self._programs: list[Program] = []
 

@@ -26,8 +26,8 @@ def make_machine(portal: FakePortal) -> Iterator[Callable[..., Machine]]:
     """Make nodes of the portal; all are removed afterwards."""
     machines: list[Machine] = []
 
-    def make(*options: str, name: str = "node-1") -> Machine:
-        machines.append(Machine(portal, *options, name=name))
+    def make(*options: str, name: str = "node-1", python: bool = True) -> Machine:
+        machines.append(Machine(portal, *options, name=name, python=python))
         return machines[-1]
 
     yield make

@@ -399,12 +399,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _environment_report(self, digest: str, report: EnvironmentReport) -> Any:
         known = self.state.environment_reports[digest]
-        expected = sum(len(other.log) for other in known)
+        same = [other for other in known if other.build == report.build]
+        expected = sum(len(other.log.encode()) for other in same)
+        if known and report.build < known[-1].build:
+            self.state.breaches.append(f"environment {digest} went back to {report.build}")
         if report.log_offset > expected:
             self.state.breaches.append(f"environment {digest} skipped to {report.log_offset}")
-        if report.log_offset == expected:
+        if report.log_offset == expected or not report.log:
             known.append(report)
-        return {}
+            expected += len(report.log.encode())
+        return {"next_offset": expected}
 
     def _put(self, steps: list[str]) -> Any:
         match steps:

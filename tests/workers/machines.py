@@ -49,12 +49,15 @@ def always(look: Callable[[], object], *, for_s: float) -> None:
 class Machine:
     """A node: its folder, and the agent that runs in it or does not."""
 
-    def __init__(self, portal: FakePortal, *options: str, name: str = "node-1") -> None:
+    def __init__(
+        self, portal: FakePortal, *options: str, name: str = "node-1", python: bool = True
+    ) -> None:
         # Short, because sockets live in it; not pytest's own, whose paths are long.
         self.folder = Path(tempfile.mkdtemp(prefix="sl-"))
         self.name = name
         self.portal = portal
-        self.options = options
+        # Tasks find what the tests find, instead of an environment built for each machine.
+        self.options = (*(("--python", sys.executable) if python else ()), *options)
         self.environment: dict[str, str] = {}
         self.token = self.folder / "join-token"
         self.token.write_text(LASTING_TOKEN)

@@ -6,6 +6,7 @@ All of this is inherited by whatever the process starts and cannot be undone.
 
 import ctypes
 import os
+import signal
 import stat
 import struct
 import sys
@@ -163,6 +164,8 @@ def main() -> None:
             break
         (writable if argument == "-w" else readable).append(next(arguments))
     program = list(arguments)
+    # What is confined for an agent is of no use without it. (Tasks are not started this way.)
+    die_with(os.getppid(), signal.SIGKILL)
     confine(Confinement(tuple(writable), tuple(readable), outermost=True))
     drop_capabilities()
     os.execv(program[0], program)  # noqa: S606 - no shell is wanted

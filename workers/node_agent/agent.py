@@ -13,13 +13,14 @@ from typing import Final
 import slipway
 from workers import launcher
 from workers.launcher.confinement import adopt_orphans
+from workers.launcher.durable import write_atomically
 from workers.launcher.lease import Lease
 from workers.node_agent.attempts import AttemptTable
 from workers.node_agent.backends.base import Backend
 from workers.node_agent.backends.docker import DockerBackend
 from workers.node_agent.backends.process import ProcessBackend
 from workers.node_agent.builds import EnvironmentBuilds
-from workers.node_agent.errors import AgentError
+from workers.node_agent.errors import AgentError, StartError
 from workers.node_agent.facts import node_facts
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.gpus import Gpus
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 _TEND_EVERY_S: Final = 1.0
 _STOP_GRACE_S: Final = 15.0
 _MEND_S: Final = 1.0
+_LOOK_AT_ENVIRONMENT_EVERY_S: Final = 60.0
 
 
 class Agent:
@@ -52,6 +54,7 @@ class Agent:
             launcher=Path(launcher.__path__[0]).resolve(), sdk=Path(slipway.__path__[0]).resolve()
         )
         self._folders.lock()
+        self._folders.connected.unlink(missing_ok=True)
         self._gpus = Gpus()
         self._portal = Portal(settings.url)
         self._table = AttemptTable(self._folders)
@@ -61,10 +64,12 @@ class Agent:
         self._facts = node_facts(settings, self._gpus, sorted(self._backends))
         self._lease = Lease(self._folders.shared)
         self._shipper = LogShipper(self._portal, self._table, self._backends, self._bell)
+        self._builds = EnvironmentBuilds(self._portal, self._folders.root / "builds")
+        self._default_python: str | None = None
         rooms = NodeRooms(
             folders=self._folders,
             backends=self._backends,
-            builds=EnvironmentBuilds(self._portal),
+            builds=self._builds,
             snapshots=SnapshotStore(self._folders, self._portal),
             lease=self._lease,
             table=self._table,
@@ -126,6 +131,7 @@ class Agent:
             "desired state": lambda: self._follow(heart),
             "sweeping": self._reconciler.sweep,
             "tending": self._tend,
+            "default environment": self._keep_default_environment,
             "retention": lambda: keep_tidy(self._folders, self._table),
         }
         async with asyncio.TaskGroup() as group:
@@ -135,14 +141,33 @@ class Agent:
     async def _follow(self, heart: Heart) -> None:
         await heart.first.wait()
         log.info("the node %s is connected to %s", self._settings.name, self._settings.url)
+        write_atomically(self._folders.connected, f"{os.getpid()}\n")
         await self._reconciler.follow()
 
     async def _tend(self) -> None:
-        python = str(self._settings.python)
         while True:
-            self._process.warm.keep(python, self._reconciler.prewarm)
+            if self._default_python is not None:
+                self._process.warm.keep(self._default_python, self._reconciler.prewarm)
             self._process.tend()
             await asyncio.sleep(_TEND_EVERY_S)
+
+    async def _keep_default_environment(self) -> None:
+        """Have what tasks run in that name no environment before the first of them comes."""
+        while "process" in self._backends:
+            try:
+                self._default_python = await self._builds.ensure(
+                    self._process,
+                    None,
+                    on_build=lambda: log.info(
+                        "building the environment of jobs that name no requirements from %s: once, "
+                        "a few minutes",
+                        self._settings.requirements,
+                    ),
+                )
+            except StartError as error:
+                log.warning("jobs that name no requirements cannot start here: %s", error)
+            await asyncio.sleep(_LOOK_AT_ENVIRONMENT_EVERY_S)
+        await asyncio.Event().wait()
 
     def _listen_to_shims(self, loop: asyncio.AbstractEventLoop) -> None:
         path = self._folders.bell

@@ -168,6 +168,11 @@ class Attempt:
             return True
         return self.finished and not self.unsent_events(limit=1)
 
+    def shim_is_alive(self) -> bool:
+        """Whether the process that watches it still runs on this machine."""
+        mark = StateFolder(self.folder.state).shim()
+        return mark is not None and mark.is_alive()
+
     def unsent_events(self, *, limit: int) -> list[Entry]:
         """Events the portal does not have yet, in order."""
         entries = self.journal.read(self.cursors.journal, limit=limit)

@@ -1,44 +1,127 @@
 """Builds of environments, each once at a time, with their log told to the portal as it grows."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal
 
 from slipway.schemas.agent import EnvironmentReport, EnvironmentSpec
-from workers.node_agent.backends.base import Backend
+from workers.launcher.durable import read_json, write_atomically
+from workers.node_agent.backends.base import Backend, Prepared
 from workers.node_agent.errors import PortalError, PortalRefused, PortalUnreachable, StartError
+from workers.node_agent.folders import checked_digest
 from workers.node_agent.portal import Portal
 from workers.node_agent.retries import Backoff, until_answered
 
 log = logging.getLogger(__name__)
-_PIECE_CHARACTERS: Final = 65_536
+_PIECE_BYTES: Final = 65_536
 _EVERY_S: Final = 0.5
-_KEEP_CHARACTERS: Final = 8 * 1024 * 1024
+_KEEP_BYTES: Final = 8 * 1024 * 1024
 
 
-class _GrowingLog:
-    """Text of a build; `offset` counts the characters that the portal has."""
+class GrowingLog:
+    """What a build says. `offset` counts the bytes of it that the portal has."""
 
-    def __init__(self) -> None:
-        self._text = ""
+    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
+        self._data = bytearray()
+        self._on_first = on_first
+        self.begun = False
         self.offset = 0
 
     def write(self, text: str) -> None:
-        """Add text; what grows beyond all measure is cut."""
-        if len(self._text) < _KEEP_CHARACTERS:
-            self._text += text.replace("\0", "\ufffd")
+        """Add text; what grows beyond all measure is cut. The first of it begins the build."""
+        if not self.begun:
+            self.begun = True
+            self._on_first()
+        if len(self._data) < _KEEP_BYTES:
+            self._data += text.replace("\0", "\ufffd").encode("utf-8", "replace")
 
     def rest(self) -> str:
-        """What the portal does not have yet, at most one piece."""
-        return self._text[self.offset : self.offset + _PIECE_CHARACTERS]
+        """What the portal does not have yet, at most one piece; no character is ever cut."""
+        piece = self._data[self.offset : self.offset + _PIECE_BYTES]
+        return piece.decode("utf-8", "ignore")
+
+    def sent(self, next_offset: int) -> None:
+        """Go on from where the portal says."""
+        self.offset = min(max(next_offset, 0), len(self._data))
+
+    @property
+    def size_bytes(self) -> int:
+        """How long it is."""
+        return len(self._data)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the portal has all there is so far."""
+        return self.offset >= self.size_bytes
+
+
+class Build:
+    """One build of one environment on this node, from its first line to the portal's knowing."""
+
+    def __init__(self, portal: Portal, digest: str, number: int, build_log: GrowingLog) -> None:
+        self._portal = portal
+        self._digest = digest
+        self._number = number
+        self._log = build_log
+        self._ended = asyncio.Event()
+        self._state: Literal["building", "ready", "failed"] = "building"
+        self._prepared: Prepared | None = None
+
+    def end(self, prepared: Prepared | None) -> None:
+        """It is ready, or it failed."""
+        self._state = "failed" if prepared is None else "ready"
+        self._prepared = prepared
+        self._ended.set()
+
+    async def tell(self) -> None:
+        """Send the log while it grows, and the outcome with its last piece."""
+        backoff = Backoff()
+        while True:
+            report = self._report()
+            try:
+                answer = await self._portal.report_environment(self._digest, report)
+            except PortalUnreachable:
+                await asyncio.sleep(backoff.pause_s())
+                continue
+            except PortalError as error:
+                log.warning("the portal takes no report of %s: %s", self._digest[:12], error)
+                return
+            backoff.reset()
+            self._log.sent(answer)
+            if report.state != "building" and self._log.is_told:
+                return
+            if self._log.is_told:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), _EVERY_S)
+
+    def _report(self) -> EnvironmentReport:
+        text = self._log.rest()
+        behind = self._log.offset + len(text.encode())
+        final = self._ended.is_set() and behind >= self._log.size_bytes
+        prepared = self._prepared if final else None
+        return EnvironmentReport(
+            build=self._number,
+            state=self._state if final else "building",
+            log_offset=self._log.offset,
+            log=text,
+            size_bytes=prepared.size_bytes if prepared else None,
+            locked=prepared.locked if prepared else "",
+        )
 
 
 class EnvironmentBuilds:
-    """Makes environments ready for tasks; many that want the same one wait for one build."""
+    """Makes environments ready for tasks; many that want the same one wait for one build.
 
-    def __init__(self, portal: Portal) -> None:
+    `counts` is the folder that remembers how many builds of each environment there were here.
+    """
+
+    def __init__(self, portal: Portal, counts: Path) -> None:
         self._portal = portal
+        self._counts = counts
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
         self._specs: dict[tuple[str, str], EnvironmentSpec] = {}
         self._telling: set[asyncio.Task[None]] = set()
@@ -46,63 +129,78 @@ class EnvironmentBuilds:
     async def ensure(
         self, backend: Backend, digest: str | None, *, on_build: Callable[[], None]
     ) -> str:
-        """The runtime of an environment for a back end. Raises StartError."""
-        if digest is None:
-            return await backend.prepare(None, _GrowingLog())
-        key = (backend.name, digest)
+        """The runtime of an environment for a back end. Raises StartError.
+
+        `on_build` is called when it has to be built. No digest stands for the environment of tasks
+        that name none: the node's own affair, of which the portal knows nothing.
+        """
+        key = (backend.name, digest or "")
         async with self._locks.setdefault(key, asyncio.Lock()):
+            if digest is None:
+                return (await backend.prepare(None, GrowingLog(on_build))).runtime
             spec = self._specs.get(key)
-            if spec is not None:
-                return await backend.prepare(spec, _GrowingLog())
-            on_build()
-            runtime, self._specs[key] = await self._build(backend, digest)
+            known = spec is not None
+            if spec is None:
+                spec = await self._spec(digest)
+            runtime = await self._prepare(backend, spec, on_build, known=known)
+            self._specs[key] = spec
             return runtime
 
-    async def _build(self, backend: Backend, digest: str) -> tuple[str, EnvironmentSpec]:
+    async def _spec(self, digest: str) -> EnvironmentSpec:
         try:
             spec: EnvironmentSpec = await until_answered(lambda: self._portal.environment(digest))
         except PortalRefused as error:
             raise StartError(f"The portal did not give the environment: {error}.") from error
-        build_log = _GrowingLog()
-        outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        telling = asyncio.create_task(self._tell(digest, build_log, outcome))
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
+        return spec
+
+    async def _prepare(
+        self,
+        backend: Backend,
+        spec: EnvironmentSpec,
+        on_build: Callable[[], None],
+        *,
+        known: bool,
+    ) -> str:
+        """Prepare, and tell of it unless it was there and the portal has heard so (`known`)."""
+        build: Build | None = None
+
+        def begin() -> None:
+            nonlocal build
+            on_build()
+            build = self._begin(spec.digest, self._count(spec.digest) + 1, build_log)
+
+        build_log = GrowingLog(begin)
+        prepared: Prepared | None = None
         try:
-            runtime = await backend.prepare(spec, build_log)
+            prepared = await backend.prepare(spec, build_log)
         except StartError as error:
             build_log.write(f"\n{error}\n")
-            outcome.set_result("failed")
             raise
-        except BaseException:
-            outcome.cancel()
+        except asyncio.CancelledError:
+            if build_log.begun:
+                build_log.write("\nGiven up: the task it was for is no longer wanted.\n")
             raise
-        outcome.set_result("ready")
-        return runtime, spec
+        finally:
+            if build is not None:
+                build.end(prepared)
+        if build is None and not known:
+            number = max(1, self._count(spec.digest))
+            self._begin(spec.digest, number, build_log).end(prepared)
+        return prepared.runtime
 
-    async def _tell(
-        self, digest: str, build_log: _GrowingLog, outcome: "asyncio.Future[str]"
-    ) -> None:
-        """Send the log while it grows, and the outcome behind its last piece."""
-        backoff = Backoff()
-        while not outcome.cancelled():
-            text = build_log.rest()
-            final = outcome.done() and len(text) < _PIECE_CHARACTERS
-            state = outcome.result() if final else "building"
-            report = EnvironmentReport.model_validate(
-                {"state": state, "log_offset": build_log.offset, "log": text}
-            )
-            try:
-                await self._portal.report_environment(digest, report)
-            except PortalUnreachable:
-                await asyncio.sleep(backoff.pause_s())
-                continue
-            except PortalError as error:
-                log.warning("the portal takes no report of environment %s: %s", digest, error)
-                return
-            backoff.reset()
-            build_log.offset += len(text)
-            if final:
-                return
-            if len(text) < _PIECE_CHARACTERS:
-                await asyncio.wait({outcome}, timeout=_EVERY_S)
+    def _begin(self, digest: str, number: int, build_log: GrowingLog) -> Build:
+        self._counts.mkdir(mode=0o700, exist_ok=True)
+        write_atomically(self._count_file(digest), json.dumps({"builds": number}))
+        build = Build(self._portal, digest, number, build_log)
+        telling = asyncio.create_task(build.tell())
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+        return build
+
+    def _count(self, digest: str) -> int:
+        found = read_json(self._count_file(digest)) or {}
+        count = found.get("builds")
+        return count if isinstance(count, int) else 0
+
+    def _count_file(self, digest: str) -> Path:
+        return self._counts / f"{checked_digest(digest, 'environment')}.json"

@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ from slipway.schemas.workloads import ReasonCode
 from workers.launcher.confinement import Confinement
 from workers.launcher.durable import read_json, write_atomically
 from workers.launcher.ranks import interpreter_places
-from workers.node_agent.backends.base import BuildLog
+from workers.node_agent.backends.base import BuildLog, Prepared
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, checked_digest
 from workers.node_agent.requirement_lines import checked_requirements
@@ -31,6 +32,8 @@ _BUILD_WITHIN_S: Final = 3600.0
 _LOCK_POLL_S: Final = 0.2
 _TAIL_LINES: Final = 12
 _PYTHON = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
+_PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!_-]+)(?:\+[A-Za-z0-9.]+)?")
+_LOCKED_CHARACTERS: Final = 262_144
 # How the machine reaches its package index; a build is given these and nothing else of ours.
 _BUILD_VARIABLES = re.compile(
     r"PIP_\w+|SSL_CERT_(?:FILE|DIR)|(?:REQUESTS|CURL)_CA_BUNDLE|(?:https?|no|all)_proxy",
@@ -43,6 +46,18 @@ def build_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if _BUILD_VARIABLES.fullmatch(name)}
 
 
+def default_environment(requirements: Path) -> EnvironmentSpec:
+    """The environment of tasks that name none, called by what stands in it. Raises StartError."""
+    try:
+        text = requirements.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _failed(f"{requirements}, the node's own requirements, is unreadable") from error
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    named = f"slipway-environment-1\n{python}\n{checked_requirements(text)}"
+    digest = hashlib.sha256(named.encode()).hexdigest()
+    return EnvironmentSpec(digest=digest, requirements=text, python=python)
+
+
 class VirtualEnvironments:
     """The environments on this node's disk. Several agents of one machine may share the folder."""
 
@@ -52,21 +67,24 @@ class VirtualEnvironments:
         self._code = folders.code
         self._cache = folders.root / "pip-cache"
 
-    async def ensure(self, spec: EnvironmentSpec, build_log: BuildLog) -> Path:
-        """The interpreter of the environment, built now if it is not there. Raises StartError."""
+    async def ensure(self, spec: EnvironmentSpec, build_log: BuildLog) -> Prepared:
+        """The environment with its interpreter, built now if it is not there. Raises StartError."""
         home = self._folder / checked_digest(spec.digest, "environment")
-        python = self._ready(home)
-        if python is not None:
-            return python
+        ready = self._ready(home)
+        if ready is not None:
+            return ready
         requirements = checked_requirements(spec.requirements)
         home.mkdir(mode=0o700, exist_ok=True)
         async with _locked(home / "lock"):
-            python = self._ready(home)
-            if python is None:
-                python = await self._build(home, spec, requirements, build_log)
-        return python
+            ready = self._ready(home)
+            if ready is None:
+                await self._build(home, spec, requirements, build_log)
+                ready = self._ready(home)
+        if ready is None:
+            raise _failed("it was gone a moment after it was ready")
+        return ready
 
-    def _ready(self, home: Path) -> Path | None:
+    def _ready(self, home: Path) -> Prepared | None:
         found = read_json(home / "ready.json")
         if found is None:
             return None
@@ -74,11 +92,16 @@ class VirtualEnvironments:
         if not python.exists():
             return None
         os.utime(home / "ready.json")  # the least recently used is removed first
-        return python
+        size_bytes = found.get("size_bytes")
+        return Prepared(
+            str(python),
+            size_bytes=size_bytes if isinstance(size_bytes, int) else None,
+            locked=str(found.get("locked", "")),
+        )
 
     async def _build(
         self, home: Path, spec: EnvironmentSpec, requirements: str, build_log: BuildLog
-    ) -> Path:
+    ) -> None:
         base = await self._interpreter(spec.python)
         attempt, scratch, wanted = await asyncio.to_thread(self._make_room, home, requirements)
         python = attempt / "bin" / "python"
@@ -93,13 +116,26 @@ class VirtualEnvironments:
             await self._run(make, home, scratch, base, build_log)
             if requirements.strip():
                 await self._run(fill, home, scratch, base, build_log)
+            locked = await self._versions(python, home, scratch, base)
         except StartError:
             await asyncio.to_thread(shutil.rmtree, attempt, ignore_errors=True)
             raise
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
-        write_atomically(home / "ready.json", json.dumps({"attempt": attempt.name}))
-        return python
+        size_bytes = await asyncio.to_thread(_size_of, attempt)
+        build_log.write(f"Ready: {size_bytes >> 20} MiB.\n")
+        facts = {"attempt": attempt.name, "size_bytes": size_bytes, "locked": locked}
+        write_atomically(home / "ready.json", json.dumps(facts))
+
+    async def _versions(self, python: Path, home: Path, scratch: Path, base: Path) -> str:
+        """The exact versions installed; empty when another node could not install the same."""
+        freeze = [
+            *(sys.executable, "-I", "-m", "pip", "--python", str(python), "freeze"),
+            "--disable-pip-version-check",
+        ]
+        said = _Lines()
+        await self._run(freeze, home, scratch, base, said)
+        return locked_requirements(said.text)
 
     def _make_room(self, home: Path, requirements: str) -> tuple[Path, Path, Path]:
         """Folders for a new attempt to build, in place of what earlier ones left unfinished."""
@@ -118,11 +154,12 @@ class VirtualEnvironments:
         if wanted is None:
             raise _failed(f"{version[:50]!r} is no version of Python such as 3.11")
         name = f"{wanted[1]}.{wanted[2]}"
-        candidates = [str(self._settings.python), shutil.which(f"python{name}")]
+        own = str(self._settings.python or sys.executable)
+        candidates = [own, shutil.which(f"python{name}")]
         for candidate in candidates:
             if candidate is not None and await _version_of(candidate) == name:
                 return Path(candidate)
-        has = await _version_of(str(self._settings.python))
+        has = await _version_of(own)
         raise _failed(f"this node has no Python {name} (it has {has or 'none'})")
 
     async def _run(
@@ -164,6 +201,43 @@ class VirtualEnvironments:
                 await process.wait()
         if process.returncode:
             raise _failed("its last lines were:\n" + "\n".join(last))
+
+
+class _Lines:
+    """Output of a step that is not for the log."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> None:
+        """Add text."""
+        self.text += text
+
+
+def locked_requirements(frozen: str) -> str:
+    """What `pip freeze` said as requirements any node can install; empty if one of them is not.
+
+    The local part of a version (`+cpu`) goes: it says which build suited this machine.
+    """
+    lines: list[str] = []
+    for line in frozen.splitlines():
+        pinned = _PINNED.fullmatch(line.strip())
+        if pinned is not None:
+            lines.append(f"{pinned[1]}=={pinned[2]}")
+        elif " @ https://" in line:
+            lines.append(line.strip())
+        elif " @ " in line or line.startswith("-e "):
+            return ""
+    text = "\n".join(lines)
+    return text if len(text) <= _LOCKED_CHARACTERS else ""
+
+
+def _size_of(folder: Path) -> int:
+    return sum(
+        os.lstat(os.path.join(root, name)).st_size  # noqa: PTH118 - tens of thousands of them
+        for root, _, names in os.walk(folder)
+        for name in names
+    )
 
 
 async def _follow(process: asyncio.subprocess.Process, build_log: BuildLog) -> list[str]:

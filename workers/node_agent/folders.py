@@ -82,7 +82,9 @@ class NodeFolders:
 
     def __init__(self, data_dir: Path) -> None:
         self.root = data_dir
+        self.mark = hashlib.sha256(str(data_dir).encode()).hexdigest()[:12]
         self.identity = data_dir / "node.json"
+        self.connected = data_dir / "connected"
         self.shared = data_dir / "shared"
         self.tasks = data_dir / "tasks"
         self.persistent = data_dir / "persistent"
@@ -91,7 +93,7 @@ class NodeFolders:
         self.code = data_dir / "code"
         self.sdk = data_dir / "sdk"
         short = len(str(data_dir)) + _CONTACT_TAIL <= _SOCKET_PATH_LIMIT
-        self.sockets = data_dir if short else _short_folder(data_dir)
+        self.sockets = data_dir if short else _short_folder(self.mark)
         self._lock: int | None = None
 
     @property
@@ -112,6 +114,11 @@ class NodeFolders:
         """Folder of one attempt; raises StartError for a name that cannot be one."""
         return TaskFolder(self.tasks / checked_name(handle, "task id"))
 
+    def persistent_of(self, key: str) -> Path:
+        """Where what outlives an attempt lies: `NAME`, or `PROJECT/NAME`; raises StartError."""
+        parts = [checked_name(part, "persistent key") for part in key.split("/", 1)]
+        return self.persistent.joinpath(*parts)
+
     def refused(self, handle: str) -> TaskFolder:
         """Where an attempt would be that is refused before it has a folder: nowhere."""
         return TaskFolder(self.tasks / f".{hashlib.sha256(handle.encode()).hexdigest()[:16]}")
@@ -131,14 +138,16 @@ class NodeFolders:
     def lock(self) -> None:
         """Be the only agent of this folder until this process ends; raises AgentError."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        self._lock = os.open(self.root / "agent.lock", flags, 0o600)
+        lock = os.open(self.root / "agent.lock", flags, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            os.close(lock)
             raise AgentError(
                 f"Another agent already runs with the data folder {self.root}. "
                 "Stop it, or give this one a folder of its own with --data-dir."
             ) from error
+        self._lock = lock
 
 
 def _link(link: Path, target: Path) -> None:
@@ -150,9 +159,8 @@ def _link(link: Path, target: Path) -> None:
     draft.replace(link)
 
 
-def _short_folder(data_dir: Path) -> Path:
-    name = hashlib.sha256(str(data_dir).encode()).hexdigest()[:12]
-    folder = Path(tempfile.gettempdir()) / f"slipway-{os.getuid()}-{name}"
+def _short_folder(mark: str) -> Path:
+    folder = Path(tempfile.gettempdir()) / f"slipway-{os.getuid()}-{mark}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:

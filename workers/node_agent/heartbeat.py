@@ -18,6 +18,7 @@ from workers.node_agent.warm_pool import WarmPool
 
 log = logging.getLogger(__name__)
 _REFUSED_PAUSE_S: Final = 10.0
+_FIRST_PAUSE_S: Final = 0.3
 
 
 class Heart:
@@ -38,7 +39,7 @@ class Heart:
         self._warm = warm
         self._boot_id = secrets.token_hex(8)
         self._load = CpuLoad()
-        self._backoff = Backoff(first_s=0.5, longest_s=5.0)
+        self._backoff = Backoff(first_s=0.2, longest_s=3.0)
         self.first = asyncio.Event()
 
     async def run(self) -> None:
@@ -55,7 +56,9 @@ class Heart:
         except PortalUnreachable as error:
             left_s = self._lease.left_s()
             log.warning("heartbeat not answered (lease left: %s s): %s", _rounded(left_s), error)
-            return self._backoff.pause_s()
+            pause_s = self._backoff.pause_s()
+            # At first the portal is most likely being started beside us.
+            return pause_s if self.first.is_set() else min(pause_s, _FIRST_PAUSE_S)
         except PortalRefused as error:
             log.error(  # noqa: TRY400 - the portal's words are enough
                 "the portal refuses this node: %s. If it was removed there, stop the agent, delete "

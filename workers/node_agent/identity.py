@@ -15,7 +15,7 @@ from workers.node_agent.portal import Portal
 from workers.node_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
-_RETRY_S: Final = 2.0
+_RETRY_S: Final = 0.3
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,14 @@ async def _join(settings: AgentSettings, portal: Portal, facts: NodeFacts) -> Id
             "Nodes) and start the agent with --token-file FILE."
         )
     token = _read_token(settings.token_file)
+    said = False
     while True:
         try:
             joined = await portal.join(Join(join_token=token, name=settings.name, facts=facts))
         except PortalUnreachable as error:
-            log.warning("the portal at %s does not answer yet: %s", settings.url, error)
+            if not said:
+                log.warning("the portal at %s does not answer yet: %s", settings.url, error)
+            said = True
             await asyncio.sleep(_RETRY_S)
         except PortalRefused as error:
             raise AgentError(

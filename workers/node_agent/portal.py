@@ -15,6 +15,7 @@ from slipway.schemas.agent import (
     HeartbeatAnswer,
     Join,
     Joined,
+    LogAnswer,
     Reports,
     ReportsAnswer,
     Samples,
@@ -82,7 +83,7 @@ class Portal:
             content=data,
             headers={"Content-Type": "application/octet-stream"},
         )
-        return _read(_Next, answer).next_offset
+        return _read(LogAnswer, answer).next_offset
 
     async def samples(self, samples: Samples) -> None:
         """Tell what tasks use."""
@@ -93,9 +94,10 @@ class Portal:
         answer = await self._call("GET", f"environments/{digest}")
         return _read(EnvironmentSpec, answer)
 
-    async def report_environment(self, digest: str, report: EnvironmentReport) -> None:
-        """Tell how a build goes."""
-        await self._post(f"environments/{digest}/reports", report)
+    async def report_environment(self, digest: str, report: EnvironmentReport) -> int:
+        """Tell how a build goes; the answer is the offset of the log the portal wants next."""
+        answer = await self._post(f"environments/{digest}/reports", report)
+        return _read(LogAnswer, answer).next_offset
 
     @asynccontextmanager
     async def snapshot(self, digest: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -125,10 +127,6 @@ class Portal:
             raise PortalUnreachable(f"{type(error).__name__}: {error}") from error
         _raise_for(response)
         return response.content
-
-
-class _Next(pydantic.BaseModel):
-    next_offset: int = pydantic.Field(ge=0)
 
 
 def _read(model: type[Body], answer: bytes) -> Body:

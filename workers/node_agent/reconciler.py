@@ -5,7 +5,6 @@ import logging
 from typing import Final
 
 from slipway.schemas.agent import Desired, DesiredTask, TaskKey
-from slipway.schemas.workloads import ReasonCode
 from workers.node_agent.attempts import Attempt, TaskRecord
 from workers.node_agent.errors import PortalRefused, PortalUnreachable, StartError
 from workers.node_agent.folders import handle_of
@@ -17,6 +16,7 @@ from workers.node_agent.runner import AttemptRunner, NodeRooms, clear_folder
 
 log = logging.getLogger(__name__)
 _SWEEP_EVERY_S: Final = 1.0
+_TELL_PATIENCE_S: Final = 2.0
 
 
 class Reconciler:
@@ -30,6 +30,7 @@ class Reconciler:
         self._gpus = gpus
         self._runners: set[asyncio.Task[None]] = set()
         self._backoff = Backoff()
+        self._closing = False
         self.prewarm: list[str] = []
 
     def adopt(self) -> None:
@@ -63,7 +64,7 @@ class Reconciler:
             attempt = self._table.find(key)
             if attempt is not None:
                 attempt.desired = task
-            elif task.action == "start" and task.spec is not None:
+            elif task.action == "start" and task.spec is not None and not self._closing:
                 self._begin(task)
         for attempt in self._table:
             attempt.known_to_portal = True
@@ -102,14 +103,21 @@ class Reconciler:
 
     def _take_gpus(self, task: DesiredTask) -> tuple[str, ...]:
         wanted = task.spec.resources.gpus if task.spec is not None else 0
+        indices = task.spec.gpu_indices if task.spec is not None else []
+        if indices:
+            return self._named_gpus(indices)
         taken = self._table.gpus_in_use()
         free = [uuid for uuid in self._gpus.uuids if uuid not in taken]
         if len(free) < wanted:
-            raise StartError(
-                f"The task needs {wanted} GPUs and this node has {len(free)} free.",
-                ReasonCode.START_FAILED,
-            )
+            raise StartError(f"The task needs {wanted} GPUs and this node has {len(free)} free.")
         return tuple(free[:wanted])
+
+    def _named_gpus(self, indices: list[int]) -> tuple[str, ...]:
+        """The cards the portal chose, by the indices it was told of."""
+        here = self._gpus.uuids
+        if any(not 0 <= index < len(here) for index in indices):
+            raise StartError(f"The task was given the GPUs {indices}; this node has {len(here)}.")
+        return tuple(here[index] for index in indices)
 
     def _run(self, attempt: Attempt) -> None:
         runner = asyncio.create_task(AttemptRunner(attempt, self._rooms).run())
@@ -132,7 +140,8 @@ class Reconciler:
         return attempt.reported and (attempt.stale or attempt.handle in self._shipper.complete)
 
     async def stop_all(self, *, grace_s: float) -> None:
-        """End every task of this node, for an agent that is not to leave any behind."""
+        """End every task of this node and tell, for an agent that is to leave nothing behind."""
+        self._closing = True
         for attempt in self._table:
             if not attempt.finished:
                 attempt.stop_here = True
@@ -140,3 +149,8 @@ class Reconciler:
         deadline = asyncio.get_running_loop().time() + grace_s
         while self._runners and asyncio.get_running_loop().time() < deadline:
             await asyncio.wait(self._runners, timeout=0.2)
+        told_by = asyncio.get_running_loop().time() + _TELL_PATIENCE_S
+        while any(attempt.finished and not attempt.reported for attempt in self._table):
+            if asyncio.get_running_loop().time() > told_by:
+                break  # the next agent of this folder tells it
+            await asyncio.sleep(0.02)

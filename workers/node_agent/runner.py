@@ -17,7 +17,7 @@ from workers.node_agent.attempts import Attempt, AttemptTable
 from workers.node_agent.backends.base import Backend, Observation, Order, Phase
 from workers.node_agent.builds import EnvironmentBuilds
 from workers.node_agent.errors import StartError
-from workers.node_agent.folders import NodeFolders, checked_name
+from workers.node_agent.folders import NodeFolders
 from workers.node_agent.news import News
 from workers.node_agent.snapshots import SnapshotStore, copy_fresh
 
@@ -121,9 +121,8 @@ class AttemptRunner:
         if attempt.journal.last() is None:
             self._say("The node has accepted the task.")
         await self._outlive_predecessors()
-        persistent = self._rooms.folders.persistent / checked_name(
-            spec.persistent_key, "persistent key"
-        )
+        persistent = self._rooms.folders.persistent_of(spec.persistent_key)
+        persistent.parent.mkdir(mode=0o700, exist_ok=True)
         persistent.mkdir(mode=0o700, exist_ok=True)
         runtime, _ = await asyncio.gather(self._environment(backend, spec), self._code(spec))
         meeting = await self._meeting_point(spec)

@@ -3,29 +3,36 @@
 import argparse
 import re
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import workers
 from workers.launcher.logs import BOUND_BYTES
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
 _BACKENDS: Final = ("process", "docker")
 DEFAULT_IMAGE: Final = "python:3.11-slim"
+# What tasks find that name no requirements of their own.
+DEFAULT_REQUIREMENTS: Final = Path(workers.__path__[0]).parent / "requirements" / "jobs.txt"
 
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """How one agent runs. Paths are absolute."""
+    """How one agent runs. Paths are absolute.
+
+    Tasks that name no environment run with `python`, or without one in an environment built from
+    `requirements`: never with the packages of the platform, which are no business of theirs.
+    """
 
     url: str
     data_dir: Path
     token_file: Path | None
     name: str
-    python: Path
     labels: dict[str, str]
+    python: Path | None = None
+    requirements: Path = DEFAULT_REQUIREMENTS
     address: str | None = None
     backends: tuple[str, ...] = _BACKENDS
     confine: bool = True
@@ -72,7 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--name", type=_node_name, default=default_name(), help="name of the node (%(default)s)")
     add("--address", help="how peers reach this machine; found by itself otherwise")
     add("--label", type=_label, action="append", default=[], help="KEY=VALUE, may be repeated")
-    add("--python", type=Path, default=Path(sys.executable), help="of tasks without an own one")
+    add("--python", type=Path, help="interpreter of tasks that name no environment")
+    add("--requirements", type=Path, default=DEFAULT_REQUIREMENTS, help="or what is built for them")
     add("--backend", choices=_BACKENDS, action="append", help="offer only these; may be repeated")
     add("--no-confine", action="store_true", help="do not confine processes to their folders")
     add("--no-cgroups", action="store_true", help="keep limits by watching, without control groups")
@@ -95,7 +103,8 @@ def read_settings(arguments: Sequence[str]) -> AgentSettings:
         token_file=found.token_file,
         name=found.name,
         # Not resolved: a virtual environment is recognised by the path of its interpreter.
-        python=found.python.absolute(),
+        python=found.python.absolute() if found.python else None,
+        requirements=found.requirements.absolute(),
         labels=dict(found.label),
         address=found.address,
         backends=tuple(found.backend or _BACKENDS),

@@ -60,8 +60,7 @@ def register_bearer(prefix: str, resolver: Resolver) -> None:
     _resolvers[prefix] = resolver
 
 
-def principal_of_bearer(header: str) -> Principal:
-    """Return who stands behind an Authorization header; raises Unauthenticated for a bad token."""
+def _from_bearer(header: str) -> Principal:
     scheme, _, secret = header.partition(" ")
     secret = secret.strip()
     resolver = _resolvers.get(secret[:4]) if scheme.lower() == "bearer" else None
@@ -89,7 +88,7 @@ def principal_of(request: HttpRequest) -> Principal | None:
     if not hasattr(request, _ATTRIBUTE):
         header = request.headers.get("Authorization")
         if header is not None and request.path.startswith(TOKEN_DOORS):
-            found: Principal | None = principal_of_bearer(header)
+            found: Principal | None = _from_bearer(header)
         else:
             found = _from_session(request)
         if found is not None:

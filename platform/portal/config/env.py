@@ -120,6 +120,18 @@ class Env(BaseModel):
         description="Sender of the mails.",
         examples=["slipway@example.org"],
     )
+    embedded_node: bool = Field(
+        default=True,
+        description="Whether this machine runs jobs itself, as the node that `manage.py up` "
+        "starts.",
+        examples=["true"],
+    )
+    job_python: str = Field(
+        default="",
+        description="Python that runs jobs which name no requirements, on the embedded node; "
+        "empty builds an environment for them from requirements/jobs.txt.",
+        examples=["/opt/ml/bin/python"],
+    )
     session_days: int = Field(
         default=14, ge=1, le=90, description="Days a sign-in lasts.", examples=["14"]
     )
@@ -161,6 +173,13 @@ class Env(BaseModel):
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         return (ROOT / value.expanduser()).resolve()
+
+    @field_validator("job_python")
+    @classmethod
+    def _is_a_path(cls, value: str) -> str:
+        if value and not value.startswith("/"):
+            raise ValueError("must be the whole path of a Python interpreter")
+        return value
 
     @field_validator("database_url")
     @classmethod

@@ -1,7 +1,8 @@
 """`manage.py up`: start all of Slipway on this machine, in the foreground, with one log.
 
 Prepares first (a child: migrations, static files, the first administrator), then supervises the
-embedded Redis, the control worker and the portal. This process loads neither Django nor Celery.
+embedded Redis, the control worker, the portal and the agent of this machine's node. This process
+loads neither Django nor Celery.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from portal.config import embedded
 from portal.config.env import ROOT, Env, env
 from portal.config.keyfiles import redis_password
 from portal.config.prepared import is_prepared
@@ -25,8 +27,7 @@ from portal.config.supervision.ports import Door, check_ports
 from portal.config.supervision.probes import http_ready, redis_ready
 from portal.config.supervision.supervisor import NAME, ProcessSpec, Supervisor
 
-_LOOPBACK = "127.0.0.1"
-_EVERY_ADDRESS = {"0.0.0.0": _LOOPBACK, "::": "::1"}  # noqa: S104  (asked, not bound)
+_LOOPBACK = embedded.LOOPBACK
 
 
 def _redis_program() -> str:
@@ -86,7 +87,7 @@ def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpe
             argv=(sys.executable, "manage.py", "portal"),
             env=environment,
             ready=http_ready(
-                _EVERY_ADDRESS.get(settings.bind, settings.bind), settings.portal_port
+                embedded.EVERY_ADDRESS.get(settings.bind, settings.bind), settings.portal_port
             ),
         )
     )
@@ -128,11 +129,14 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
         log = RotatingFile(settings.data_dir / "logs" / "slipway.log")
     except OSError as error:
         raise start_error_from(error, settings.data_dir) from None
-    console = Console(sys.stdout, log, [NAME, *(spec.name for spec in specs)])
-    if not is_prepared(settings):
+    has_node = settings.embedded_node
+    if not is_prepared(settings) or (has_node and not embedded.has_joined(settings)):
         code = _prepare(["--no-input"] if arguments.no_input else [])
         if code != 0:
             return code
+    if has_node:
+        specs.append(embedded.agent_spec(settings, dict(os.environ)))
+    console = Console(sys.stdout, log, [NAME, *(spec.name for spec in specs)])
 
     def say_ready() -> None:
         took = time.monotonic() - began

@@ -10,14 +10,12 @@ from django.utils.safestring import SafeString, mark_safe
 # Every icon a page may use. A name that is not here is a mistake in a template.
 CHOSEN = frozenset(
     {
-        "alert-triangle",
         "archive",
         "book",
         "check",
         "chevron-right",
         "circle-check",
         "circle-dashed",
-        "clock",
         "copy",
         "device-desktop",
         "devices",
@@ -25,7 +23,6 @@ CHOSEN = frozenset(
         "folder",
         "folder-plus",
         "folders",
-        "git-commit",
         "history",
         "home",
         "key",
@@ -36,9 +33,7 @@ CHOSEN = frozenset(
         "mail",
         "menu-2",
         "moon",
-        "player-stop",
         "plus",
-        "rocket",
         "search",
         "selector",
         "settings",

@@ -74,9 +74,20 @@ def bench(engine_socket: Path, base_image: str, engine: Engine) -> Iterator[Benc
 
 def make_backend(folders: NodeFolders, engine_socket: Path, base_image: str) -> DockerBackend:
     """A back end of the node `bench`."""
-    return DockerBackend(
-        make_settings(folders.root, docker_socket=engine_socket, docker_image=base_image), folders
+    settings = make_settings(
+        folders.root,
+        docker_socket=engine_socket,
+        docker_image=base_image,
+        requirements=nothing_required(folders.root),
     )
+    return DockerBackend(settings, folders)
+
+
+def nothing_required(folder: Path) -> Path:
+    """Requirements of tasks that name none, so small that their image is made in a moment."""
+    path = folder / "nothing.txt"
+    path.write_text("")
+    return path
 
 
 class TestDockerBackend(BackendContract):
@@ -195,14 +206,14 @@ def test_an_image_is_built_from_an_environment_once(bench: Bench, engine: Engine
 
     async def check() -> None:
         spec = EnvironmentSpec(digest="ab" * 32, requirements="iniconfig==2.1.0\n", python="3.11")
-        image = await bench.backend.prepare(spec, Log())
+        prepared = await bench.backend.prepare(spec, Log())
         assert any("iniconfig" in line for line in lines)
         count = len(lines)
-        assert await bench.backend.prepare(spec, Log()) == image
+        assert await bench.backend.prepare(spec, Log()) == prepared
         assert len(lines) == count
-        history = engine.run("history", "--no-trunc", image)
+        history = engine.run("history", "--no-trunc", prepared.runtime)
         assert "authorities" not in history
-        files = engine.run("run", "--rm", image, "ls", "/")
+        files = engine.run("run", "--rm", prepared.runtime, "ls", "/")
         assert "slipway-build" not in files
 
     asyncio.run(check())
@@ -235,7 +246,8 @@ def test_a_docker_job_from_the_portal_to_its_end(
 ) -> None:
     portal = FakePortal()
     machine = Machine(portal, "--backend", "docker", "--docker-socket", str(engine_socket))
-    machine.options = (*machine.options, "--docker-image", base_image)
+    nothing = str(nothing_required(machine.folder))
+    machine.options = (*machine.options, "--docker-image", base_image, "--requirements", nothing)
     machine.start().connected()
     try:
         digest = portal.state.add_snapshot(

@@ -17,8 +17,6 @@ PAGES = (
     "/projects",
     "/projects/new",
     "/p/vision",
-    "/p/vision/jobs",
-    "/p/vision/jobs/new",
     "/p/vision/members",
     "/p/vision/secrets",
     "/p/vision/secrets/write",

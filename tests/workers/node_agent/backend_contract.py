@@ -61,7 +61,7 @@ class Bench:
             folder=folder,
             persistent=persistent,
             address="127.0.0.1",
-            runtime=await self.backend.prepare(None, Silence()),
+            runtime=(await self.backend.prepare(None, Silence())).runtime,
         )
 
     async def start(self, script: str, **changes: Any) -> tuple[Order, str]:

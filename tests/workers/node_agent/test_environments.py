@@ -86,6 +86,44 @@ def test_one_build_serves_all_and_its_log_is_told(portal: FakePortal, building: 
     assert text.count("Successfully installed lighthouse-1.0") == 1
     (home,) = (building.data_dir / "environments").iterdir()
     assert len(list(home.glob("attempt-*"))) == 1
+    assert reports[-1].locked == "lighthouse==1.0"
+    assert (reports[-1].size_bytes or 0) > 1000
+
+
+def test_what_was_built_before_is_no_new_build(portal: FakePortal, building: Machine) -> None:
+    digest = add_environment(portal, "lighthouse==1.0\n")
+    first = run_in(portal, digest, "t1")
+    eventually(lambda: portal.state.end_of(first), within_s=60)
+    eventually(lambda: portal.state.environment_reports[digest][-1].state == "ready")
+    building.kill()
+    building.start().connected()
+    told = len(portal.state.environment_reports[digest])
+    second = run_in(portal, digest, "t2")
+    assert eventually(lambda: portal.state.end_of(second), within_s=60).reason == "completed"
+    eventually(lambda: len(portal.state.environment_reports[digest]) > told)
+    assert {report.build for report in portal.state.environment_reports[digest]} == {1}
+
+
+def test_tasks_that_name_no_environment_find_the_default_one(
+    portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path
+) -> None:
+    make_wheel(tmp_path, "lighthouse", "1.0")
+    wanted = tmp_path / "jobs.txt"
+    wanted.write_text("# what jobs find\nlighthouse==1.0\n")
+    machine = make_machine(
+        *("--requirements", str(wanted), "--readable", str(tmp_path)), python=False
+    )
+    machine.environment |= {"PIP_FIND_LINKS": str(tmp_path), "PIP_NO_INDEX": "1"}
+    machine.start().connected()
+    script = (
+        "import importlib.util, sys, lighthouse\n"
+        "print(sys.prefix, [importlib.util.find_spec(name) for name in ('django', 'httpx')])\n"
+    )
+    end = eventually(lambda: portal.state.end_of(portal.state.run("t1", script)), within_s=60)
+    assert end.reason == "completed", end
+    (home,) = (machine.data_dir / "environments").iterdir()
+    assert end.log_tail.startswith(str(home))
+    assert end.log_tail.endswith("[None, None]\n")
 
 
 def test_a_build_that_fails_tells_its_last_lines(portal: FakePortal, building: Machine) -> None:
@@ -95,9 +133,12 @@ def test_a_build_that_fails_tells_its_last_lines(portal: FakePortal, building: M
     assert end.reason == "environment_failed"
     assert "No matching distribution found for lighthouse==9.9" in end.message
     eventually(lambda: portal.state.environment_reports[digest][-1].state == "failed")
+    assert portal.state.environment_reports[digest][-1].build == 1
     # What failed is not kept for good: with the package there, the same environment succeeds.
     make_wheel(Path(building.environment["PIP_FIND_LINKS"]), "lighthouse", "9.9")
     again = run_in(portal, digest, "t2")
+    eventually(lambda: portal.state.environment_reports[digest][-1].state == "ready", within_s=60)
+    assert portal.state.environment_reports[digest][-1].build == 2
     assert eventually(lambda: portal.state.end_of(again), within_s=60).reason == "completed"
 
 

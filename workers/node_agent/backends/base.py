@@ -46,6 +46,18 @@ class Order:
     environment: dict[str, str] | None = None
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """An environment that is ready: what orders call it, and what the back end found out about it.
+
+    `locked` are its exact versions, one requirement a line; empty when they cannot be told.
+    """
+
+    runtime: str
+    size_bytes: int | None = None
+    locked: str = ""
+
+
 class BuildLog(Protocol):
     """Where the output of a build goes, line by line."""
 
@@ -62,10 +74,10 @@ class Backend(Protocol):
 
     name: str
 
-    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> str:
-        """Make an environment ready, once; the answer is the `runtime` of orders.
+    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> Prepared:
+        """Make an environment ready, once; nothing is written to the log if it is already.
 
-        None stands for the platform's own. Raises StartError.
+        None stands for that of tasks which name none. Raises StartError.
         """
 
     async def start(self, order: Order) -> str:

@@ -15,9 +15,10 @@ from slipway.schemas.agent import EnvironmentSpec
 from workers.launcher.journal import Journal
 from workers.launcher.launch import Confined, Launch, StateFolder, StopRequest
 from workers.launcher.logs import Chunk, read_chunk
-from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase
+from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase, Prepared
 from workers.node_agent.backends.engine import Engine, EngineError
 from workers.node_agent.backends.images import INTERPRETER, Images
+from workers.node_agent.environments import default_environment
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, checked_name, handle_of
 from workers.node_agent.settings import AgentSettings
@@ -57,9 +58,10 @@ class DockerBackend:
         """Whether an engine answers."""
         return self._engine.answers()
 
-    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> str:
-        """Build the image of the environment."""
-        return await self._images.ensure(spec, log)
+    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> Prepared:
+        """Build the image of the environment; None stands for that of tasks which name none."""
+        found = spec or default_environment(self._settings.requirements)
+        return Prepared(await self._images.ensure(found, log))
 
     async def start(self, order: Order) -> str:
         """Create and start the container; the launch goes in by standard input alone."""

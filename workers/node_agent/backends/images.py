@@ -60,11 +60,11 @@ class Images:
         self._base = base
         self._extra_files = extra_files
 
-    async def ensure(self, spec: EnvironmentSpec | None, build_log: BuildLog) -> str:
+    async def ensure(self, spec: EnvironmentSpec, build_log: BuildLog) -> str:
         """The image of an environment, built now if it is not there. Raises StartError."""
-        requirements = checked_requirements(spec.requirements) if spec is not None else "\n"
-        digest = checked_digest(spec.digest, "environment") if spec is not None else "platform"
-        if spec is not None and not _PYTHON.fullmatch(spec.python):
+        requirements = checked_requirements(spec.requirements)
+        digest = checked_digest(spec.digest, "environment")
+        if not _PYTHON.fullmatch(spec.python):
             raise _failed(f"{spec.python[:50]!r} is no version of Python")
         base = hashlib.sha256(self._base.encode()).hexdigest()[:12]
         tag = f"slipway-environment:{digest[:48]}-{base}"

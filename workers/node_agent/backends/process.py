@@ -36,8 +36,8 @@ from workers.launcher.processes import (
     send,
     start_ticks,
 )
-from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase
-from workers.node_agent.environments import VirtualEnvironments
+from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase, Prepared
+from workers.node_agent.environments import VirtualEnvironments, default_environment
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
 from workers.node_agent.settings import AgentSettings
@@ -104,11 +104,13 @@ class ProcessBackend:
         links = (self._folders.code / "workers" / "launcher", self._folders.sdk / "slipway")
         return (self._folders.code, self._folders.sdk, *(link.resolve() for link in links))
 
-    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> str:
-        """Build the virtual environment, or name the platform's own interpreter."""
+    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> Prepared:
+        """Build the virtual environment; None stands for the one of tasks that name none."""
         if spec is None:
-            return str(self._settings.python)
-        return str(await self._environments.ensure(spec, log))
+            if self._settings.python is not None:
+                return Prepared(str(self._settings.python))
+            spec = default_environment(self._settings.requirements)
+        return await self._environments.ensure(spec, log)
 
     async def start(self, order: Order) -> str:
         """Start the shim; by the time this returns it has claimed the task."""
@@ -138,7 +140,9 @@ class ProcessBackend:
     def _launch(self, order: Order) -> Launch:
         spec, folder = order.spec, order.folder
         limits = CgroupLimits(spec.resources.memory_bytes, spec.resources.cpu_millis)
-        cgroup = self._cgroups.create(handle_of(order.key), limits)
+        # Several agents of one machine make their groups in one place.
+        group = f"{self._folders.mark}-{handle_of(order.key)}"
+        cgroup = self._cgroups.create(group, limits)
         write_atomically(folder.path / _GROUPS, json.dumps(asdict(cgroup)))
         contact = self._folders.contact(handle_of(order.key))
         contact.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -5,31 +5,43 @@ started, `-PID` that it is gone. The supervisor holds the only other end of the 
 input means that it died, however it died; then every group still on the list is killed. The kernel
 already kills the direct children (PR_SET_PDEATHSIG); this reaches what they started in turn.
 
+Some children start what must outlive them (tasks run on while their agent restarts), so no group
+holds it. `!NAME JSON` names a program, as argv and environment, that clears up after such a child;
+it is run at the very end, unless `~NAME` said that the child left nothing.
+
 Imports next to nothing and never the rest of Slipway: it is started as a bare file.
 """
 
+import json
 import os
 import signal
 import sys
 import time
+from typing import Any
 
 # A killed process stays in its group until its parent has collected it; give that this long.
 _PATIENCE_S = 10.0
 
 
-def _watch(stream: int) -> set[int]:
-    """Follow the pipe to its end; returns the groups that should then be killed."""
+def _watch(stream: int) -> tuple[set[int], list[Any]]:
+    """Follow the pipe to its end; returns the groups to kill then, and the programs to run."""
     groups: set[int] = set()
+    programs: dict[bytes, Any] = {}
     rest = b""
     while chunk := os.read(stream, 4096):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            group = int(line[1:])
-            if line[:1] == b"+":
-                groups.add(group)
+            sign, word = line[:1], line[1:]
+            if sign == b"+":
+                groups.add(int(word))
+            elif sign == b"-":
+                groups.discard(int(word))
+            elif sign == b"!":
+                name, _, program = word.partition(b" ")
+                programs[name] = json.loads(program)
             else:
-                groups.discard(group)
-    return groups
+                programs.pop(word, None)
+    return groups, list(programs.values())
 
 
 def _kill(groups: set[int]) -> None:
@@ -49,7 +61,11 @@ def main() -> None:
     """Guard until the supervisor closes the pipe, by leaving or by dying."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    _kill(_watch(sys.stdin.fileno()))
+    groups, programs = _watch(sys.stdin.fileno())
+    _kill(groups)
+    for program in programs:
+        argv, env = program["argv"], program["env"]
+        os.spawnve(os.P_WAIT, argv[0], argv, env)  # noqa: S606  (no shell is wanted)
 
 
 if __name__ == "__main__":

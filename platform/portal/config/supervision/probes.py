@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 # Returns "" when the process is ready, else why it is not.
@@ -51,6 +53,22 @@ def http_ready(host: str, port: int, path: str = "/readyz") -> Probe:
             return ""
         words = b" ".join(body.split())[:200].decode(errors="replace")
         return f"{path} answers {b' '.join(status[1:]).decode(errors='replace')} {words}".rstrip()
+
+    return probe
+
+
+def pid_file_ready(path: Path) -> Probe:
+    """Return a probe that wants the number of a process that runs in a file."""
+
+    def is_there() -> bool:
+        try:
+            os.kill(int(path.read_text("ascii")), 0)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    async def probe() -> str:
+        return "" if is_there() else "it is not connected yet"
 
     return probe
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -25,6 +26,7 @@ _NOT_STARTED = 127
 _PROBE_EVERY_S = 0.05
 _FIRST_START_DEADLINE_S = 120.0
 _FIRST_START_ATTEMPTS = 3
+_OPTIONAL_PATIENCE_S = 10.0
 _STEADY_S = 10.0
 _LONGEST_DELAY_S = 30.0
 _LINES_KEPT = 20
@@ -42,6 +44,12 @@ class ProcessSpec:
     stop_grace_s: float = 4.5
     # Stopped only when the processes that need it are gone.
     serves_others: bool = False
+    # Stopped before all others, so that they still hear what it says.
+    uses_others: bool = False
+    # One that the rest can do without: waited for, but no reason to give up when it cannot start.
+    optional: bool = False
+    # Ends what it started and left running: run after it is gone for good, unless it left well.
+    clear_up: tuple[str, ...] = ()
 
 
 class Backoff:
@@ -61,9 +69,15 @@ class Backoff:
 class _Guard:
     """The other end of `guard.py`: tells it which groups live; starts another if it dies."""
 
-    def __init__(self, keep_open: tuple[int, ...]) -> None:
+    def __init__(self, specs: list[ProcessSpec], cwd: Path, keep_open: tuple[int, ...]) -> None:
+        self._cwd = cwd
         self._keep_open = keep_open
         self._groups: set[int] = set()
+        self._programs = {
+            spec.name: json.dumps({"argv": spec.clear_up, "env": dict(spec.env)})
+            for spec in specs
+            if spec.clear_up
+        }
         self._start()
 
     def _start(self) -> None:
@@ -71,10 +85,13 @@ class _Guard:
         self.process = subprocess.Popen(
             [sys.executable, "-S", "-E", str(Path(guard.__file__))],
             stdin=reading,
+            cwd=self._cwd,
             start_new_session=True,
             pass_fds=self._keep_open,
         )
         os.close(reading)
+        for name, program in self._programs.items():
+            self._tell(f"!{name} {program}\n")
         for group in self._groups:
             self._tell(f"+{group}\n")
 
@@ -94,6 +111,11 @@ class _Guard:
         """The group is gone."""
         self._groups.discard(group)
         self._tell(f"-{group}\n")
+
+    def left_well(self, name: str) -> None:
+        """A process is gone for good and has left nothing to clear up."""
+        self._programs.pop(name, None)
+        self._tell(f"~{name}\n")
 
     def revive(self) -> bool:
         """Start another guard if this one has died; tells whether it did."""
@@ -134,12 +156,14 @@ class _Keeper:
             attempts += 1
             code = await self._live_once()
             if self._stopping:
+                if code == 0:
+                    self._guard.left_well(self.spec.name)
                 return
             if self._ready_since is None:
                 for text in self._lines:
                     self._console.line(self.spec.name, text)
             refused = code == REFUSED or attempts >= _FIRST_START_ATTEMPTS
-            if refused and not self._was_ready_once:
+            if refused and not self._was_ready_once and not self.spec.optional:
                 raise StartError(f"{self.spec.name} cannot start: it {reason_of(code)}; see above.")
             ready_for = time.monotonic() - self._ready_since if self._ready_since else 0.0
             delay = self._backoff.delay_after(ready_for)
@@ -260,7 +284,7 @@ class Supervisor:
         Raises StartError when a process cannot be started at all; everything is stopped by then.
         """
         loop = asyncio.get_running_loop()
-        self._guard = _Guard(self._keep_open)
+        self._guard = _Guard(self._specs, self._cwd, self._keep_open)
         self._keepers = [
             _Keeper(spec, self._console, self._guard, self._cwd) for spec in self._specs
         ]
@@ -297,16 +321,30 @@ class Supervisor:
         try:
             async with asyncio.timeout(_FIRST_START_DEADLINE_S):
                 for keeper in self._keepers:
-                    await keeper.is_ready.wait()
+                    if not keeper.spec.optional:
+                        await keeper.is_ready.wait()
         except TimeoutError:
             reasons = "; ".join(
                 f"{keeper.spec.name}: {keeper.why_not_ready}"
                 for keeper in self._keepers
-                if not keeper.is_ready.is_set()
+                if not (keeper.is_ready.is_set() or keeper.spec.optional)
             )
             raise StartError(
                 f"not ready after {_FIRST_START_DEADLINE_S:g} s ({reasons}); see the log above."
             ) from None
+        await self._wait_for_optional()
+
+    async def _wait_for_optional(self) -> None:
+        late = [keeper for keeper in self._keepers if not keeper.is_ready.is_set()]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_OPTIONAL_PATIENCE_S):
+                for keeper in late:
+                    await keeper.is_ready.wait()
+        for keeper in late:
+            if not keeper.is_ready.is_set():
+                self._console.line(
+                    NAME, f"{keeper.spec.name} is not ready: {keeper.why_not_ready}; going on"
+                )
 
     def _on_child(self) -> None:
         for keeper in self._keepers:
@@ -324,6 +362,9 @@ class Supervisor:
         self._stop_asked.set()
 
     async def _stop_all(self) -> None:
-        for serves_others in (False, True):
-            chosen = [k for k in self._keepers if k.spec.serves_others is serves_others]
-            await asyncio.gather(*(keeper.stop() for keeper in chosen))
+        for group in (
+            [keeper for keeper in self._keepers if keeper.spec.uses_others],
+            [k for k in self._keepers if not (k.spec.uses_others or k.spec.serves_others)],
+            [keeper for keeper in self._keepers if keeper.spec.serves_others],
+        ):
+            await asyncio.gather(*(keeper.stop() for keeper in group))

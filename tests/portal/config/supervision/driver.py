@@ -1,6 +1,6 @@
 """A program for tests: supervise what a JSON file lists.
 
-`[{"name", "argv", "pid_file", "grace_s", "serves_others"}]`; a process is ready when `pid_file`
+`[{"name", "argv", "pid_file", "grace_s", "serves_others", …}]`; a process is ready when `pid_file`
 holds the number of a process that runs.
 """
 
@@ -39,6 +39,9 @@ def _spec(given: dict[str, Any]) -> ProcessSpec:
         env=dict(os.environ),
         stop_grace_s=given.get("grace_s", 3.0),
         serves_others=given.get("serves_others", False),
+        uses_others=given.get("uses_others", False),
+        optional=given.get("optional", False),
+        clear_up=tuple(given.get("clear_up", ())),
     )
 
 

@@ -270,3 +270,91 @@ def test_a_paused_terminal_does_not_hold_up_anything(stage: Stage) -> None:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_what_uses_others_is_stopped_first(stage: Stage) -> None:
+    note = (
+        "import signal; signal.signal(signal.SIGTERM, lambda *_: ("
+        "time.sleep({}), print('bye of', name, flush=True), os._exit(0)))"
+    )
+    stage.add("web", extra=note.format(0))
+    stage.add("agent", extra=note.format(0.3), uses_others=True)
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    program.signal(signal.SIGTERM)
+    program.wait(5)
+    log = (stage.folder / "all.log").read_text()
+    assert log.index("bye of agent") < log.index("bye of web")
+
+
+def test_what_the_rest_can_do_without_holds_nothing_up(stage: Stage) -> None:
+    stage.add("agent", code="print('no driver'); raise SystemExit(2)", optional=True)
+    stage.add("web")
+    program = stage.supervise()
+    output = program.wait_for_text("all ready", within_s=20)
+    assert "agent   | no driver" in output
+    assert "agent is not ready: no process yet; going on" in output
+    assert is_alive(stage.pid_of("web"))
+
+
+# Starts what is to outlive it, and clears that up when it is asked to go.
+_STARTS_A_TASK = """
+task = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(1000)"],
+                        start_new_session=True)
+open(f"{folder}/{name}.grandchild", "w").write(str(task.pid))
+import signal
+def leave(*_):
+    task.kill()
+    os._exit(0)
+signal.signal(signal.SIGTERM, leave)
+"""
+_CLEARS_UP = """
+import os, sys
+folder = sys.argv[1]
+os.kill(int(open(f"{folder}/agent.grandchild").read()), 9)
+open(f"{folder}/cleared", "a").write("cleared\\n")
+"""
+
+
+def _add_agent(stage: Stage) -> None:
+    clear_up = [sys.executable, "-S", "-c", _CLEARS_UP, str(stage.folder)]
+    stage.add("agent", extra=_STARTS_A_TASK, clear_up=clear_up)
+
+
+def test_what_outlives_a_killed_child_is_cleared_up_with_the_supervisor(stage: Stage) -> None:
+    _add_agent(stage)
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    first, task = stage.pid_of("agent"), stage.pid_of("agent", "grandchild")
+    (stage.folder / "agent.grandchild").rename(stage.folder / "first.grandchild")
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: stage.pid_of("agent") != first, "another agent", within_s=3)
+    assert is_alive(task)
+    second = stage.pid_of("agent", "grandchild")
+    program.signal(signal.SIGKILL)
+    wait_for((stage.folder / "cleared").exists, "clearing up", within_s=5)
+    _gone(second)
+
+
+def test_a_child_that_left_well_is_not_cleared_up_after(stage: Stage) -> None:
+    _add_agent(stage)
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    program.signal(signal.SIGTERM)
+    assert program.wait(5) == 0
+    _gone(stage.pid_of("agent", "grandchild"))
+    assert not (stage.folder / "cleared").exists()
+
+
+def test_asking_twice_clears_up_before_the_end(stage: Stage) -> None:
+    _add_agent(stage)
+    stage.specs[-1]["grace_s"] = 60
+    stage.specs[-1]["argv"][3] = _SLEEPER.format(extra=_STARTS_A_TASK + _STUBBORN)
+    program = stage.supervise()
+    program.wait_for_text("all ready")
+    program.signal(signal.SIGINT)
+    program.wait_for_text("stopping (SIGINT)")
+    program.signal(signal.SIGINT)
+    assert program.wait(5) == 0
+    assert (stage.folder / "cleared").read_text() == "cleared\n"
+    assert not is_alive(stage.pid_of("agent", "grandchild"))

@@ -5,8 +5,10 @@ import secrets
 import sys
 import time
 from argparse import ArgumentParser
+from io import StringIO
 from typing import Any
 
+from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
@@ -16,7 +18,9 @@ from portal.accounts.services.first_administrator import (
     check_password,
     create_first_administrator,
 )
-from portal.config import preparation
+from portal.accounts.tokens import hash_of
+from portal.compute.models import Node
+from portal.config import embedded, preparation
 from portal.config.doors import check_may_open
 from portal.config.env import env
 from portal.config.prepared import note_prepared
@@ -37,6 +41,13 @@ def _database_error(error: DatabaseError) -> StartError:
         f"the database cannot be used ({words[:300]}); check DATABASE_URL, or without it that the "
         f"file in {env().data_dir} is whole and yours."
     )
+
+
+def _free_name(name: str) -> str:
+    """Return a name no node has: another installation may share this database and machine."""
+    if not Node.objects.present().filter(name=name).exists():
+        return name
+    return f"{name}-{secrets.token_hex(3)}"
 
 
 class Command(BaseCommand):
@@ -86,7 +97,25 @@ class Command(BaseCommand):
             self._say("static files collected and compressed", began)
         if not administrator_exists():
             self._create_administrator(ask=ask)
+        if for_up and env().embedded_node:
+            self._invite_node()
         note_prepared(env())
+
+    def _invite_node(self) -> None:
+        """Give the node of this machine a name and, unless it is one of ours, a join token."""
+        settings = env()
+        identity = embedded.identity_of(settings)
+        known = Node.objects.present().filter(
+            token_hash=hash_of(str(identity.get("node_token", "")))
+        )
+        node = known.first()
+        if node is not None:
+            embedded.keep_identity(settings, name=node.name, identity=identity)
+            return
+        name = embedded.name_of(settings) or _free_name(embedded.suggested_name())
+        token = StringIO()
+        call_command("node_token", node=name, stdout=token)
+        embedded.invite(settings, name=name, token=token.getvalue())
 
     def _say(self, what: str, began: float) -> None:
         self.stdout.write(f"slipway: {what} ({time.monotonic() - began:.1f} s)")

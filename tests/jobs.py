@@ -1,0 +1,77 @@
+"""Jobs on a live Slipway, as a person submits and follows them over the network."""
+
+import io
+import tarfile
+from typing import Any
+
+import httpx
+
+from tests.processes import wait_for
+
+
+class Jobs:
+    """The jobs of the project `vision` over the REST API, for a person who may run them."""
+
+    def __init__(self, api: httpx.Client) -> None:
+        self.api = api
+
+    def submit(self, script: str, **changes: Any) -> str:
+        """Submit one script; answers the job's id."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            entry = tarfile.TarInfo("train.py")
+            entry.size = len(script.encode())
+            tar.addfile(entry, io.BytesIO(script.encode()))
+        sent = self.api.post(
+            "/projects/vision/snapshots",
+            content=packed.getvalue(),
+            headers={"Content-Type": "application/octet-stream"},
+        )
+        assert sent.is_success, sent.text
+        wanted = {"script": "train.py", "snapshot": sent.json()["digest"], **changes}
+        made = self.api.post("/projects/vision/jobs", json=wanted)
+        assert made.is_success, made.text
+        return str(made.json()["workload"]["id"])
+
+    def look(self, job: str) -> Any:
+        """Answer the job as it is now; None while the portal is away."""
+        try:
+            found = self.api.get(f"/projects/vision/jobs/{job}")
+        except httpx.TransportError:
+            return None
+        return found.json() if found.is_success else None
+
+    def state(self, job: str) -> str:
+        """Answer how the job stands; empty while the portal is away."""
+        found = self.look(job)
+        return str(found["workload"]["state"]) if found else ""
+
+    def wait_for(self, job: str, *states: str, within_s: float = 60) -> str:
+        """Wait until the job is in one of the states; answers which."""
+
+        def look() -> str:
+            state = self.state(job)
+            return state if state in states else ""
+
+        try:
+            return wait_for(look, f"{states}", within_s=within_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.look(job)}") from None
+
+    def end_of(self, job: str, *, within_s: float = 60) -> Any:
+        """Wait for the end of the job; answers its workload."""
+        self.wait_for(job, "succeeded", "failed", "stopped", "lost", within_s=within_s)
+        return self.look(job)["workload"]
+
+    def log(self, job: str, rank: int = 0) -> str:
+        """Answer the log of a rank so far."""
+        return self.api.get(f"/projects/vision/workloads/{job}/log", params={"rank": rank}).text
+
+    def pid(self, job: str) -> int:
+        """Wait for the process id a script printed first."""
+
+        def look() -> int:
+            words = self.log(job).split()
+            return int(words[words.index("pid") + 1]) if "pid" in words[:-1] else 0
+
+        return wait_for(look, "a process id in the log", within_s=30)
