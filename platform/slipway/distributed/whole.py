@@ -114,4 +114,10 @@ class WholeModelEngine:
         restore_into(model_state(self._inner), self._optimizers, stored)
 
     def close(self) -> None:
-        """Nothing is held that the process group does not hold."""
+        """Let go of what averages gradients, while its process group is still there.
+
+        Were it the last to hold the group, freeing it would wait for the group's threads with the
+        interpreter locked, and one that must free a tensor waits for the interpreter: for ever
+        (torch 2.13, rarely, at the end of training).
+        """
+        self._module = self._inner

@@ -5,6 +5,7 @@ import runpy
 import signal
 import sys
 import time
+import weakref
 from typing import Any
 
 import torch
@@ -231,6 +232,7 @@ def held(strategy: str) -> list[float]:
     with prepared(strategy, None) as trainer:
         for batch in trainer.shard(make_data(), BATCH):
             trainer.step(batch)
+            break
         tensors = trainer._engine.snapshot().tensors
         parts = {"model.": 0, "optim.": 0}
         for name, tensor in tensors.items():
@@ -283,8 +285,27 @@ def share_correct(scores: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
     return (scores.argmax(1) == classes).double().mean()
 
 
-def run_script(path: str, arguments: list[str], folder: str) -> None:
-    """Run a script as `python script.py arguments` does, in a folder."""
+def run_script(path: str, arguments: list[str], folder: str, *, alone: bool = False) -> None:
+    """Run a script as `python script.py arguments` does; `alone` means without a launcher."""
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR"):
+        if alone:
+            del os.environ[name]
     os.chdir(folder)
     sys.argv = [path, *arguments]
     runpy.run_path(path, run_name="__main__")
+
+
+def imported_packages() -> list[str]:
+    """Return the packages that a rank has loaded with slipway.distributed and what it needs."""
+    return sorted({name.partition(".")[0] for name in sys.modules})
+
+
+def let_go(strategy: str) -> bool:
+    """Close a trainer that is still held; return whether what averages gradients is gone."""
+    trainer = prepared(strategy, None)
+    for batch in trainer.shard(make_data(), BATCH):
+        trainer.step(batch)
+        break
+    averages = weakref.ref(trainer._engine._module)  # type: ignore[attr-defined]
+    trainer.close()
+    return averages() is None

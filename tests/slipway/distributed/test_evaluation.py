@@ -16,7 +16,7 @@ TOLERANCE = 1e-9
         ("zero2", 2),
         ("zero3", 3),
         ("zero3+offload", 2),
-        ("tensor=2*ddp", 4),
+        ("tensor", 2),
         ("pipeline:gpipe", 2),
         ("pipeline:1f1b", 2),
         ("pipeline:interleaved", 2),

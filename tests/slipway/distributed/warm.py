@@ -6,6 +6,7 @@ computed with before a fork.
 """
 
 import contextlib
+import faulthandler
 import gc
 import json
 import os
@@ -38,6 +39,8 @@ def _run_rank(job: Mapping[str, Any], rank: int, port: int, out: Path) -> None:
     descriptor = os.open(out / f"{rank}.log", os.O_WRONLY | os.O_CREAT)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
+    # A rank that hangs tells where before it is ended.
+    faulthandler.dump_traceback_later(max(1.0, job["timeout_s"] - 2), file=2)
     torch.set_num_threads(1)
     warnings.simplefilter("error")
     code = 0
