@@ -48,6 +48,18 @@ def _samples(world: World, _user: User | None) -> Body:
 
 
 _REASON = {"reason": "new memory"}
+def _new_job_by_form(world: World, _user: User | None) -> Body:
+    return {
+        "snapshot": world.own["snapshot"],
+        "script": "train.py",
+        "tier": world.own["tier"],
+        "nodes": "1",
+        "procs": "1",
+        "max_attempts": "3",
+        "priority": "0",
+    }
+
+
 _INVITE_BY_FORM = {"email": "new@example.org", "role": "viewer", "expires_in_days": "7"}
 # By verb and template. JSON for the API; a form for a page.
 BODIES: dict[tuple[str, str], Body | Maker] = {
@@ -104,6 +116,8 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/p/{project}/members/invite"): _INVITE_BY_FORM,
     ("POST", "/p/{project}/members/{user}/role"): {"role": "viewer"},
     ("POST", "/p/{project}/secrets/write"): {"name": "NEW_KEY", "value": "new"},
+    ("POST", "/p/{project}/jobs/new"): _new_job_by_form,
+    ("POST", "/p/{project}/jobs/quote"): _new_job_by_form,
     ("POST", "/teams/new"): {"name": "New team"},
     ("POST", "/t/{team}/settings"): {"name": "Renamed"},
     ("POST", "/t/{team}/members/invite"): _INVITE_BY_FORM,

@@ -163,7 +163,6 @@ def test_the_cases_cover_every_guarded_route_with_a_parameter() -> None:
         ("tokens", {"name": "x", "scopes": ["projects:read"], "project": "{project}"}),
         ("projects", {"name": "x", "team": "{team}"}),
         ("projects/vision/jobs", {"snapshot": "{snapshot}", "script": "train.py"}),
-        ("projects/vision/jobs/quote", {"snapshot": "{snapshot}", "script": "train.py"}),
     ],
 )
 def test_a_foreign_object_named_in_a_body_answers_like_a_missing_one(

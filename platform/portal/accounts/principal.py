@@ -60,7 +60,8 @@ def register_bearer(prefix: str, resolver: Resolver) -> None:
     _resolvers[prefix] = resolver
 
 
-def _from_bearer(header: str) -> Principal:
+def principal_of_bearer(header: str) -> Principal:
+    """Return who stands behind an Authorization header; raises Unauthenticated for a bad token."""
     scheme, _, secret = header.partition(" ")
     secret = secret.strip()
     resolver = _resolvers.get(secret[:4]) if scheme.lower() == "bearer" else None
@@ -88,7 +89,7 @@ def principal_of(request: HttpRequest) -> Principal | None:
     if not hasattr(request, _ATTRIBUTE):
         header = request.headers.get("Authorization")
         if header is not None and request.path.startswith(TOKEN_DOORS):
-            found: Principal | None = _from_bearer(header)
+            found: Principal | None = principal_of_bearer(header)
         else:
             found = _from_session(request)
         if found is not None:

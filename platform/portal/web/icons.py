@@ -10,12 +10,14 @@ from django.utils.safestring import SafeString, mark_safe
 # Every icon a page may use. A name that is not here is a mistake in a template.
 CHOSEN = frozenset(
     {
+        "alert-triangle",
         "archive",
         "book",
         "check",
         "chevron-right",
         "circle-check",
         "circle-dashed",
+        "clock",
         "copy",
         "device-desktop",
         "devices",
@@ -23,6 +25,7 @@ CHOSEN = frozenset(
         "folder",
         "folder-plus",
         "folders",
+        "git-commit",
         "history",
         "home",
         "key",
@@ -33,7 +36,9 @@ CHOSEN = frozenset(
         "mail",
         "menu-2",
         "moon",
+        "player-stop",
         "plus",
+        "rocket",
         "search",
         "selector",
         "settings",

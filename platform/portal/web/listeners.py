@@ -12,6 +12,9 @@ from portal.accounts.models.tenancy import Group
 from portal.core import clock
 from slipway.schemas.accounts import Role
 
+# The topic of what concerns the installation as a whole; administrators hear it.
+INSTALLATION = "installation"
+
 
 @dataclass(frozen=True)
 class Listener:
@@ -30,7 +33,7 @@ class Listener:
 
 def listener_of(user: User, session_key: str, group: Group | None = None) -> Listener:
     """Describe a page that has just been let in."""
-    topics = {user.pk}
+    topics = {user.pk} | ({INSTALLATION} if user.is_administrator else set())
     if group is not None:
         topics.add(group.pk)
     if isinstance(group, Project) and group.team_id:

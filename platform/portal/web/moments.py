@@ -33,3 +33,17 @@ def in_words(moment: datetime, now: datetime) -> str:
 def exact(moment: datetime) -> str:
     """Write a moment to the second in UTC: `2026-11-20 19:30:05 UTC`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def lasting(seconds: float) -> str:
+    """Say how long something took, in its two largest units: `12 s`, `3 min 20 s`, `2 d 4 h`.
+
+    `static/slipway/counting.js` says the same in the browser, where durations count on.
+    """
+    left_s = max(0, int(seconds))
+    parts: list[str] = []
+    for size_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        count, left_s = divmod(left_s, size_s)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])

@@ -32,6 +32,7 @@ RAIL = (
 )
 IN_PROJECT = (
     Entry("Overview", "layout-dashboard", "project", "overview"),
+    Entry("Jobs", "rocket", "project_jobs", "jobs"),
     Entry("Members", "users", "project_members", "members"),
     Entry("Secrets", "lock", "project_secrets", "secrets", Role.CONTRIBUTOR),
     Entry("Audit log", "history", "project_audit", "audit", Role.MAINTAINER),

@@ -4,7 +4,10 @@ import time
 from threading import Lock
 
 from portal.accounts.signals import AccountsChanged, accounts_changed
+from portal.compute.signals import NodeChanged, node_changed
+from portal.web.listeners import INSTALLATION
 from portal.web.models import LiveEvent
+from portal.workloads.signals import WorkloadChanged, workload_changed
 
 _SWEEP_EVERY_S = 60.0
 _sweeping = Lock()
@@ -12,7 +15,19 @@ _last_sweep_s = [0.0]
 
 
 def _write(news: AccountsChanged) -> None:
-    LiveEvent.objects.create(topic=news.topic, what=news.what)
+    _ring(news.topic, news.what)
+
+
+def _write_workload(news: WorkloadChanged) -> None:
+    _ring(news.project_id, "jobs")
+
+
+def _write_node(_news: NodeChanged) -> None:
+    _ring(INSTALLATION, "nodes")
+
+
+def _ring(topic: str, what: str) -> None:
+    LiveEvent.objects.create(topic=topic, what=what)
     _sweep_now_and_then()
 
 
@@ -27,3 +42,5 @@ def _sweep_now_and_then() -> None:
 
 
 accounts_changed.connect(_write)
+workload_changed.connect(_write_workload)
+node_changed.connect(_write_node)

@@ -17,6 +17,8 @@ PAGES = (
     "/projects",
     "/projects/new",
     "/p/vision",
+    "/p/vision/jobs",
+    "/p/vision/jobs/new",
     "/p/vision/members",
     "/p/vision/secrets",
     "/p/vision/secrets/write",

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 
-from django.http import HttpRequest
+from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
+from portal.accounts.principal import require_principal
+from portal.api.following.hub import seats
+from portal.api.following.rights import right_of
+from portal.api.following.stream import Wish, news_of
 from portal.api.routing import gate
 from portal.api.streams import ByteStream
 from portal.api.v1.job_shapes import checkpoint_out
@@ -26,6 +30,14 @@ from slipway.schemas.workloads import WorkloadEventOut
 router = Router(tags=["Jobs"])
 _SEE = JobRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _MOST_CHECKPOINTS = 1000
+_EVENTS = {
+    "responses": {
+        200: {
+            "description": "Server-sent events: state, log, sample, end",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        }
+    }
+}
 _LOG = {
     "responses": {
         200: {
@@ -45,6 +57,47 @@ class LogQuery(BaseModel):
     attempt: int | None = Field(default=None, ge=1, le=2**31 - 1)
     offset: int = Field(default=0, ge=0, le=2**53)
     limit: int = Field(default=LOG_READ_BYTES, ge=1, le=LOG_READ_BYTES)
+
+
+class FollowQuery(BaseModel):
+    """`rank` and `attempt` narrow the log down; `logs=false` leaves it out."""
+
+    rank: int | None = Field(default=None, ge=0, le=65_535)
+    attempt: int | None = Field(default=None, ge=1, le=2**31 - 1)
+    logs: bool = True
+
+
+@router.get(
+    "/projects/{project}/jobs/{job}/follow",
+    auth=gate(_SEE),
+    response=None,
+    openapi_extra=_EVENTS,
+)
+def follow_job(
+    request: HttpRequest, project: str, job: str, query: Query[FollowQuery]
+) -> StreamingHttpResponse:
+    """Follow a job live, as server-sent events, at most a second behind.
+
+    `state` (JobProgress) comes at once and with each change, `log` (LogPiece) in the order of
+    offsets within one attempt and rank, `sample` (SampleOut), and `end` when the job has ended and
+    all was sent. Come back with the id of the last event in Last-Event-ID for what follows it.
+    Without `rank` the logs of the first 512 ranks are sent.
+    """
+    viewer = require_principal(request).user
+    seats.check(viewer.pk)
+    wish = Wish(
+        job=gated_job(request),
+        viewer=viewer,
+        right=right_of(request),
+        rank=query.rank,
+        attempt=query.attempt,
+        logs=query.logs,
+        last_id=request.headers.get("Last-Event-ID", ""),
+    )
+    answer = StreamingHttpResponse(news_of(wish), content_type="text/event-stream")
+    answer.headers["Cache-Control"] = "no-store"
+    answer.headers["X-Accel-Buffering"] = "no"  # a proxy in front must not collect events
+    return answer
 
 
 @router.get(

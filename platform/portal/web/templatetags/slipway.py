@@ -14,15 +14,19 @@ from django.utils.safestring import SafeString
 
 from portal.accounts.models import AuditEvent, User
 from portal.accounts.models.tenancy import Group
+from portal.compute.resources import Amount, amount_text, memory_text
 from portal.core import clock
 from portal.web.icons import svg
+from portal.web.jobs import Standing
 from portal.web.listing import NEWEST
-from portal.web.moments import exact, in_words
+from portal.web.moments import exact, in_words, lasting
+from portal.web.money import dollars
 from portal.web.places import address_of
 from portal.web.sentences import sentence_of
 
 register = template.Library()
 AVATAR_TINTS = 8
+_MIB = 1024**2
 
 
 @register.simple_tag
@@ -98,21 +102,39 @@ def control(field: BoundField) -> SafeString:
 
 
 @register.simple_tag
-def live(topics: str, region: str) -> SafeString:
+def live(topics: str, region: str, also: str = "") -> SafeString:
     """Make a region fetch itself anew when one of `topics` (separated by commas) rings.
 
-    `region` is the id of the element that carries the attributes. Morphing keeps focus and what is
-    being typed.
+    `region` is the id of the element that carries the attributes; `also` names further regions of
+    the page, separated by commas, that come anew with it. Morphing keeps focus and what is being
+    typed.
     """
     triggers = format_html_join(
         ", ",
         "live:{} from:body delay:150ms",
         ((topic.strip(),) for topic in f"{topics},stale".split(",")),
     )
+    return _anew(triggers, region, also)
+
+
+@register.simple_tag
+def polls(seconds: int, region: str, also: str = "") -> SafeString:
+    """Fetch a region anew every few seconds, for what changes without anybody saying so.
+
+    Put it inside the region, and leave it out once nothing changes any more.
+    """
+    asking = _anew(format_html("every {}s", seconds), region, also)
+    return format_html("<span hidden {}></span>", asking)
+
+
+def _anew(triggers: SafeString, region: str, also: str) -> SafeString:
+    others = [f"#{other.strip()}:outerMorph" for other in also.split(",") if other]
     return format_html(
-        'hx-get="" hx-trigger="{}" hx-select="#{}" hx-target="this" hx-swap="outerMorph"',
+        'hx-get="" hx-trigger="{}" hx-select="#{}" hx-target="#{}" hx-swap="outerMorph"{}',
         triggers,
         region,
+        region,
+        format_html(' hx-select-oob="{}"', ",".join(others)) if others else "",
     )
 
 
@@ -174,3 +196,50 @@ def terminal(name: str, line: str, *args: str, words: str = "") -> dict[str, str
         "text": line.format(*map(shlex.quote, args)),
         "words": words or "The same from a terminal",
     }
+
+
+@register.filter
+def money(nano_usd: int) -> str:
+    """Show an amount of money."""
+    return dollars(nano_usd)
+
+
+@register.filter
+def resources(amount: Amount, gpu_model: str = "") -> str:
+    """Show CPUs, memory and GPUs."""
+    return amount_text(amount, gpu_model)
+
+
+@register.filter
+def memory(size_bytes: int | None) -> str:
+    """Show a number of bytes of memory or of a file."""
+    if size_bytes is None:
+        return "unknown"
+    return memory_text(size_bytes) if size_bytes >= _MIB else f"{-(-size_bytes // 1024)} KiB"
+
+
+@register.simple_tag
+def counted(standing: Standing) -> SafeString:
+    """Show how long a job runs or waits; it counts on in the browser until it ends."""
+    goes_on = format_html(' data-counts-from="{}"', standing.began.isoformat())
+    return format_html(
+        '<span class="counted"{}>{}</span>',
+        "" if standing.until else goes_on,
+        lasting(standing.lasted.total_seconds()),
+    )
+
+
+@register.simple_tag
+def costing(standing: Standing) -> SafeString:
+    """Show what a job has cost so far; it counts on in the browser while hardware is held."""
+    goes_on = format_html(
+        ' data-cost="{}" data-rate="{}" data-cost-at="{}"',
+        standing.cost,
+        standing.rate,
+        clock.now().isoformat(),
+    )
+    return format_html(
+        '<span class="counted"{}>{}</span>',
+        goes_on if standing.rate else "",
+        dollars(standing.cost),
+    )

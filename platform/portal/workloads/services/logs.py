@@ -123,6 +123,51 @@ def ranks_with_logs(*, workload: Workload, leases: Iterable[Lease]) -> list[int]
     return sorted(found)
 
 
+@dataclass(frozen=True)
+class LogPlace:
+    """Where the log of one rank of one attempt stands; see `RankLog` for `is_complete`."""
+
+    attempt: int
+    rank: int
+    key: str
+    is_complete: bool
+
+    def size_bytes(self) -> int:
+        """Return how long it is by now; asks no database."""
+        return log_store().size(self.key)
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return a range of it, shorter where it ends; asks no database."""
+        return b"".join(log_store().read(self.key, start, length))
+
+
+def log_places(
+    *,
+    workload: Workload,
+    rank: int | None = None,
+    attempt: int | None = None,
+    beyond_attempt: int = 0,
+    most_ranks: int,
+) -> list[LogPlace]:
+    """Return the logs of a workload, oldest attempt first: of all ranks below a number, or of one.
+
+    `beyond_attempt` leaves out earlier ones.
+    """
+    leases = Lease.objects.filter(workload=workload, epoch__gt=beyond_attempt)
+    if attempt is not None:
+        leases = leases.filter(epoch=attempt)
+    if rank is not None:
+        leases = leases.filter(index=rank // workload.procs)
+    else:
+        leases = leases.filter(index__lt=-(-most_ranks // workload.procs))
+    return [
+        LogPlace(lease.epoch, found, _key(lease, found), _is_complete(lease, found))
+        for lease in leases.order_by("epoch", "index")
+        for found in _ranks_of(lease, workload)
+        if found == rank or (rank is None and found < most_ranks)
+    ]
+
+
 def log_of(*, workload: Workload, attempt: int, rank: int) -> RankLog:
     """Return how far one log has come; raises NotFound if there is no such attempt or rank."""
     lease = _lease(workload, attempt, rank)

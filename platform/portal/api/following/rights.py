@@ -1,0 +1,72 @@
+"""Whether those who follow still may, as the gate of the route would say now."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hmac import compare_digest
+
+from django.contrib.sessions.models import Session
+from django.http import HttpRequest
+
+from portal.accounts.gates import gated_project
+from portal.accounts.models import User
+from portal.accounts.models.tenancy import role_in
+from portal.accounts.principal import Principal, principal_of_bearer, require_principal
+from portal.core import clock
+from portal.core.errors import Unauthenticated
+from slipway.schemas.accounts import Scope
+
+
+@dataclass(frozen=True)
+class Right:
+    """By what somebody follows jobs of a project: a token, or the session of a browser.
+
+    `proof` is the hash that ties a session to the person's password.
+    """
+
+    user_id: str
+    project_id: str
+    bearer: str = field(default="", repr=False)
+    session_key: str = field(default="", repr=False)
+    proof: str = field(default="", repr=False)
+
+
+def right_of(request: HttpRequest) -> Right:
+    """Describe a request that its gate has just let in."""
+    principal = require_principal(request)
+    project = gated_project(request)
+    if principal.token is not None:
+        bearer = request.headers.get("Authorization", "")
+        return Right(principal.user_id, project.pk, bearer=bearer)
+    return Right(
+        principal.user_id,
+        project.pk,
+        session_key=request.session.session_key or "",
+        proof=principal.user.get_session_auth_hash(),
+    )
+
+
+def still_allowed(rights: Iterable[Right]) -> set[Right]:
+    """Return the rights that hold now; each is looked at once, however many follow by it."""
+    return {right for right in set(rights) if _holds(right)}
+
+
+def _holds(right: Right) -> bool:
+    principal = _principal(right)
+    if principal is None or not principal.allows(Scope.WORKLOADS_READ):
+        return False
+    project = principal.projects().live().filter(pk=right.project_id).first()
+    return project is not None and role_in(principal.user, project) is not None
+
+
+def _principal(right: Right) -> Principal | None:
+    if right.bearer:
+        try:
+            return principal_of_bearer(right.bearer)
+        except Unauthenticated:
+            return None
+    session = Session.objects.filter(session_key=right.session_key, expire_date__gt=clock.now())
+    user = User.objects.filter(pk=right.user_id, is_active=True).first()
+    if user is None or not session.exists():
+        return None
+    same = compare_digest(user.get_session_auth_hash(), right.proof)
+    return Principal(user) if same else None

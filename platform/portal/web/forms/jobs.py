@@ -1,0 +1,212 @@
+"""The form of a new job, which is also that of a clone."""
+
+import shlex
+from typing import Any
+
+from django import forms
+from django.http import QueryDict
+from pydantic import ValidationError
+
+from portal.accounts.models import Project
+from portal.core.errors import SlipwayError
+from portal.training.models import Job, Snapshot
+from portal.web.forms.submission import words_of
+from portal.workloads.specs import RunSpec
+from slipway.schemas.training import JobIn
+
+RECENT_CODE = 20
+MAX_NODES, MAX_PROCS, MAX_ATTEMPTS = 1024, 256, 20
+# A word for each way to share the work, and what it means to the person who trains.
+STRATEGIES = {
+    "auto": "Slipway chooses by the size of the model and the machines, and says why.",
+    "ddp": "Every rank holds the whole model and a share of each batch. Begin here.",
+    "zero1": "As ddp, with the optimizer's state shared out: saves memory at no cost in speed.",
+    "zero2": "Gradients are shared out too: more memory saved, a little more talk.",
+    "zero3": "The model itself is shared out (FSDP): for models that do not fit on one card.",
+    "zero3+offload": "As zero3, with weights resting in the host's memory: fits more, runs slower.",
+    "pipeline=2": "Layers are split into stages, one after the other: for deep models.",
+    "tensor=2": "Each layer is split across ranks of one machine: for wide layers.",
+    "ps=1:async": "A parameter server; workers never wait for each other.",
+}
+_TEXT = {"autocomplete": "off", "spellcheck": "false"}
+
+
+class NewJob(forms.Form):
+    """What to run, on what, how often. `wanted` is the whole of it once the form is valid.
+
+    Code is a snapshot taken before: an upload is turned into one by the view, so that a form that
+    is refused still has it.
+    """
+
+    snapshot = forms.CharField(label="Code", required=False, max_length=64)
+    script = forms.CharField(
+        max_length=500,
+        help_text="The path of the script inside the code.",
+        widget=forms.TextInput(attrs={**_TEXT, "list": "scripts", "placeholder": "train.py"}),
+    )
+    args = forms.CharField(
+        label="Arguments",
+        required=False,
+        max_length=20_000,
+        help_text="As you would write them behind the script's name in a terminal.",
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "--epochs 10"}),
+    )
+    params = forms.CharField(
+        label="Parameters",
+        required=False,
+        max_length=65_536,
+        strip=False,
+        help_text="One name=value a line. They reach the script as --name=value and stand on the "
+        "job, so that runs can be compared by them.",
+        widget=forms.Textarea(attrs={**_TEXT, "rows": 3, "placeholder": "lr=0.1"}),
+    )
+    tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
+    nodes = forms.IntegerField(
+        label="Nodes", min_value=1, max_value=MAX_NODES, help_text="Places of that tier."
+    )
+    procs = forms.IntegerField(
+        label="Processes a node", min_value=1, max_value=MAX_PROCS, help_text="One for each GPU."
+    )
+    strategy = forms.CharField(
+        required=False,
+        max_length=200,
+        help_text="How ranks share the training, as one word. Leave it empty for scripts that "
+        "arrange this themselves (torchrun, Lightning, accelerate).",
+        widget=forms.TextInput(attrs={**_TEXT, "list": "strategies", "placeholder": "none"}),
+    )
+    requirements = forms.CharField(
+        required=False,
+        max_length=65_536,
+        help_text="The text of a requirements.txt. Empty: the environment of the installation. "
+        "Each set of requirements is built once and kept.",
+        widget=forms.Textarea(
+            attrs={**_TEXT, "rows": 4, "placeholder": "torch==2.13.0\nscikit-learn"}
+        ),
+    )
+    max_attempts = forms.IntegerField(
+        label="Attempts",
+        min_value=1,
+        max_value=MAX_ATTEMPTS,
+        help_text="How often it may start in all. A mistake in the script is not tried again.",
+    )
+    max_hours = forms.FloatField(
+        label="Stop after hours",
+        required=False,
+        min_value=0.01,
+        max_value=8760,
+        help_text="Empty: it runs until it is done.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    priority = forms.IntegerField(
+        min_value=-100, max_value=100, help_text="Higher goes first within this project."
+    )
+    name = forms.CharField(
+        required=False,
+        max_length=100,
+        help_text="Empty: the name of the script.",
+        widget=forms.TextInput(attrs=_TEXT),
+    )
+
+    def __init__(
+        self, data: QueryDict | None, *, project: Project, source: Job | None, **kwargs: Any
+    ) -> None:
+        super().__init__(data, **kwargs)
+        self.source = source
+        self.wanted: JobIn | None = None
+        self.code = _code_of(project, str(self["snapshot"].value() or ""))
+
+    @property
+    def scripts(self) -> list[str]:
+        """The scripts of the chosen code, to be suggested."""
+        chosen = self["snapshot"].value()
+        return next((list(code.scripts) for code in self.code if code.digest == chosen), [])
+
+    def clean_args(self) -> list[str]:
+        """Split as a shell does."""
+        try:
+            return shlex.split(self.cleaned_data["args"])
+        except ValueError as error:
+            raise forms.ValidationError(f"A quotation mark is left open ({error}).") from error
+
+    def clean_params(self) -> dict[str, str]:
+        """Read a line each."""
+        found: dict[str, str] = {}
+        for line in self.cleaned_data["params"].splitlines():
+            if not line.strip():
+                continue
+            name, separator, value = line.partition("=")
+            if not separator:
+                raise forms.ValidationError(f"“{line[:40]}” is not of the form name=value.")
+            found[name.strip()] = value.strip()
+        return found
+
+    def clean(self) -> dict[str, Any]:
+        """Put it all together; what the schema refuses stands beside its field."""
+        data = super().clean() or {}
+        if not data.get("snapshot") and "code" not in self.errors:
+            self.add_error("snapshot", "Choose a file or a folder, or the code of an earlier job.")
+        if self.errors:
+            return data
+        facts = {name: value for name, value in data.items() if value not in (None, "")}
+        try:
+            self.wanted = JobIn.model_validate(facts | self._kept(data["snapshot"]))
+        except ValidationError as error:
+            for fault in error.errors():
+                field = str(fault["loc"][0]) if fault["loc"] else ""
+                said = fault["msg"].removeprefix("Value error, ")
+                self.add_error(field if field in self.fields else None, f"This {said}.")
+        return data
+
+    def _kept(self, digest: str) -> dict[str, Any]:
+        """What a clone keeps though the form does not show it."""
+        source = self.source
+        if source is None:
+            return {}
+        spec = RunSpec.model_validate(source.workload.spec)
+        hang = spec.hang_after_s and max(1, round(spec.hang_after_s / 60))
+        git = source.git if digest == source.snapshot.digest else None
+        return {"hang_after_minutes": hang, "git": git}
+
+    def refuse_code(self, error: SlipwayError) -> None:
+        """Put what is wrong with an upload beside the choice of code."""
+        self.add_error("snapshot", words_of(error))
+
+
+def _code_of(project: Project, chosen: str) -> list[Snapshot]:
+    """Return the newest code of the project, and the chosen one wherever it stands."""
+    found = Snapshot.objects.filter(project=project).defer("marks").select_related("created_by")
+    newest = list(found.order_by("-pk")[:RECENT_CODE])
+    if chosen and all(code.digest != chosen for code in newest):
+        newest += list(found.filter(digest=chosen)[:1])
+    return newest
+
+
+def fresh(tier: str) -> dict[str, Any]:
+    """What a new form is filled in with."""
+    return {
+        "tier": tier,
+        "nodes": 1,
+        "procs": 1,
+        "max_attempts": 3,
+        "priority": 0,
+    }
+
+
+def same_as(job: Job) -> dict[str, Any]:
+    """What the form of a clone is filled in with: the job as it was submitted."""
+    workload = job.workload
+    return {
+        "snapshot": job.snapshot.digest,
+        "script": job.script,
+        "args": shlex.join(job.args),
+        "params": "\n".join(f"{name}={value}" for name, value in job.params.items()),
+        "tier": workload.tier.slug,
+        "nodes": workload.nodes,
+        "procs": workload.procs,
+        "strategy": job.strategy,
+        "requirements": job.requirements,
+        "max_attempts": workload.max_attempts,
+        "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / 3600,
+        "priority": workload.priority,
+        "name": workload.name,
+    }

@@ -1,0 +1,168 @@
+"""What the pages say about jobs: the words for a state, the time and the money they took."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from portal.accounts.models import Project, User
+from portal.core import clock
+from portal.core.errors import NotFound
+from portal.training.models import Job, JobQuerySet
+from portal.training.services.jobs import cost_of
+from portal.workloads.explaining import MAX_POSITION, Explainer
+from portal.workloads.lifecycle import ENDS, WAITING
+from portal.workloads.models import Lease, Workload
+from slipway.schemas.workloads import WorkloadState
+
+_S = WorkloadState
+# What a list can be narrowed down to, and the states that stand for it.
+GROUPS: dict[str, tuple[str, frozenset[WorkloadState]]] = {
+    "running": ("Running", frozenset({_S.PLACED, _S.STARTING, _S.RUNNING, _S.STOPPING})),
+    "waiting": ("Waiting", WAITING),
+    "succeeded": ("Succeeded", frozenset({_S.SUCCEEDED})),
+    "failed": ("Failed", frozenset({_S.FAILED, _S.LOST})),
+    "stopped": ("Stopped", frozenset({_S.STOPPED})),
+}
+_WORDS = {
+    _S.SUBMITTED: ("held", "warn"),
+    _S.ADMITTED: ("waiting", "warn"),
+    _S.QUEUED: ("waiting", "warn"),
+    _S.PLACED: ("starting", "strong"),
+    _S.STARTING: ("starting", "strong"),
+    _S.RUNNING: ("running", "strong"),
+    _S.STOPPING: ("stopping", "warn"),
+    _S.SUCCEEDED: ("succeeded", "ok"),
+    _S.FAILED: ("failed", "bad"),
+    _S.STOPPED: ("stopped", ""),
+    _S.LOST: ("lost", "bad"),
+}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a job stands: its state in one word, the sentence, how long and how much so far.
+
+    `began` is when it started to run, or when it came while it has not; `until` is None while time
+    counts on. Money in nano-USD; `rate` is what an hour costs now.
+    """
+
+    job: Job
+    workload: Workload
+    word: str
+    tone: str
+    why: str
+    began: datetime
+    until: datetime | None
+    cost: int
+    rate: int
+    step: int | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.workload.status in ENDS
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it holds hardware now."""
+        return not self.is_over and self.workload.status not in WAITING
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for its turn."""
+        return self.workload.status in WAITING
+
+    @property
+    def lasted(self) -> timedelta:
+        """How long it has run, or waits."""
+        return (self.until or clock.now()) - self.began
+
+
+def jobs_of(project: Project) -> JobQuerySet:
+    """Return the jobs of a project with what a list of them shows."""
+    return Job.objects.of_project(project).prefetch_related("workload__leases__node")
+
+
+def job_of(project: Project, job_id: str) -> Job:
+    """Return one job by the id of its workload, which is the one people see; raises NotFound."""
+    found = jobs_of(project).filter(workload_id=job_id).first()
+    if found is None:
+        raise NotFound
+    return found
+
+
+def standing_of(job: Job, viewer: User) -> Standing:
+    """Say how one job stands."""
+    return _standing(job, Explainer(viewer).explain(job.workload))
+
+
+def standings_of(jobs: Sequence[Job], viewer: User) -> list[Standing]:
+    """Say how each of several jobs of one project stands, with a fixed number of queries.
+
+    The first in the queue is explained in full; those behind it wait for their turn.
+    """
+    positions = _positions(jobs)
+    explainer = Explainer(viewer)
+    return [_standing(job, _brief(job.workload, positions, explainer)) for job in jobs]
+
+
+def _positions(jobs: Sequence[Job]) -> dict[str, int]:
+    """Return the places in the queues of the projects of jobs that wait, from 1."""
+    waiting = {job.workload.project_id for job in jobs if job.workload.status == _S.QUEUED}
+    found: dict[str, int] = {}
+    for project_id in sorted(waiting):
+        queue = Workload.objects.filter(project_id=project_id).queued()
+        ids = queue.values_list("pk", flat=True)[:MAX_POSITION]
+        found |= {pk: place for place, pk in enumerate(ids, start=1)}
+    return found
+
+
+def _brief(workload: Workload, positions: dict[str, int], explainer: Explainer) -> str:
+    state = workload.status
+    if state == _S.QUEUED:
+        place = positions.get(workload.pk, MAX_POSITION + 1)
+        if place == 1:
+            return explainer.explain(workload)
+        ahead = f"{place - 1} go" if place > 2 else "1 goes"
+        return f"Waiting: {ahead} first in the queue of this project."
+    if state in (_S.PLACED, _S.STARTING, _S.RUNNING):
+        return _where(workload)
+    if state == _S.SUBMITTED:
+        return f"Held back: {workload.hold or 'it is being admitted.'}"
+    return workload.reason_text
+
+
+def _where(workload: Workload) -> str:
+    leases = _present(workload)
+    names = sorted({lease.node.name for lease in leases})
+    place = f"node {names[0]}" if len(names) == 1 else f"{len(names)} nodes"
+    verb = "Running" if workload.status == _S.RUNNING else "Starting"
+    step = _step(leases)
+    return f"{verb} on {place}" + (f", at step {step}." if step is not None else ".")
+
+
+def _present(workload: Workload) -> list[Lease]:
+    return [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]
+
+
+def _step(leases: Sequence[Lease]) -> int | None:
+    return min((lease.step for lease in leases if lease.step is not None), default=None)
+
+
+def _standing(job: Job, why: str) -> Standing:
+    workload = job.workload
+    word, tone = _WORDS[workload.status]
+    leases = list(workload.leases.all())
+    waits = workload.status in WAITING
+    return Standing(
+        job=job,
+        workload=workload,
+        word=word,
+        tone=tone,
+        why=why,
+        began=workload.waits_since if waits else workload.started_at or workload.created_at,
+        until=workload.ended_at,
+        cost=cost_of(workload, until_ms=int(clock.now().timestamp() * 1000)),
+        rate=sum(lease.nano_usd_per_hour for lease in leases if lease.is_open),
+        step=_step(_present(workload)),
+    )

@@ -1,0 +1,47 @@
+// Lets durations and costs count on while a page stays open. Says the same as portal/web/moments.py
+// (`lasting`) and portal/web/money.py (`dollars`).
+const UNITS = [
+  [86400, "d"],
+  [3600, "h"],
+  [60, "min"],
+  [1, "s"],
+];
+const HOUR_MS = 3600000;
+const NANO = 1e9;
+const DECIMALS = [2, 3, 4, 6, 9];
+
+function lasting(seconds) {
+  let left = Math.max(0, Math.trunc(seconds));
+  const parts = [];
+  for (const [size, unit] of UNITS) {
+    const count = Math.floor(left / size);
+    left -= count * size;
+    if (count || (unit === "s" && parts.length === 0)) parts.push(`${count} ${unit}`);
+  }
+  return parts.slice(0, 2).join(" ");
+}
+
+function dollars(nano) {
+  const amount = nano / NANO;
+  const few =
+    DECIMALS.find((n) => Math.abs(Number(amount.toFixed(n)) - amount) * 100 <= amount) ?? 9;
+  return `$${amount.toLocaleString("en-US", { minimumFractionDigits: few, maximumFractionDigits: few })}`;
+}
+
+function put(element, words) {
+  if (element.textContent !== words) element.textContent = words;
+}
+
+function count() {
+  const now = Date.now();
+  for (const element of document.querySelectorAll("[data-counts-from]")) {
+    put(element, lasting((now - Date.parse(element.dataset.countsFrom)) / 1000));
+  }
+  for (const element of document.querySelectorAll("[data-cost]")) {
+    const { cost, rate, costAt } = element.dataset;
+    put(element, dollars(Number(cost) + (Number(rate) * Math.max(0, now - Date.parse(costAt))) / HOUR_MS));
+  }
+}
+
+setInterval(() => document.hidden || count(), 1000);
+document.addEventListener("visibilitychange", () => document.hidden || count());

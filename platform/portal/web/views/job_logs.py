@@ -1,0 +1,162 @@
+"""The log of a job: live, in ranges, searched, whole; and what its tasks use."""
+
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import Any, cast
+
+from asgiref.sync import sync_to_async
+from django.db import connection
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.principal import require_principal
+from portal.core.errors import Forbidden
+from portal.core.policy import guarded_by
+from portal.web.jobs import job_of
+from portal.web.listeners import listener_of
+from portal.web.listing import word
+from portal.web.log_stream import follow
+from portal.web.logs import matches_in, number, piece_of
+from portal.workloads.models import Workload
+from portal.workloads.services.logs import log_of, read_log
+from portal.workloads.services.samples import samples_of
+from slipway.schemas.accounts import Role, Scope
+
+RANGE_BYTES = 256 * 1024
+SAMPLES = 1500
+_SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_job_follow(request: HttpRequest, project: str, job: str) -> StreamingHttpResponse:
+    """Stream the log of one rank from a byte on, as it grows."""
+    workload = _workload(request, job)
+    principal = require_principal(request)
+    if principal.token is not None or not request.session.session_key:
+        raise Forbidden(
+            "Live logs of pages are for signed-in browsers.",
+            next_step="Use `slipway job logs --follow`, or the API.",
+        )
+    listener = listener_of(principal.user, request.session.session_key, gated_project(request))
+    pieces = follow(
+        listener,
+        workload_id=workload.pk,
+        attempt=number(request, "attempt", workload.epoch),
+        rank=number(request, "rank"),
+        start=_resumed_from(request),
+    )
+    response = StreamingHttpResponse(pieces, content_type="text/event-stream")
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["X-Accel-Buffering"] = "no"  # a proxy in front must not collect pieces
+    return response
+
+
+def _resumed_from(request: HttpRequest) -> int | None:
+    """The byte to go on from: what the page heard last, or what it asks for; None is the end."""
+    last = request.headers.get("Last-Event-ID", "")
+    if last.isascii() and last.isdigit() and len(last) <= len(str(2**53)):
+        return int(last)
+    return number(request, "start") if request.GET.get("start") else None
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_job_log(request: HttpRequest, project: str, job: str) -> JsonResponse:
+    """Return a range of the log as text, for a page that scrolls back."""
+    workload = _workload(request, job)
+    piece = piece_of(
+        workload,
+        attempt=number(request, "attempt", workload.epoch),
+        rank=number(request, "rank"),
+        start=number(request, "start"),
+        most_bytes=min(RANGE_BYTES, number(request, "bytes", RANGE_BYTES)),
+    )
+    facts = {"start": piece.start, "end": piece.end, "size": piece.size, "text": piece.text}
+    return _fresh(JsonResponse(facts))
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_job_find(request: HttpRequest, project: str, job: str) -> HttpResponse:
+    """List the lines of the log that hold some words."""
+    workload, words = _workload(request, job), word(request, "q")
+    attempt, rank = number(request, "attempt", workload.epoch), number(request, "rank")
+    found = matches_in(workload, attempt=attempt, rank=rank, words=words) if words else None
+    context = {
+        "workload": workload,
+        "words": words,
+        "found": found,
+        "attempt": attempt,
+        "rank": rank,
+        "room": "projects",
+        "section": "jobs",
+    }
+    return render(request, "web/jobs/found.html", context)
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_job_download(request: HttpRequest, project: str, job: str) -> StreamingHttpResponse:
+    """Hand out the log of one rank, byte for byte."""
+    workload = _workload(request, job)
+    attempt, rank = number(request, "attempt", workload.epoch), number(request, "rank")
+    log = log_of(workload=workload, attempt=attempt, rank=rank)
+    pieces = read_log(workload=workload, attempt=attempt, rank=rank, start=0, length=log.size_bytes)
+    response = _Download(pieces, content_type="text/plain; charset=utf-8")
+    name = f"{workload.pk}-attempt{attempt}-rank{rank}.log"
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+class _Download(StreamingHttpResponse):
+    """Fetches each piece in the request's thread when the browser is ready for it."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        await sync_to_async(_let_go_of_the_database)()
+        pieces = cast("Iterator[bytes]", self.streaming_content)
+        fetch = sync_to_async(partial(next, pieces, None))
+        while (piece := await fetch()) is not None:
+            yield piece
+
+
+def _let_go_of_the_database() -> None:
+    if not connection.in_atomic_block:
+        connection.close()
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_job_samples(request: HttpRequest, project: str, job: str) -> JsonResponse:
+    """Return what the tasks of one attempt have used: a line for each, times in Unix ms."""
+    workload = _workload(request, job)
+    attempt = number(request, "attempt", workload.epoch)
+    lines: dict[int, list[list[Any]]] = {}
+    for sample in samples_of(workload=workload, attempt=attempt, limit=SAMPLES):
+        lines.setdefault(sample.lease.index, []).append(
+            [
+                int(sample.at.timestamp() * 1000),
+                round(sample.cpu_percent, 1),
+                sample.memory_bytes,
+                sample.gpu_percent,
+            ]
+        )
+    facts = {
+        "tasks": [{"index": index, "points": points} for index, points in sorted(lines.items())],
+        "cpu_limit_percent": workload.cpu_millis / 10,
+        "memory_limit_bytes": workload.memory_bytes,
+        "is_over": workload.status.is_final,
+    }
+    return _fresh(JsonResponse(facts))
+
+
+def _workload(request: HttpRequest, job: str) -> Workload:
+    return job_of(gated_project(request), job).workload
+
+
+def _fresh(response: JsonResponse) -> JsonResponse:
+    response.headers["Cache-Control"] = "no-store"
+    return response

@@ -1,0 +1,175 @@
+"""Submitting a job: the form, what it would cost, the code it runs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.models import Project
+from portal.accounts.principal import require_principal
+from portal.compute.models import Tier
+from portal.core.errors import InvalidInput, SlipwayError
+from portal.core.policy import guarded_by
+from portal.training.models import Job
+from portal.training.services.jobs import quote_job, submit_job
+from portal.training.services.uploads import take_upload
+from portal.web.forms.jobs import STRATEGIES, NewJob, fresh, same_as
+from portal.web.forms.submission import carry_out, sent, status_of, words_of
+from portal.web.jobs import job_of
+from portal.web.listing import word
+from portal.web.places import address_of
+from portal.workloads.placement import Room
+from portal.workloads.scheduling import read_sites
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.training import JobIn, Quote
+
+# Stands for code that has not been chosen yet: a price can be told without it.
+_NO_CODE = "0" * 64
+_CHUNK_BYTES = 1024 * 1024
+_RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_WHERE = {"room": "projects", "section": "jobs"}
+
+
+@guarded_by(_RUN)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
+    """Fill in a job, see its price, submit it; `?from=` fills it in like an earlier one."""
+    found, by = gated_project(request), require_principal(request).user
+    source = _source(request, found)
+    offered = list(Tier.objects.filter(is_active=True).order_by("nano_usd_per_hour", "slug")[:100])
+    form = _form(request, found, source, offered)
+    asks_price = request.POST.get("do") == "quote"
+    done = None
+    if not asks_price:
+        done = carry_out(request, form, lambda _: _submit(found, by, form))
+    if done:
+        messages.success(request, f"{done.result.workload.name} is submitted.")
+        return redirect(address_of(found, "job", done.result.workload_id))
+    room = Room(read_sites())
+    context = {
+        "form": form,
+        "source": source,
+        "tiers": [(tier, room.count_of(tier.need)) for tier in offered],
+        "strategies": STRATEGIES.items(),
+        **_priced(found, form),
+    }
+    status = 200 if asks_price else status_of(form)
+    return render(request, "web/jobs/new.html", context | _WHERE, status=status)
+
+
+def _source(request: HttpRequest, project: Project) -> Job | None:
+    wanted = request.POST.get("from") or word(request, "from")
+    return job_of(project, wanted) if wanted else None
+
+
+def _form(
+    request: HttpRequest, project: Project, source: Job | None, offered: list[Tier]
+) -> NewJob:
+    initial = same_as(source) if source else fresh(offered[0].slug if offered else "")
+    data, fault = _with_code(request, project)
+    form = NewJob(data, project=project, source=source, initial=initial)
+    if fault is not None:
+        form.refuse_code(fault)
+    return form
+
+
+def _with_code(
+    request: HttpRequest, project: Project
+) -> tuple[QueryDict | None, SlipwayError | None]:
+    """Take in a file that came with the form; from then on the form speaks of its snapshot."""
+    data, file = sent(request), request.FILES.get("code")
+    if data is None or file is None:
+        return data, None
+    try:
+        snapshot = take_upload(
+            project=project,
+            by=require_principal(request).user,
+            name=file.name or "",
+            chunks=file.chunks(),
+        )
+    except SlipwayError as error:
+        return data, error
+    data = data.copy()
+    data["snapshot"] = snapshot.digest
+    data["script"] = data.get("script") or next(iter(snapshot.scripts), "")
+    return data, None
+
+
+def _submit(project: Project, by: Any, form: NewJob) -> Job:
+    assert form.wanted is not None  # noqa: S101  (the form is valid)
+    return submit_job(project=project, by=by, wanted=form.wanted, cloned_from=form.source)
+
+
+@guarded_by(_RUN)
+@require_POST
+def project_job_quote(request: HttpRequest, project: str) -> HttpResponse:
+    """Say what the form as it stands would cost and whether it would wait; nothing is queued."""
+    found = gated_project(request)
+    form = NewJob(request.POST, project=found, source=_source(request, found))
+    return render(
+        request, "web/jobs/quote.html", {"form": form, "is_part": True, **_priced(found, form)}
+    )
+
+
+def _priced(project: Project, form: NewJob) -> dict[str, Any]:
+    """Quote what can be read of the form so far, whatever else is still wrong in it."""
+    facts = {name: form[name].value() for name in ("tier", "nodes", "procs", "strategy")}
+    facts = {name: value for name, value in facts.items() if value not in (None, "")}
+    chosen = str(form["strategy"].value() or "").strip().lower()
+    meaning = STRATEGIES.get(chosen) or STRATEGIES.get(chosen.partition("=")[0])
+    hours = _hours(form)
+    try:
+        wanted = JobIn.model_validate({"snapshot": _NO_CODE, "script": "x.py", **facts})
+        quote: Quote = quote_job(project=project, wanted=wanted)
+    except SlipwayError as error:
+        return {"quote": None, "quote_fault": words_of(error), "meaning": meaning}
+    except ValueError:  # of the schema: what is typed is not complete yet
+        return {"quote": None, "quote_fault": "", "meaning": meaning}
+    most = round(quote.nano_usd_per_hour * hours) if hours else None
+    return {
+        "quote": quote,
+        "most_nano_usd": most,
+        "ranks": wanted.nodes * wanted.procs,
+        "meaning": meaning,
+    }
+
+
+def _hours(form: NewJob) -> float | None:
+    try:
+        hours = float(form["max_hours"].value() or 0)
+    except ValueError:
+        return None
+    return hours if 0 < hours <= 8760 else None
+
+
+@guarded_by(_RUN)
+@require_POST
+def project_job_code(request: HttpRequest, project: str) -> JsonResponse:
+    """Take in a file as the body, for a form whose scripts send it before the form is sent."""
+    try:
+        snapshot = take_upload(
+            project=gated_project(request),
+            by=require_principal(request).user,
+            name=word(request, "name"),
+            chunks=_arriving(request),
+        )
+    except SlipwayError as error:
+        return JsonResponse({"fault": words_of(error)}, status=error.status)
+    return JsonResponse(
+        {"digest": snapshot.digest, "files": snapshot.files, "scripts": snapshot.scripts}
+    )
+
+
+def _arriving(request: HttpRequest) -> Iterator[bytes]:
+    try:
+        while piece := request.read(_CHUNK_BYTES):
+            yield piece
+    except OSError as error:
+        raise InvalidInput(
+            "The upload stopped half-way; nothing was stored.",
+            next_step="Choose the file again.",
+        ) from error

@@ -1,0 +1,153 @@
+"""Jobs of a project: the list, one job, its end."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.principal import require_principal
+from portal.compute.models import Environment, Tier
+from portal.core.policy import guarded_by
+from portal.training.models import Checkpoint, Job
+from portal.training.services.jobs import cancel_job
+from portal.web.forms.submission import one_click
+from portal.web.jobs import GROUPS, Standing, job_of, jobs_of, standing_of, standings_of
+from portal.web.listing import listing, word
+from portal.web.logs import tail_of
+from portal.web.moments import lasting
+from portal.web.places import address_of
+from portal.web.questions import Question, ask
+from portal.workloads.models import Lease, WorkloadEvent
+from slipway.schemas.accounts import Role, Scope
+
+SORTS = {"name": "workload__name", "tier": "workload__tier__slug"}
+FILTERS = ("q", "state", "who", "tier")
+STORY_LINES = 200
+CHECKPOINTS = 20
+_SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_WHERE = {"room": "projects", "section": "jobs"}
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_jobs(request: HttpRequest, project: str) -> HttpResponse:
+    """List the jobs, newest first unless asked otherwise."""
+    found, viewer = gated_project(request), require_principal(request).user
+    jobs = jobs_of(found).matching(text=word(request, "q"), tier=word(request, "tier"))
+    if request.GET.get("who") == "me":
+        jobs = jobs.filter(workload__submitted_by=viewer)
+    if request.GET.get("state") in GROUPS:
+        jobs = jobs.filter(workload__state__in=GROUPS[request.GET["state"]][1])
+    shown = listing(request, jobs, sorts=SORTS, filters=FILTERS)
+    rows = standings_of(shown.page.items, viewer)
+    context = {
+        "listing": shown,
+        "rows": rows,
+        "any_active": any(not row.is_over for row in rows),
+        "groups": [(key, label) for key, (label, _) in GROUPS.items()],
+        "tiers": Tier.objects.order_by("slug").values_list("slug", flat=True)[:100],
+        "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
+    }
+    return render(request, "web/jobs/list.html", context | _WHERE)
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
+    """Show one job: how it stands and why, its log, what it uses, exactly what was submitted."""
+    found, viewer = gated_project(request), require_principal(request).user
+    standing = standing_of(job_of(found, job), viewer)
+    context = page_of(standing) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
+    if request.headers.get("HX-Request") != "true":  # a refreshed state brings no log with it
+        context |= tail_of(standing.workload, request)
+    return render(request, "web/jobs/job.html", context | _WHERE)
+
+
+def page_of(standing: Standing) -> dict[str, Any]:
+    """Collect what the page of a job shows beside its log."""
+    job, workload = standing.job, standing.workload
+    leases = sorted(workload.leases.all(), key=lambda lease: (-lease.epoch, lease.index))
+    story = WorkloadEvent.objects.filter(workload=workload).order_by("-pk")[:STORY_LINES]
+    return {
+        "it": standing,
+        "job": job,
+        "workload": workload,
+        "story": list(story),
+        "places": [lease for lease in leases if lease.epoch == workload.epoch],
+        "attempts": sorted({lease.epoch for lease in leases}, reverse=True),
+        "ranks": range(workload.nodes * workload.procs),
+        "took": _times_of(job, leases),
+        "environment": Environment.objects.filter(digest=workload.environment).first(),
+        "checkpoints": Checkpoint.objects.filter(job=job).order_by("-step")[:CHECKPOINTS],
+        "clones": Job.objects.filter(cloned_from=job).select_related("workload")[:10],
+    }
+
+
+def _times_of(job: Job, leases: list[Lease]) -> list[tuple[str, str]]:
+    """Tell how long each part of the way to the first step took."""
+    workload = job.workload
+    came = workload.created_at
+    first = min((lease.first_step_at for lease in leases if lease.first_step_at), default=None)
+    placed = min((lease.granted_at for lease in leases), default=None)
+    begun = min((lease.started_at for lease in leases if lease.started_at), default=None)
+    steps = [("Placed", placed), ("Running", begun), ("First training step", first)]
+    return [(label, _precise((moment - came).total_seconds())) for label, moment in steps if moment]
+
+
+def _precise(seconds: float) -> str:
+    return f"{max(0.0, seconds):.2f} s" if seconds < 10 else lasting(seconds)
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_job_diff(request: HttpRequest, project: str, job: str) -> HttpResponse:
+    """Show what was not committed when the code was taken."""
+    found = job_of(gated_project(request), job)
+    lines = str((found.git or {}).get("diff", "")).splitlines()
+    context = {"job": found, "workload": found.workload, "lines": [(_kind(x), x) for x in lines]}
+    return render(request, "web/jobs/diff.html", context | _WHERE)
+
+
+def _kind(line: str) -> str:
+    if line.startswith(("diff ", "+++", "---", "index ")):
+        return "file"
+    return {"+": "added", "-": "removed", "@": "place"}.get(line[:1], "same")
+
+
+@guarded_by(_RUN)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_job_cancel(request: HttpRequest, project: str, job: str) -> HttpResponse:
+    """Ask, then end a job."""
+    found, by = gated_project(request), require_principal(request).user
+    wanted = job_of(found, job)
+    if request.method == "POST":
+        if one_click(request, lambda: cancel_job(job=wanted, by=by)):
+            messages.success(request, f"{wanted.workload.name} is being stopped.")
+        return redirect(address_of(found, "job", job))
+    return ask(request, _about_cancelling(standing_of(wanted, by), address_of(found, "job", job)))
+
+
+def _about_cancelling(standing: Standing, back: str) -> Question:
+    name = standing.workload.name
+    effects = [f"{name} gives up its place in the queue; nothing has run yet."]
+    if standing.is_active:
+        ranks = standing.workload.nodes * standing.workload.procs
+        asked = "Its one rank is" if ranks == 1 else f"All {ranks} ranks are"
+        effects = [
+            f"{asked} asked to end, and ended after 30 seconds if they do not.",
+            "Steps since the last checkpoint are lost; log, checkpoints and cost stay.",
+        ]
+    if standing.is_over:
+        effects = [f"{name} has ended already, so nothing happens."]
+    return Question(
+        title=f"Cancel {name}?",
+        effects=(*effects, "You can run it again at any time: Clone fills in the same form."),
+        button="Cancel the job",
+        back=back,
+        room="projects",
+        section="jobs",
+    )
