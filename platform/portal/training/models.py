@@ -75,6 +75,7 @@ class Job(Row):
     args = models.JSONField(default=list)
     params = models.JSONField(default=dict)
     strategy = models.CharField(max_length=200, blank=True)
+    strategy_taken = models.CharField(max_length=200, blank=True)
     strategy_reason = models.CharField(max_length=2000, blank=True)
     requirements = models.TextField(blank=True)
     git = models.JSONField(null=True, blank=True)

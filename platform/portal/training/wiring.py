@@ -1,9 +1,10 @@
-"""Makes jobs a kind of workload."""
+"""Makes jobs a kind of workload, with its environment and what it reports."""
 
 import json
 from collections.abc import Mapping
 
 from portal.training.models import Job
+from portal.training.services.keeping import keep_report
 from portal.workloads.ports import Kind, register_kind
 from portal.workloads.retries import RetryRule
 
@@ -24,5 +25,6 @@ JOB = Kind(
     stop_grace_s=30.0,
     warm="torch",
     surroundings=_surroundings,
+    keep_report=keep_report,
 )
 register_kind(JOB)

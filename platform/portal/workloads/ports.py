@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal, Protocol
 
 from portal.core.errors import InvalidInput
 from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import Scope
+from slipway.schemas.agent import Report
 
 Warm = Literal["torch", "jupyterlab"]
 
@@ -63,6 +65,21 @@ def _nothing(*, workload_id: str, index: int) -> Mapping[str, str]:
     return {}
 
 
+class ReportKeeper(Protocol):
+    """Keeps what tasks of a kind report beyond what every workload does."""
+
+    def __call__(self, *, workload_id: str, attempt: int, report: Report, at: datetime) -> str:
+        """Take in a report of progress of the present attempt; return a line for the story, or "".
+
+        Called inside the transaction that takes the report in, and again when that is repeated; an
+        earlier report may come after a later one. Database work alone.
+        """
+
+
+def _keep_nothing(*, workload_id: str, attempt: int, report: Report, at: datetime) -> str:
+    return ""
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of workload and its defaults. `noun` is what people call one.
@@ -82,6 +99,7 @@ class Kind:
     warm: Warm | None = None
     scopes: tuple[Scope, ...] = (Scope.PROJECTS_READ, Scope.FILES_READ, Scope.FILES_WRITE)
     surroundings: Surroundings = _nothing
+    keep_report: ReportKeeper = _keep_nothing
 
 
 class _Registry:

@@ -50,10 +50,17 @@ def job_out(job: Job, explainer: Explainer) -> JobOut:
         args=job.args,
         params=job.params,
         strategy=job.strategy or None,
-        strategy_reason=job.strategy_reason or None,
+        strategy_reason=_strategy_reason(job),
         snapshot=snapshot_out(job.snapshot),
         git=GitFacts.model_validate(job.git) if job.git else None,
         environment=job.workload.environment or None,
         cloned_from=job.cloned_from_id,
         nano_usd_per_hour=price_of(job.workload),
     )
+
+
+def _strategy_reason(job: Job) -> str | None:
+    """Say why the job trains by its strategy, and by which, where it was not submitted so."""
+    if job.strategy_taken and job.strategy_taken != job.strategy:
+        return f"{job.strategy_taken}: {job.strategy_reason}".removesuffix(": ")
+    return job.strategy_reason or None

@@ -19,6 +19,7 @@ from portal.workloads.closing import close_lease, settle, wake_nodes_of
 from portal.workloads.lifecycle import LeaseState, lease_sources
 from portal.workloads.models import Lease, Workload, WorkloadEvent
 from portal.workloads.moves import locked, move
+from portal.workloads.ports import kind_of
 from slipway.schemas.agent import Report, ReportsAnswer, TaskKey
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
@@ -157,6 +158,11 @@ def _rendezvous(workload: Workload, lease: Lease, report: Report) -> None:
 
 
 def _progress(workload: Workload, lease: Lease, report: Report, at: datetime) -> None:
+    if _is_current(workload, lease):
+        keep = kind_of(workload.kind).keep_report
+        line = keep(workload_id=workload.pk, attempt=lease.epoch, report=report, at=at)
+        if line:
+            _tell(lease, report, "progress", line)
     if report.step is None:
         return
     further = Lease.objects.open().filter(Q(step__isnull=True) | Q(step__lt=report.step))
