@@ -246,17 +246,6 @@ class WorkloadStop(RequestSchema):
     message: Annotated[Line, Field(max_length=200)] = ""
 
 
-class SampleOut(AnswerSchema):
-    """Use of one task at a moment."""
-
-    at: datetime
-    index: int
-    cpu_percent: float
-    memory_bytes: int
-    gpu_percent: float | None = None
-    gpu_memory_bytes: int | None = None
-
-
 class EnvironmentIn(RequestSchema):
     """Requirements (the text of a `requirements.txt`) to build an environment from."""
 
