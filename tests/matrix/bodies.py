@@ -118,6 +118,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/p/{project}/secrets/write"): {"name": "NEW_KEY", "value": "new"},
     ("POST", "/p/{project}/jobs/new"): _new_job_by_form,
     ("POST", "/p/{project}/jobs/quote"): _new_job_by_form,
+    ("POST", "/p/{project}/jobs/code"): b"print('by form')",
     ("POST", "/teams/new"): {"name": "New team"},
     ("POST", "/t/{team}/settings"): {"name": "Renamed"},
     ("POST", "/t/{team}/members/invite"): _INVITE_BY_FORM,
@@ -140,6 +141,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
 }
 # What has to stand behind the path, by verb and template.
 QUERIES = {
+    ("POST", "/p/{project}/jobs/code"): "?name=train.py",
     ("POST", "/api/v1/projects/{project}/files"): "?name=b.csv",
     ("GET", "/api/v1/projects/{project}/environments/{digest}/log"): "?node=atlas",
     ("PUT", "/api/agent/v1/logs/{task_id}/{epoch}/{rank}"): "?offset=0",

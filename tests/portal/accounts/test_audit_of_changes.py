@@ -29,6 +29,7 @@ UNAUDITED = {
     "/api/agent/v1/environments/{digest}/reports": "a machine says what it sees",
     "/api/agent/v1/samples": "a machine says what it sees",
     "/api/v1/projects/{project}/jobs/quote": "reads",
+    "/p/{project}/jobs/quote": "reads",
     "/account/login": "nobody has changed anything yet when one is signed in already",
     "/account/password/reset": "asking for a mail changes nothing",
     "/account/password/reset/key/{uidb36}-{key}": "the key in the matrix is no good",
