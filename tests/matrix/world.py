@@ -166,7 +166,7 @@ def _signed_in(user: User) -> str:
         pk=700_001 + UserSession.objects.count(),
         user=user,
         ip="127.0.0.1",
-        session_key=f"session-of-{user.pk}",
+        session_key=f"of-{user.pk}",
         user_agent="a browser",
     )
     return str(session.pk)

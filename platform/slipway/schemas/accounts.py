@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from slipway.schemas.base import AnswerSchema, Line, Name, RequestSchema, Slug, Text
+from slipway.schemas.base import REFUSED, AnswerSchema, Line, Name, RequestSchema, Slug, Text
 
-_EMAIL_PATTERN = r"^[^@\s]+@[^@\s]+$"
+_EMAIL_PATTERN = rf"^[^@\s{REFUSED}]+@[^@\s{REFUSED}]+$"
 Email = Annotated[
     Line,
     Field(

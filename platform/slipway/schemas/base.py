@@ -62,14 +62,15 @@ def _clean_slug(text: str) -> str:
 
 
 # The same rules for readers of the API's description, as JSON Schema's regular expressions.
+# REFUSED is the inside of a character class.
 _MARKS = r"\u061C\u200E\u200F\u202A-\u202E\u2066-\u2069"
-_REFUSED = rf"\u0000-\u001F\u007F-\u009F{_MARKS}"
-_LINE_PATTERN = f"^[^{_REFUSED}]*$"
+REFUSED = rf"\u0000-\u001F\u007F-\u009F{_MARKS}"
+_LINE_PATTERN = f"^[^{REFUSED}]*$"
 _TEXT_PATTERN = rf"^[^\u0000-\u0008\u000B\u000C\u000E-\u001F\u007F-\u009F{_MARKS}]*$"
 _NAME_SCHEMA: JsonDict = {
     "minLength": 1,
     "maxLength": 100,
-    "pattern": rf"^[^{_REFUSED}]*[^\s{_REFUSED}][^{_REFUSED}]*$",
+    "pattern": rf"^[^{REFUSED}]*[^\s{REFUSED}][^{REFUSED}]*$",
 }
 
 Line = Annotated[

@@ -81,16 +81,20 @@ def address_of(portal: RunningPortal) -> str:
     return f"http://localhost:{portal.installation.portal_port}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The browser, without a window on the screen."""
+    """The browser, without a window on the screen.
+
+    Of one module: while it is open, this thread counts as one that runs an event loop, which tests
+    of other modules have to start themselves.
+    """
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def signed_in(portal: RunningPortal, chromium: Browser) -> Callable[[str], Any]:
     """Sign each person in once, by the form; returns what their browser remembers."""
     states: dict[str, Any] = {}
@@ -159,7 +163,7 @@ def mail(portal: RunningPortal) -> Callable[[str], str]:
     return newest_to
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def axe() -> str:
     """The source of axe-core, from the npm packages."""
     root = Path(__file__).resolve().parents[3]
