@@ -10,7 +10,7 @@ from slipway.schemas.problem import FieldFault
 from slipway.visible import visible
 
 DEFAULT_LIMIT_BYTES = 200 * 1000**2
-HARD_LIMIT_BYTES = 2 * 1000**3
+HARD_LIMIT_BYTES = 500 * 1000**2  # a server takes 500 MiB, headers of the archive included
 MAX_FILES = 50_000
 _MAX_DEPTH = 32
 _MAX_NAME_BYTES = 255

@@ -125,7 +125,7 @@ def test_a_quote_submits_and_sends_nothing(here: Cli, server: TrainingServer) ->
         (["train.py", "--param", "lr"], 2, "--param NAME=VALUE"),
         (["train.py", "--param", "not a name=1"], 6, "params"),
         (["train.py", "--requirements", "none.txt"], 6, "cannot be read"),
-        (["train.py", "--max-mb", "3000"], 2, "less than or equal to 2000"),
+        (["train.py", "--max-mb", "3000"], 2, "less than or equal to 500"),
         (["train.py", "--include", "../x"], 6, "is not in the folder"),
         (["train.py", "--code", "nowhere"], 6, "There is no folder nowhere"),
         (["train.py", "--tier", "NO SUCH"], 6, "tier"),

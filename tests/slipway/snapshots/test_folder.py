@@ -136,15 +136,15 @@ def test_data_is_refused_with_the_five_largest_named(tmp_path: Path) -> None:
     assert error.errors[0].message == "7.0 kB"
     assert "28.0 kB in 8 files, and 10.0 kB may travel; the folder data holds most" in str(error)
     assert "echo 'data/part-7.bin' >> .slipwayignore" in (error.next_step or "")
-    assert "up to 2.0 GB" in (error.next_step or "")
+    assert "up to 500 MB" in (error.next_step or "")
     (tmp_path / ".slipwayignore").write_text("data/\n")
     assert names_of(tmp_path, limit_bytes=10_000) == {"train.py", ".slipwayignore"}
 
 
-def test_two_gigabytes_are_refused_whatever_is_allowed(tmp_path: Path) -> None:
+def test_more_than_a_server_takes_is_refused_whatever_is_allowed(tmp_path: Path) -> None:
     with (tmp_path / "huge.bin").open("wb") as file:
         file.truncate(limits.HARD_LIMIT_BYTES + 1)
-    with pytest.raises(errors.TooLarge, match=r"2\.0 GB may travel") as caught:
+    with pytest.raises(errors.TooLarge, match=r"500 MB may travel") as caught:
         take_snapshot(tmp_path, limit_bytes=10**12)
     assert "no snapshot may be larger" in (caught.value.next_step or "")
 
