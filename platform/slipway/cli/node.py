@@ -1,5 +1,6 @@
 """`slipway node`: the machines of the installation; for administrators."""
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 from platformdirs import user_data_path
 
+import slipway
 from slipway.cli.exits import UsageMistake
 from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.login import STDIN
@@ -177,7 +179,7 @@ def join(
             next_step="Pipe it in: slipway node join URL --token - < FILE",
         )
     address = clean_url(server)
-    _require_agent()
+    places = _places_of_agent()
     folder = (data_dir or user_data_path("slipway", appauthor=False) / "node").absolute()
     arguments = ["--url", address, "--data-dir", str(folder)]
     if token == STDIN:
@@ -187,23 +189,28 @@ def join(
     for pair in label or ():
         arguments += ["--label", pair]
     session.output.note(f"Starting the node agent; its files are in {folder}.")
-    _become_agent([*arguments, *(agent_args or ())])
+    _become_agent([*arguments, *(agent_args or ())], places)
 
 
-def _require_agent() -> None:
-    """Raise UsageMistake where the agent is not installed; it is no part of the SDK."""
-    try:
-        found = importlib.util.find_spec(f"{AGENT}.__main__")
-    except ModuleNotFoundError:
-        found = None
-    if found is None:
-        raise UsageMistake(
-            "The node agent is not installed here: `pip install slipway` brings the SDK and this "
-            "command only.",
-            code="no_node_agent",
-            next_step="Get Slipway's repository, run `make setup` in it, and run this command "
-            "there with .venv/bin/slipway.",
-        )
+def _places_of_agent() -> list[str]:
+    """Return what must be on Python's path for the agent, which is no part of the SDK.
+
+    Raises UsageMistake where it is not installed.
+    """
+    sdk = Path(slipway.__path__[0]).resolve().parent
+    with contextlib.suppress(ModuleNotFoundError):
+        if importlib.util.find_spec(f"{AGENT}.__main__") is not None:
+            return [str(sdk), *filter(None, sys.path)]
+    # Run from a clone, the SDK lies in platform/ and the agent beside that.
+    if (sdk.parent / "workers" / "node_agent" / "__main__.py").is_file():
+        return [str(sdk), str(sdk.parent)]
+    raise UsageMistake(
+        "The node agent is not installed here: `pip install slipway` brings the SDK and this "
+        "command only.",
+        code="no_node_agent",
+        next_step="Get Slipway's repository, run `make setup` in it, and run this command "
+        "there with .venv/bin/slipway.",
+    )
 
 
 def _keep(token: str, folder: Path) -> Path:
@@ -224,8 +231,16 @@ def _keep(token: str, folder: Path) -> Path:
     return file
 
 
-def _become_agent(arguments: Sequence[str]) -> None:
+def _become_agent(arguments: Sequence[str], places: Sequence[str]) -> None:
     """Replace this process by the agent, which thus gets its signals and its exit code."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", AGENT, *arguments])  # noqa: S606
+    # A person's token for the command line is no business of what runs near other people's code.
+    environment = {name: value for name, value in os.environ.items() if not _is_ours(name)}
+    environment["PYTHONPATH"] = os.pathsep.join(places)
+    command = [sys.executable, "-m", AGENT, *arguments]
+    os.execve(sys.executable, command, environment)  # noqa: S606
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("SLIPWAY_")

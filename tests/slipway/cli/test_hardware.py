@@ -1,6 +1,9 @@
 """`slipway tier` and `slipway node`."""
 
 import os
+import shlex
+import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -8,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from slipway.cli.quantities import cpus_text, memory_text, parse_memory
-from tests.live import ROOT
+from tests.live import ROOT, LivePortal
+from tests.processes import Program
 from tests.slipway.cli.conftest import Cli
 from tests.slipway.jobserver import TrainingServer, training_server
 
@@ -157,9 +162,12 @@ def test_a_join_token_is_shown_once(admin: Cli, server: TrainingServer) -> None:
 
 
 def join(tmp_path: Path, *arguments: str, agent: str | None, stdin: str = "slj_x\n") -> Any:
-    """Join with `agent` as the node agent of this machine, or none."""
+    """Join with `agent` as the node agent of this machine, or with the SDK alone."""
     places = [str(ROOT / "platform")]
-    if agent is not None:
+    if agent is None:
+        shutil.copytree(ROOT / "platform" / "slipway", tmp_path / "sdk" / "slipway")
+        places = [str(tmp_path / "sdk")]
+    else:
         package = tmp_path / "source" / "workers" / "node_agent"
         package.mkdir(parents=True)
         for file in (package / "__init__.py", package.parent / "__init__.py"):
@@ -202,6 +210,45 @@ def test_without_the_agent_it_is_said_what_to_install(tmp_path: Path) -> None:
     assert "The node agent is not installed here" in done.stderr
     assert "make setup" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def join_for_real(portal: LivePortal, folder: Path, name: str, token: str) -> Program:
+    """Join the live portal with the agent of this clone, from a folder that is not the clone."""
+    words = ["-m", "slipway", "node", "join", portal.url, "--token", "-", "--name", name]
+    options = ["--label", "zone=a", "--data-dir", str(folder / name)]
+    program = f"exec {sys.executable} {shlex.join([*words, *options])} -- --python {sys.executable}"
+    (folder / "token").write_text(token)
+    return Program(
+        ["sh", "-c", f"cd {folder} && {program} < token"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "platform")},
+        output=folder / f"{name}.log",
+    )
+
+
+def test_a_machine_joins_reports_what_it_is_and_leaves(portal: LivePortal, tmp_path: Path) -> None:
+    authorization = {"Authorization": f"Bearer {portal.tokens['root']}"}
+    with httpx.Client(base_url=f"{portal.url}/api/v1", headers=authorization) as api:
+        token = api.post("/nodes/join-tokens", json={}).json()["join_token"]
+        agent = join_for_real(portal, tmp_path, "n9", token)
+        try:
+            agent.wait_for_text("is connected to", within_s=60)
+            (node,) = [one for one in api.get("/nodes").json()["items"] if one["name"] == "n9"]
+            assert node["state"] == "ready"
+            assert node["labels"] == {"zone": "a"}
+            assert node["capacity"]["cpu_millis"] > 0
+            assert node["capacity"]["memory_bytes"] > 2**28
+            assert 0 <= node["cpu_percent"] <= 100
+            assert node["memory_used_bytes"] > 0
+            assert "process" in node["backends"]
+            other = join_for_real(portal, tmp_path, "n10", token)
+            assert other.wait(60) == 1
+            assert "unknown, used, expired" in other.text()
+            assert "Create a new join token" in other.text()
+            assert "Traceback" not in other.text()
+            agent.signal(signal.SIGTERM)
+            assert agent.wait() == 0
+        finally:
+            agent.end()
 
 
 def test_a_join_token_is_never_taken_from_the_command_line(tmp_path: Path) -> None:
