@@ -17,12 +17,24 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT), str(ROOT / "bench")]
 
-from launch import case, wait_until_warm  # noqa: E402
+from launch import case  # noqa: E402
 
 from tests.workers.fake_portal import GIB, make_spec  # noqa: E402
 from tests.workers.machines import Site, eventually  # noqa: E402
 
 MIB = 1024 * 1024
+
+
+def wait_until_warm(site: Site) -> None:
+    """Wait for the warm process."""
+    site.portal.state.prewarm = ["torch"]
+    site.portal.state.bump()
+    eventually(
+        lambda: any(warm.state == "ready" for warm in site.portal.state.heartbeats[-1].warm),
+        within_s=120,
+    )
+
+
 OUTPUT_BYTES = 400 * MIB
 # Writes as fast as the pipe takes it.
 FLOOD = """

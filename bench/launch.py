@@ -2,8 +2,9 @@
 
     python bench/launch.py [--rounds N] [--json]
 
-Rounds are interleaved, so that both sides meet the same machine; figures are medians. The agent is a
-real one in a process of its own; what stands for the portal answers it over HTTP.
+Everything is included: a started platform takes in the code and the job over its API, queues it,
+places it on the node of this machine, whose agent forks it from a warm process (or starts it cold).
+Rounds are interleaved, so that both sides meet the same machine; figures are medians.
 """
 
 import argparse
@@ -14,14 +15,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
-from tests.workers.fake_portal import GIB, make_spec  # noqa: E402
-from tests.workers.machines import Site, eventually  # noqa: E402
+from tests.faults.live import Live  # noqa: E402
+from tests.jobs import Jobs  # noqa: E402
+from tests.processes import installation, wait_for  # noqa: E402
 
 RANKS = 2
 SCRIPT = """
@@ -66,56 +70,59 @@ def by_torchrun(folder: Path, steps: int) -> tuple[float, float]:
     environment = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
     submitted = time.time()
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
+    if done.returncode:
+        raise SystemExit(f"torchrun failed:\n{done.stderr[-4000:]}")
     return read(done.stdout, "FIRST") - submitted, read(done.stdout, "STEP")
 
 
-def by_slipway(site: Site, steps: int, *, warm: bool) -> tuple[float, float]:
-    """The same through an agent, from the wish to the step."""
+@contextmanager
+def platform() -> Iterator[Jobs]:
+    """Start Slipway with its node, and wait until a process is warm."""
+    with tempfile.TemporaryDirectory() as folder, installation(Path(folder)) as place:
+        live = Live(place)
+        live.start(SLIPWAY_EMBEDDED_NODE="true")
+        live.program.wait_for_text("process is warm", within_s=120)
+        with live.api() as api:
+            yield Jobs(api, poll_s=0.25)
+
+
+def make_cold(jobs: Jobs) -> Jobs:
+    """Make a project whose jobs start cold: one of its variables is read as Python starts."""
+    made = jobs.api.post("/projects", json={"name": "Cold"})
+    made.raise_for_status()
+    slug = made.json()["slug"]
+    kept = jobs.api.put(f"/projects/{slug}/secrets/LC_TIME", json={"value": "C.UTF-8"})
+    kept.raise_for_status()
+    return Jobs(jobs.api, project=slug, poll_s=0.25)
+
+
+def by_slipway(jobs: Jobs, steps: int) -> tuple[float, float]:
+    """The same as a job, from the upload of its code to the step."""
     submitted = time.time()
-    digest = site.portal.state.add_snapshot({"train.py": SCRIPT})
-    spec = make_spec(
-        *("python", "train.py", str(steps)),
-        snapshot=digest,
-        procs=RANKS,
-        warm="torch" if warm else None,
-        resources={"cpu_millis": RANKS * 1000, "memory_bytes": 4 * GIB},
+    # The largest tier is the whole machine, which is what torchrun has.
+    job = jobs.submit(SCRIPT, args=[str(steps)], procs=RANKS, tier="cpu-large")
+    end = jobs.end_of(job, within_s=300)
+    if end["state"] != "succeeded":
+        raise SystemExit(f"the job failed: {end}\n{jobs.log(job)}")
+    log = wait_for(
+        lambda: text if "STEP" in (text := jobs.log(job)) else "", "the whole log", within_s=20
     )
-    key = site.portal.state.want(site.new_name(), spec)
-    end = site.end_of(key, within_s=300)
-    if end.reason != "completed":
-        raise SystemExit(f"the job failed: {end}")
-    eventually(lambda: "STEP" in site.portal.state.log_of(key))
-    log = site.portal.state.log_of(key)
     return read(log, "FIRST") - submitted, read(log, "STEP")
-
-
-def wait_until_warm(site: Site) -> None:
-    """Wait for the warm process."""
-    site.portal.state.prewarm = ["torch"]
-    site.portal.state.bump()
-    eventually(
-        lambda: any(warm.state == "ready" for warm in site.portal.state.heartbeats[-1].warm),
-        within_s=120,
-    )
 
 
 def measure(rounds: int, steps: int) -> dict[str, Any]:
     """Run everything; answers the cases."""
     found: dict[str, list[tuple[float, float]]] = {"torchrun": [], "warm": [], "cold": []}
-    site = Site()
-    try:
-        wait_until_warm(site)
-        with tempfile.TemporaryDirectory() as folder:
-            for number in range(rounds):
-                found["torchrun"].append(by_torchrun(Path(folder), steps))
-                found["warm"].append(by_slipway(site, steps, warm=True))
-                found["cold"].append(by_slipway(site, steps, warm=False))
-                line = ", ".join(f"{way} {seen[-1][0]:.2f} s" for way, seen in found.items())
-                print(f"round {number + 1}: first step after {line}")
-    finally:
-        site.close()
+    with platform() as jobs, tempfile.TemporaryDirectory() as folder:
+        cold = make_cold(jobs)
+        for number in range(rounds):
+            found["torchrun"].append(by_torchrun(Path(folder), steps))
+            found["warm"].append(by_slipway(jobs, steps))
+            found["cold"].append(by_slipway(cold, steps))
+            line = ", ".join(f"{way} {seen[-1][0]:.2f} s" for way, seen in found.items())
+            print(f"round {number + 1}: first step after {line}", flush=True)
     first = {way: statistics.median(one[0] for one in seen) for way, seen in found.items()}
     step = {way: statistics.median(one[1] for one in seen) for way, seen in found.items()}
     return {

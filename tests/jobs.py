@@ -10,10 +10,15 @@ from tests.processes import wait_for
 
 
 class Jobs:
-    """The jobs of the project `vision` over the REST API, for a person who may run them."""
+    """The jobs of a project over the REST API, for a person who may run them.
 
-    def __init__(self, api: httpx.Client) -> None:
+    `poll_s` is how often it looks; benches look seldom, so as not to measure themselves.
+    """
+
+    def __init__(self, api: httpx.Client, *, project: str = "vision", poll_s: float = 0.02) -> None:
         self.api = api
+        self._project = f"/projects/{project}"
+        self._poll_s = poll_s
 
     def submit(self, script: str, **changes: Any) -> str:
         """Submit one script; answers the job's id."""
@@ -23,20 +28,20 @@ class Jobs:
             entry.size = len(script.encode())
             tar.addfile(entry, io.BytesIO(script.encode()))
         sent = self.api.post(
-            "/projects/vision/snapshots",
+            f"{self._project}/snapshots",
             content=packed.getvalue(),
             headers={"Content-Type": "application/octet-stream"},
         )
         assert sent.is_success, sent.text
         wanted = {"script": "train.py", "snapshot": sent.json()["digest"], **changes}
-        made = self.api.post("/projects/vision/jobs", json=wanted)
+        made = self.api.post(f"{self._project}/jobs", json=wanted)
         assert made.is_success, made.text
         return str(made.json()["workload"]["id"])
 
     def look(self, job: str) -> Any:
         """Answer the job as it is now; None while the portal is away."""
         try:
-            found = self.api.get(f"/projects/vision/jobs/{job}")
+            found = self.api.get(f"{self._project}/jobs/{job}")
         except httpx.TransportError:
             return None
         return found.json() if found.is_success else None
@@ -54,7 +59,7 @@ class Jobs:
             return state if state in states else ""
 
         try:
-            return wait_for(look, f"{states}", within_s=within_s)
+            return wait_for(look, f"{states}", within_s=within_s, every_s=self._poll_s)
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.look(job)}") from None
 
@@ -65,7 +70,7 @@ class Jobs:
 
     def log(self, job: str, rank: int = 0) -> str:
         """Answer the log of a rank so far."""
-        return self.api.get(f"/projects/vision/workloads/{job}/log", params={"rank": rank}).text
+        return self.api.get(f"{self._project}/workloads/{job}/log", params={"rank": rank}).text
 
     def pid(self, job: str) -> int:
         """Wait for the process id a script printed first."""

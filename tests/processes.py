@@ -30,7 +30,9 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
-def wait_for(look: Callable[[], Found], what: str, *, within_s: float = 15.0) -> Found:
+def wait_for(
+    look: Callable[[], Found], what: str, *, within_s: float = 15.0, every_s: float = 0.02
+) -> Found:
     """Return what `look` finds as soon as it is truthy; fail after `within_s` seconds."""
     deadline = time.monotonic() + within_s
     while True:
@@ -39,7 +41,7 @@ def wait_for(look: Callable[[], Found], what: str, *, within_s: float = 15.0) ->
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"no {what} within {within_s:g} s")
-        time.sleep(0.02)
+        time.sleep(every_s)
 
 
 def is_alive(pid: int) -> bool:

@@ -157,6 +157,10 @@ class CgroupParent:
                 parent = _MOUNT / controller / paths[controller].lstrip("/") / "slipway"
                 if _can_hold_groups(parent):
                     v1[controller] = parent
+        # Without it all tasks together would count like one process of the machine.
+        cpu_millis = 1000 * len(os.sched_getaffinity(0))
+        if "cpu" in v1:
+            _set(v1["cpu"] / "cpu.shares", _shares(cpu_millis))
         mount = _MOUNT / "unified" if (_MOUNT / "unified").is_dir() else _MOUNT
         v2: Path | None = None
         if "" in paths:
@@ -165,6 +169,7 @@ class CgroupParent:
             v2 = own / "slipway" if _can_hold_groups(own / "slipway") else None
             if v2 is not None:
                 _enable_controllers(v2)
+                _set(v2 / "cpu.weight", _weight(cpu_millis))
         return cls(v2=v2, v1=v1)
 
     @classmethod
@@ -208,7 +213,11 @@ class CgroupParent:
         memory = str(limits.memory_bytes)
         per_controller = {
             "memory": {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory},
-            "cpu": {"cpu.cfs_period_us": str(_CPU_PERIOD_US), "cpu.cfs_quota_us": str(quota_us)},
+            "cpu": {
+                "cpu.cfs_period_us": str(_CPU_PERIOD_US),
+                "cpu.cfs_quota_us": str(quota_us),
+                "cpu.shares": _shares(limits.cpu_millis),
+            },
             "pids": {"pids.max": str(MAX_PROCESSES)},
         }
         for controller, parent in self._v1.items():
@@ -219,6 +228,7 @@ class CgroupParent:
                 "memory.swap.max": "0",
                 "memory.oom.group": "1",
                 "cpu.max": f"{quota_us} {_CPU_PERIOD_US}",
+                "cpu.weight": _weight(limits.cpu_millis),
                 "pids.max": str(MAX_PROCESSES),
             }
             present = {
@@ -227,6 +237,16 @@ class CgroupParent:
                 if file.split(".")[0] in _words(self._v2 / "cgroup.subtree_control")
             }
             yield "", self._v2 / name, present
+
+
+def _shares(cpu_millis: int) -> str:
+    """Weight of so much CPU against others, for version 1: one CPU counts like one process."""
+    return str(min(262_144, max(2, cpu_millis * 1024 // 1000)))
+
+
+def _weight(cpu_millis: int) -> str:
+    """The same for version 2."""
+    return str(min(10_000, max(1, cpu_millis // 10)))
 
 
 def _words(path: Path) -> list[str]:
@@ -265,6 +285,11 @@ def _delegate(own: Path) -> None:
         except OSError:
             return
     _enable_controllers(own)
+
+
+def _set(file: Path, value: str) -> None:
+    with suppress(OSError):
+        file.write_text(value, "ascii")
 
 
 def _enable_controllers(folder: Path) -> None:
