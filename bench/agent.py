@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "platform"), str(ROOT), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
-from launch import case  # noqa: E402
-
+from bench.launch import case  # noqa: E402
 from tests.workers.fake_portal import GIB, make_spec  # noqa: E402
 from tests.workers.machines import Site, eventually  # noqa: E402
 

@@ -159,6 +159,7 @@ def test_version_2_is_read_and_written_by_its_own_names(tmp_path: Path) -> None:
         "memory.swap.max": "0",
         "memory.oom.group": "1",
         "cpu.max": "150000 100000",
+        "cpu.weight": "150",
         "pids.max": "4096",
     }
     (folder / "t1" / "memory.current").write_text("1000\n")
