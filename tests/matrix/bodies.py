@@ -48,6 +48,8 @@ def _samples(world: World, _user: User | None) -> Body:
 
 
 _REASON = {"reason": "new memory"}
+
+
 def _new_job_by_form(world: World, _user: User | None) -> Body:
     return {
         "snapshot": world.own["snapshot"],
