@@ -1,10 +1,11 @@
-"""Step time of each strategy word against the same strategy written by hand in plain torch.
+"""Steps a second of each strategy word beside the same strategy written by hand in plain torch.
 
-    python bench/strategies.py [--json] [--rounds 12] [--steps 4] [NAME ...]
+    python bench/strategies.py [--json] [--rounds 12] [--steps 4] [--seconds 8] [NAME ...]
 
 Needs torch. Starts torchrun with two ranks (three for the parameter server). In each rank both
 versions train the same small transformer, taking turns of a few steps, so that noise of the
-machine meets both; the figure is the median over turns of the slowest rank's mean step.
+machine meets both; the figure is the median over turns of the slowest rank's mean step. A case
+takes its turns for some seconds at most, so all end within three minutes on two cores.
 """
 
 import argparse
@@ -45,6 +46,7 @@ import slipway.distributed  # noqa: E402  (the path comes first)
 
 WIDTH, HEADS, BLOCKS, CONTEXT, CLASSES, BATCH = 192, 4, 4, 32, 10, 32
 MICROBATCHES = 4
+WARM_UP_TURNS = 2
 Step = Callable[[torch.Tensor, torch.Tensor], object]
 # Our word, and how many ranks it is measured on.
 WORDS = {
@@ -240,8 +242,8 @@ PEERS: dict[str, Callable[[], Step]] = {
 }
 
 
-def measure(name: str, rounds: int, steps: int) -> dict[str, float]:
-    """Return the median step time of both versions on this rank, in milliseconds."""
+def measure(name: str, *, rounds: int, steps: int, seconds: float) -> dict[str, float]:
+    """Return the median of steps a second of both versions."""
     word, _ = WORDS[name]
     trainer = slipway.distributed.prepare(
         make_model(),
@@ -259,8 +261,9 @@ def measure(name: str, rounds: int, steps: int) -> dict[str, float]:
             trainer.step((x, y))
 
     versions: dict[str, Step] = {"ours": ours, "peer": PEERS[name]()}
-    times: dict[str, list[float]] = {"ours": [], "peer": []}
-    for turn in range(rounds + 2):
+    found: dict[str, list[float]] = {"ours": [], "peer": []}
+    began = time.perf_counter()
+    for turn in range(rounds + WARM_UP_TURNS):
         # Whoever comes second finds warm caches: they take turns in that too.
         for version in sorted(versions, reverse=bool(turn % 2)):
             dist.barrier()
@@ -268,18 +271,29 @@ def measure(name: str, rounds: int, steps: int) -> dict[str, float]:
             for _ in range(steps):
                 versions[version](x, y)
             dist.barrier()
-            if turn >= 2:
-                times[version].append((time.perf_counter() - started) / steps * 1000)
+            if turn >= WARM_UP_TURNS:
+                found[version].append(steps / (time.perf_counter() - started))
+        if _is_over(began, seconds) and turn >= WARM_UP_TURNS:
+            break
     trainer.close()
-    return {version: statistics.median(found) for version, found in times.items()}
+    return {version: statistics.median(rates) for version, rates in found.items()}
 
 
-def work(names: list[str], rounds: int, steps: int) -> None:
+def _is_over(began: float, seconds: float) -> bool:
+    """Whether the time of a case is used up, by the clock of rank 0."""
+    over = torch.tensor([float(time.perf_counter() - began > seconds)])
+    dist.broadcast(over, src=0)
+    return bool(over.item())
+
+
+def work(arguments: argparse.Namespace) -> None:
     """Measure on one rank; the first one prints a line of JSON for each case."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    for name in names:
-        found = measure(name, rounds, steps)
+    for name in arguments.names:
+        found = measure(
+            name, rounds=arguments.rounds, steps=arguments.steps, seconds=arguments.seconds
+        )
         if dist.get_rank() == 0:
             sys.stdout.write(json.dumps({"case": name, **found}) + "\n")
             sys.stdout.flush()
@@ -292,6 +306,7 @@ def launch(names: list[str], ranks: int, arguments: argparse.Namespace) -> list[
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(ranks), __file__, "--worker", *names]
     command += ["--rounds", str(arguments.rounds), "--steps", str(arguments.steps)]
+    command += ["--seconds", str(arguments.seconds)]
     done = subprocess.run(
         command,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -309,26 +324,27 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--rounds", type=int, default=12, help="turns that each version takes")
     parser.add_argument("--steps", type=int, default=4, help="steps a turn")
+    parser.add_argument("--seconds", type=float, default=8, help="most time for a case")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(WORDS):
         parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
     if arguments.worker:
-        work(arguments.names, arguments.rounds, arguments.steps)
+        work(arguments)
         return
     wanted = arguments.names or list(WORDS)
     found: list[dict[str, object]] = []
     for ranks in sorted({WORDS[name][1] for name in wanted}):
         found += launch([name for name in wanted if WORDS[name][1] == ranks], ranks, arguments)
     cases: dict[str, dict[str, float | str]] = {}
-    print(f"{'strategy':<22}{'ours ms':>10}{'peer ms':>10}{'ratio':>8}")
+    print(f"{'strategy':<22}{'ours/s':>10}{'peer/s':>10}{'ratio':>8}")
     for row in found:
         ours, peer = float(str(row["ours"])), float(str(row["peer"]))
         cases[str(row["case"])] = {
             "ours": round(ours, 3),
             "peer": round(peer, 3),
             "ratio": round(ours / peer, 4),
-            "unit": "ms",
+            "unit": "steps/s",
         }
         print(f"{row['case']!s:<22}{ours:>10.2f}{peer:>10.2f}{ours / peer:>8.3f}")
     if arguments.json:
