@@ -133,6 +133,17 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "expires_in_days": "30",
     },
     ("POST", "/settings/people/{person}/change"): {"do": "promote"},
+    ("POST", "/settings/nodes/join"): {"node": "gpu-9", "expires_in_minutes": "60"},
+    ("POST", "/settings/nodes/{node}/change"): {"do": "cordon"},
+    ("POST", "/settings/tiers/new"): {
+        "name": "New tier",
+        "cpus": "1",
+        "memory_gib": "1",
+        "gpus": "0",
+        "price": "0.5",
+    },
+    ("POST", "/settings/tiers/{tier}"): {"price": "0.7"},
+    ("POST", "/settings/quotas"): {"group": "vision", "weight": "1"},
     ("POST", "/account/login"): _sign_in,
     ("POST", "/account/password/reset"): {"email": "nobody@example.org"},
     ("POST", "/account/password/change"): {

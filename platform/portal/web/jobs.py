@@ -1,19 +1,22 @@
 """What the pages say about jobs: the words for a state, the time and the money they took."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from portal.accounts.models import Project, User
+from portal.accounts.principal import Principal
 from portal.core import clock
 from portal.core.errors import NotFound
 from portal.training.models import Job, JobQuerySet
 from portal.training.services.jobs import cost_of
-from portal.workloads.explaining import MAX_POSITION, Explainer
+from portal.workloads.explaining import Explainer
 from portal.workloads.lifecycle import ENDS, WAITING
 from portal.workloads.models import Lease, Workload
 from slipway.schemas.workloads import WorkloadState
 
+MOST_LOOKED_AT = 2000  # of the queues; those further back wait for many
 _S = WorkloadState
 # What a list can be narrowed down to, and the states that stand for it.
 GROUPS: dict[str, tuple[str, frozenset[WorkloadState]]] = {
@@ -83,6 +86,13 @@ def jobs_of(project: Project) -> JobQuerySet:
     return Job.objects.of_project(project).prefetch_related("workload__leases__node")
 
 
+def jobs_in_sight(principal: Principal) -> JobQuerySet:
+    """Return the jobs of every project the person sees, with what a list of them shows."""
+    found = Job.objects.filter(workload__project__in=principal.projects().live())
+    found = found.select_related("workload__project", "workload__tier", "workload__submitted_by")
+    return found.prefetch_related("workload__leases__node")
+
+
 def job_of(project: Project, job_id: str) -> Job:
     """Return one job by the id of its workload, which is the one people see; raises NotFound."""
     found = jobs_of(project).filter(workload_id=job_id).first()
@@ -96,35 +106,41 @@ def standing_of(job: Job, viewer: User) -> Standing:
     return _standing(job, Explainer(viewer).explain(job.workload))
 
 
-def standings_of(jobs: Sequence[Job], viewer: User) -> list[Standing]:
-    """Say how each of several jobs of one project stands, with a fixed number of queries.
+def standings_of(
+    jobs: Sequence[Job], viewer: User, *, explains_first: bool = False
+) -> list[Standing]:
+    """Say how each of several jobs stands, with a fixed number of queries.
 
-    The first in the queue is explained in full; those behind it wait for their turn.
+    Those that wait say how many go first; `explains_first` explains the first in the queue in full,
+    for jobs of one project.
     """
     positions = _positions(jobs)
-    explainer = Explainer(viewer)
+    explainer = Explainer(viewer) if explains_first else None
     return [_standing(job, _brief(job.workload, positions, explainer)) for job in jobs]
 
 
 def _positions(jobs: Sequence[Job]) -> dict[str, int]:
-    """Return the places in the queues of the projects of jobs that wait, from 1."""
+    """Return the places in the queues of their projects of jobs that wait, from 1."""
     waiting = {job.workload.project_id for job in jobs if job.workload.status == _S.QUEUED}
+    if not waiting:
+        return {}
+    queues = Workload.objects.queued().filter(project__in=waiting)
+    reached: Counter[str] = Counter()
     found: dict[str, int] = {}
-    for project_id in sorted(waiting):
-        queue = Workload.objects.filter(project_id=project_id).queued()
-        ids = queue.values_list("pk", flat=True)[:MAX_POSITION]
-        found |= {pk: place for place, pk in enumerate(ids, start=1)}
+    for pk, project_id in queues.values_list("pk", "project_id")[:MOST_LOOKED_AT]:
+        reached[project_id] += 1
+        found[pk] = reached[project_id]
     return found
 
 
-def _brief(workload: Workload, positions: dict[str, int], explainer: Explainer) -> str:
+def _brief(workload: Workload, positions: dict[str, int], explainer: Explainer | None) -> str:
     state = workload.status
     if state == _S.QUEUED:
-        place = positions.get(workload.pk, MAX_POSITION + 1)
+        place = positions.get(workload.pk)
         if place == 1:
-            return explainer.explain(workload)
-        ahead = f"{place - 1} go" if place > 2 else "1 goes"
-        return f"Waiting: {ahead} first in the queue of this project."
+            return explainer.explain(workload) if explainer else "Waiting: it is next in its queue."
+        ahead = "many go" if place is None else f"{place - 1} go" if place > 2 else "1 goes"
+        return f"Waiting: {ahead} first in the queue of its project."
     if state in (_S.PLACED, _S.STARTING, _S.RUNNING):
         return _where(workload)
     if state == _S.SUBMITTED:

@@ -51,4 +51,7 @@ IN_SETTINGS = (
     Entry("API tokens", "key", "tokens", "tokens"),
     Entry("Audit log", "history", "audit", "audit"),
     Entry("People", "user-cog", "people", "people", administrators=True),
+    Entry("Nodes", "server-2", "nodes", "nodes", administrators=True),
+    Entry("Hardware tiers", "cpu", "tiers", "tiers", administrators=True),
+    Entry("Quotas", "gauge", "quotas", "quotas", administrators=True),
 )

@@ -22,6 +22,20 @@ _SENTENCES = {
     "secret.create": "wrote the secret {label} in {group}",
     "secret.replace": "replaced the secret {label} in {group}",
     "secret.delete": "deleted the secret {label} of {group}",
+    "workload.submit": "submitted {label} in {group}",
+    "workload.stop": "stopped {label} in {group}",
+    "workload.requeue": "put {label} back into the queue of {group}",
+    "environment.add": "made the environment {label} for {group}",
+    "file.create": "stored the file {label} in {group}",
+    "node.invite": "made a token for a node to join ({label})",
+    "node.join": "joined the node {label}",
+    "node.cordon": "cordoned the node {label}",
+    "node.uncordon": "opened the node {label} for work again",
+    "node.drain": "drained the node {label}",
+    "node.remove": "removed the node {label}",
+    "tier.create": "offered the hardware tier {label}",
+    "tier.change": "changed the hardware tier {label}",
+    "quota.set": "set the quota of {label}",
     "user.sign_in": "signed in",
     "user.sign_out": "signed out",
     "user.sign_up": "joined Slipway",
@@ -32,7 +46,10 @@ _SENTENCES = {
     "user.sign_out_everywhere": "ended the sessions of {label}",
     "user.end_session": "ended one session of {label}",
 }
-KINDS = ("project", "team", "member", "invitation", "token", "secret", "user")
+KINDS = (
+    *("project", "team", "member", "invitation", "token", "secret", "user"),
+    *("workload", "environment", "file", "node", "tier", "quota"),
+)
 VERBS = tuple(_SENTENCES)
 
 

@@ -54,7 +54,7 @@ def test_the_list_says_of_each_job_how_it_stands_and_why(
     assert "baseline Completed. succeeded" in listed
     assert "wide Running on node lab-1. running small 2 \u00d7 1 Bob" in listed
     assert "held up Waiting: needs 1 CPU; node lab-1 has 0 CPUs free" in listed
-    assert "behind Waiting: 1 goes first in the queue of this project. waiting" in listed
+    assert "behind Waiting: 1 goes first in the queue of its project. waiting" in listed
 
 
 @pytest.mark.parametrize(

@@ -243,3 +243,9 @@ def costing(standing: Standing) -> SafeString:
         goes_on if standing.rate else "",
         dollars(standing.cost),
     )
+
+
+@register.filter
+def cpus(cpu_millis: int) -> str:
+    """Show a number of CPUs, without the word."""
+    return f"{cpu_millis / 1000:.3f}".rstrip("0").rstrip(".")

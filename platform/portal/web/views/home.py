@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.contrib import messages
+from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
@@ -13,11 +14,14 @@ from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal, require_principal
 from portal.accounts.services.invitations import accept_own
 from portal.core.policy import guarded_by
+from portal.web.jobs import Standing, jobs_in_sight, standings_of
 from portal.web.places import address_of
+from portal.workloads.models import Lease, Workload
 from slipway.schemas.accounts import Scope
 
 PROJECTS_SHOWN = 6
 CHANGES_SHOWN = 8
+JOBS_SHOWN = 8
 
 
 @guarded_by(SignedIn())
@@ -36,7 +40,11 @@ def home_of(principal: Principal) -> dict[str, Any]:
     roles = roles_in(user, projects)
     recent = AuditEvent.objects.visible_to(user).exclude(target_kind="user")
     steps = _first_steps(user, has_project=bool(projects))
+    jobs = _jobs_of(principal)
     return {
+        "jobs": jobs,
+        "any_active": any(not job.is_over for job in jobs),
+        "burn_rate": _burn_rate(principal),
         "projects": [(project, roles.get(project.pk)) for project in projects[:PROJECTS_SHOWN]],
         "more_projects": len(projects) > PROJECTS_SHOWN,
         "recent": recent.order_by("-pk")[:CHANGES_SHOWN],
@@ -46,6 +54,23 @@ def home_of(principal: Principal) -> dict[str, Any]:
         "first_project": projects[0] if projects else None,
         "room": "home",
     }
+
+
+def _jobs_of(principal: Principal) -> list[Standing]:
+    """What runs or waits first, then what ended last."""
+    found = jobs_in_sight(principal)
+    open_ones = found.filter(workload__in=Workload.objects.unfinished()).order_by("-pk")
+    jobs = list(open_ones[:JOBS_SHOWN])
+    if len(jobs) < JOBS_SHOWN:
+        over = found.exclude(workload__in=Workload.objects.unfinished()).order_by("-pk")
+        jobs += over[: JOBS_SHOWN - len(jobs)]
+    return standings_of(jobs, principal.user)
+
+
+def _burn_rate(principal: Principal) -> int:
+    """What an hour of everything that runs now costs, in nano-USD."""
+    held = Lease.objects.open().filter(project__in=principal.projects().live())
+    return int(held.aggregate(rate=Sum("nano_usd_per_hour"))["rate"] or 0)
 
 
 def _invitations_of(user: User) -> list[Invitation]:

@@ -43,7 +43,7 @@ def project_jobs(request: HttpRequest, project: str) -> HttpResponse:
     if request.GET.get("state") in GROUPS:
         jobs = jobs.filter(workload__state__in=GROUPS[request.GET["state"]][1])
     shown = listing(request, jobs, sorts=SORTS, filters=FILTERS)
-    rows = standings_of(shown.page.items, viewer)
+    rows = standings_of(shown.page.items, viewer, explains_first=True)
     context = {
         "listing": shown,
         "rows": rows,

@@ -16,7 +16,8 @@ from portal.core.policy import guarded_by
 from portal.web.listing import word
 from portal.web.navigation import IN_PROJECT, IN_SETTINGS, RAIL
 from portal.web.places import address_of
-from slipway.schemas.accounts import Scope
+from portal.workloads.models import Workload
+from slipway.schemas.accounts import Role, Scope
 
 EACH = 6
 
@@ -41,6 +42,7 @@ def palette(request: HttpRequest) -> HttpResponse:
     results = list(
         chain(
             _pages_of(principal, here, text) if here else [],
+            _jobs(principal, here, text),
             _projects(principal, text),
             _pages(principal, text),
             _teams(principal.user, text),
@@ -56,12 +58,35 @@ def _matches(label: str, text: str) -> bool:
 
 def _pages_of(principal: Principal, project: Project, text: str) -> list[Found]:
     role = role_in(principal.user, project)
-    return [
+    if role is None:
+        return []
+    pages = [
         Found(f"{project.name}: {entry.label}", "this project", entry.icon, address)
         for entry in IN_PROJECT
-        if role is not None and role.at_least(entry.role)
+        if role.at_least(entry.role)
         for address in [reverse(entry.route, args=[project.slug])]
         if _matches(f"{project.name} {entry.label}", text)
+    ]
+    if role.at_least(Role.CONTRIBUTOR) and _matches("New job", text):
+        address = reverse("project_job_new", args=[project.slug])
+        pages.append(Found("New job", "action", "plus", address))
+    return pages
+
+
+def _jobs(principal: Principal, here: Project | None, text: str) -> list[Found]:
+    """Jobs by name; without a word, the newest of the project one is in."""
+    if not text and here is None:
+        return []
+    found = Workload.objects.visible_to(principal).filter(kind="job", name__icontains=text)
+    found = found if text else found.filter(project=here)
+    return [
+        Found(
+            job.name,
+            f"job of {job.project.name}",
+            "rocket",
+            reverse("project_job", args=[job.project.slug, job.pk]),
+        )
+        for job in found.select_related("project").order_by("-pk")[:EACH]
     ]
 
 

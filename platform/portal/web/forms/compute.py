@@ -1,0 +1,176 @@
+"""Forms of administrators about machines, tiers and quotas."""
+
+from typing import Any
+
+from django import forms
+from django.utils.text import slugify
+from pydantic import TypeAdapter, ValidationError
+
+from portal.accounts.models import Project, Team
+from portal.accounts.models.tenancy import Group
+from portal.compute.resources import GIB, Amount
+from portal.web.money import nano_usd_of
+from slipway.schemas.workloads import Labels
+
+_TEXT = {"autocomplete": "off", "spellcheck": "false"}
+_LABELS: TypeAdapter[dict[str, str]] = TypeAdapter(Labels)
+MOST_CPUS, MOST_GIB, MOST_GPUS = 10_000, 1_048_576, 1024
+
+
+class Reason(forms.Form):
+    """Why a node is taken out of use."""
+
+    reason = forms.CharField(
+        required=False,
+        max_length=200,
+        help_text="People whose work waits for this node read it, for example “new disk”.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+
+
+class JoinMachine(forms.Form):
+    """A one-time token for one machine."""
+
+    node = forms.CharField(
+        label="Name of the node",
+        required=False,
+        max_length=48,
+        help_text="Empty: the machine brings its own name. A node's name lets it join again.",
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "gpu-1"}),
+    )
+    expires_in_minutes = forms.TypedChoiceField(
+        label="The token works for",
+        choices=((60, "1 hour"), (1440, "1 day"), (10_080, "7 days")),
+        coerce=int,
+        initial=60,
+    )
+
+    def clean_node(self) -> str | None:
+        """Return the name, or nothing for any name."""
+        return self.cleaned_data["node"].strip() or None
+
+
+def _price(**attrs: str) -> forms.CharField:
+    return forms.CharField(
+        label="Price an hour, in dollars",
+        max_length=24,
+        widget=forms.TextInput(attrs={**_TEXT, "inputmode": "decimal", **attrs}),
+    )
+
+
+def _nano_usd(text: str) -> int:
+    try:
+        return nano_usd_of(text)
+    except ValueError as error:
+        raise forms.ValidationError(str(error)) from error
+
+
+class ChangePrice(forms.Form):
+    """The price of a tier from now on."""
+
+    price = _price()
+
+    def clean_price(self) -> int:
+        """Return nano-USD."""
+        return _nano_usd(self.cleaned_data["price"])
+
+
+class NewTier(forms.Form):
+    """What one task of a tier gets, and what an hour of it costs."""
+
+    name = forms.CharField(
+        max_length=100,
+        help_text="What people choose by, for example “One H100”.",
+        widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
+    )
+    slug = forms.CharField(
+        label="Short name",
+        required=False,
+        max_length=48,
+        help_text="Stands in commands and never changes. Made from the name if empty.",
+        widget=forms.TextInput(attrs=_TEXT),
+    )
+    cpus = forms.DecimalField(
+        label="CPUs", min_value=0, max_value=MOST_CPUS, decimal_places=3, help_text="0.5 is half."
+    )
+    memory_gib = forms.DecimalField(
+        label="Memory in GiB", min_value=0, max_value=MOST_GIB, decimal_places=3
+    )
+    gpus = forms.IntegerField(label="GPUs", min_value=0, max_value=MOST_GPUS, initial=0)
+    gpu_model = forms.CharField(
+        label="Model of GPU",
+        required=False,
+        max_length=64,
+        help_text="As the nodes tell it. Empty: any model.",
+        widget=forms.TextInput(attrs=_TEXT),
+    )
+    labels = forms.CharField(
+        required=False,
+        max_length=4000,
+        help_text="One key=value a line: only nodes with all of these labels get its tasks.",
+        widget=forms.Textarea(attrs={**_TEXT, "rows": 2}),
+    )
+    price = _price(placeholder="0.12")
+
+    def clean_price(self) -> int:
+        """Return nano-USD."""
+        return _nano_usd(self.cleaned_data["price"])
+
+    def clean_labels(self) -> dict[str, str]:
+        """Read a line each."""
+        lines = [line for line in self.cleaned_data["labels"].splitlines() if line.strip()]
+        if bad := next((line for line in lines if "=" not in line), None):
+            raise forms.ValidationError(f"“{bad[:40]}” is not of the form key=value.")
+        pairs = (line.partition("=") for line in lines)
+        try:
+            return _LABELS.validate_python({key.strip(): value.strip() for key, _, value in pairs})
+        except ValidationError as error:
+            raise forms.ValidationError(error.errors()[0]["msg"]) from error
+
+    def clean(self) -> dict[str, Any]:
+        """Put the resources together."""
+        data = super().clean() or {}
+        data["slug"] = data.get("slug") or slugify(data.get("name", ""))[:48].strip("-")
+        if not self.errors:
+            data["amount"] = Amount(
+                int(data["cpus"] * 1000), int(data["memory_gib"] * GIB), data["gpus"]
+            )
+        return data
+
+
+class SetQuota(forms.Form):
+    """What a project or team may use at once."""
+
+    group = forms.CharField(
+        label="Project or team",
+        max_length=48,
+        help_text="Its address, as in /p/churn-model.",
+        widget=forms.TextInput(attrs={**_TEXT, "list": "groups"}),
+    )
+    cpus = forms.DecimalField(
+        label="CPUs", required=False, min_value=0, max_value=1_000_000, decimal_places=3
+    )
+    gpus = forms.IntegerField(label="GPUs", required=False, min_value=0, max_value=1_000_000)
+    running = forms.IntegerField(
+        label="Running at once", required=False, min_value=0, max_value=1_000_000
+    )
+    weight = forms.FloatField(
+        min_value=0.01,
+        max_value=1000,
+        initial=1,
+        help_text="In the fair share: 2 gets twice as much as 1.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+
+    def clean_group(self) -> Group:
+        """Return the project or team of that address."""
+        slug = self.cleaned_data["group"].strip()
+        found = Project.objects.filter(slug=slug).first() or Team.objects.filter(slug=slug).first()
+        if found is None:
+            raise forms.ValidationError("There is no project and no team of that address.")
+        return found
+
+    def clean_cpus(self) -> int | None:
+        """Return thousandths."""
+        cpus = self.cleaned_data["cpus"]
+        return None if cpus is None else int(cpus * 1000)

@@ -1,0 +1,226 @@
+"""Machines, for administrators: how they are, what runs there, joining and taking out of use."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.accounts.gates import Administrator
+from portal.accounts.principal import Principal, require_principal
+from portal.compute.models import Node
+from portal.compute.services.joining import NewJoinToken, make_join_token
+from portal.compute.services.nodes import cordon_node, drain_node, remove_node, uncordon_node
+from portal.core import clock
+from portal.core.errors import InvalidInput, NotFound
+from portal.core.policy import guarded_by
+from portal.web.forms.compute import JoinMachine, Reason
+from portal.web.forms.submission import carry_out, one_click, sent, status_of
+from portal.web.listing import listing, word
+from portal.web.questions import Question, ask
+from portal.workloads.models import Lease
+from portal.workloads.ports import kind_of
+
+SORTS = {"name": "name"}
+RUNNING_SHOWN = 200
+_WHERE = {"room": "account", "section": "nodes"}
+_TONES = {"ready": "ok", "cordoned": "warn", "draining": "warn", "lost": "bad", "silent": "warn"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A node as people see it: one that is silent is shown as lost, whatever was wanted of it.
+
+    The percentages say how much of it is given away, and how busy it says it is.
+    """
+
+    node: Node
+    state: str
+    tone: str
+    cpu_taken: int
+    memory_taken: int
+    cpu_busy: int | None
+    memory_busy: int | None
+
+
+@dataclass(frozen=True)
+class Running:
+    """A task on a node; `url` and the name are empty for projects the person is not in."""
+
+    lease: Lease
+    words: str
+    url: str
+
+
+@guarded_by(Administrator())
+@require_safe
+def nodes(request: HttpRequest) -> HttpResponse:
+    """List the machines of the installation."""
+    return _list(request, JoinMachine())
+
+
+@guarded_by(Administrator())
+@require_POST
+def node_join(request: HttpRequest) -> HttpResponse:
+    """Make a one-time token; the answer is the only place it is shown."""
+    by = require_principal(request).user
+    form = JoinMachine(request.POST)
+    done = carry_out(request, form, lambda data: make_join_token(by=by, **data))
+    return _list(request, JoinMachine() if done else form, done.result if done else None)
+
+
+def _list(
+    request: HttpRequest, form: JoinMachine, made: NewJoinToken | None = None
+) -> HttpResponse:
+    found = Node.objects.present()
+    text = word(request, "q")
+    found = found.filter(name__icontains=text) if text else found
+    shown = listing(request, found, sorts=SORTS)
+    context: dict[str, Any] = {
+        "listing": shown,
+        "machines": [_machine(node) for node in shown.page.items],
+        "form": form,
+        "made": made,
+        "command": _command(made) if made else "",
+    }
+    return render(request, "web/nodes/list.html", context | _WHERE, status=status_of(form))
+
+
+def _command(made: NewJoinToken) -> str:
+    name = f" --name {made.token.node_name}" if made.token.node_name else ""
+    return f"slipway node join {settings.SLIPWAY_URL} --token {made.secret}{name}"
+
+
+def _machine(node: Node) -> Machine:
+    moment = clock.now()
+    quiet = "silent" if node.is_quiet(moment) else node.state
+    state = "lost" if node.is_lost(moment) else quiet
+    used = node.memory_used_bytes
+    return Machine(
+        node=node,
+        state=state,
+        tone=_TONES.get(state, ""),
+        cpu_taken=_percent(node.used_cpu_millis, node.cpu_millis),
+        memory_taken=_percent(node.used_memory_bytes, node.memory_bytes),
+        cpu_busy=None if node.cpu_percent is None else min(100, round(node.cpu_percent)),
+        memory_busy=None if used is None else _percent(used, node.memory_bytes),
+    )
+
+
+def _percent(part: int, whole: int) -> int:
+    return min(100, round(100 * part / whole)) if whole else 0
+
+
+@guarded_by(Administrator())
+@require_safe
+def node(request: HttpRequest, node: str) -> HttpResponse:
+    """Show one machine and what runs there."""
+    found = _found(node)
+    context = {
+        "machine": _machine(found),
+        "node": found,
+        "running": _running_on(found, require_principal(request)),
+        "form": Reason(),
+    }
+    return render(request, "web/nodes/node.html", context | _WHERE)
+
+
+def _running_on(node: Node, principal: Principal) -> list[Running]:
+    """Tell what runs on a node; of projects the person is not in, the kind alone."""
+    leases = Lease.objects.open().filter(node=node).select_related("workload", "project")
+    mine = set(principal.projects().live().values_list("pk", flat=True))
+    return [_told(lease, mine) for lease in leases.order_by("granted_at")[:RUNNING_SHOWN]]
+
+
+def _told(lease: Lease, mine: set[str]) -> Running:
+    noun = kind_of(lease.workload.kind).noun
+    if lease.project_id not in mine:
+        return Running(lease, f"another project's {noun}", "")
+    url = ""
+    if lease.workload.kind == "job":
+        url = reverse("project_job", args=[lease.project.slug, lease.workload_id])
+    return Running(lease, f"{lease.workload.name}, a {noun} of {lease.project.name}", url)
+
+
+@guarded_by(Administrator())
+@require_POST
+def node_change(request: HttpRequest, node: str) -> HttpResponse:
+    """Cordon a machine, or open it for work again."""
+    found, form = _found(node), Reason(request.POST)
+    asked = request.POST.get("do", "")
+    if asked not in ("cordon", "uncordon"):
+        raise InvalidInput("There is no such change.", next_step="Use the buttons of the page.")
+    reason = form.cleaned_data["reason"] if form.is_valid() else ""
+    if asked == "cordon" and one_click(request, lambda: cordon_node(node=found, reason=reason)):
+        messages.success(request, f"{node} gets no new work; what runs there runs on.")
+    if asked == "uncordon" and one_click(request, lambda: uncordon_node(node=found)):
+        messages.success(request, f"{node} is open for work again.")
+    return redirect("node", node)
+
+
+@guarded_by(Administrator())
+@require_http_methods(["GET", "HEAD", "POST"])
+def node_drain(request: HttpRequest, node: str) -> HttpResponse:
+    """Ask, then move work away from a machine."""
+    found, form = _found(node), Reason(sent(request))
+    if carry_out(request, form, lambda data: drain_node(node=found, **data)):
+        messages.success(request, f"{node} is being drained.")
+        return redirect("node", node)
+    return ask(request, _about_draining(found), form)
+
+
+def _about_draining(node: Node) -> Question:
+    return Question(
+        title=f"Drain {node.name}?",
+        effects=(
+            f"{_tasks(node.tasks)} there: jobs stop and go on elsewhere from a checkpoint.",
+            "What cannot be moved runs on.",
+            "It gets no new work until you open it again.",
+        ),
+        button=f"Drain {node.name}",
+        back=reverse("node", args=[node.name]),
+        **_WHERE,
+    )
+
+
+@guarded_by(Administrator())
+@require_http_methods(["GET", "HEAD", "POST"])
+def node_remove(request: HttpRequest, node: str) -> HttpResponse:
+    """Ask, then take an empty machine out of the installation."""
+    found = _found(node)
+    if request.method == "POST":
+        if one_click(request, lambda: remove_node(node=found)):
+            messages.success(request, f"{node} is removed.")
+            return redirect("nodes")
+        return redirect("node", node)
+    return ask(request, _about_removing(found))
+
+
+def _about_removing(node: Node) -> Question:
+    return Question(
+        title=f"Remove {node.name}?",
+        effects=(
+            "Its token stops working at once; to come back it joins with a new one.",
+            f"{_tasks(node.tasks)} there."
+            + (" Drain it first: it can be removed once it is empty." if node.tasks else ""),
+            "Logs, checkpoints in the store and costs of what ran there stay.",
+        ),
+        button=f"Remove {node.name}",
+        back=reverse("node", args=[node.name]),
+        **_WHERE,
+    )
+
+
+def _tasks(count: int) -> str:
+    return {0: "Nothing runs", 1: "1 task runs"}.get(count, f"{count} tasks run")
+
+
+def _found(name: str) -> Node:
+    found = Node.objects.present().filter(name=name).first()
+    if found is None:
+        raise NotFound
+    return found

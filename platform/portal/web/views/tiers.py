@@ -1,0 +1,172 @@
+"""Hardware tiers and quotas, for administrators: what is offered, at what price, to whom."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.accounts.gates import Administrator
+from portal.accounts.models import Project
+from portal.compute.models import Node, Quota, Tier, TierPrice
+from portal.compute.services.quotas import set_quota
+from portal.compute.services.tiers import change_tier, create_tier
+from portal.core.errors import NotFound
+from portal.core.policy import guarded_by
+from portal.web.forms.compute import ChangePrice, NewTier, SetQuota
+from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.listing import listing, word
+from portal.web.questions import Question, ask
+from portal.workloads.models import Share, Workload
+from portal.workloads.placement import Room
+from portal.workloads.scheduling import read_sites
+
+SORTS = {"name": "name"}
+PRICES_SHOWN = 100
+_NANO = 1_000_000_000
+_TIERS = {"room": "account", "section": "tiers"}
+_QUOTAS = {"room": "account", "section": "quotas"}
+
+
+@guarded_by(Administrator())
+@require_safe
+def tiers(request: HttpRequest) -> HttpResponse:
+    """List the tiers, those no longer offered too when asked."""
+    text = word(request, "q")
+    found = Tier.objects.all()
+    if request.GET.get("state") != "all":
+        found = found.filter(is_active=True)
+    found = found.filter(name__icontains=text) if text else found
+    shown = listing(request, found, sorts=SORTS, filters=("q", "state"))
+    room = Room(read_sites())
+    rows = [(tier, room.count_of(tier.need)) for tier in shown.page.items]
+    return render(request, "web/tiers/list.html", {"listing": shown, "rows": rows} | _TIERS)
+
+
+@guarded_by(Administrator())
+@require_http_methods(["GET", "HEAD", "POST"])
+def tier_new(request: HttpRequest) -> HttpResponse:
+    """Offer a new tier."""
+    form = NewTier(sent(request))
+    done = carry_out(request, form, _create)
+    if done:
+        messages.success(request, f"{done.result.name} is offered.")
+        return redirect("tiers")
+    models = {model for found in Node.objects.present() for model in found.gpu_models}
+    context = {"form": form, "models": sorted(models)} | _TIERS
+    return render(request, "web/tiers/new.html", context, status=status_of(form))
+
+
+def _create(data: dict[str, Any]) -> Tier:
+    return create_tier(
+        name=data["name"],
+        slug=data["slug"],
+        amount=data["amount"],
+        gpu_model=data["gpu_model"],
+        labels=data["labels"],
+        nano_usd_per_hour=data["price"],
+    )
+
+
+@guarded_by(Administrator())
+@require_http_methods(["GET", "HEAD", "POST"])
+def tier(request: HttpRequest, tier: str) -> HttpResponse:
+    """Show one tier with every price it has had; change the price from now on."""
+    found = _found(tier)
+    form = ChangePrice(
+        sent(request), initial={"price": f"{found.nano_usd_per_hour / _NANO:.9f}".rstrip("0")}
+    )
+    done = carry_out(
+        request, form, lambda data: change_tier(tier=found, nano_usd_per_hour=data["price"])
+    )
+    if done:
+        messages.success(request, "The new price counts from now on.")
+        return redirect("tier", tier)
+    context = {
+        "tier": found,
+        "form": form,
+        "prices": TierPrice.objects.filter(tier=found)[:PRICES_SHOWN],
+        "free": Room(read_sites()).count_of(found.need),
+        "fitting": [node.name for node in Node.objects.present() if node.suits(found.need)],
+        "active": Workload.objects.active().filter(tier=found).count(),
+        "waiting": Workload.objects.queued().filter(tier=found).count(),
+    }
+    return render(request, "web/tiers/tier.html", context | _TIERS, status=status_of(form))
+
+
+@guarded_by(Administrator())
+@require_POST
+def tier_offer(request: HttpRequest, tier: str) -> HttpResponse:
+    """Offer a withdrawn tier again."""
+    change_tier(tier=_found(tier), is_active=True)
+    messages.success(request, f"{tier} is offered again.")
+    return redirect("tier", tier)
+
+
+@guarded_by(Administrator())
+@require_http_methods(["GET", "HEAD", "POST"])
+def tier_retire(request: HttpRequest, tier: str) -> HttpResponse:
+    """Ask, then withdraw a tier."""
+    found = _found(tier)
+    if request.method == "POST":
+        change_tier(tier=found, is_active=False)
+        messages.success(request, f"{tier} is no longer offered.")
+        return redirect("tier", tier)
+    active = Workload.objects.unfinished().filter(tier=found).count()
+    question = Question(
+        title=f"Withdraw {found.name}?",
+        effects=(
+            "Nobody can choose it any more; clones of jobs that ran on it need another tier.",
+            f"What runs or waits on it ({active}) goes on at the price it was granted.",
+            "Nothing is deleted: it can be offered again.",
+        ),
+        button="Withdraw the tier",
+        back=reverse("tier", args=[tier]),
+        **_TIERS,
+    )
+    return ask(request, question)
+
+
+def _found(slug: str) -> Tier:
+    found = Tier.objects.filter(slug=slug).first()
+    if found is None:
+        raise NotFound
+    return found
+
+
+@guarded_by(Administrator())
+@require_http_methods(["GET", "HEAD", "POST"])
+def quotas(request: HttpRequest) -> HttpResponse:
+    """List what projects and teams may use at once; set it for one of them."""
+    form = SetQuota(sent(request), initial={"group": request.GET.get("group", "")[:48]})
+    done = carry_out(request, form, _set)
+    if done:
+        messages.success(request, "The quota is set. What runs already runs on.")
+        return redirect("quotas")
+    shown = listing(request, Quota.objects.select_related("project", "team"))
+    keys = [(quota.project_id, quota.team_id) for quota in shown.page.items]
+    shares = {(share.project_id, share.team_id): share for share in _shares(keys)}
+    rows = [(quota, shares.get(key)) for quota, key in zip(shown.page.items, keys, strict=True)]
+    groups = Project.objects.live().order_by("slug").values_list("slug", flat=True)[:200]
+    context = {"listing": shown, "rows": rows, "form": form, "groups": groups}
+    return render(request, "web/tiers/quotas.html", context | _QUOTAS, status=status_of(form))
+
+
+def _shares(keys: Sequence[tuple[str | None, str | None]]) -> list[Share]:
+    projects = [project for project, _ in keys if project]
+    teams = [team for _, team in keys if team]
+    found = Share.objects.filter(project__in=projects) | Share.objects.filter(team__in=teams)
+    return list(found)
+
+
+def _set(data: dict[str, Any]) -> Quota:
+    return set_quota(
+        group=data["group"],
+        cpu_millis=data["cpus"],
+        gpus=data["gpus"],
+        running=data["running"],
+        weight=data["weight"],
+    )

@@ -1,0 +1,250 @@
+"""Machines, tiers and quotas on the pages of administrators; jobs on Home and in the palette."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+
+from portal.accounts.models import User
+from portal.compute.models import JoinToken, Node, Quota, Tier, TierPrice
+from portal.core.clock import frozen
+from tests.personas import Personas
+from tests.portal.web.conftest import Browse
+from tests.portal.web.labs import make_job, run_job, use_store
+from tests.portal.web.reading import fault_of, html_of, text_of
+from tests.portal.workloads.machines import Machine, after, finish, make_machine, make_tier
+
+PAGES = (
+    "/settings/nodes",
+    "/settings/nodes/lab-1",
+    "/settings/nodes/lab-1/drain",
+    "/settings/nodes/lab-1/remove",
+    "/settings/tiers",
+    "/settings/tiers/new",
+    "/settings/tiers/small",
+    "/settings/tiers/small/retire",
+    "/settings/quotas",
+)
+
+
+@pytest.fixture(autouse=True)
+def machine(people: Personas, settings: Settings, tmp_path: Path) -> Machine:
+    """A machine with two places of the tier small, at 3.60 USD an hour."""
+    use_store(settings, tmp_path)
+    made = make_machine("lab-1", cpus=2, gib=8, labels={"zone": "a"})
+    make_tier("small", nano_usd_per_hour=3_600_000_000)
+    return made
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_administrators_alone_open_these_pages(
+    people: Personas, browse: Browse, address: str
+) -> None:
+    assert browse(people.root).get(address).status_code == 200
+    assert browse(people.alice).get(address).status_code == 403
+
+
+@pytest.mark.parametrize("address", ["nodes/none", "nodes/none/drain", "tiers/none"])
+def test_what_does_not_exist_is_not_found(people: Personas, browse: Browse, address: str) -> None:
+    assert browse(people.root).get(f"/settings/{address}").status_code == 404
+
+
+def test_the_list_of_nodes_tells_load_labels_and_what_is_taken(
+    people: Personas, browse: Browse
+) -> None:
+    run_job(make_job(people.vision, people.bob))
+    listed = text_of(browse(people.root).get("/settings/nodes"))
+    assert "lab-1 zone=a ready" in listed
+    assert "50 % taken 1 % busy" in listed
+
+
+def test_a_silent_node_is_shown_as_lost(people: Personas, browse: Browse) -> None:
+    root = browse(people.root)
+    with frozen(after(40)):
+        assert "silent" in text_of(root.get("/settings/nodes"))
+    with frozen(after(70)):
+        assert "lost" in text_of(root.get("/settings/nodes/lab-1"))
+
+
+def test_an_administrator_sees_names_of_what_runs_only_in_own_projects(
+    people: Personas, browse: Browse
+) -> None:
+    run_job(make_job(people.vision, people.bob, name="secret plan"))
+    seen = text_of(browse(people.root).get("/settings/nodes/lab-1"))
+    assert "another project's job" in seen
+    assert "secret plan" not in seen
+    User.objects.filter(pk=people.bob.pk).update(is_administrator=True)
+    bob = User.objects.get(pk=people.bob.pk)
+    assert "secret plan, a job of Vision" in text_of(browse(bob).get("/settings/nodes/lab-1"))
+
+
+def test_the_command_to_join_is_shown_once(people: Personas, browse: Browse) -> None:
+    root = browse(people.root)
+    answer = root.post("/settings/nodes/join", {"node": "gpu-1", "expires_in_minutes": "60"})
+    shown = re.search(r"slipway node join \S+ --token (\S+) --name gpu-1", html_of(answer))
+    assert shown is not None
+    assert JoinToken.objects.get(node_name="gpu-1").used_at is None
+    assert shown.group(1) not in html_of(root.get("/settings/nodes"))
+    bad = root.post("/settings/nodes/join", {"node": "Not A Name", "expires_in_minutes": "60"})
+    assert bad.status_code == 422
+    assert fault_of(bad, "node")
+    assert "Not A Name" in html_of(bad)
+
+
+def test_a_node_is_cordoned_opened_drained_and_removed(people: Personas, browse: Browse) -> None:
+    root = browse(people.root)
+
+    def state() -> tuple[str, str]:
+        node = Node.objects.get(name="lab-1")
+        return node.state, node.reason
+
+    change = "/settings/nodes/lab-1/change"
+    answer = root.post(change, {"do": "cordon", "reason": "new disk"}, follow=True)
+    assert "gets no new work" in text_of(answer)
+    assert state() == ("cordoned", "new disk")
+    root.post(change, {"do": "uncordon"})
+    assert state() == ("ready", "")
+    root.post("/settings/nodes/lab-1/drain", {"reason": "moves house"})
+    assert state() == ("draining", "moves house")
+    assert root.post(change, {"do": "explode"}).status_code == 422
+    assert "is removed" in text_of(root.post("/settings/nodes/lab-1/remove", follow=True))
+    assert not Node.objects.present().exists()
+
+
+def test_a_node_in_use_is_not_removed_and_the_page_says_why(
+    people: Personas, browse: Browse
+) -> None:
+    run_job(make_job(people.vision, people.bob))
+    root = browse(people.root)
+    assert "1 task runs there. Drain it first" in text_of(root.get("/settings/nodes/lab-1/remove"))
+    answer = root.post("/settings/nodes/lab-1/remove", follow=True)
+    assert "1 tasks still run on lab-1" in text_of(answer)
+    assert Node.objects.present().exists()
+
+
+def _new_tier(**changes: str) -> dict[str, str]:
+    facts = {
+        "name": "One H100",
+        "cpus": "8",
+        "memory_gib": "64",
+        "gpus": "1",
+        "gpu_model": "H100",
+        "labels": "zone=a",
+        "price": "2.50",
+    }
+    return facts | changes
+
+
+def test_a_tier_is_made_with_what_the_form_says(people: Personas, browse: Browse) -> None:
+    answer = browse(people.root).post("/settings/tiers/new", _new_tier(), follow=True)
+    assert "One H100 is offered" in text_of(answer)
+    tier = Tier.objects.get(slug="one-h100")
+    assert (tier.cpu_millis, tier.memory_bytes, tier.gpus) == (8000, 64 * 1024**3, 1)
+    assert (tier.gpu_model, tier.labels) == ("H100", {"zone": "a"})
+    assert tier.nano_usd_per_hour == 2_500_000_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"price": "cheap"}, "price"),
+        ({"price": "-1"}, "price"),
+        ({"price": "0.0000000001"}, "price"),
+        ({"labels": "zone"}, "labels"),
+        ({"gpus": "-1"}, "gpus"),
+        ({"slug": "small"}, "slug"),
+        ({"slug": "Not A Slug"}, "slug"),
+    ],
+)
+def test_a_bad_tier_is_refused_beside_its_field_and_keeps_what_was_typed(
+    people: Personas, browse: Browse, changes: dict[str, str], field: str
+) -> None:
+    answer = browse(people.root).post("/settings/tiers/new", _new_tier(**changes))
+    assert answer.status_code == 422
+    assert fault_of(answer, field)
+    assert "One H100" in html_of(answer)
+    assert Tier.objects.count() == 3  # the two that came with the machine, and small
+
+
+def test_a_price_is_added_and_the_old_one_stays_in_the_history(
+    people: Personas, browse: Browse
+) -> None:
+    root = browse(people.root)
+    answer = root.post("/settings/tiers/small", {"price": "4.20"}, follow=True)
+    said = text_of(answer)
+    assert "The new price counts from now on" in said
+    assert "in force $4.20" in said
+    assert "$3.60" in said
+    assert TierPrice.objects.filter(tier__slug="small").count() == 2
+
+
+def test_a_withdrawn_tier_is_not_offered_until_it_is_again(
+    people: Personas, browse: Browse
+) -> None:
+    root, bob = browse(people.root), browse(people.bob)
+    root.post("/settings/tiers/small/retire")
+    assert 'value="small"' not in html_of(bob.get("/p/vision/jobs/new"))
+    assert "/settings/tiers/small" not in html_of(root.get("/settings/tiers"))
+    assert "withdrawn" in text_of(root.get("/settings/tiers?state=all"))
+    root.post("/settings/tiers/small/offer")
+    assert 'value="small"' in html_of(bob.get("/p/vision/jobs/new"))
+
+
+def test_a_quota_is_set_for_a_project_and_shown_with_what_is_used(
+    people: Personas, browse: Browse
+) -> None:
+    run_job(make_job(people.vision, people.bob))
+    root = browse(people.root)
+    facts = {"group": "vision", "cpus": "1.5", "running": "3", "weight": "2"}
+    said = text_of(root.post("/settings/quotas", facts, follow=True))
+    assert "Vision project vision 1 of 1.5 0 of any 1 of 3 2.0" in said
+    quota = Quota.objects.get()
+    assert (quota.cpu_millis, quota.gpus, quota.running, quota.weight) == (1500, None, 3, 2.0)
+    bad = root.post("/settings/quotas", facts | {"group": "nobody"})
+    assert "no project and no team" in fault_of(bad, "group")
+
+
+def test_home_shows_what_runs_what_it_costs_an_hour_and_what_ended(
+    people: Personas, browse: Browse
+) -> None:
+    finish(run_job(make_job(people.vision, people.bob, name="yesterday's")))
+    run_job(make_job(people.vision, people.bob, name="wide", nodes=2))
+    seen = text_of(browse(people.vera).get("/"))
+    assert "$7.20 an hour for what runs now" in seen
+    assert seen.index("wide Vision Running on node lab-1") < seen.index("yesterday's Vision")
+    assert "wide" not in text_of(browse(people.charlie).get("/"))
+
+
+def test_home_asks_no_more_for_many_jobs_than_for_few(people: Personas, browse: Browse) -> None:
+    vera = browse(people.vera)
+    counts = []
+    for batch in (8, 8):
+        for _ in range(batch):
+            run_job(make_job(people.vision, people.bob))
+        vera.get("/")
+        with CaptureQueriesContext(connection) as asked:
+            assert vera.get("/").status_code == 200
+        counts.append(len(asked))
+    assert counts[1] <= counts[0] <= 20
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("q=wide", "wide job of Vision"),
+        ("q=new job&project=vision", "New job action"),
+        ("q=nodes", "Settings: Nodes page"),
+    ],
+)
+def test_the_palette_finds_jobs_and_the_pages_about_them(
+    people: Personas, browse: Browse, asked: str, found: str
+) -> None:
+    make_job(people.vision, people.bob, name="wide")
+    User.objects.filter(pk=people.bob.pk).update(is_administrator=True)
+    bob: Any = browse(User.objects.get(pk=people.bob.pk))
+    assert found in text_of(bob.get(f"/palette?{asked}"))
+    assert "wide" not in text_of(browse(people.charlie).get("/palette?q=wid"))
