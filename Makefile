@@ -25,6 +25,10 @@ setup-dev: ## The same, and what the tests and linters need
 up: setup ## Set up, start everything, print the address; Ctrl-C stops it
 	@exec $(BIN)/python manage.py up --stop-with-parent
 
+.PHONY: demo
+demo: setup ## Start everything and train on real data; stays up (make demo EXIT=1: stops at the end)
+	@exec $(BIN)/python scripts/demo.py $(if $(EXIT),--exit)
+
 .PHONY: test
 test: setup-dev ## Run the tests that need nothing but Python (SQLite)
 	$(PYTEST) tests --ignore=tests/integration

@@ -1,0 +1,53 @@
+"""`manage.py user_token`: make an API token on this machine, without a browser."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from portal.accounts.models import User
+from portal.accounts.origin import Origin, acting_as
+from portal.accounts.principal import Principal
+from portal.accounts.services.tokens import create_token
+from portal.core.errors import SlipwayError
+from slipway.schemas.accounts import Scope
+
+
+class Command(BaseCommand):
+    """Print a token and nothing else, for scripts of the operator, who could do anything anyway."""
+
+    help = "Print a new API token of a person (the first administrator unless named)."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """`--user` is an e-mail address; `--name` is shown in the list of tokens."""
+        parser.add_argument("--user", default=None, help="e-mail address of the person")
+        parser.add_argument("--name", default="made by manage.py", help="what it is for")
+        parser.add_argument("--days", type=int, default=1, help="how long it can be used")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Print the token."""
+        user = self._person(options["user"])
+        scopes = [scope for scope in Scope if scope != Scope.ADMIN or user.is_administrator]
+        try:
+            with acting_as(Origin(label="manage.py user_token")):
+                made = create_token(
+                    by=Principal(user),
+                    name=options["name"],
+                    scopes=scopes,
+                    expires_in_days=options["days"],
+                )
+        except SlipwayError as error:
+            raise CommandError(f"{error.message} {error.next_step or ''}".strip()) from error
+        self.stdout.write(made.secret)
+
+    @staticmethod
+    def _person(email: str | None) -> User:
+        known = User.objects.filter(is_active=True)
+        if email is None:
+            found = known.filter(is_administrator=True).order_by("pk").first()
+            missing = "There is no administrator yet. Start Slipway once: make up."
+        else:
+            found = known.filter(email=email.strip().lower()).first()
+            missing = f"There is no active person with the address {email}."
+        if found is None:
+            raise CommandError(missing)
+        return found

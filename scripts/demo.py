@@ -1,0 +1,222 @@
+"""`make demo`: start Slipway and drive what it is for once, on real data, printing every address.
+
+    .venv/bin/python scripts/demo.py [--exit]
+
+Leaves the platform running (Ctrl-C stops it); with `--exit` it is stopped at the end. Every step is
+a call that any client could make. The status is 0 only if each of them succeeded.
+"""
+
+import argparse
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "platform"))
+
+from portal.config.env import env  # noqa: E402  (the path comes first)
+from slipway import Client, train, watching  # noqa: E402
+from slipway.errors import NotFound, SlipwayError  # noqa: E402
+from slipway.money import dollars  # noqa: E402
+from slipway.schemas.training import JobOut  # noqa: E402
+from slipway.schemas.workloads import WorkloadState  # noqa: E402
+
+PROJECT = "digits"
+EXAMPLE = ROOT / "examples" / "digits"
+READY_WITHIN_S = 120.0
+NODE_WITHIN_S = 60.0
+# What a first person should see of the platform's own log: its address, and the password.
+_WORTH_SHOWING = ("slipway:", "Slipway is ready")
+Found = TypeVar("Found")
+
+
+class DemoError(Exception):
+    """A step did not do what it is there for; the message says which and why."""
+
+
+class Platform:
+    """A `manage.py up` of our own, whose log is shown once the demo is over."""
+
+    def __init__(self) -> None:
+        self._shows_all = False
+        self._process = subprocess.Popen(
+            [sys.executable, "manage.py", "up", "--no-input", "--stop-with-parent"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._relay, daemon=True)
+        self._reader.start()
+
+    def _relay(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101  (a pipe was asked for)
+        for line in self._process.stdout:
+            if self._shows_all or any(mark in line for mark in _WORTH_SHOWING):
+                print(line, end="", flush=True)
+
+    def has_ended(self) -> bool:
+        """Whether it stopped, or refused to start (and said why)."""
+        return self._process.poll() is not None
+
+    def stay(self) -> int:
+        """Show its log until somebody stops it; returns its exit status."""
+        self._shows_all = True
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C reaches the platform as well
+                return self._end()
+
+    def stop(self) -> int:
+        """Stop it as Ctrl-C does; returns its exit status."""
+        if not self.has_ended():
+            self._process.send_signal(signal.SIGTERM)
+        return self._end()
+
+    def _end(self) -> int:
+        status = self._process.wait()
+        self._reader.join(timeout=5)
+        return status
+
+
+def wait_for(look: Callable[[], Found | None], what: str, *, within_s: float) -> Found:
+    """Return what `look` finds; raises DemoError after `within_s` seconds."""
+    deadline = time.monotonic() + within_s
+    while (found := look()) is None:
+        if time.monotonic() > deadline:
+            raise DemoError(f"{what}: not within {within_s:g} s")
+        time.sleep(0.1)
+    return found
+
+
+@contextlib.contextmanager
+def step(what: str) -> Iterator[None]:
+    """Name a step, and say how long it took."""
+    began = time.monotonic()
+    print(f"\n▸ {what}", flush=True)
+    yield
+    print(f"  done in {time.monotonic() - began:.1f} s", flush=True)
+
+
+def show(name: str, address: str) -> None:
+    """Print where a result is to be seen."""
+    print(f"  {name + ':':<12} {address}", flush=True)
+
+
+def _is_ready(platform: Platform, url: str) -> bool | None:
+    if platform.has_ended():
+        raise DemoError("Slipway did not start; the reason stands above")
+    with contextlib.suppress(httpx.HTTPError):
+        if httpx.get(f"{url}/readyz", timeout=2).status_code == httpx.codes.OK:
+            return True
+    return None
+
+
+def _token() -> str:
+    made = subprocess.run(
+        [sys.executable, "manage.py", "user_token", "--name", "make demo", "--days", "1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        raise DemoError(f"no token for the demo: {made.stderr.strip()}")
+    return made.stdout.strip()
+
+
+def _project(client: Client) -> str:
+    try:
+        return client.projects.get(PROJECT).slug
+    except NotFound:
+        about = "Handwritten digits: what `make demo` trains."
+        return client.projects.create("Digits", slug=PROJECT, description=about).slug
+
+
+def _a_node(client: Client) -> str | None:
+    for node in client.nodes.list():
+        if node.state == "ready":
+            return node.name
+    return None
+
+
+def _train(client: Client, project: str) -> JobOut:
+    job = train(
+        "train.py",
+        folder=EXAMPLE,
+        procs=2,
+        strategy="ddp",
+        params={"epochs": 12},
+        requirements=EXAMPLE / "requirements.txt",
+        name="digits by two ranks",
+        project=project,
+        client=client,
+    )
+    show("job", client.jobs.page(job.workload.id, project=project))
+    show("price", f"{dollars(job.nano_usd_per_hour)} an hour")
+    ended = watching.watch(client, job)
+    if ended.workload.state is not WorkloadState.SUCCEEDED:
+        raise DemoError(f"the job ended {ended.workload.state}: {ended.workload.explanation}")
+    show("first step", f"{ended.first_step_after_s or 0:.2f} s after it was submitted")
+    show("cost", dollars(ended.cost_nano_usd))
+    return ended
+
+
+def _check(client: Client, project: str, job: JobOut) -> None:
+    log = b"".join(client.jobs.logs(job.workload.id, project=project, rank=0)).decode()
+    said = [line for line in log.splitlines() if line.startswith("accuracy on ")]
+    if not said or float(said[-1].rpartition(" ")[2]) < 0.9:  # it reaches 0.97
+        raise DemoError(f"the classifier did not learn; its log ends: {log[-300:]!r}")
+    saved = client.jobs.checkpoints(job.workload.id, project=project)
+    if not saved:
+        raise DemoError("the job saved no checkpoint")
+    show("result", said[-1])
+    show("checkpoints", f"{len(saved)} kept, the latest at step {max(one.step for one in saved)}")
+
+
+def drive(client: Client) -> None:
+    """Do every step; raises DemoError or SlipwayError at the first that fails."""
+    with step("A project to work in"):
+        project = _project(client)
+        show("project", f"{client.url}/p/{project}")
+    with step("This machine offers itself as a node"):
+        name = wait_for(lambda: _a_node(client), "a node that is ready", within_s=NODE_WITHIN_S)
+        show("node", f"{name}  {client.url}/settings/nodes")
+    with step(
+        "Train on two ranks (the first time, torch is installed for the project)"
+    ):
+        job = _train(client, project)
+        _check(client, project, job)
+    print(f"\nAll steps succeeded. Look around: {client.url}/p/{project}/jobs", flush=True)
+
+
+def main() -> int:
+    """Run the demo; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Start Slipway and drive it once, on real data.")
+    parser.add_argument("--exit", action="store_true", help="stop the platform at the end")
+    arguments = parser.parse_args()
+    url = env().url
+    platform = Platform()
+    try:
+        wait_for(lambda: _is_ready(platform, url), "Slipway", within_s=READY_WITHIN_S)
+        with Client(url, token=_token()) as client:
+            drive(client)
+    except (DemoError, SlipwayError) as error:
+        print(f"\nslipway: the demo failed: {error}", file=sys.stderr, flush=True)
+        platform.stop()
+        return 1
+    except KeyboardInterrupt:
+        platform.stop()
+        return 130
+    return platform.stop() if arguments.exit else platform.stay()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
