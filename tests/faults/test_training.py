@@ -8,6 +8,7 @@ every step it takes, so that what was lost can be counted.
 import os
 import signal
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 

@@ -1,26 +1,16 @@
-"""Scripts written for torchrun, Lightning, accelerate and plain Python run as they are.
+"""Scripts written for torchrun, Lightning, accelerate and plain Python run as they are."""
 
-Lightning and accelerate are installed once into an environment of their own, below `.cache`, on
-top of the torch of the interpreter that runs the tests.
-"""
-
-import hashlib
 import json
 import os
-import subprocess
-import sys
-import sysconfig
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.workers.fake_portal import GIB, make_spec
-from tests.workers.machines import ROOT, Site
+from tests.workers.machines import Site
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch]
-WANTED = ("lightning==2.6.6", "accelerate==1.15.0")
 
 TORCHRUN = """
 import os, sys, torch, torch.distributed as dist
@@ -30,6 +20,26 @@ dist.init_process_group("gloo")
 total = torch.ones(1)
 dist.all_reduce(total)
 print("world", int(total.item()), "restart", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+dist.destroy_process_group()
+"""
+
+# As the documentation of torchrun has it: everything comes from the environment.
+BY_ENVIRONMENT = """
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.manual_seed(1)
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.randn(64, 4)[local_rank::2]
+for _ in range(4):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
+    optimizer.step()
+print("world", dist.get_world_size(), "rank", dist.get_rank(), os.environ["TORCHELASTIC_RUN_ID"])
+print("weights", round(model.module.weight.sum().item(), 4), flush=True)
 dist.destroy_process_group()
 """
 
@@ -84,25 +94,9 @@ accelerator.end_training()
 
 
 @pytest.fixture(scope="module")
-def tools() -> Path:
-    """The interpreter of an environment with the tools, made once."""
-    name = hashlib.sha256(repr((WANTED, sys.prefix, sys.version)).encode()).hexdigest()[:16]
-    home = ROOT / ".cache" / "training-tools" / name
-    python = home / "bin" / "python"
-    if not (home / "complete").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
-        (packages,) = home.glob("lib/python*/site-packages")
-        (packages / "beneath.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        install = ["install", "--quiet", "--disable-pip-version-check", *WANTED]
-        subprocess.run([sys.executable, "-m", "pip", "--python", python, *install], check=True)
-        (home / "complete").touch()
-    return python
-
-
-@pytest.fixture(scope="module")
-def place(tools: Path) -> Iterator[Site]:
-    """A node whose tasks use the environment with the tools."""
-    found = Site("--python", str(tools), "--readable", sysconfig.get_path("purelib"))
+def place() -> Iterator[Site]:
+    """A node whose tasks find torch, Lightning and accelerate."""
+    found = Site()
     yield found
     found.close()
     assert not found.portal.state.breaches
@@ -129,6 +123,15 @@ def test_torchrun_restarts_its_own_ranks(place: Site) -> None:
     options = ("--nproc-per-node", "2", "--max-restarts", "1", "train.py")
     (log,) = run_on(place, TORCHRUN, *command, *options)
     assert values(log, "world") == ["2 restart 1"] * 2
+
+
+@pytest.mark.parametrize("warm", [None, "torch"])
+def test_a_script_for_torchrun_needs_no_torchrun(place: Site, warm: str | None) -> None:
+    logs = run_on(place, BY_ENVIRONMENT, "python", "train.py", procs=2, warm=warm)
+    worlds = [values(log, "world")[0] for log in logs]
+    assert [line.rsplit(" ", 1)[0] for line in worlds] == ["2 rank 0", "2 rank 1"]
+    assert worlds[0].split()[-1] == worlds[1].split()[-1]
+    assert values(logs[0], "weights") == values(logs[1], "weights")
 
 
 @pytest.mark.parametrize("warm", [None, "torch"])
