@@ -228,3 +228,47 @@ def test_a_peer_that_fails_first_is_named_although_all_fail(site: Site) -> None:
     assert end.reason == "exit"
     assert "Rank 1" in end.message
     assert "the culprit" in end.message
+
+
+RESUMED = """
+import os, signal, torch
+import slipway.distributed as dist
+from slipway import job
+
+data = torch.randn(64, 4, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 2
+with dist.prepare(
+    torch.nn.Linear(4, 2),
+    lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    torch.nn.functional.cross_entropy,
+) as trainer:
+    print("began at", trainer.resume())
+    for batch in trainer.shard(data, batch_size=8):
+        trainer.step(batch)
+        if trainer.steps == 4:
+            trainer.save(wait=True)
+        if trainer.steps == 6 and trainer.rank == 1 and job.current().attempt == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+print("ended at", trainer.steps)
+print("<end>")
+"""
+
+
+def test_the_next_attempt_of_a_killed_job_goes_on_from_its_checkpoint(site: Site) -> None:
+    state = site.portal.state
+    digest = state.add_snapshot({"a.py": RESUMED})
+    spec = make_spec(
+        *("python", "a.py"), snapshot=digest, warm="torch", procs=2, persistent_key="resumed"
+    )
+    name = site.new_name()
+    first = state.want(name, spec)
+    killed = site.end_of(first)
+    assert killed.reason == "signal", killed
+    saved = [report.checkpoint for report in state.reports[first] if report.checkpoint]
+    assert [(one.step, one.kept) for one in saved] == [(4, [4])]
+    taken = [report.strategy for report in state.reports[first] if report.strategy]
+    assert [(one.word, one.reason) for one in taken] == [("ddp", "ddp is the default.")]
+
+    end = site.end_of(state.want(name, spec, epoch=2))
+
+    assert end.reason == "completed", end
+    assert site.whole_log(end).splitlines()[-2:] == ["began at 4", "ended at 8"]
