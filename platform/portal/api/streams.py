@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import cast
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import SyncToAsync, sync_to_async
 from django.db import connection
 from django.http import StreamingHttpResponse
 
@@ -17,6 +17,20 @@ def let_go_of_the_database() -> None:
     """
     if not connection.in_atomic_block:
         connection.close()
+
+
+async def let_go_of_the_thread() -> None:
+    """Give back the thread this request has under ASGI, and its connection to the database.
+
+    For answers that stream for hours from a coroutine. Django keeps the thread for as long as the
+    answer lasts; who needs one again gets a new one.
+    """
+    await sync_to_async(let_go_of_the_database)()
+    context = SyncToAsync.thread_sensitive_context.get(None)
+    if context is not None:
+        executor = SyncToAsync.context_to_thread_executor.pop(context, None)
+        if executor is not None:
+            executor.shutdown(wait=False)
 
 
 class ByteStream(StreamingHttpResponse):

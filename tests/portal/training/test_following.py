@@ -17,7 +17,7 @@ from slipway.schemas.training import JobOut, JobProgress, LogPiece, SampleOut
 from slipway.schemas.workloads import WorkloadState
 from slipway.server_events import ServerEvent, read_events
 from tests.live import LivePortal
-from tests.portal.training.lab import Lab, client_of
+from tests.portal.training.lab import Lab, client_of, threads_of
 from tests.processes import wait_for
 
 
@@ -266,12 +266,13 @@ def test_a_flood_reaches_a_slow_reader_whole(alice: slipway.Client, lab: Lab, jo
     assert following.log(0) == content
 
 
-def test_more_streams_than_one_person_needs_are_refused(
+def test_streams_cost_no_threads_and_more_than_one_person_needs_are_refused(
     alice: slipway.Client, lab: Lab, job: JobOut, portal: LivePortal
 ) -> None:
     path = f"/api/v1/projects/{job.workload.project}/jobs/{job.workload.id}/follow"
     bearer = {"Authorization": f"Bearer {portal.tokens['alice']}"}
     limits = httpx.Limits(max_connections=None)
+    before = threads_of(portal)
     with httpx.Client(base_url=portal.url, headers=bearer, limits=limits, timeout=20) as http:
         answers, streams = [], []
         for _ in range(51):
@@ -280,6 +281,7 @@ def test_more_streams_than_one_person_needs_are_refused(
                 streams.append(events_of(answers[-1]))
                 next(streams[-1])
         assert [answer.status_code for answer in answers] == [200] * 50 + [429]
+        assert threads_of(portal) - before < 20
         for answer in answers:
             answer.close()
         wait_for(lambda: _is_open(http, path), "a free seat")

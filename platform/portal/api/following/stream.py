@@ -4,9 +4,6 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from asgiref.sync import sync_to_async
-from django.db import close_old_connections
-
 from portal.accounts.models import User
 from portal.api.following.bookmark import Bookmark
 from portal.api.following.hub import Follower, Hub, hub
@@ -18,6 +15,7 @@ from portal.api.following.readings import (
     progress_for,
 )
 from portal.api.following.rights import Right
+from portal.api.streams import let_go_of_the_thread
 from portal.training.models import Job
 from slipway.schemas.training import JobProgress
 
@@ -44,8 +42,7 @@ class Wish:
 
 async def news_of(wish: Wish) -> AsyncIterator[bytes]:
     """Stream server-sent events until the job has ended and all is told, or the right is lost."""
-    # The request's own connection would otherwise stay open as long as the stream does.
-    await sync_to_async(close_old_connections)()
+    await let_go_of_the_thread()
     house = hub()
     with house.joined(wish.right, wish.job.pk) as follower:
         yield _HELLO
