@@ -13,12 +13,12 @@ from tests.processes import Installation, Program, installation, wait_for
 
 PEOPLE = ("alice", "bob", "charlie", "root")
 # Runs inside `manage.py shell`: people with tokens of every scope they may have.
-_MAKE_PEOPLE = """
+MAKE_PEOPLE = f"""
 import json
 from tests.personas import make_token, make_user
-print("made " + json.dumps({
-    name: make_token(make_user(name, is_administrator=name == "root")) for name in %r
-}))
+print("made " + json.dumps({{
+    name: make_token(make_user(name, is_administrator=name == "root")) for name in {PEOPLE!r}
+}}))
 """
 
 
@@ -73,7 +73,7 @@ def running_portal(folder: Path, **environ: str) -> Iterator[RunningPortal]:
     """Yield a portal over a fresh database in `folder`; `environ` adds settings."""
     with installation(folder) as made:
         made.environ |= {"SLIPWAY_API_REQUESTS_PER_MINUTE": "1000000"} | environ
-        for arguments in (("prepare", "--no-input"), ("shell", "-c", _MAKE_PEOPLE % (PEOPLE,))):
+        for arguments in (("prepare", "--no-input"), ("shell", "-c", MAKE_PEOPLE)):
             done = made.manage(*arguments)
             assert done.returncode == 0, done.stdout + done.stderr
         line = next(line for line in done.stdout.splitlines() if line.startswith("made "))

@@ -34,7 +34,7 @@ MOST_BEHIND_BYTES = 4 * 1024 * 1024
 
 
 @dataclass
-class _Place:
+class Place:
     """Where one browser stands in which log; `start` is None until the log is there."""
 
     workload_id: str
@@ -44,7 +44,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Look:
+class Look:
     """What one look at the log has found. `newest` is the latest attempt of the job."""
 
     piece: Piece | None
@@ -58,7 +58,7 @@ async def follow(
 ) -> AsyncIterator[bytes]:
     """Stream a log from byte `start`, or from shortly before its end."""
     await sync_to_async(close_old_connections)()
-    place = _Place(workload_id, attempt, rank, start)
+    place = Place(workload_id, attempt, rank, start)
     house = hub()
     try:
         with house.joined(listener) as stream:
@@ -75,12 +75,12 @@ async def follow(
         yield f"retry: {1000 * (error.retry_after_s or 10)}\n\n".encode()
 
 
-async def _events(house: Hub, place: _Place) -> AsyncIterator[bytes]:
+async def _events(house: Hub, place: Place) -> AsyncIterator[bytes]:
     """Yield events until the log is complete; nothing at all when there is nothing to say."""
     loop = asyncio.get_running_loop()
     moved_s = spoke_s = loop.time()
     while True:
-        look = await house.ask(lambda: _look(place))
+        look = await house.ask(lambda: look_at(place))
         if look.gap:
             yield _written("gap", {"start": look.gap[0], "end": look.gap[1]})
         if look.piece is not None and look.piece.text:
@@ -104,7 +104,8 @@ async def _events(house: Hub, place: _Place) -> AsyncIterator[bytes]:
         await asyncio.sleep(CALM_S if calm else BRISK_S)
 
 
-def _look(place: _Place) -> _Look:
+def look_at(place: Place) -> Look:
+    """Read on from a place; moves it to near the end when it is too far behind, or nowhere yet."""
     workload = Workload.objects.get(pk=place.workload_id)
     is_over = workload.status in ENDS
     start = place.start
@@ -117,17 +118,17 @@ def _look(place: _Place) -> _Look:
             most_bytes=PIECE_BYTES,
         )
     except NotFound:
-        return _Look(None, None, workload.epoch, is_over)
+        return Look(None, None, workload.epoch, is_over)
     behind = piece.size - piece.start
     near = max(0, piece.size - TAIL_BYTES)
     if start is not None and behind <= MOST_BEHIND_BYTES:
-        return _Look(piece, None, workload.epoch, is_over)
+        return Look(piece, None, workload.epoch, is_over)
     gap = (piece.start, near) if start is not None else None
     piece = piece_of(
         workload, attempt=place.attempt, rank=place.rank, start=near, most_bytes=PIECE_BYTES
     )
     place.start = piece.start
-    return _Look(piece, gap, workload.epoch, is_over)
+    return Look(piece, gap, workload.epoch, is_over)
 
 
 def _piece_written(piece: Piece) -> bytes:

@@ -1,0 +1,238 @@
+"""A job from the form to its clone, in a real browser, against a portal with a real node."""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.integration.browser.conftest import NARROW, PATIENCE_MS, WIDE, Window
+from tests.integration.browser.test_axe import barriers
+from tests.portals import MAKE_PEOPLE
+from tests.processes import Installation, installation, wait_for
+
+pytestmark = pytest.mark.integration
+# Prints the moment of each line, so that a page can be told how far behind it is.
+SCRIPT = b"""
+import argparse, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--word", default="epoch")
+parser.add_argument("--lines", type=int, default=3)
+given = parser.parse_args()
+print("\\x1b[32mstarted\\x1b[0m", flush=True)
+for number in range(given.lines):
+    print(given.word, number, "at", round(time.time() * 1000), flush=True)
+    time.sleep(0.3)
+print("all done", flush=True)
+"""
+# At most this far behind what a rank printed; the machine of the tests may be busy.
+BEHIND_MS = 1000
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running Slipway with a node, and a project of Alice's."""
+
+    at: Installation
+    url: str
+    tokens: dict[str, str]
+    project: str
+
+    def api(self, name: str = "alice") -> httpx.Client:
+        """A client of the API for one of the people."""
+        headers = {"Authorization": f"Bearer {self.tokens[name]}"}
+        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=30)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """`manage.py up` with the node of this machine, which runs jobs in the tests' own Python."""
+    with installation(tmp_path_factory.mktemp("lab")) as at:
+        at.environ |= {
+            "SLIPWAY_EMBEDDED_NODE": "true",
+            "SLIPWAY_JOB_PYTHON": sys.executable,
+            "SLIPWAY_API_REQUESTS_PER_MINUTE": "1000000",
+            "SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES": "1000",
+        }
+        at.start("manage.py", "up", "--no-input").wait_for_text("Slipway is ready", within_s=90)
+        done = at.manage("shell", "-c", MAKE_PEOPLE)
+        line = next(line for line in done.stdout.splitlines() if line.startswith("made "))
+        tokens = json.loads(line.removeprefix("made "))
+        made = Lab(at, f"http://localhost:{at.portal_port}", tokens, "churn")
+        with made.api() as alice:
+            alice.post("/projects", json={"name": "Churn", "slug": "churn"}).raise_for_status()
+            wait_for(lambda: alice.get("/tiers").json()["items"], "tiers of the node", within_s=60)
+        yield made
+
+
+@pytest.fixture
+def alice(lab: Lab, chromium: Browser) -> Iterator[Callable[..., Window]]:
+    """Open browsers in which Alice is signed in; faults in them fail the test."""
+    opened: list[Window] = []
+    people: dict[str, object] = {}
+
+    def open_window(name: str = "alice", **options: object) -> Window:
+        options.setdefault("viewport", WIDE)
+        state = people.get(name)
+        context = chromium.new_context(**options, storage_state=state)  # type: ignore[arg-type]
+        window = Window(context.new_page(), lab.url)
+        if state is None:
+            window.go("/account/login").sign_in(name)
+            window.is_at("/")
+            people[name] = context.storage_state()
+        opened.append(window)
+        return window
+
+    yield open_window
+    for window in opened:
+        window.page.context.close()
+    assert [fault for window in opened for fault in window.faults] == []
+
+
+def _script(folder: Path) -> Path:
+    file = folder / "train.py"
+    file.write_bytes(SCRIPT)
+    return file
+
+
+def _submit(window: Window, lab: Lab, folder: Path, **params: object) -> str:
+    """Fill the form in, submit it; returns the address of the job."""
+    window.go(f"/p/{lab.project}/jobs/new")
+    page = window.page
+    page.locator("#id_code").set_input_files(_script(folder))
+    expect(page.locator("#code-state")).to_contain_text("is here", timeout=PATIENCE_MS)
+    expect(page.get_by_label("Script", exact=True)).to_have_value("train.py")
+    lines = "\n".join(f"{name}={value}" for name, value in params.items())
+    page.get_by_label("Parameters").fill(lines)
+    page.get_by_role("radio", name=re.compile("CPU small")).check()
+    expect(page.locator("#quote")).to_contain_text("an hour")
+    page.get_by_role("button", name="Submit the job").click()
+    page.wait_for_url(re.compile(r"/jobs/wl_"), timeout=PATIENCE_MS)
+    return page.url.removeprefix(lab.url)
+
+
+def test_a_job_is_submitted_watched_cancelled_and_cloned(
+    alice: Callable[..., Window], lab: Lab, tmp_path: Path
+) -> None:
+    window = alice()
+    page = window.page
+    address = _submit(window, lab, tmp_path, word="step", lines=10_000)
+    expect(page.locator("#job-state")).to_contain_text("Running on node", timeout=60_000)
+    expect(page.locator("#log-lines")).to_contain_text("step 3 at", timeout=60_000)
+    expect(page.locator("#log-lines .ansi-fg-green")).to_have_text("started")
+
+    page.get_by_role("link", name="Cancel").click()
+    window.says("Its one rank is asked to end")
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator("#job-state")).to_contain_text("Stopped by Alice", timeout=60_000)
+    expect(page.locator("#log-state")).to_have_text("The log is complete.", timeout=60_000)
+    expect(page.get_by_role("link", name="Cancel", exact=True)).to_have_count(0)
+
+    page.get_by_role("link", name="Clone with edits").click()
+    expect(page.get_by_label("Parameters")).to_have_value("word=step\nlines=10000")
+    page.get_by_label("Parameters").fill("word=again\nlines=2")
+    page.get_by_role("button", name="Submit the job").click()
+    expect(page.locator("#job-state")).to_contain_text("succeeded", timeout=60_000)
+    expect(page.locator("#log-lines")).to_contain_text("all done", timeout=PATIENCE_MS)
+    expect(page.locator("#log-lines")).to_contain_text("again 1 at")
+    assert page.url.removeprefix(lab.url) != address
+    window.says("clone of")
+
+
+def test_the_log_reaches_the_browser_within_a_second(
+    alice: Callable[..., Window], lab: Lab, tmp_path: Path
+) -> None:
+    window = alice()
+    _submit(window, lab, tmp_path, word="tick", lines=100)
+    behind = []
+    for number in range(5, 25):
+        line = window.page.locator(".log-line", has_text=f"tick {number} at")
+        line.wait_for(timeout=60_000)
+        printed_ms = int(str(line.inner_text()).rpartition(" ")[2])
+        behind.append(time.time() * 1000 - printed_ms)
+    window.page.get_by_role("link", name="Cancel").click()
+    window.page.get_by_role("button", name="Cancel the job").click()
+    sys.stdout.write(f"behind in ms: {sorted(round(each) for each in behind)}\n")
+    middle_ms = sorted(behind)[len(behind) // 2]
+    assert middle_ms <= BEHIND_MS, [round(each) for each in behind]
+
+
+def test_the_log_is_searched_and_downloaded_whole(
+    alice: Callable[..., Window], lab: Lab, tmp_path: Path
+) -> None:
+    window = alice()
+    page = window.page
+    _submit(window, lab, tmp_path, word="needle", lines=2)
+    expect(page.locator("#log-lines")).to_contain_text("all done", timeout=60_000)
+    page.get_by_label("Search in the log").fill("needle 1")
+    page.get_by_role("button", name="Find").click()
+    expect(page.locator("#log-found")).to_contain_text("1 line with")
+    page.locator("[data-log-at]").click()
+    expect(page.locator(".log-line").first).to_contain_text("needle 1 at", timeout=PATIENCE_MS)
+    with page.expect_download() as started:
+        page.get_by_role("link", name="Download", exact=True).click()
+    whole = Path(started.value.path()).read_text()
+    assert whole.startswith("\x1b[32mstarted\x1b[0m\n")
+    assert whole.endswith("all done\n")
+
+
+def test_the_form_works_without_scripts(
+    alice: Callable[..., Window], lab: Lab, tmp_path: Path
+) -> None:
+    window = alice(java_script_enabled=False)
+    window.go(f"/p/{lab.project}/jobs/new")
+    page = window.page
+    page.locator("#id_code").set_input_files(_script(tmp_path))
+    page.get_by_label("Parameters").fill("lines=1")
+    page.get_by_role("button", name="Tell the price").click()
+    window.says("an hour")
+    expect(page.get_by_label("Script", exact=True)).to_have_value("train.py")
+    page.get_by_role("button", name="Submit the job").click()
+    page.wait_for_url(re.compile(r"/jobs/wl_"), timeout=PATIENCE_MS)
+
+    def has_ended() -> bool:
+        page.reload()
+        return "all done" in page.locator("#log-lines").inner_text()
+
+    wait_for(has_ended, "the end of the log", within_s=60)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
+def test_no_page_about_jobs_or_machines_has_a_serious_barrier(
+    alice: Callable[..., Window],
+    lab: Lab,
+    axe: str,
+    tmp_path: Path,
+    theme: str,
+    size: dict[str, int],
+) -> None:
+    window = alice(viewport=size, color_scheme=theme, bypass_csp=True)
+    address = _submit(window, lab, tmp_path, lines=1)
+    expect(window.page.locator("#log-lines")).to_contain_text("all done", timeout=60_000)
+    job, jobs = address, f"/p/{lab.project}/jobs"
+    found = []
+    of_alice = (job, f"{job}/diff", f"{job}/cancel", f"{job}/log/find?q=done", jobs, f"{jobs}/new")
+    for path in of_alice:
+        window.go(path)
+        found += [*barriers(window, axe), *_overflow(window)]
+    root = alice("root", viewport=size, color_scheme=theme, bypass_csp=True)
+    with lab.api("root") as api:
+        node = api.get("/nodes").json()["items"][0]["name"]
+    pages = ("nodes", f"nodes/{node}", "tiers", "tiers/new", "tiers/cpu-small", "quotas")
+    for name in pages:
+        root.go(f"/settings/{name}")
+        found += [*barriers(root, axe), *_overflow(root)]
+    assert found == []
+
+
+def _overflow(window: Window) -> list[str]:
+    """Say so when a page is wider than its window."""
+    over = window.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    return [f"{window.page.url} is {over} px too wide"] if over > 0 else []
