@@ -13,11 +13,9 @@ TOLERANCE = 1e-9
     ("strategy", "world_size"),
     [
         ("ddp", 2),
-        ("zero2", 2),
         ("zero3", 3),
         ("zero3+offload", 2),
         ("tensor", 2),
-        ("pipeline:gpipe", 2),
         ("pipeline:1f1b", 2),
         ("pipeline:interleaved", 2),
         ("pipeline=2*zero3", 4),
