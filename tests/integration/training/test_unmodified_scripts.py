@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.workers.fake_portal import GIB, make_spec
-from tests.workers.machines import Site
+from tests.workers.fake_portal import GIB, Key, make_spec
+from tests.workers.machines import Site, eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch]
 
@@ -110,7 +110,16 @@ def run_on(place: Site, script: str, *argv: str, **changes: Any) -> Any:
     key = place.portal.state.want(place.new_name(), spec)
     end = place.end_of(key, within_s=240)
     assert end.reason == "completed", (end, end.log_tail[-3000:])
-    return [place.portal.state.log_of(key, rank) for rank in range(changes.get("procs", 1))]
+    # The end of a task may overtake its last lines.
+    return [whole_log(place, key, rank) for rank in range(changes.get("procs", 1))]
+
+
+def whole_log(place: Site, key: Key, rank: int) -> str:
+    """The log of a rank that has ended, once all of it has come."""
+    written = place.machine.state(key).logs(rank)
+    size = sum(path.stat().st_size for path in written.iterdir())
+    eventually(lambda: place.portal.state.log_sizes[(*key, rank)] >= size, what="the whole log")
+    return place.portal.state.log_of(key, rank)
 
 
 def values(log: str, word: str) -> list[str]:
