@@ -72,6 +72,19 @@ class Jobs:
         """Answer the log of a rank so far."""
         return self.api.get(f"{self._project}/workloads/{job}/log", params={"rank": rank}).text
 
+    def whole_log(self, job: str, rank: int = 0) -> str:
+        """Wait for the last line of a rank that has ended; answers its log."""
+
+        def look() -> httpx.Response | None:
+            path = f"{self._project}/workloads/{job}/log"
+            answer = self.api.get(path, params={"rank": rank})
+            complete = answer.headers.get("X-Slipway-Complete") == "true"
+            return answer if answer.is_success and complete else None
+
+        answer = wait_for(look, f"end of the log of rank {rank}", within_s=30)
+        assert answer is not None
+        return answer.text
+
     def pid(self, job: str) -> int:
         """Wait for the process id a script printed first."""
 
