@@ -48,7 +48,7 @@ check-lint: setup-dev
 check-format: setup-dev
 	$(STEP) "ruff format" $(BIN)/ruff format --check .
 check-types: setup-dev
-	$(STEP) "mypy --strict" $(BIN)/mypy --strict platform workers notebooks_service manage.py tests \
+	$(STEP) "mypy --strict" $(BIN)/mypy --strict platform workers notebooks_service manage.py tests examples/digits \
 		$(wildcard bench/*.py scripts/*.py)
 check-layers: setup-dev
 	$(STEP) "import-linter" env PYTHONPATH=platform:. $(BIN)/lint-imports

@@ -189,9 +189,7 @@ def drive(client: Client) -> None:
     with step("This machine offers itself as a node"):
         name = wait_for(lambda: _a_node(client), "a node that is ready", within_s=NODE_WITHIN_S)
         show("node", f"{name}  {client.url}/settings/nodes")
-    with step(
-        "Train on two ranks (the first time, torch is installed for the project)"
-    ):
+    with step("Train on two ranks (the first time, torch is installed for the project)"):
         job = _train(client, project)
         _check(client, project, job)
     print(f"\nAll steps succeeded. Look around: {client.url}/p/{project}/jobs", flush=True)
