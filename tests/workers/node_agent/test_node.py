@@ -89,13 +89,19 @@ def test_more_gpus_than_there_are_is_refused(portal: FakePortal, machine: Machin
     assert "needs 9 GPUs" in end.message
 
 
-@pytest.mark.parametrize("name", ["../escape", "a/b", "", "x" * 300, ".hidden"])
-def test_names_that_are_no_folders_are_refused(
+@pytest.mark.parametrize("name", ["../escape", "a/b", "", ".hidden"])
+def test_task_ids_that_are_no_folders_are_refused(
     portal: FakePortal, machine: Machine, name: str
 ) -> None:
     key = portal.state.want(name, make_spec("true"))
     end = eventually(lambda: portal.state.end_of(key))
     assert end.reason == "start_failed"
+
+
+@pytest.mark.parametrize("name", ["../escape", "a/../b", "a/b/c", "/a", "", "x" * 300, ".hidden"])
+def test_persistent_keys_that_are_no_folders_are_refused(
+    portal: FakePortal, machine: Machine, name: str
+) -> None:
     key = portal.state.want("t1", make_spec("true", persistent_key=name))
     assert eventually(lambda: portal.state.end_of(key)).reason == "start_failed"
 
