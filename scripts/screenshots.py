@@ -2,12 +2,14 @@
 
     make screenshots
 
-Starts a portal of its own over sample people and projects. All pictures go to `.cache/screenshots`;
-the few that the README shows are copied to `docs/screenshots`.
+Starts a Slipway of its own over sample people, projects and jobs. All pictures go to
+`.cache/screenshots`; the few that the README shows are copied to `docs/screenshots`.
 """
 
+import io
 import shutil
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -16,7 +18,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
-from tests.portals import RunningPortal, running_portal  # noqa: E402  (the path comes first)
+from tests.portals import RunningPortal, running_slipway  # noqa: E402  (the path comes first)
+from tests.processes import wait_for  # noqa: E402
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
@@ -27,6 +30,7 @@ FLAGS = [
     "--disable-sync",
 ]
 PASSWORD = "correct-horse-battery"  # noqa: S105  (of the sample people, in a folder that goes away)
+SETTLES_MS = 400  # until what a page fetches by itself is there
 SIZES = {"wide": (1280, 860), "phone": (390, 844)}
 SHOWN = {
     "project-wide-light": "project",
@@ -38,6 +42,11 @@ PAGES = {
     "projects": "/projects",
     "project-new": "/projects/new",
     "project": "/p/churn-model",
+    "jobs": "/p/churn-model/jobs",
+    "job": "/p/churn-model/jobs/{job}",
+    "job-diff": "/p/churn-model/jobs/{job}/diff",
+    "job-new": "/p/churn-model/jobs/new",
+    "job-clone": "/p/churn-model/jobs/new?from={job}",
     "members": "/p/churn-model/members",
     "secrets": "/p/churn-model/secrets",
     "audit": "/p/churn-model/audit",
@@ -50,6 +59,11 @@ PAGES = {
     "token-new": "/settings/tokens/new",
     "people": "/settings/people",
     "all-audit": "/settings/audit",
+    "nodes": "/settings/nodes",
+    "tiers": "/settings/tiers",
+    "tier": "/settings/tiers/cpu-small",
+    "tier-new": "/settings/tiers/new",
+    "quotas": "/settings/quotas",
 }
 
 
@@ -77,6 +91,59 @@ def fill(portal: RunningPortal) -> None:
             root.put(f"/projects/churn-model/secrets/{secret}", json={"value": "x"})
 
 
+SCRIPT = """
+import argparse, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--epochs", type=int, default=3)
+given = parser.parse_args()
+for epoch in range(given.epochs):
+    loss = 2 / (1 + given.lr * epoch * 10)
+    print(f"epoch \\x1b[36m{epoch:3d}\\x1b[0m  loss \\x1b[32m{loss:.4f}\\x1b[0m", flush=True)
+    time.sleep(0.4)
+"""
+GIT = {
+    "commit": "3f2a9c17e0b54d6f8a1c2e3d4b5a69788c7d6e5f",
+    "branch": "main",
+    "is_dirty": True,
+    "diff": "--- a/train.py\n+++ b/train.py\n@@ -1,2 +1,2 @@\n import time\n-lr = 0.1\n+lr = 0.2\n",
+}
+
+
+def run_jobs(portal: RunningPortal) -> str:
+    """Submit a job that ends, one that runs on and two that wait; returns the one that runs."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        member = tarfile.TarInfo("train.py")
+        member.size = len(SCRIPT.encode())
+        archive.addfile(member, io.BytesIO(SCRIPT.encode()))
+    with portal.client("root") as root:
+        sent = root.post(
+            "/projects/churn-model/snapshots",
+            content=buffer.getvalue(),
+            headers={"Content-Type": "application/octet-stream"},
+        )
+
+        def submit(name: str, tier: str, epochs: int) -> str:
+            facts = {"script": "train.py", "snapshot": sent.json()["digest"], "git": GIT}
+            params = {"lr": "0.2", "epochs": str(epochs)}
+            facts |= {"name": name, "tier": tier, "params": params}
+            made = root.post("/projects/churn-model/jobs", json=facts)
+            return str(made.raise_for_status().json()["workload"]["id"])
+
+        def state_of(job: str) -> str:
+            shown = root.get(f"/projects/churn-model/jobs/{job}").json()
+            return str(shown["workload"]["state"])
+
+        first = submit("baseline", "cpu-small", 2)
+        wait_for(lambda: state_of(first) == "succeeded", "end of the first job", within_s=60)
+        second = submit("higher rate", "cpu-small", 5000)
+        wait_for(lambda: state_of(second) == "running", "start of the second job", within_s=60)
+        for name in ("whole machine", "after that"):
+            submit(name, "cpu-large", 10)
+    return second
+
+
 def sign_in(page: Page, url: str) -> None:
     """Sign root in through the form."""
     page.goto(f"{url}/account/login")
@@ -86,7 +153,7 @@ def sign_in(page: Page, url: str) -> None:
     page.wait_for_url(f"{url}/")
 
 
-def take(browser: Browser, url: str, folder: Path) -> int:
+def take(browser: Browser, url: str, folder: Path, job: str) -> int:
     """Take every picture; returns how many."""
     taken = 0
     for size, (width, height) in SIZES.items():
@@ -100,7 +167,8 @@ def take(browser: Browser, url: str, folder: Path) -> int:
             page.screenshot(path=folder / f"sign-in-{size}-{theme}.png")
             sign_in(page, url)
             for name, path in PAGES.items():
-                page.goto(url + path)
+                page.goto(url + path.format(job=job))
+                page.wait_for_timeout(SETTLES_MS)
                 page.screenshot(path=folder / f"{name}-{size}-{theme}.png")
                 taken += 1
             context.close()
@@ -113,12 +181,13 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as data,
-        running_portal(Path(data) / "data") as portal,
+        running_slipway(Path(data) / "data") as portal,
         sync_playwright() as playwright,
     ):
         fill(portal)
+        job = run_jobs(portal)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        taken = take(browser, portal.url, folder)
+        taken = take(browser, portal.url, folder, job)
         browser.close()
     shown = ROOT / "docs" / "screenshots"
     shown.mkdir(exist_ok=True)

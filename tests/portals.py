@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,10 +24,14 @@ print("made " + json.dumps({{
 
 
 class RunningPortal:
-    """A portal process. `tokens` holds a token of each of PEOPLE; only root administers."""
+    """A portal process. `tokens` holds a token of each of PEOPLE; only root administers.
 
-    def __init__(self, at: Installation, tokens: dict[str, str]) -> None:
+    `command` is what of `manage.py` starts it: the portal alone, or `up` for all of Slipway.
+    """
+
+    def __init__(self, at: Installation, tokens: dict[str, str], command: tuple[str, ...]) -> None:
         self.installation = at
+        self.command = command
         self.tokens = tokens
         self.url = f"http://127.0.0.1:{at.portal_port}"
         self.program = self._start()
@@ -37,7 +42,7 @@ class RunningPortal:
         return "127.0.0.1", self.installation.portal_port
 
     def _start(self) -> Program:
-        program = self.installation.start("manage.py", "portal")
+        program = self.installation.start("manage.py", *self.command)
         wait_for(lambda: self._answers(program), "answer of the portal", within_s=60)
         return program
 
@@ -69,7 +74,9 @@ class RunningPortal:
 
 
 @contextmanager
-def running_portal(folder: Path, **environ: str) -> Iterator[RunningPortal]:
+def running_portal(
+    folder: Path, *, command: tuple[str, ...] = ("portal",), **environ: str
+) -> Iterator[RunningPortal]:
     """Yield a portal over a fresh database in `folder`; `environ` adds settings."""
     with installation(folder) as made:
         made.environ |= {"SLIPWAY_API_REQUESTS_PER_MINUTE": "1000000"} | environ
@@ -77,7 +84,17 @@ def running_portal(folder: Path, **environ: str) -> Iterator[RunningPortal]:
             done = made.manage(*arguments)
             assert done.returncode == 0, done.stdout + done.stderr
         line = next(line for line in done.stdout.splitlines() if line.startswith("made "))
-        yield RunningPortal(made, json.loads(line.removeprefix("made ")))
+        yield RunningPortal(made, json.loads(line.removeprefix("made ")), command)
+
+
+@contextmanager
+def running_slipway(folder: Path, **environ: str) -> Iterator[RunningPortal]:
+    """Yield all of Slipway, with the node of this machine, which runs jobs in our own Python."""
+    environ = {"SLIPWAY_EMBEDDED_NODE": "true", "SLIPWAY_JOB_PYTHON": sys.executable} | environ
+    with running_portal(folder, command=("up", "--no-input"), **environ) as running:
+        with running.client("root") as root:
+            wait_for(lambda: root.get("/tiers").json()["items"], "tiers of the node", within_s=60)
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -1,21 +1,24 @@
 """A job from the form to its clone, in a real browser, against a portal with a real node."""
 
-import json
 import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.integration.browser.conftest import NARROW, PATIENCE_MS, WIDE, Window
+from tests.integration.browser.conftest import (
+    NARROW,
+    PATIENCE_MS,
+    WIDE,
+    Window,
+    address_of,
+)
 from tests.integration.browser.test_axe import barriers
-from tests.portals import MAKE_PEOPLE
-from tests.processes import Installation, installation, wait_for
+from tests.portals import RunningPortal, running_slipway
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.integration
 # Prints the moment of each line, so that a page can be told how far behind it is.
@@ -35,44 +38,21 @@ print("all done", flush=True)
 BEHIND_MS = 1000
 
 
-@dataclass(frozen=True)
-class Lab:
-    """A running Slipway with a node, and a project of Alice's."""
-
-    at: Installation
-    url: str
-    tokens: dict[str, str]
-    project: str
-
-    def api(self, name: str = "alice") -> httpx.Client:
-        """A client of the API for one of the people."""
-        headers = {"Authorization": f"Bearer {self.tokens[name]}"}
-        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=30)
+PROJECT = "/p/churn"
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """`manage.py up` with the node of this machine, which runs jobs in the tests' own Python."""
-    with installation(tmp_path_factory.mktemp("lab")) as at:
-        at.environ |= {
-            "SLIPWAY_EMBEDDED_NODE": "true",
-            "SLIPWAY_JOB_PYTHON": sys.executable,
-            "SLIPWAY_API_REQUESTS_PER_MINUTE": "1000000",
-            "SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES": "1000",
-        }
-        at.start("manage.py", "up", "--no-input").wait_for_text("Slipway is ready", within_s=90)
-        done = at.manage("shell", "-c", MAKE_PEOPLE)
-        line = next(line for line in done.stdout.splitlines() if line.startswith("made "))
-        tokens = json.loads(line.removeprefix("made "))
-        made = Lab(at, f"http://localhost:{at.portal_port}", tokens, "churn")
-        with made.api() as alice:
-            alice.post("/projects", json={"name": "Churn", "slug": "churn"}).raise_for_status()
-            wait_for(lambda: alice.get("/tiers").json()["items"], "tiers of the node", within_s=60)
-        yield made
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    """All of Slipway with a node, and the project churn of Alice's."""
+    folder = tmp_path_factory.mktemp("lab")
+    with running_slipway(folder, SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES="1000") as running:
+        with running.client("alice") as api:
+            api.post("/projects", json={"name": "Churn", "slug": "churn"}).raise_for_status()
+        yield running
 
 
 @pytest.fixture
-def alice(lab: Lab, chromium: Browser) -> Iterator[Callable[..., Window]]:
+def alice(lab: RunningPortal, chromium: Browser) -> Iterator[Callable[..., Window]]:
     """Open browsers in which Alice is signed in; faults in them fail the test."""
     opened: list[Window] = []
     people: dict[str, object] = {}
@@ -81,7 +61,7 @@ def alice(lab: Lab, chromium: Browser) -> Iterator[Callable[..., Window]]:
         options.setdefault("viewport", WIDE)
         state = people.get(name)
         context = chromium.new_context(**options, storage_state=state)  # type: ignore[arg-type]
-        window = Window(context.new_page(), lab.url)
+        window = Window(context.new_page(), address_of(lab))
         if state is None:
             window.go("/account/login").sign_in(name)
             window.is_at("/")
@@ -101,9 +81,9 @@ def _script(folder: Path) -> Path:
     return file
 
 
-def _submit(window: Window, lab: Lab, folder: Path, **params: object) -> str:
+def _submit(window: Window, folder: Path, **params: object) -> str:
     """Fill the form in, submit it; returns the address of the job."""
-    window.go(f"/p/{lab.project}/jobs/new")
+    window.go(f"{PROJECT}/jobs/new")
     page = window.page
     page.locator("#id_code").set_input_files(_script(folder))
     expect(page.locator("#code-state")).to_contain_text("is here", timeout=PATIENCE_MS)
@@ -114,15 +94,15 @@ def _submit(window: Window, lab: Lab, folder: Path, **params: object) -> str:
     expect(page.locator("#quote")).to_contain_text("an hour")
     page.get_by_role("button", name="Submit the job").click()
     page.wait_for_url(re.compile(r"/jobs/wl_"), timeout=PATIENCE_MS)
-    return page.url.removeprefix(lab.url)
+    return page.url.removeprefix(window.url)
 
 
 def test_a_job_is_submitted_watched_cancelled_and_cloned(
-    alice: Callable[..., Window], lab: Lab, tmp_path: Path
+    alice: Callable[..., Window], lab: RunningPortal, tmp_path: Path
 ) -> None:
     window = alice()
     page = window.page
-    address = _submit(window, lab, tmp_path, word="step", lines=10_000)
+    address = _submit(window, tmp_path, word="step", lines=10_000)
     expect(page.locator("#job-state")).to_contain_text("Running on node", timeout=60_000)
     expect(page.locator("#log-lines")).to_contain_text("step 3 at", timeout=60_000)
     expect(page.locator("#log-lines .ansi-fg-green")).to_have_text("started")
@@ -141,15 +121,15 @@ def test_a_job_is_submitted_watched_cancelled_and_cloned(
     expect(page.locator("#job-state")).to_contain_text("succeeded", timeout=60_000)
     expect(page.locator("#log-lines")).to_contain_text("all done", timeout=PATIENCE_MS)
     expect(page.locator("#log-lines")).to_contain_text("again 1 at")
-    assert page.url.removeprefix(lab.url) != address
+    assert page.url.removeprefix(window.url) != address
     window.says("clone of")
 
 
 def test_the_log_reaches_the_browser_within_a_second(
-    alice: Callable[..., Window], lab: Lab, tmp_path: Path
+    alice: Callable[..., Window], lab: RunningPortal, tmp_path: Path
 ) -> None:
     window = alice()
-    _submit(window, lab, tmp_path, word="tick", lines=100)
+    _submit(window, tmp_path, word="tick", lines=100)
     behind = []
     for number in range(5, 25):
         line = window.page.locator(".log-line", has_text=f"tick {number} at")
@@ -164,11 +144,11 @@ def test_the_log_reaches_the_browser_within_a_second(
 
 
 def test_the_log_is_searched_and_downloaded_whole(
-    alice: Callable[..., Window], lab: Lab, tmp_path: Path
+    alice: Callable[..., Window], lab: RunningPortal, tmp_path: Path
 ) -> None:
     window = alice()
     page = window.page
-    _submit(window, lab, tmp_path, word="needle", lines=2)
+    _submit(window, tmp_path, word="needle", lines=2)
     expect(page.locator("#log-lines")).to_contain_text("all done", timeout=60_000)
     page.get_by_label("Search in the log").fill("needle 1")
     page.get_by_role("button", name="Find").click()
@@ -182,11 +162,31 @@ def test_the_log_is_searched_and_downloaded_whole(
     assert whole.endswith("all done\n")
 
 
+def test_a_whole_folder_is_packed_by_the_browser_without_what_never_belongs_into_a_job(
+    alice: Callable[..., Window], tmp_path: Path
+) -> None:
+    folder = tmp_path / "proj"
+    deep = folder / ("a" * 60) / ("b" * 60)
+    for inside in (deep, folder / "lib", folder / "__pycache__", folder / ".git"):
+        inside.mkdir(parents=True)
+        (inside / "model.py").write_text("SIZE = 3\n")
+    _script(folder)
+    (folder / "train.py").write_text("import lib.model\nprint('size', lib.model.SIZE)\n")
+    window = alice().go(f"{PROJECT}/jobs/new")
+    page = window.page
+    page.locator("#id_folder").set_input_files(folder)
+    expect(page.locator("#code-state")).to_contain_text("proj/ is here", timeout=PATIENCE_MS)
+    expect(page.locator("#id_snapshot option:checked")).to_contain_text("3 files")
+    expect(page.get_by_label("Script", exact=True)).to_have_value("train.py")
+    page.get_by_role("button", name="Submit the job").click()
+    expect(page.locator("#log-lines")).to_contain_text("size 3", timeout=60_000)
+
+
 def test_the_form_works_without_scripts(
-    alice: Callable[..., Window], lab: Lab, tmp_path: Path
+    alice: Callable[..., Window], lab: RunningPortal, tmp_path: Path
 ) -> None:
     window = alice(java_script_enabled=False)
-    window.go(f"/p/{lab.project}/jobs/new")
+    window.go(f"{PROJECT}/jobs/new")
     page = window.page
     page.locator("#id_code").set_input_files(_script(tmp_path))
     page.get_by_label("Parameters").fill("lines=1")
@@ -207,23 +207,23 @@ def test_the_form_works_without_scripts(
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
 def test_no_page_about_jobs_or_machines_has_a_serious_barrier(
     alice: Callable[..., Window],
-    lab: Lab,
+    lab: RunningPortal,
     axe: str,
     tmp_path: Path,
     theme: str,
     size: dict[str, int],
 ) -> None:
     window = alice(viewport=size, color_scheme=theme, bypass_csp=True)
-    address = _submit(window, lab, tmp_path, lines=1)
+    address = _submit(window, tmp_path, lines=1)
     expect(window.page.locator("#log-lines")).to_contain_text("all done", timeout=60_000)
-    job, jobs = address, f"/p/{lab.project}/jobs"
+    job, jobs = address, f"{PROJECT}/jobs"
     found = []
     of_alice = (job, f"{job}/diff", f"{job}/cancel", f"{job}/log/find?q=done", jobs, f"{jobs}/new")
     for path in of_alice:
         window.go(path)
         found += [*barriers(window, axe), *_overflow(window)]
     root = alice("root", viewport=size, color_scheme=theme, bypass_csp=True)
-    with lab.api("root") as api:
+    with lab.client("root") as api:
         node = api.get("/nodes").json()["items"][0]["name"]
     pages = ("nodes", f"nodes/{node}", "tiers", "tiers/new", "tiers/cpu-small", "quotas")
     for name in pages:
