@@ -64,13 +64,15 @@ def receive_bytes(
     *,
     chunks: Iterable[bytes],
     promised: Promised = _NO_PROMISE,
-    limit_bytes: int = MAX_FILE_BYTES,
+    limit_bytes: int | None = None,
 ) -> StoredBytes:
     """Write a stream to the store, where no one sees it until `keep_file`.
 
-    For callers that commit something else together with the file. Bytes that are neither kept nor
+    For callers that commit something else together with the file. `limit_bytes` is that of any
+    file unless given. Bytes that are neither kept nor
     discarded are removed by the sweep after a day.
     """
+    limit_bytes = MAX_FILE_BYTES if limit_bytes is None else limit_bytes
     return blob_store().put(chunks, promised=promised, limit_bytes=limit_bytes)
 
 

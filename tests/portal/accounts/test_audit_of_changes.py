@@ -9,7 +9,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from portal.accounts.models import AuditEvent, Project
-from portal.compute.models import Node
+from portal.compute.models import Node, Tier
 from portal.compute.services.nodes import cordon_node
 from portal.core import clock
 from tests.matrix.actors import Cast
@@ -64,9 +64,10 @@ def _prepare(cast: Cast, route: Route) -> None:
     """Bring the world into the state in which the route has something to change."""
     if route.template.endswith("/restore"):
         Project.objects.filter(pk=cast.world.people.vision.pk).update(archived_at=clock.now())
-
     if route.template.endswith("/uncordon"):
         cordon_node(node=Node.objects.get(name=cast.world.own["node"]))
+    if route.template.endswith("/offer"):
+        Tier.objects.filter(slug=cast.world.own["tier"]).update(is_active=False)
 
 
 def _do(cast: Cast, verb: str, route: Route) -> int:
