@@ -33,10 +33,14 @@ demo: setup ## Start everything and train on real data; stays up (make demo EXIT
 test: setup-dev ## Run the tests that need nothing but Python (SQLite)
 	$(PYTEST) tests --ignore=tests/integration
 
+# What runs near user code knows no database: `make test` has said all there is to say of it.
+WITHOUT_DATABASE := slipway/distributed workers/node_agent workers/launcher
+
 .PHONY: test-integration
 test-integration: setup-dev ## Run the whole suite on PostgreSQL, in Chromium, with Docker (by apt)
 	scripts/install-integration
-	scripts/docker-test-engine.sh scripts/with-postgres $(PYTEST) tests
+	scripts/docker-test-engine.sh scripts/with-postgres $(PYTEST) tests \
+		$(addprefix --ignore=tests/,$(WITHOUT_DATABASE))
 
 CHECKS := lint format types layers templates migrations openapi house
 .PHONY: check $(addprefix check-,$(CHECKS))
