@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.processes import database_of_its_own
+
 ROOT = Path(__file__).resolve().parents[1]
 START_S = 30.0
 PEOPLE = ("alice", "bob", "charlie", "root")
@@ -33,14 +35,20 @@ class LivePortal:
 
     url: str
     data_dir: Path
+    database_url: str
     tokens: dict[str, str]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process beside the portal, over the same data, is started with."""
+        return _environment(self.data_dir, self.database_url, self.url)
 
     def email(self, name: str) -> str:
         """Return the e-mail address of a person."""
         return f"{name}@example.org"
 
 
-def portal_environment(data_dir: Path, url: str) -> dict[str, str]:
+def _environment(data_dir: Path, database_url: str, url: str) -> dict[str, str]:
     """Return the environment of a portal over `data_dir` that is reached at `url`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SLIPWAY_")}
     return kept | {
@@ -48,6 +56,7 @@ def portal_environment(data_dir: Path, url: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(ROOT / "platform"), str(ROOT)]),
         "SLIPWAY_DATA_DIR": str(data_dir),
         "SLIPWAY_PUBLIC_URL": url,
+        "DATABASE_URL": database_url,
     }
 
 
@@ -87,9 +96,12 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> 
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePortal]:
     """A portal that lives as long as the test session."""
     data_dir = tmp_path_factory.mktemp("portal")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with (
+        database_of_its_own() as database_url,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        environment = portal_environment(data_dir, url)
+        environment = _environment(data_dir, database_url, url)
         _manage(environment, "migrate", "--verbosity", "0")
         tokens = _make_people(environment)
         log = data_dir / "portal.log"
@@ -108,7 +120,7 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePortal]:
             )
         try:
             _wait_until_ready(url, process, log)
-            yield LivePortal(url, data_dir, tokens)
+            yield LivePortal(url, data_dir, database_url, tokens)
         finally:
             process.send_signal(signal.SIGINT)
             try:

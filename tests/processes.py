@@ -139,7 +139,7 @@ def clean_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _database_of_its_own() -> Iterator[str]:
+def database_of_its_own() -> Iterator[str]:
     """Yield a DATABASE_URL: an empty PostgreSQL database when the suite runs on one, else none."""
     server = os.environ.get("DATABASE_URL", "")
     if not server.startswith("postgres"):
@@ -206,7 +206,7 @@ class Installation:
 @contextlib.contextmanager
 def installation(folder: Path) -> Iterator[Installation]:
     """Yield an installation whose processes are gone afterwards."""
-    with _database_of_its_own() as database_url:
+    with database_of_its_own() as database_url:
         made = Installation(folder, database_url)
         try:
             yield made

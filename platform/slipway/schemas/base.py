@@ -4,7 +4,7 @@ import re
 import unicodedata
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 
 Item = TypeVar("Item")
@@ -65,7 +65,7 @@ def _clean_slug(text: str) -> str:
 # REFUSED is the inside of a character class.
 _MARKS = r"\u061C\u200E\u200F\u202A-\u202E\u2066-\u2069"
 REFUSED = rf"\u0000-\u001F\u007F-\u009F{_MARKS}"
-_LINE_PATTERN = f"^[^{REFUSED}]*$"
+LINE_PATTERN = f"^[^{REFUSED}]*$"
 _TEXT_PATTERN = rf"^[^\u0000-\u0008\u000B\u000C\u000E-\u001F\u007F-\u009F{_MARKS}]*$"
 _NAME_SCHEMA: JsonDict = {
     "minLength": 1,
@@ -74,7 +74,7 @@ _NAME_SCHEMA: JsonDict = {
 }
 
 Line = Annotated[
-    str, AfterValidator(_clean_line), Field(json_schema_extra={"pattern": _LINE_PATTERN})
+    str, AfterValidator(_clean_line), Field(json_schema_extra={"pattern": LINE_PATTERN})
 ]
 Text = Annotated[
     str, AfterValidator(_clean_text), Field(json_schema_extra={"pattern": _TEXT_PATTERN})
@@ -83,6 +83,16 @@ Name = Annotated[str, AfterValidator(_clean_name), Field(json_schema_extra=_NAME
 Slug = Annotated[
     str, AfterValidator(_clean_slug), Field(json_schema_extra={"pattern": f"^{SLUG_PATTERN}$"})
 ]
+
+
+def _refuse_truth_value(value: object) -> object:
+    """Refuse true and false, which Python would take for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("is true or false, and has to be a number")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_refuse_truth_value)]
 
 
 class RequestSchema(BaseModel):

@@ -5,8 +5,17 @@ from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
+from pydantic.config import JsonDict
 
-from slipway.schemas.base import AnswerSchema, Line, Name, RequestSchema, Slug
+from slipway.schemas.base import (
+    LINE_PATTERN,
+    AnswerSchema,
+    Line,
+    Name,
+    RequestSchema,
+    Slug,
+    Whole,
+)
 
 
 class WorkloadState(StrEnum):
@@ -64,7 +73,9 @@ class Resources(AnswerSchema):
 
 LabelKey = Annotated[Line, Field(min_length=1, max_length=63)]
 LabelValue = Annotated[Line, Field(max_length=63)]
-Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64)]
+# The rule for keys again, for readers of the API's description: pydantic leaves it out of there.
+_KEYS: JsonDict = {"propertyNames": {"minLength": 1, "maxLength": 63, "pattern": LINE_PATTERN}}
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64, json_schema_extra=_KEYS)]
 NanoUsd = Annotated[int, Field(ge=0, le=10**15)]
 
 
@@ -156,9 +167,9 @@ class JoinTokenCreated(AnswerSchema):
 class QuotaIn(RequestSchema):
     """What a project or team may use at once (None: no limit), and its weight in the fair share."""
 
-    cpu_millis: int | None = Field(default=None, ge=0, le=10**9)
-    gpus: int | None = Field(default=None, ge=0, le=10**6)
-    running: int | None = Field(default=None, ge=0, le=10**6)
+    cpu_millis: Whole | None = Field(default=None, ge=0, le=10**9)
+    gpus: Whole | None = Field(default=None, ge=0, le=10**6)
+    running: Whole | None = Field(default=None, ge=0, le=10**6)
     weight: float = Field(default=1.0, ge=0.01, le=1000)
 
 
@@ -246,11 +257,20 @@ class WorkloadStop(RequestSchema):
     message: Annotated[Line, Field(max_length=200)] = ""
 
 
+_PYTHON_PATTERN = r"^3\.\d{1,2}$"
+
+
 class EnvironmentIn(RequestSchema):
     """Requirements (the text of a `requirements.txt`) to build an environment from."""
 
     requirements: Annotated[str, Field(max_length=65_536)]
-    python: Annotated[Line, Field(pattern=r"^3\.\d{1,2}$")] | None = None
+    python: (
+        Annotated[
+            Line,
+            Field(pattern=_PYTHON_PATTERN, json_schema_extra={"pattern": _PYTHON_PATTERN}),
+        ]
+        | None
+    ) = None
 
 
 class BuildOut(AnswerSchema):

@@ -12,11 +12,16 @@ from tests.portals import RunningPortal
 # Refusals by rules that a JSON schema cannot say.
 BEYOND_THE_SCHEMA = frozenset(
     {
+        "bad_snapshot",
+        "bad_strategy",
+        "empty_tier",
         "invalid_cursor",
         "invalid_email",
         "invalid_secret_name",
         "no_such_project",
+        "no_such_snapshot",
         "no_such_team",
+        "no_such_tier",
         "reserved_name",
     }
 )

@@ -13,7 +13,7 @@ import httpx
 
 import slipway
 from slipway.schemas.training import JobOut
-from tests.live import ROOT, LivePortal, portal_environment
+from tests.live import ROOT, LivePortal
 from tests.portal.workloads.machines import facts, unix_ms
 from tests.processes import wait_for
 
@@ -47,7 +47,7 @@ class Lab:
         self._beside = subprocess.Popen(
             [sys.executable, str(ROOT / "manage.py"), "shell", "--no-imports", "-c", _BESIDE],
             cwd=ROOT,
-            env=portal_environment(portal.data_dir, portal.url),
+            env=portal.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

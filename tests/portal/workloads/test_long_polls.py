@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from tests.live import ROOT, LivePortal, portal_environment
+from tests.live import ROOT, LivePortal
 from tests.portal.workloads.machines import facts
 from tests.processes import wait_for
 
@@ -40,7 +40,7 @@ class Beside:
         self.process = subprocess.Popen(
             [sys.executable, str(ROOT / "manage.py"), "shell", "--no-imports", "-c", _BESIDE],
             cwd=ROOT,
-            env=portal_environment(portal.data_dir, portal.url),
+            env=portal.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

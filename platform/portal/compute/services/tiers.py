@@ -32,6 +32,7 @@ def create_tier(
     if not amount.cpu_millis or not amount.memory_bytes:
         raise InvalidInput(
             "A tier gives at least some CPU and some memory.",
+            code="empty_tier",
             field="resources",
             next_step="Half a CPU is 500 thousandths.",
         )
