@@ -130,7 +130,7 @@ def main() -> None:
     database = {"DATABASE_URL": os.environ["DATABASE_URL"]} if "DATABASE_URL" in os.environ else {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_portal(Path(folder) / "data", **database) as portal,
+        running_portal(Path(folder) / "data", command=("portal",), **database) as portal,
     ):
         done = portal.installation.manage("shell", "-c", _FILL)
         assert done.returncode == 0, done.stdout + done.stderr
