@@ -31,10 +31,12 @@ demo: setup ## Start everything and train on real data; stays up (make demo EXIT
 
 .PHONY: test
 test: setup-dev ## Run the tests that need nothing but Python (SQLite)
-	$(PYTEST) tests --ignore=tests/integration
+	$(PYTEST) tests --ignore=tests/integration $(addprefix --ignore=tests/,$(LONG))
 
+# Minutes of arithmetic, on any database the same: left to `make test-integration`.
+LONG := slipway/distributed
 # What runs near user code knows no database: `make test` has said all there is to say of it.
-WITHOUT_DATABASE := slipway/distributed workers/node_agent workers/launcher
+WITHOUT_DATABASE := workers/node_agent workers/launcher
 
 .PHONY: test-integration
 test-integration: setup-dev ## Run the whole suite on PostgreSQL, in Chromium, with Docker (by apt)
