@@ -51,6 +51,8 @@ for step in range(int(sys.argv[1])):
         print("FIRST", time.time(), flush=True)
 if dist.get_rank() == 0:
     print("STEP", sorted(times)[len(times) // 2], flush=True)
+dist.barrier()
+del model  # first: freed after its process group, it may abort the rank (torch 2.13)
 dist.destroy_process_group()
 """
 
