@@ -10,17 +10,9 @@ job = slipway.train("train.py", params={"lr": 0.1}, watch=True)
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slipway.version import __version__
-
-if TYPE_CHECKING:
-    from slipway import errors, job
-    from slipway.client import Client
-    from slipway.errors import SlipwayError
-    from slipway.pages import Pages
-    from slipway.retries import Retries
-    from slipway.training import train
 
 __all__ = [
     "Client",
@@ -34,7 +26,7 @@ __all__ = [
 ]
 
 # Each name is loaded when it is first used: a rank of a job that only reports its steps pays
-# neither for HTTP nor for schemas.
+# neither for HTTP nor for schemas. Type checkers read `__init__.pyi`.
 _HOMES = {
     "Client": "slipway.client",
     "Pages": "slipway.pages",

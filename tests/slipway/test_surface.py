@@ -77,7 +77,7 @@ def test_an_error_of_the_portal_arrives_with_the_same_code_and_title() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'clinet'"):
-        slipway.clinet  # noqa: B018  # type: ignore[attr-defined]
+        slipway.clinet  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_importing_the_sdk_pulls_in_no_heavy_library() -> None:
