@@ -69,8 +69,8 @@ def receive_bytes(
     """Write a stream to the store, where no one sees it until `keep_file`.
 
     For callers that commit something else together with the file. `limit_bytes` is that of any
-    file unless given. Bytes that are neither kept nor
-    discarded are removed by the sweep after a day.
+    file unless given. Bytes that are neither kept nor discarded are removed by the sweep after a
+    day.
     """
     limit_bytes = MAX_FILE_BYTES if limit_bytes is None else limit_bytes
     return blob_store().put(chunks, promised=promised, limit_bytes=limit_bytes)
