@@ -209,13 +209,15 @@ class CgroupParent:
     def _wanted(
         self, name: str, limits: CgroupLimits
     ) -> Iterator[tuple[str, Path, dict[str, str]]]:
+        # Who has the whole machine needs no quota, and the kernel no clock to watch it.
+        is_whole = limits.cpu_millis >= 1000 * len(os.sched_getaffinity(0))
         quota_us = max(limits.cpu_millis * _CPU_PERIOD_US // 1000, 1000)
         memory = str(limits.memory_bytes)
         per_controller = {
             "memory": {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory},
             "cpu": {
                 "cpu.cfs_period_us": str(_CPU_PERIOD_US),
-                "cpu.cfs_quota_us": str(quota_us),
+                "cpu.cfs_quota_us": "-1" if is_whole else str(quota_us),
                 "cpu.shares": _shares(limits.cpu_millis),
             },
             "pids": {"pids.max": str(MAX_PROCESSES)},
@@ -227,7 +229,7 @@ class CgroupParent:
                 "memory.max": memory,
                 "memory.swap.max": "0",
                 "memory.oom.group": "1",
-                "cpu.max": f"{quota_us} {_CPU_PERIOD_US}",
+                "cpu.max": f"{'max' if is_whole else quota_us} {_CPU_PERIOD_US}",
                 "cpu.weight": _weight(limits.cpu_millis),
                 "pids.max": str(MAX_PROCESSES),
             }

@@ -48,6 +48,8 @@ def base_environment(launch: Launch) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": ",".join(launch.gpus),
         "OMP_NUM_THREADS": str(max(1, launch.cpu_millis // 1000 // launch.procs)),
     }
+    if launch.cache_dir:
+        env["SLIPWAY_CACHE"] = launch.cache_dir
     env.update(launch.env)
     env[VARIABLE] = launch.contact_path
     return env

@@ -60,6 +60,7 @@ class Launch:
     meeting: MeetingPoint | None = None
     gpus: tuple[str, ...] = ()
     sdk_dir: str | None = None
+    cache_dir: str = ""
     cgroup: Cgroup = field(default_factory=Cgroup)
     confined: Confined = field(default_factory=Confined)
     in_container: bool = False

@@ -24,6 +24,8 @@ from workers.launcher.contact import VARIABLE, Failure, tell_failure
 
 STACK_SIGNAL: Final = signal.SIGRTMIN + 11
 _INTERPRETERS: Final = ("python", "python3")
+# Programs of the platform itself, by the name a task calls them.
+_OWN: Final = {"slipway-model-server": "workers.model_server"}
 _EXTERNAL_LAUNCHERS: Final = frozenset(
     {
         *("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "composer"),
@@ -39,7 +41,10 @@ _BOOT: Final = (
 
 @dataclass(frozen=True)
 class Program:
-    """What a rank runs. `script` and `module` run in place, a `command` replaces the process."""
+    """What a rank runs. `script` and `module` run in place, a `command` replaces the process.
+
+    `own` is a module of the platform, which finds the platform's modules where others do not.
+    """
 
     kind: str
     target: str
@@ -52,6 +57,11 @@ class Program:
     def in_place(self) -> bool:
         """Whether our code stays in the process: stacks on demand, exceptions told, warm start."""
         return self.kind != "command"
+
+    @property
+    def additions(self) -> str:
+        """The folder of what MLflow finds of ours, see `in_jobs`."""
+        return f"{self.root}/workers/launcher/in_jobs"
 
     @property
     def brings_own_launcher(self) -> bool:
@@ -71,6 +81,8 @@ def plan(
 ) -> Program:
     """Decide how to run `argv`. Interpreter options, and what is no Python, run as they are."""
     program, *arguments = argv
+    if program in _OWN:
+        return Program("own", _OWN[program], tuple(arguments), python, root, sdk_dir)
     interpreted = program in _INTERPRETERS
     if interpreted and arguments:
         target, *rest = arguments
@@ -105,7 +117,11 @@ def become(program: Program) -> None:
 
     Raises what the program raises to end: SystemExit, KeyboardInterrupt.
     """
-    _forget_ourselves(program.root)
+    if program.kind != "own":
+        _forget_ourselves(program.root)
+        sys.path.append(program.additions)
+    elif program.root not in sys.path:
+        sys.path.insert(0, program.root)
     if program.sdk_dir is not None and program.sdk_dir not in sys.path:
         sys.path.append(program.sdk_dir)
     for stream in (sys.stdout, sys.stderr):
@@ -117,7 +133,10 @@ def become(program: Program) -> None:
     sys.modules["__main__"] = main_module
     if "__mp_main__" in sys.modules:  # the same under the name that children of spawn use
         sys.modules["__mp_main__"] = main_module
-    if program.kind == "module":
+    if program.kind == "own":
+        sys.argv = ["-m", *program.arguments]
+        _guarded(lambda: _run_module(program.target))
+    elif program.kind == "module":
         _lead_path(os.getcwd())  # noqa: PTH109 - a string is what `python -m` puts there
         sys.argv = ["-m", *program.arguments]
         _guarded(lambda: _run_module(program.target))
@@ -127,7 +146,7 @@ def become(program: Program) -> None:
 
 
 def _as_typed(program: Program) -> list[str]:
-    flag = ["-m"] if program.kind == "module" else []
+    flag = ["-m"] if program.kind != "script" else []
     return [*flag, program.target, *program.arguments]
 
 

@@ -8,13 +8,15 @@ from workers.launcher.processes import uptime_s
 
 _STEP_EVERY_S: Final = 2.0
 _CHECKPOINT_EVERY_S: Final = 0.2
+_MOST_WAITING: Final = 16
 
 
 class Progress:
     """Hears ranks and notes their news: the first step at once, later ones every other second.
 
-    Ranks are user code and may speak as often as they like. Of checkpoints that follow each other
-    faster than five a second only the newest is noted, of strategies only the first that is told.
+    Ranks are user code and may speak as often as they like. Checkpoints are noted five times a
+    second at most, then all that came meanwhile and are still kept (the newest 16 of a flood); of
+    strategies only the first that is told.
     """
 
     def __init__(self, note: Callable[[dict[str, Any]], None]) -> None:
@@ -22,7 +24,7 @@ class Progress:
         self._note = note
         self._step = self._noted_step = 0
         self._noted_at_s = self._saved_at_s = 0.0
-        self._saved: Saved | None = None
+        self._saved: dict[int, Saved] = {}
         self._has_strategy = False
 
     def hear(self, news: Step | Saved | Strategy) -> None:
@@ -33,27 +35,35 @@ class Progress:
             if first or uptime_s() - self._noted_at_s >= _STEP_EVERY_S:
                 self._note_step({})
         elif isinstance(news, Saved):
-            self._saved = news
+            self._wait(news)
             self.look()
         elif not self._has_strategy:
             self._has_strategy = True
             self._note({"strategy": {"word": news.word, "reason": news.reason}})
 
     def look(self) -> None:
-        """Note a checkpoint that had to wait; called now and then."""
-        if self._saved is not None and uptime_s() - self._saved_at_s >= _CHECKPOINT_EVERY_S:
-            self._note_checkpoint()
+        """Note checkpoints that had to wait; called now and then."""
+        if self._saved and uptime_s() - self._saved_at_s >= _CHECKPOINT_EVERY_S:
+            self._note_checkpoints()
 
     def finish(self) -> None:
         """Note what is not noted yet: the task has ended."""
-        if self._saved is not None:
-            self._note_checkpoint()
+        self._note_checkpoints()
         if self._step > self._noted_step:
             self._note_step({})
 
-    def _note_checkpoint(self) -> None:
-        saved, self._saved = self._saved, None
-        if saved is not None:
+    def _wait(self, news: Saved) -> None:
+        """Put a checkpoint behind those that wait, and forget which of them it says are gone."""
+        if news.kept:
+            self._saved = {step: saved for step, saved in self._saved.items() if step in news.kept}
+        self._saved.pop(news.step, None)
+        self._saved[news.step] = news
+        if len(self._saved) > _MOST_WAITING:
+            del self._saved[next(iter(self._saved))]
+
+    def _note_checkpoints(self) -> None:
+        waiting, self._saved = self._saved, {}
+        for saved in waiting.values():
             self._saved_at_s = uptime_s()
             self._step = max(self._step, saved.step)
             body = {"step": saved.step, "size_bytes": saved.size_bytes, "kept": list(saved.kept)}

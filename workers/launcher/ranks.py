@@ -21,6 +21,8 @@ _TAIL_BYTES: Final = 16 * 1024
 _MEMORY_SLACK_BYTES: Final = 1024**3
 _LAST_DESCRIPTOR: Final = 1 << 20
 NOT_STARTED: Final = 127
+# What of our own code is shown to tasks: it starts them, or is what they run.
+PARTS: Final = ("launcher", "model_server", "serving")
 
 
 @dataclass
@@ -121,12 +123,13 @@ def _enter(launch: Launch, output: int, shim: int, *, forked: bool) -> None:
 
 def confinement_of(launch: Launch) -> Confinement:
     """What a rank reaches: its folders to write, the system and its environment to read."""
-    ours = str(Path(launch.root, "workers/launcher").resolve())
-    places = [launch.root, ours, *launch.confined.readable, *interpreter_places(launch.python)]
+    ours = (str(Path(launch.root, "workers", name).resolve()) for name in PARTS)
+    places = [launch.root, *ours, *launch.confined.readable, *interpreter_places(launch.python)]
     if launch.sdk_dir is not None:
         places.extend((launch.sdk_dir, str(Path(launch.sdk_dir, "slipway").resolve())))
+    cache = (launch.cache_dir,) if launch.cache_dir else ()
     return Confinement(
-        writable=(launch.work_dir, launch.home_dir, launch.tmp_dir, launch.persistent_dir),
+        writable=(launch.work_dir, launch.home_dir, launch.tmp_dir, launch.persistent_dir, *cache),
         readable=tuple(places),
     )
 
@@ -181,7 +184,9 @@ def _redirect(output: int) -> None:
 def _replace(program: Program, env: dict[str, str]) -> None:
     command = program.command_line()
     if not program.in_place:
-        env = {"PYTHONUNBUFFERED": "1", **env}
+        path = env.get("PYTHONPATH", "")
+        path = f"{path}{os.pathsep}{program.additions}" if path else program.additions
+        env = {"PYTHONUNBUFFERED": "1", **env, "PYTHONPATH": path}
     # The interpreter ignores SIGPIPE; a fresh program expects the default.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:

@@ -21,6 +21,7 @@ HANG: Final = "hang"
 WORLD_SIZE: Final = "world_size"
 DISK_FULL: Final = "disk_full"
 START_FAILED: Final = "start_failed"
+PEER_FAILED: Final = "peer_failed"
 FENCED: Final = "fenced"
 
 _ENOSPC, _EDQUOT = 28, 122
@@ -30,7 +31,8 @@ _VICTIM = re.compile(
     r"connection (closed|reset) by peer|connection reset|broken pipe|remote process exited"
     r"|connectFullMesh failed|socket closed|nccl (remote|communicator) |ncclRemoteError"
     r"|ncclSystemError|another rank|DistBackendError|DistNetworkError|recvValue failed"
-    r"|sendBytes failed|Application timeout caused pair closure",
+    r"|sendBytes failed|Application timeout caused pair closure"
+    r"|timed out waiting \d+ ?ms for (send|recv) operation",
     re.IGNORECASE,
 )
 _IN_OUTPUT: Final = (
@@ -101,6 +103,11 @@ class Evidence:
     hung_for_s: float | None = None
     tails: dict[int, str] = field(default_factory=dict)
 
+    @property
+    def has_peers_elsewhere(self) -> bool:
+        """Whether other tasks of the gang hold ranks, too."""
+        return self.world_size > len(self.endings)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -130,6 +137,12 @@ def _is_victim(ending: RankEnding, tails: dict[int, str]) -> bool:
     return ending.signal is None and bool(_VICTIM.search(tails.get(ending.rank, "")[-2000:]))
 
 
+def _lost_peers(ending: RankEnding, tails: dict[int, str]) -> bool:
+    """Whether it had met the other ranks and then lost them; who never met them lost nobody."""
+    said = ending.failure.message if ending.failure else tails.get(ending.rank, "")[-2000:]
+    return _is_victim(ending, tails) and not _WORLD.search(said)
+
+
 def judge(evidence: Evidence) -> Verdict:
     """Name the reason. What was done to the task comes before what the task did in consequence."""
     first = first_to_fail(evidence.endings, evidence.tails)
@@ -150,6 +163,8 @@ def judge(evidence: Evidence) -> Verdict:
         return Verdict(OUT_OF_MEMORY, sentence, first)
     if first.signal is not None and first.failure is None:
         return _by_signal(first)
+    if evidence.has_peers_elsewhere and _lost_peers(first, evidence.tails):
+        return _by_peers(first, evidence)
     return _by_exit(first, evidence)
 
 
@@ -184,6 +199,13 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def _by_peers(first: RankEnding, evidence: Evidence) -> Verdict:
+    tail = evidence.tails.get(first.rank, "")
+    _, detail = _read_failure(first.failure) if first.failure else _read_output(tail)
+    sentence = f"Rank {first.rank} lost the ranks on other nodes: {_shorten(detail)}"
+    return Verdict(PEER_FAILED, sentence, first)
 
 
 def _by_exit(first: RankEnding, evidence: Evidence) -> Verdict:

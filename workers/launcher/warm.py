@@ -1,4 +1,4 @@
-"""A process that has imported torch already, and from which tasks are forked in milliseconds.
+"""A process that has imported much already, and from which tasks are forked in milliseconds.
 
 It must stay single-threaded until the fork: no matrix product, no backward pass, no process group,
 no CUDA call. It serves one agent over one socket and ends when that socket closes. For each launch
@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,13 @@ _MODULES: Final = (
     *("torch.distributed.fsdp", "torch.distributed.checkpoint", "torch.distributed.tensor"),
     *("torch.distributed.tensor.parallel", "torch.distributed.pipelining", "torch.optim"),
     *("torch.distributed.checkpoint.state_dict", "torch.nn.parallel.distributed"),
+)
+# What a replica of an endpoint imports before it can load its model: ours, MLflow's, the model's.
+_SERVING: Final = (
+    *("uvloop", "httpx", "orjson", "numpy", "pandas", "pyarrow", "mlflow", "mlflow.pyfunc"),
+    *("workers.model_server.__main__", "workers.model_server.formats.mlflow_model"),
+    *("sklearn.pipeline", "sklearn.preprocessing", "sklearn.linear_model", "sklearn.ensemble"),
+    *("sklearn.neural_network", "mlflow.sklearn", "torch", "mlflow.pytorch"),
 )
 _OPENBLAS_SETTERS: Final = (
     *("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads"),
@@ -83,19 +91,19 @@ def _receive(door: socket.socket, count: int) -> bytes | None:
     return bytes(data)
 
 
-class WarmTorch:
-    """torch, imported and not yet used. Also serves the rendezvous store of single-task gangs."""
+class Warm:
+    """Modules, imported and not yet used."""
 
-    def __init__(self) -> None:
-        for name in _MODULES:
+    def __init__(self, modules: Sequence[str]) -> None:
+        for name in modules:
             with suppress(ImportError):
                 importlib.import_module(name)
-        self._torch: Any = sys.modules["torch"]
-        # The first optimizer pulls in torch._dynamo and its family: 1 to 2 s of imports.
-        self._torch.optim.AdamW([self._torch.nn.Parameter(self._torch.zeros(1))])
+        self._torch: Any = sys.modules.get("torch")
 
     def serve(self, listening: int, address: str, port: int) -> object:
         """Serve a store on a listening socket; threads start here, so never before a fork."""
+        if self._torch is None:
+            return None
         store: object = self._torch.distributed.TCPStore(
             address, port, None, True, wait_for_workers=False, master_listen_fd=listening
         )
@@ -106,14 +114,36 @@ class WarmTorch:
         os.environ.clear()
         os.environ.update(env)
         _reset_standard_library()
-        self._torch.default_generator.seed()
+        if self._torch is not None:
+            self._torch.default_generator.seed()
         numpy: Any = sys.modules.get("numpy")
         if numpy is not None:
             numpy.random.seed()
         threads = env.get("OMP_NUM_THREADS", "")
         if threads.isdigit() and int(threads) > 1:
-            self._torch.set_num_threads(int(threads))
+            if self._torch is not None:
+                self._torch.set_num_threads(int(threads))
             _set_openblas_threads(int(threads))
+
+
+class WarmTorch(Warm):
+    """What training imports. Also serves the rendezvous store of single-task gangs."""
+
+    def __init__(self) -> None:
+        super().__init__(_MODULES)
+        torch: Any = sys.modules["torch"]
+        # The first optimizer pulls in torch._dynamo and its family: 1 to 2 s of imports.
+        torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
+
+
+class WarmServing(Warm):
+    """What replicas of endpoints import, our model server included."""
+
+    def __init__(self, root: str, sdk: str) -> None:
+        sys.path[:0] = [root]
+        sys.path.append(sdk)
+        super().__init__(_SERVING)
+        sys.path[:] = [entry for entry in sys.path if entry not in (root, sdk)]
 
 
 def _reset_standard_library() -> None:
@@ -148,7 +178,7 @@ def check_forkable() -> None:
         raise NotForkable("CUDA is initialised; a fork could not use it")
 
 
-def serve(door: socket.socket, flavour: WarmTorch) -> InRank | None:
+def serve(door: socket.socket, flavour: Warm) -> InRank | None:
     """Fork a shim for each launch that comes in. Returns in a rank, or at the end in ourselves."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects our shims
     while (message := receive_message(door)) is not None:
@@ -168,7 +198,7 @@ def serve(door: socket.socket, flavour: WarmTorch) -> InRank | None:
     return None
 
 
-def _be_shim(launch: Launch, flavour: WarmTorch) -> InRank | None:
+def _be_shim(launch: Launch, flavour: Warm) -> InRank | None:
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -181,11 +211,12 @@ def _be_shim(launch: Launch, flavour: WarmTorch) -> InRank | None:
 
 
 def main() -> None:
-    """Entry: `python -c BOOT ROOT DESCRIPTOR`; the descriptor is our end of the agent's socket."""
+    """Entry: `python -c BOOT ROOT DESCRIPTOR FLAVOUR SDK`; the agent's socket, and its flavour."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     door = socket.socket(fileno=int(sys.argv[2]))
     sys.path[:] = [entry for entry in sys.path if entry != sys.argv[1]]
-    flavour = WarmTorch()
+    root, kind, sdk = sys.argv[1], sys.argv[3], sys.argv[4]
+    flavour = WarmServing(root, sdk) if kind == "serving" else WarmTorch()
     check_forkable()
     gc.collect()
     gc.freeze()

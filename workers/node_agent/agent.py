@@ -119,7 +119,12 @@ class Agent:
     async def _work(self) -> None:
         await become_node(self._settings, self._folders, self._portal, self._facts)
         heart = Heart(
-            self._portal, self._table, self._lease, lambda: self._facts, self._process.warm
+            self._portal,
+            self._table,
+            self._lease,
+            lambda: self._facts,
+            self._process.warm,
+            self._folders.removed,
         )
         reporter = Reporter(self._portal, self._table, self._bell)
         sampler = Sampler(self._portal, self._table, self._gpus)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from slipway.schemas.agent import TaskKey
+from workers.launcher.ranks import PARTS
 from workers.node_agent.errors import AgentError, StartError
 
 # What the kernel takes as the path of a socket, with room for the names we append.
@@ -85,9 +86,12 @@ class NodeFolders:
         self.mark = hashlib.sha256(str(data_dir).encode()).hexdigest()[:12]
         self.identity = data_dir / "node.json"
         self.connected = data_dir / "connected"
+        # Stands while the portal does not know the node; `manage.py up` then lets it join anew.
+        self.removed = data_dir / "refused"
         self.shared = data_dir / "shared"
         self.tasks = data_dir / "tasks"
         self.persistent = data_dir / "persistent"
+        self.cache = data_dir / "cache"
         self.snapshots = data_dir / "snapshots"
         self.environments = data_dir / "environments"
         self.code = data_dir / "code"
@@ -119,20 +123,33 @@ class NodeFolders:
         parts = [checked_name(part, "persistent key") for part in key.split("/", 1)]
         return self.persistent.joinpath(*parts)
 
+    def cache_of(self, persistent_key: str) -> Path | None:
+        """Where tasks of the project in a key share downloads; None for a key without a project.
+
+        Raises StartError.
+        """
+        project, separator, _ = persistent_key.partition("/")
+        return self.cache / checked_name(project, "persistent key") if separator else None
+
     def refused(self, handle: str) -> TaskFolder:
         """Where an attempt would be that is refused before it has a folder: nowhere."""
         return TaskFolder(self.tasks / f".{hashlib.sha256(handle.encode()).hexdigest()[:16]}")
 
     def prepare(self, *, launcher: Path, sdk: Path) -> None:
-        """Make the folders, and give ranks a way to our code that shows nothing else of ours."""
+        """Make the folders, and give ranks a way to our code that shows nothing else of ours.
+
+        `launcher` lies beside the other parts of our code that tasks need.
+        """
         for folder in (
-            *(self.root, self.tasks, self.persistent, self.snapshots, self.environments),
+            *(self.root, self.tasks, self.persistent, self.cache),
+            *(self.snapshots, self.environments),
             *(self.code / "workers", self.sdk, self.contacts),
         ):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.shared.mkdir(mode=0o755, exist_ok=True)
         self.bell.parent.mkdir(mode=0o755, exist_ok=True)
-        _link(self.code / "workers" / "launcher", launcher)
+        for name in PARTS:
+            _link(self.code / "workers" / name, launcher.parent / name)
         _link(self.sdk / "slipway", sdk)
 
     def lock(self) -> None:

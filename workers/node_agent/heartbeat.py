@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from slipway.schemas.agent import Heartbeat, HeartbeatAnswer, NodeFacts
@@ -18,6 +19,7 @@ from workers.node_agent.warm_pool import WarmPool
 
 log = logging.getLogger(__name__)
 _REFUSED_PAUSE_S: Final = 10.0
+_UNKNOWN: Final = 401
 _FIRST_PAUSE_S: Final = 0.3
 
 
@@ -31,12 +33,15 @@ class Heart:
         lease: Lease,
         facts: Callable[[], NodeFacts],
         warm: WarmPool | None,
+        refused: Path,
     ) -> None:
+        """`refused` is a file that is made when the portal does not know this node any more."""
         self._portal = portal
         self._table = table
         self._lease = lease
         self._facts = facts
         self._warm = warm
+        self._refused = refused
         self._boot_id = secrets.token_hex(8)
         self._load = CpuLoad()
         self._backoff = Backoff(first_s=0.2, longest_s=3.0)
@@ -61,12 +66,16 @@ class Heart:
             return pause_s if self.first.is_set() else min(pause_s, _FIRST_PAUSE_S)
         except PortalRefused as error:
             log.error(  # noqa: TRY400 - the portal's words are enough
-                "the portal refuses this node: %s. If it was removed there, stop the agent, delete "
-                "its data folder and join again.",
+                "the portal refuses this node: %s. If it was removed there: the node of `manage.py "
+                "up` joins again at the next start of that; any other is joined again by stopping "
+                "its agent, deleting its data folder and `slipway node join`.",
                 error,
             )
+            if error.status == _UNKNOWN:
+                self._refused.touch()
             return _REFUSED_PAUSE_S
         self._backoff.reset()
+        self._refused.unlink(missing_ok=True)
         self._lease.renew(sent_at_s=sent_at_s, lease_s=answer.lease_s)
         self._fence(answer)
         if not self.first.is_set():

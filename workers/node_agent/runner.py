@@ -124,6 +124,9 @@ class AttemptRunner:
         persistent = self._rooms.folders.persistent_of(spec.persistent_key)
         persistent.parent.mkdir(mode=0o700, exist_ok=True)
         persistent.mkdir(mode=0o700, exist_ok=True)
+        cache = self._rooms.folders.cache_of(spec.persistent_key)
+        if cache is not None:
+            cache.mkdir(mode=0o700, exist_ok=True)
         runtime, _ = await asyncio.gather(self._environment(backend, spec), self._code(spec))
         meeting = await self._meeting_point(spec)
         await self._wait_for_lease()
@@ -133,6 +136,7 @@ class AttemptRunner:
             spec=spec,
             folder=folder,
             persistent=persistent,
+            cache=cache,
             address=self._rooms.address,
             runtime=runtime,
             meeting=meeting,

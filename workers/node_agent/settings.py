@@ -41,7 +41,7 @@ class AgentSettings:
     pass_env: tuple[str, ...] = ()
     docker_socket: Path = Path("/var/run/docker.sock")
     docker_image: str = DEFAULT_IMAGE
-    warm_limit: int = 2
+    warm_limit: int = 3
     stop_tasks_on_exit: bool = False
     log_bound_bytes: int = BOUND_BYTES
 
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--pass-env", action="append", default=[], help="variable tasks get from the agent's own")
     add("--docker-socket", type=Path, default=AgentSettings.docker_socket)
     add("--docker-image", default=DEFAULT_IMAGE, help="base image of containers (%(default)s)")
-    add("--warm-limit", type=int, default=2, help="at most this many warm processes (%(default)s)")
+    add("--warm-limit", type=int, default=3, help="at most this many warm processes (%(default)s)")
     add("--stop-tasks-on-exit", action="store_true", help="on SIGTERM end tasks, too")
     add("--log-bound-mib", type=int, default=BOUND_BYTES >> 20, help="log kept of each rank")
     return parser

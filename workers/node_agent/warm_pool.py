@@ -19,7 +19,7 @@ from workers.launcher.ranks import interpreter_places
 from workers.node_agent.facts import memory_bytes, memory_used_bytes
 
 log = logging.getLogger(__name__)
-FLAVOURS: Final = frozenset({"torch"})
+FLAVOURS: Final = frozenset({"torch", "serving"})
 # With -I there is no entry of the working folder to replace.
 _ENTER: Final = "from workers.launcher.{module} import main; main()"
 _BOOT: Final = "import sys; sys.path[: sys.path[:1] == ['']] = [sys.argv[1]]; "
@@ -29,6 +29,10 @@ _FORK_WITHIN_S: Final = 5.0
 # A warm process holds about this much; one that would leave the machine short is not started.
 _NEEDS_FREE_BYTES: Final = 1 << 30
 _FAILED_FOR_S: Final = 60.0
+# A replica imports only what its own model needs, so a cold start is sooner there than a warm
+# process that is not ready. That one is started when the replica no longer needs the processors.
+_NEVER_AWAITED: Final = frozenset({"serving"})
+_LATER_S: Final = 20.0
 
 
 def boot(module: str, *, isolated: bool = False) -> str:
@@ -86,14 +90,16 @@ class WarmPool:
     """Forks tasks from warm processes, and says CannotFork whenever a cold start is better."""
 
     def __init__(
-        self, code: Path, home: Path, *, limit: int, confinement: Confinement | None
+        self, code: Path, home: Path, sdk: Path, *, limit: int, confinement: Confinement | None
     ) -> None:
         self._code = code
         self._home = home
+        self._sdk = sdk
         self._limit = limit
         self._confinement = confinement
         self._processes: dict[tuple[str, str], WarmProcess] = {}
         self._failed_at_s: dict[tuple[str, str], float] = {}
+        self._due_at_s: dict[tuple[str, str], float] = {}
         self._forking = asyncio.Lock()
 
     def facts(self) -> list[WarmFacts]:
@@ -122,6 +128,9 @@ class WarmPool:
         key = (launch.python, flavour)
         if self._recently_failed(key):
             raise CannotFork("the warm process failed a moment ago")
+        if flavour in _NEVER_AWAITED and not self._is_ready(key):
+            self._due_at_s.setdefault(key, uptime_s() + _LATER_S)
+            raise CannotFork("no warm process is ready yet")
         warm = self._get(key)
         warm.used_at_s = uptime_s()
         try:
@@ -136,7 +145,14 @@ class WarmPool:
             raise CannotFork(f"the warm process failed ({error})") from error
 
     def tend(self) -> None:
-        """Notice warm processes that died, and start those anew that must stay warm."""
+        """Notice warm processes that died, start those that must stay warm or are now due."""
+        for key in [key for key, due_s in self._due_at_s.items() if due_s <= uptime_s()]:
+            del self._due_at_s[key]
+            if not self._recently_failed(key):
+                try:
+                    self._get(key)
+                except CannotFork as error:
+                    log.info("a process is not kept warm: %s", error)
         for key, warm in list(self._processes.items()):
             if warm.process.poll() is None:
                 continue
@@ -153,6 +169,10 @@ class WarmPool:
         for warm in self._processes.values():
             warm.close()
         self._processes.clear()
+
+    def _is_ready(self, key: tuple[str, str]) -> bool:
+        warm = self._processes.get(key)
+        return warm is not None and warm.process.poll() is None and warm.state == "ready"
 
     def _recently_failed(self, key: tuple[str, str]) -> bool:
         failed_at_s = self._failed_at_s.get(key)
@@ -190,7 +210,7 @@ class WarmPool:
         ours.setblocking(False)
         with theirs:
             process = subprocess.Popen(
-                self._command(python, theirs.fileno()),
+                self._command(python, theirs.fileno(), flavour),
                 env=self._environment(python),
                 cwd=self._home,
                 pass_fds=[theirs.fileno()],
@@ -202,8 +222,9 @@ class WarmPool:
         warm.ready = asyncio.create_task(_wait_until_ready(ours, flavour))
         return warm
 
-    def _command(self, python: str, door: int) -> list[str]:
-        command = [python, "-c", boot("warm"), str(self._code), str(door)]
+    def _command(self, python: str, door: int, flavour: str) -> list[str]:
+        command = [python, "-c", boot("warm"), str(self._code), str(door), flavour]
+        command.append(str(self._sdk))
         if self._confinement is None:
             return command
         # What an environment runs when Python starts in it should not reach our secrets either.
@@ -223,6 +244,9 @@ class WarmPool:
             "LANG": "C.UTF-8",
             # One thread until the fork; a rank raises it to what its task was given.
             "OMP_NUM_THREADS": "1",
+            # Both run threads, and a process with threads cannot be forked.
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "JE_ARROW_MALLOC_CONF": "background_thread:false",
             # Counting the cards must not initialise CUDA, which no fork survives.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         }

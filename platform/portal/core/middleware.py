@@ -13,7 +13,7 @@ from portal.core.metrics import HTTP_REQUESTS, HTTP_SECONDS
 
 log = structlog.get_logger("slipway.http")
 _ACCEPTED_ID = re.compile(r"\A[A-Za-z0-9._-]{8,64}\Z")
-QUIET_NAMESPACE = "agent"
+QUIET_NAMESPACES = frozenset({"agent", "gateway"})
 QUIET_ROUTES = frozenset({"healthz", "readyz", "metrics"})
 
 
@@ -58,8 +58,8 @@ class RequestContextMiddleware:
 
 
 def _is_quiet(match: ResolverMatch | None, status: int) -> bool:
-    """Whether a request says nothing new: probes, and the talk of agents while all is well."""
+    """Whether a request says nothing new: probes, and the talk of machines while all is well."""
     if match is None:
         return False
-    is_talk = QUIET_NAMESPACE in match.namespaces and status < 400
+    is_talk = not QUIET_NAMESPACES.isdisjoint(match.namespaces) and status < 400
     return is_talk or match.url_name in QUIET_ROUTES

@@ -1,14 +1,13 @@
 """Inserting many rows of one shape at once, where the ORM's cost for each row would be most of it.
 
-What this leaves out compared with `bulk_create`: expressions as values, primary keys made by the
-database, and the instances.
+What this leaves out compared with `bulk_create`: expressions as values, and the instances.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.db import connections, router
-from django.db.models import Field, Model
+from django.db.models import AutoField, Field, Model
 
 _PLAIN = (str, int, float, type(None))
 
@@ -16,7 +15,8 @@ _PLAIN = (str, int, float, type(None))
 def insert_rows(model: type[Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Insert rows given as values of `columns` (attribute names); other columns get defaults.
 
-    A default is computed once for all rows, except the primary key's, which is made for each.
+    A default is computed once for all rows, except the primary key's, which is made for each, here
+    or by the database.
     """
     alias = router.db_for_write(model)
     connection = connections[alias]
@@ -24,7 +24,7 @@ def insert_rows(model: type[Model], columns: Sequence[str], rows: Iterable[Seque
     fields: dict[str, Field[Any, Any]] = {field.attname: field for field in meta.concrete_fields}
     key = meta.pk
     given = [fields.pop(name) for name in columns]
-    fills_key = fields.pop(key.attname, None) is not None
+    fills_key = fields.pop(key.attname, None) is not None and not isinstance(key, AutoField)
     constant = [
         field.get_db_prep_save(field.get_default(), connection) for field in fields.values()
     ]

@@ -42,7 +42,9 @@ class JobQuerySet(models.QuerySet["Job"]):
             *("workload__project", "workload__tier", "workload__submitted_by", "workload__team"),
             "snapshot__file__blob",
         )
-        return found.defer("snapshot__marks").prefetch_related("workload__leases")
+        return found.defer("snapshot__marks").prefetch_related(
+            "workload__leases", "workload__tier__prices"
+        )
 
     def matching(
         self, *, state: str = "", text: str = "", submitted_by: str = "", tier: str = ""
@@ -63,8 +65,8 @@ class JobQuerySet(models.QuerySet["Job"]):
 class Job(Row):
     """What exactly was submitted. How it goes stands on the workload, whose id is the job's too.
 
-    `strategy_taken` and `strategy_reason` are what the job itself says: which strategy it trains
-    by and why.
+    `datasets` are the versions it was submitted with, such as `digits:3`. `strategy_taken` and
+    `strategy_reason` are what the job itself says: which strategy it trains by and why.
     """
 
     workload = models.OneToOneField(
@@ -79,6 +81,7 @@ class Job(Row):
     strategy_reason = models.CharField(max_length=2000, blank=True)
     requirements = models.TextField(blank=True)
     git = models.JSONField(null=True, blank=True)
+    datasets = models.JSONField(default=list)
     cloned_from = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )

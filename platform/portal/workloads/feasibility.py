@@ -18,6 +18,22 @@ def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str 
             field="tier",
             next_step="Ask an administrator to join a machine under Settings → Nodes.",
         )
+    if backend and all(backend not in node.backends for node in nodes):
+        offered = sorted({name for node in nodes for name in node.backends})
+        raise InvalidInput(
+            f"No node offers the back end {backend}; here it is {' or '.join(offered)}.",
+            code="no_such_backend",
+            field="backend",
+            next_step="Choose one that is offered, or ask an administrator to set it up on a node.",
+        )
+    if backend == "docker" and tasks > 1:
+        # Each engine has networks of its own, and nothing joins them.
+        raise InvalidInput(
+            "Containers on different nodes do not reach each other.",
+            code="one_node_only",
+            field="nodes",
+            next_step="Use more processes on one node, or the back end process.",
+        )
     why = why_never(nodes, replace(tier.need, backend=backend), tasks)
     if why:
         raise InvalidInput(

@@ -2,7 +2,8 @@
 
     submitted → admitted → queued → placed → starting → running → stopping → an end
 
-A workload that must run again goes from any active state back to `queued`, with its leases closed.
+A workload that must run again goes from any active state back to `queued`, with its leases closed;
+so does one that a budget has stopped, when somebody resumes it.
 `epoch` counts placements: it grows with every move to `placed`, a lease belongs to exactly one, and
 a message that carries an older one is stale. No Django, no I/O.
 """
@@ -33,7 +34,8 @@ MOVES: Mapping[WorkloadState, frozenset[WorkloadState]] = {
     _S.STOPPING: _AFTER_RUNNING,
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
-    _S.STOPPED: frozenset(),
+    # What a budget has stopped may be resumed; `services.resuming` alone makes this move.
+    _S.STOPPED: frozenset({_S.QUEUED}),
     _S.LOST: frozenset(),
 }
 

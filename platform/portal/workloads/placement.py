@@ -123,13 +123,25 @@ class Room:
         self._tightest: dict[Need, list[tuple[tuple[float, ...], int]]] = {}
 
     def place(
-        self, need: Need, tasks: int, *, moment: datetime, lifetime: timedelta | None = None
+        self,
+        need: Need,
+        tasks: int,
+        *,
+        moment: datetime,
+        lifetime: timedelta | None = None,
+        avoid: frozenset[str] = frozenset(),
     ) -> list[Place]:
-        """Take room for a gang, all tasks or none; empty when it does not fit."""
-        if tasks == 1 and not self._spare:
+        """Take room for a gang, all tasks or none; empty when it does not fit.
+
+        `avoid` holds the ids of nodes it must not be put on.
+        """
+        if tasks == 1 and not self._spare and not avoid:
             return self._place_one(need)
         is_short = self._is_gone_in_time(moment, lifetime)
-        counts = [self._count(i, need, is_short=is_short) for i in range(len(self.sites))]
+        counts = [
+            0 if site.node_id in avoid else self._count(i, need, is_short=is_short)
+            for i, site in enumerate(self.sites)
+        ]
         if sum(counts) < tasks:
             return []
         rank = [

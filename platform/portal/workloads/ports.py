@@ -1,8 +1,8 @@
 """What rooms above fill in: who may run for money, and what kinds of workload there are."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import Literal, Protocol
 
 from portal.core.errors import InvalidInput
@@ -10,14 +10,19 @@ from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import Scope
 from slipway.schemas.agent import Report
 
-Warm = Literal["torch", "jupyterlab"]
+Warm = Literal["torch", "jupyterlab", "serving"]
 
 
 @dataclass(frozen=True)
 class AdmissionRequest:
-    """Somebody wants to run something. `nano_usd_per_hour` is the price of all its tasks."""
+    """Somebody wants to run something. `nano_usd_per_hour` is the price of all its tasks.
+
+    `team_id` is that of the project, empty without one; `name` is the workload's.
+    """
 
     workload_id: str
+    team_id: str
+    name: str
     project_id: str
     user_id: str
     kind: str
@@ -76,8 +81,72 @@ class ReportKeeper(Protocol):
         """
 
 
+def _always() -> bool:
+    return True
+
+
 def _keep_nothing(*, workload_id: str, attempt: int, report: Report, at: datetime) -> str:
     return ""
+
+
+class SaveSoon(Protocol):
+    """Warns whoever uses a workload that it will be stopped, and has its work saved."""
+
+    def __call__(self, *, workload_id: str, stops_at: datetime, why: str) -> None:
+        """Warn and save. Called outside a transaction, and again while it has not stopped yet."""
+
+
+def _save_nothing(*, workload_id: str, stops_at: datetime, why: str) -> None:
+    pass
+
+
+class WorkDone(Protocol):
+    """Counts what workloads of a kind have done for somebody, such as predictions."""
+
+    def __call__(
+        self, *, projects: Collection[str] | None, first: date, last: date
+    ) -> Mapping[tuple[str, str], int]:
+        """Return how much was done from day to day (UTC), by (id of the project, group).
+
+        `projects` are ids; None is all of them. Database work alone.
+        """
+
+
+def _nothing_done(
+    *, projects: Collection[str] | None, first: date, last: date
+) -> Mapping[tuple[str, str], int]:
+    return {}
+
+
+def _own_name(name: str) -> str:
+    return name
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """What several workloads of a kind are parts of: an experiment, an endpoint.
+
+    `group_of` returns what the group of a workload is called, from the workload's name, for good.
+    `work` is what people call what `work_done` counts; empty where nothing is counted.
+    """
+
+    noun: str
+    group_of: Callable[[str], str] = _own_name
+    work: str = ""
+    work_done: WorkDone = _nothing_done
+
+
+@dataclass(frozen=True)
+class BudgetRule:
+    """What a used-up budget does to a kind.
+
+    `is_exempt` lets it run on, unless the budget says that it counts for such kinds too. Otherwise
+    it is warned by `save` and stopped `warning_s` later.
+    """
+
+    is_exempt: bool = False
+    warning_s: float = 0.0
+    save: SaveSoon = _save_nothing
 
 
 @dataclass(frozen=True)
@@ -87,6 +156,8 @@ class Kind:
     `moves_when_drained` lets the platform stop it and queue it again; `keeps_on_fence` lets it run
     on while its node cannot reach the portal, so a second one may run meanwhile. `scopes` are those
     of the token its tasks get, which speaks for who submitted it, in its project alone.
+    `keeps_warm` says whether nodes should hold a process of the flavour `warm` ready now.
+    `grouping` says what its workloads are parts of; without it they are not added up.
     """
 
     name: str
@@ -97,9 +168,18 @@ class Kind:
     stop_grace_s: float = 10.0
     hang_after_s: float | None = None
     warm: Warm | None = None
-    scopes: tuple[Scope, ...] = (Scope.PROJECTS_READ, Scope.FILES_READ, Scope.FILES_WRITE)
+    keeps_warm: Callable[[], bool] = _always
+    scopes: tuple[Scope, ...] = (
+        Scope.PROJECTS_READ,
+        Scope.FILES_READ,
+        Scope.FILES_WRITE,
+        Scope.EXPERIMENTS_READ,
+        Scope.EXPERIMENTS_WRITE,
+    )
     surroundings: Surroundings = _nothing
     keep_report: ReportKeeper = _keep_nothing
+    budget: BudgetRule = field(default_factory=BudgetRule)
+    grouping: Grouping | None = None
 
 
 class _Registry:
@@ -145,6 +225,14 @@ def kind_of(name: str) -> Kind:
     return _registry.kinds.get(name) or Kind(name=name, noun=name.replace("_", " "))
 
 
+def groupings() -> dict[str, Grouping]:
+    """Return how workloads are grouped, by the name of their kind; kinds without are left out."""
+    return {
+        name: kind.grouping for name, kind in _registry.kinds.items() if kind.grouping is not None
+    }
+
+
 def warm_flavours() -> list[Warm]:
-    """Return the flavours of warm process that known kinds start from."""
-    return sorted({kind.warm for kind in _registry.kinds.values() if kind.warm is not None})
+    """Return the flavours of warm process that nodes should hold ready now."""
+    kinds = [kind for kind in _registry.kinds.values() if kind.warm is not None]
+    return sorted({kind.warm for kind in kinds if kind.warm is not None and kind.keeps_warm()})

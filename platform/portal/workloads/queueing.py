@@ -11,6 +11,7 @@ from portal.compute.models import Quota
 from portal.compute.resources import Amount, Need
 from portal.workloads.fairness import order_key
 from portal.workloads.models import Share, Workload
+from slipway.schemas.workloads import ReasonCode
 
 # How many projects one pass looks at, how far it looks past what does not fit, and how much it
 # reads at a time (twice as much each time).
@@ -34,12 +35,16 @@ _COLUMNS = (
     "backend",
     "max_lifetime_s",
     "waits_since",
+    "reason",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A queued workload, as far as a pass needs to know it."""
+    """A queued workload, as far as a pass needs to know it.
+
+    `start_failed` says that its last attempt could not even be started where it was.
+    """
 
     workload_id: str
     project_id: str
@@ -51,6 +56,7 @@ class Candidate:
     need: Need
     lifetime: timedelta | None
     waits_since: datetime
+    start_failed: bool = False
 
     @property
     def total(self) -> Amount:
@@ -60,11 +66,12 @@ class Candidate:
 
 def _candidate(row: tuple[Any, ...]) -> Candidate:
     pk, project, team, epoch, kind, tier, tasks, *rest = row
-    cpu, memory, gpus, model, labels, backend, seconds, since = rest
+    cpu, memory, gpus, model, labels, backend, seconds, since, reason = rest
     pairs = tuple(sorted(labels.items())) if labels else ()
     need = Need(Amount(cpu, memory, gpus), model, pairs, backend)
     lifetime = timedelta(seconds=seconds) if seconds is not None else None
-    return Candidate(pk, project, team, epoch, kind, tier, tasks, need, lifetime, since)
+    failed = reason == ReasonCode.START_FAILED
+    return Candidate(pk, project, team, epoch, kind, tier, tasks, need, lifetime, since, failed)
 
 
 @dataclass(slots=True)

@@ -20,8 +20,8 @@ from portal.workloads.fairness import charged
 from portal.workloads.lifecycle import START_WITHIN, LeaseState, Plan
 from portal.workloads.models import Lease, SchedulerTurn, Share, UsageSample, Workload
 from portal.workloads.moves import locked, move
-from portal.workloads.ports import AdmissionRequest, Held, admission, kind_of
-from portal.workloads.services.submitting import enqueue
+from portal.workloads.ports import Held, admission, kind_of
+from portal.workloads.services.submitting import enqueue, request_of
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 log = structlog.get_logger(__name__)
@@ -110,20 +110,9 @@ def ask_again(moment: datetime) -> None:
 
 
 def _ask(workload: Workload, moment: datetime) -> None:
-    price = workload.tier.nano_usd_per_hour * workload.nodes
-    request = AdmissionRequest(
-        workload_id=workload.pk,
-        project_id=workload.project_id,
-        user_id=workload.submitted_by_id,
-        kind=workload.kind,
-        tier=workload.tier.slug,
-        tasks=workload.nodes,
-        nano_usd_per_hour=price,
-        max_lifetime_s=workload.max_lifetime_s,
-    )
     try:
         with transaction.atomic():
-            answer = admission().ask(request)
+            answer = admission().ask(request_of(workload))
     except SlipwayError as error:
         move(
             workload,

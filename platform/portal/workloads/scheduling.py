@@ -17,8 +17,9 @@ from portal.compute.models import Node
 from portal.core import clock
 from portal.workloads.granting import Decision, Overtaken, grant
 from portal.workloads.models import Lease, SchedulerTurn
-from portal.workloads.placement import Gpu, KnownEnd, Room, Site, Spot
+from portal.workloads.placement import Gpu, KnownEnd, Place, Room, Site, Spot
 from portal.workloads.queueing import Candidate, Queue
+from slipway.schemas.workloads import ReasonCode
 
 BATCH = 128
 _MAX_EXAMINED = 512
@@ -98,9 +99,11 @@ def _try(run: _Pass, candidate: Candidate) -> bool:
     if shape in run.does_not_fit:
         return False
     moment = clock.now()
-    places = run.room.place(
-        candidate.need, candidate.tasks, moment=moment, lifetime=candidate.lifetime
-    )
+    need, tasks, lifetime = candidate.need, candidate.tasks, candidate.lifetime
+    places: list[Place] = []
+    if avoided := _where_it_failed(candidate):
+        places = run.room.place(need, tasks, moment=moment, lifetime=lifetime, avoid=avoided)
+    places = places or run.room.place(need, tasks, moment=moment, lifetime=lifetime)
     if places:
         run.decisions.append(Decision(candidate, tuple(places)))
         return True
@@ -108,6 +111,16 @@ def _try(run: _Pass, candidate: Candidate) -> bool:
     if not run.has_head:
         run.has_head = run.room.keep_for(candidate.need, candidate.tasks, _known_ends())
     return False
+
+
+def _where_it_failed(candidate: Candidate) -> frozenset[str]:
+    """Return the nodes that could not start it the last time: others come first, if there are."""
+    if not candidate.start_failed:
+        return frozenset()
+    failed = Lease.objects.filter(
+        workload=candidate.workload_id, epoch=candidate.epoch, reason=ReasonCode.START_FAILED
+    )
+    return frozenset(failed.values_list("node_id", flat=True))
 
 
 def read_sites() -> list[Site]:

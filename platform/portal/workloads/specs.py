@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from portal.core.errors import InvalidInput
+from slipway.schemas.workloads import BackendName
 
 MAX_SPEC_BYTES = 128 * 1024
 _VARIABLE = re.compile(r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
@@ -19,8 +20,8 @@ class RunSpec(BaseModel):
 
     argv: Annotated[tuple[str, ...], Field(min_length=1, max_length=256)]
     env: dict[str, str] = {}
-    backend: Literal["process", "docker"] = "process"
-    warm: Literal["torch", "jupyterlab"] | None = None
+    backend: BackendName = "process"
+    warm: Literal["torch", "jupyterlab", "serving"] | None = None
     persistent_key: Annotated[str, Field(pattern=_KEY)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     hang_after_s: Annotated[float, Field(ge=10, le=7 * 86_400)] | None = None

@@ -23,6 +23,11 @@ _SHAPE = re.compile(
 )
 
 
+def has_workload_shape(text: str) -> bool:
+    """Whether `text` could be the token of a workload at all."""
+    return _SHAPE.match(text) is not None
+
+
 def token_of(workload_id: str, epoch: int) -> str:
     """Return the token of a workload's epoch, the same each time."""
     body = workload_id.removeprefix("wl_")

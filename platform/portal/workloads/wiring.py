@@ -1,8 +1,13 @@
 """What makes a scheduler pass worth while, and the tokens of user code."""
 
+from collections import Counter
+from collections.abc import Mapping
+
 from portal.accounts.principal import register_bearer
+from portal.compute.models import EnvironmentBuild, ProjectEnvironment
 from portal.compute.signals import NodeChanged, node_changed
 from portal.core.doorbell import ring_now
+from portal.storage.usage import register_stored
 from portal.workloads.signals import LeaseClosed, WorkloadChanged, lease_closed, workload_changed
 from portal.workloads.tasks import schedule
 from portal.workloads.tokens import PREFIX, principal_behind
@@ -18,7 +23,25 @@ def _when_room_may_be_free(_news: NodeChanged | LeaseClosed) -> None:
     ring_now(schedule)
 
 
+def _environments() -> Mapping[str, int]:
+    """Count the bytes of built environments; projects that share one share its bytes evenly."""
+    sizes: Counter[str] = Counter()
+    for environment, size in EnvironmentBuild.objects.values_list("environment", "size_bytes"):
+        sizes[environment] += size or 0
+    users: dict[str, list[str]] = {}
+    for environment, project in ProjectEnvironment.objects.filter(
+        environment__in=sizes
+    ).values_list("environment", "project"):
+        users.setdefault(environment, []).append(project)
+    found: Counter[str] = Counter()
+    for environment, projects in users.items():
+        for project in projects:
+            found[project] += sizes[environment] // len(projects)
+    return found
+
+
 workload_changed.connect(_when_queued)
 lease_closed.connect(_when_room_may_be_free)
 node_changed.connect(_when_room_may_be_free)
+register_stored("environments", _environments)
 register_bearer(PREFIX, principal_behind)

@@ -32,7 +32,10 @@ class Observation:
 
 @dataclass(frozen=True)
 class Order:
-    """Everything needed to start one attempt. `runtime` is what `prepare` answered."""
+    """Everything needed to start one attempt. `runtime` is what `prepare` answered.
+
+    `cache` is the folder in which tasks of the same project share what they have downloaded.
+    """
 
     key: TaskKey
     workload_id: str
@@ -41,6 +44,7 @@ class Order:
     persistent: Path
     address: str
     runtime: str
+    cache: Path | None = None
     meeting: MeetingPoint | None = None
     gpus: tuple[str, ...] = ()
     environment: dict[str, str] | None = None

@@ -33,6 +33,7 @@ _WORK: Final = "/slipway/work"
 _HOME: Final = "/slipway/home"
 _SHARED: Final = "/slipway/shared"
 _PERSISTENT: Final = "/slipway/persistent"
+_CACHE: Final = "/slipway/cache"
 _SDK: Final = "/slipway/sdk"
 _TMP: Final = "/tmp"  # noqa: S108 - a file system of the container's own
 _LABEL: Final = "slipway.attempt"
@@ -97,6 +98,7 @@ class DockerBackend:
             return
         folder = order.folder
         places = [folder.state, folder.home, order.persistent]
+        places.extend([order.cache] if order.cache else [])
         for root, _, files in os.walk(folder.work):
             places.extend((Path(root), *(Path(root) / name for name in files)))
         if (folder.state / "journal.jsonl").exists():
@@ -150,6 +152,8 @@ class DockerBackend:
             _mount(launcher, f"{_CODE}/workers/launcher", read_only=True),
             _mount(sdk, f"{_SDK}/slipway", read_only=True),
         ]
+        if order.cache is not None:
+            mounts.append(_mount(order.cache, _CACHE))
         cards = {
             "Driver": "nvidia",
             "DeviceIDs": list(order.gpus),
@@ -191,6 +195,7 @@ class DockerBackend:
             home_dir=_HOME,
             tmp_dir=_TMP,
             persistent_dir=_PERSISTENT,
+            cache_dir=_CACHE if order.cache else "",
             shared_dir=_SHARED,
             bell_path=f"{_SHARED}/bell",
             contact_path=f"{_STATE}/contact",

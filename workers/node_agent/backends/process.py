@@ -36,6 +36,7 @@ from workers.launcher.processes import (
     send,
     start_ticks,
 )
+from workers.launcher.ranks import PARTS
 from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase, Prepared
 from workers.node_agent.environments import VirtualEnvironments, default_environment
 from workers.node_agent.errors import StartError
@@ -85,6 +86,7 @@ class ProcessBackend:
         self.warm = WarmPool(
             folders.code,
             home,
+            folders.sdk,
             limit=settings.warm_limit,
             confinement=self._outer() if settings.confine else None,
         )
@@ -93,7 +95,8 @@ class ProcessBackend:
 
     def _outer(self) -> Confinement:
         """What all tasks together may reach; each then gives up the others."""
-        writable = (self._folders.tasks, self._folders.persistent, self._folders.contacts)
+        folders = self._folders
+        writable = (folders.tasks, folders.persistent, folders.cache, folders.contacts)
         readable = (self._folders.shared, *self._code_places())
         return Confinement(
             (*map(str, writable), *self._cgroups.folders()),
@@ -101,7 +104,8 @@ class ProcessBackend:
         )
 
     def _code_places(self) -> tuple[Path, ...]:
-        links = (self._folders.code / "workers" / "launcher", self._folders.sdk / "slipway")
+        parts = (self._folders.code / "workers" / name for name in PARTS)
+        links = (*parts, self._folders.sdk / "slipway")
         return (self._folders.code, self._folders.sdk, *(link.resolve() for link in links))
 
     async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> Prepared:
@@ -160,6 +164,7 @@ class ProcessBackend:
             home_dir=str(folder.home),
             tmp_dir=str(folder.tmp),
             persistent_dir=str(order.persistent),
+            cache_dir=str(order.cache) if order.cache else "",
             shared_dir=str(self._folders.shared),
             bell_path=str(self._folders.bell),
             contact_path=str(contact),

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -11,13 +10,20 @@ from django.db import transaction
 from portal.accounts.models import Project, User
 from portal.compute.models import Environment, Tier
 from portal.compute.services.environments import normalised, use_environment
+from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput, SlipwayError
+from portal.datasets.models import Version
+from portal.datasets.services.datasets import resolve
+from portal.datasets.services.uses import record_use
 from portal.training.models import Job
 from portal.training.services.snapshots import require_script, snapshot_of
+from portal.workloads.costs import lease_cost, lease_price, steps_of_tier, unix_ms
 from portal.workloads.feasibility import refuse_impossible
 from portal.workloads.models import Workload
 from portal.workloads.placement import Room
+from portal.workloads.ports import AdmissionRequest
 from portal.workloads.scheduling import read_sites
+from portal.workloads.services.resuming import resume_workload
 from portal.workloads.services.stopping import stop_workload
 from portal.workloads.services.submitting import Wanted, submit_workload
 from portal.workloads.specs import RunSpec, spec_from
@@ -26,7 +32,6 @@ from slipway.schemas.training import JobEdit, JobIn, Quote
 
 _S_AN_HOUR = 3600
 _S_A_MINUTE = 60
-_BACKEND = "process"
 # Linux takes no single argument or variable beyond 128 KiB; all parameters are one variable too.
 MAX_PARAMS_BYTES = 64 * 1024
 MAX_ARGS_BYTES = 64 * 1024
@@ -45,6 +50,7 @@ def submit_job(*, project: Project, by: User, wanted: JobIn, cloned_from: Job | 
         raise _no_snapshot()
     require_script(snapshot, wanted.script)
     tier = _tier(wanted.tier)
+    versions = _versions(project, wanted)
     with transaction.atomic():
         workload = submit_workload(
             project=project,
@@ -61,8 +67,11 @@ def submit_job(*, project: Project, by: User, wanted: JobIn, cloned_from: Job | 
                 environment=_environment(project, by, wanted, cloned_from),
                 max_attempts=wanted.max_attempts,
                 max_lifetime_s=_lifetime(wanted),
+                tags=wanted.tags,
             ),
         )
+        for version in versions:
+            record_use(version=version, by=by, workload=workload, declared=True)
         return Job.objects.create(
             workload=workload,
             created_at=workload.created_at,
@@ -73,6 +82,7 @@ def submit_job(*, project: Project, by: User, wanted: JobIn, cloned_from: Job | 
             strategy=wanted.strategy or "",
             requirements=wanted.requirements,
             git=wanted.git.model_dump() if wanted.git else None,
+            datasets=[version.reference for version in versions],
             cloned_from=cloned_from,
         )
 
@@ -85,13 +95,14 @@ def quote_job(*, project: Project, wanted: JobIn) -> Quote:
     _spec(wanted)
     _check_strategy(wanted)
     normalised(wanted.requirements)
+    _versions(project, wanted)
     snapshot = snapshot_of(project, wanted.snapshot)
     if snapshot is not None:
         require_script(snapshot, wanted.script)
     tier = _tier(wanted.tier)
     price = tier.nano_usd_per_hour * wanted.nodes
     try:
-        refuse_impossible(project=project, tier=tier, tasks=wanted.nodes, backend=_BACKEND)
+        refuse_impossible(project=project, tier=tier, tasks=wanted.nodes, backend=wanted.backend)
     except SlipwayError as error:
         return Quote(
             nano_usd_per_hour=price,
@@ -103,9 +114,32 @@ def quote_job(*, project: Project, wanted: JobIn) -> Quote:
     return Quote(nano_usd_per_hour=price, can_ever_run=True, would_wait=waits, explanation=why)
 
 
+def admission_request(*, project: Project, by: User, wanted: JobIn) -> AdmissionRequest:
+    """Return what the admission would be asked about such a job; raises InvalidInput."""
+    tier = _tier(wanted.tier)
+    return AdmissionRequest(
+        workload_id="",
+        team_id=project.team_id or "",
+        name=wanted.name or _name_of(wanted.script),
+        project_id=project.pk,
+        user_id=by.pk,
+        kind="job",
+        tier=tier.slug,
+        tasks=wanted.nodes,
+        nano_usd_per_hour=tier.nano_usd_per_hour * wanted.nodes,
+        max_lifetime_s=_lifetime(wanted),
+    )
+
+
 def cancel_job(*, job: Job, by: User) -> Job:
     """End a job. Idempotent."""
     stop_workload(workload=job.workload, by=by)
+    return job
+
+
+def resume_job(*, job: Job, by: User) -> Job:
+    """Carry on a job that a budget has stopped, from its checkpoint; raises Conflict otherwise."""
+    resume_workload(workload=job.workload, by=by)
     return job
 
 
@@ -123,7 +157,10 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
         "nodes": workload.nodes,
         "procs": workload.procs,
         "strategy": job.strategy or None,
+        "backend": workload.backend,
         "requirements": job.requirements,
+        "datasets": job.datasets,
+        "tags": workload.tags,
         "git": job.git if edit.snapshot is None else None,
         "priority": workload.priority,
         "max_attempts": workload.max_attempts,
@@ -142,26 +179,24 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
 def cost_of(workload: Workload, *, until_ms: int) -> int:
     """Return what the leases of a workload have cost so far, to the millisecond, in nano-USD.
 
-    Each counts at the price it was granted at. The whole sum is rounded down once, so it never
-    shrinks and parts never add up to more.
+    It is the figure that the pages of spend show: each lease by itself, rounded down.
     """
-    total = 0
-    for lease in workload.leases.all():
-        ended_ms = _ms(lease.ended_at) if lease.ended_at else until_ms
-        total += lease.nano_usd_per_hour * max(0, ended_ms - _ms(lease.granted_at))
-    return total // (_S_AN_HOUR * 1000)
+    leases = list(workload.leases.all())
+    steps = steps_of_tier(workload.tier) if leases else ()
+    return sum(lease_cost(lease, steps, until_ms=until_ms) for lease in leases)
 
 
 def price_of(workload: Workload) -> int:
-    """Return nano-USD an hour: what it was granted at last, before that what its tier costs now."""
+    """Return nano-USD an hour: what it costs now, or cost when it ended last."""
     leases = [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]
-    if leases:
-        return sum(lease.nano_usd_per_hour for lease in leases)
-    return workload.tier.nano_usd_per_hour * workload.nodes
-
-
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
+    if not leases:
+        return workload.tier.nano_usd_per_hour * workload.nodes
+    steps = steps_of_tier(workload.tier)
+    now_ms = unix_ms(clock.now())
+    return sum(
+        lease_price(lease, steps, at_ms=unix_ms(lease.ended_at) if lease.ended_at else now_ms)
+        for lease in leases
+    )
 
 
 def _spec(wanted: JobIn) -> RunSpec:
@@ -170,7 +205,7 @@ def _spec(wanted: JobIn) -> RunSpec:
     if sum(len(arg.encode()) for arg in wanted.args) > MAX_ARGS_BYTES:
         raise _too_long("args", MAX_ARGS_BYTES)
     return spec_from(
-        backend=_BACKEND,
+        backend=wanted.backend,
         argv=("python", wanted.script, *wanted.args, *_flags(wanted.params)),
         hang_after_s=wanted.hang_after_minutes and wanted.hang_after_minutes * _S_A_MINUTE,
     )
@@ -219,6 +254,18 @@ def _environment(project: Project, by: User, wanted: JobIn, cloned_from: Job | N
     ).digest
 
 
+def _versions(project: Project, wanted: JobIn) -> list[Version]:
+    """Return the versions a job names, one of each dataset."""
+    versions = [resolve(project=project, reference=one) for one in wanted.datasets]
+    if len({version.dataset_id for version in versions}) != len(versions):
+        raise InvalidInput(
+            "One dataset is named twice.",
+            field="datasets",
+            next_step="Name one version of each; a job can fetch others while it runs.",
+        )
+    return versions
+
+
 def _lifetime(wanted: JobIn) -> int | None:
     return max(1, round(wanted.max_hours * _S_AN_HOUR)) if wanted.max_hours else None
 
@@ -265,7 +312,7 @@ def _wait_of(project: Project, tier: Tier, wanted: JobIn) -> tuple[bool, str]:
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
         return True, f"{ahead} of this project {verb} already and would go first."
-    fitting = Room(read_sites()).count_of(replace(tier.need, backend=_BACKEND))
+    fitting = Room(read_sites()).count_of(replace(tier.need, backend=wanted.backend))
     if fitting >= wanted.nodes:
         return False, "It can start at once."
     if wanted.nodes == 1:

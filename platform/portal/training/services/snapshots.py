@@ -11,6 +11,7 @@ from portal.storage.ports import Promised, StoredBytes
 from portal.storage.services import discard_bytes, keep_file, receive_bytes
 from portal.training.models import Snapshot
 from portal.training.names import is_among, marks_of, names_in
+from slipway.schemas.notebook import SUFFIX, script_name
 
 MAX_SNAPSHOT_BYTES = 500 * 1024**2
 _SUGGESTED = 20
@@ -83,8 +84,19 @@ def snapshot_of(project: Project, digest: str) -> Snapshot | None:
 
 
 def require_script(snapshot: Snapshot, script: str) -> None:
-    """Raise InvalidInput when the snapshot has no such file."""
-    if is_among(script, bytes(snapshot.marks)):
+    """Raise InvalidInput when the snapshot has no such file, or it is a notebook."""
+    marks = bytes(snapshot.marks)
+    if script.endswith(SUFFIX) and is_among(script, marks):
+        made = script_name(script)
+        raise InvalidInput(
+            f"{script} is a notebook, and jobs run scripts.",
+            code="script_is_notebook",
+            field="script",
+            next_step=f"Name {made}, the script of its cells."
+            if is_among(made, marks)
+            else "Upload the notebook by itself, or submit it with `slipway train`.",
+        )
+    if is_among(script, marks):
         return
     near = [name[:200] for name in snapshot.scripts][:5]
     raise InvalidInput(

@@ -35,7 +35,8 @@ class Lease(Row):
 
     It is committed before anything starts, so what runs is always accounted for. `ended_at` is when
     the node's runtime says it ended, in our own time. `charged_to_ms` (Unix milliseconds) is up to
-    when the fair share knows of it.
+    when the fair share knows of it. `billed_to_ms` and `billed_nano_usd` say up to when and how
+    much the ledger of spend knows of it (not yet: null); `is_settled`, that nothing is to follow.
     """
 
     id = IdField("lse")
@@ -57,6 +58,9 @@ class Lease(Row):
     gpu_indices = models.JSONField(default=list)
     fair_millis = models.BigIntegerField()
     charged_to_ms = models.BigIntegerField()
+    billed_to_ms = models.BigIntegerField(null=True, blank=True)
+    billed_nano_usd = models.BigIntegerField(default=0)
+    is_settled = models.BooleanField(default=False)
     keeps_on_fence = models.BooleanField(default=False)
 
     granted_at = models.DateTimeField()
@@ -115,6 +119,7 @@ class Lease(Row):
                 fields=["granted_at"], condition=Q(state="granted"), name="lease_not_begun"
             ),
             models.Index(fields=["project", "granted_at"], name="lease_by_project"),
+            models.Index(fields=["id"], condition=Q(is_settled=False), name="lease_unsettled"),
         ]
 
     @property

@@ -49,7 +49,8 @@ class WorkloadQuerySet(models.QuerySet["Workload"]):
 class Workload(Row):
     """Something that runs somewhere under leases: a job, a notebook, an endpoint replica.
 
-    What a task needs is copied from the tier at submit. `epoch` counts placements. `plan` says what
+    What a task needs is copied from the tier at submit. `tags` are what its submitter calls it by,
+    for good: spend is split by them. `epoch` counts placements. `plan` says what
     becomes of it once its last lease is closed. `waits_since` is when the present wait began;
     `failures` and `losses` count ends by its own fault and by that of machines.
     """
@@ -76,6 +77,7 @@ class Workload(Row):
     gpus = models.IntegerField(default=0)
     gpu_model = models.CharField(max_length=64, blank=True)
     labels = models.JSONField(default=dict)
+    tags = models.JSONField(default=dict)
     backend = models.CharField(max_length=16, default="process")
     spec = models.JSONField()
     snapshot = models.CharField(max_length=64, blank=True)
@@ -119,6 +121,8 @@ class Workload(Row):
         ]
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["project", "-id"], name="workload_by_project"),
+            # What ran before under the same name, which tells what the next one may cost.
+            models.Index(fields=["project", "name", "-id"], name="workload_by_name"),
             # The queue of each project, in order; nothing else is in it.
             models.Index(
                 fields=["project", "-priority", "id"],

@@ -1,7 +1,8 @@
 """Submitting a workload: everything that can be refused is refused here, before anything queues."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -51,6 +52,7 @@ class Wanted:
     max_attempts: int | None = None
     max_lifetime_s: int | None = None
     key: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 def submit_workload(*, project: Project, by: User, wanted: Wanted) -> Workload:
@@ -82,18 +84,7 @@ def submit_workload(*, project: Project, by: User, wanted: Wanted) -> Workload:
 def _submit(project: Project, by: User, kind: Kind, name: str, wanted: Wanted) -> Workload:
     _open_shares(project)
     workload = _new(project, by, kind, name, wanted)
-    answer = admission().ask(
-        AdmissionRequest(
-            workload_id=workload.pk,
-            project_id=project.pk,
-            user_id=by.pk,
-            kind=kind.name,
-            tier=wanted.tier.slug,
-            tasks=wanted.nodes,
-            nano_usd_per_hour=wanted.tier.nano_usd_per_hour * wanted.nodes,
-            max_lifetime_s=wanted.max_lifetime_s,
-        )
-    )
+    answer = admission().ask(request_of(workload))
     workload.hold = answer.why[:300] if isinstance(answer, Held) else ""
     workload.save(force_insert=True)
     Task.objects.bulk_create(Task(workload=workload, index=index) for index in range(wanted.nodes))
@@ -110,6 +101,22 @@ def _submit(project: Project, by: User, kind: Kind, name: str, wanted: Wanted) -
     if not workload.hold:
         enqueue(workload)
     return workload
+
+
+def request_of(workload: Workload) -> AdmissionRequest:
+    """Return what the admission is asked about a workload."""
+    return AdmissionRequest(
+        workload_id=workload.pk,
+        team_id=workload.team_id or "",
+        name=workload.name,
+        project_id=workload.project_id,
+        user_id=workload.submitted_by_id,
+        kind=workload.kind,
+        tier=workload.tier.slug,
+        tasks=workload.nodes,
+        nano_usd_per_hour=workload.tier.nano_usd_per_hour * workload.nodes,
+        max_lifetime_s=workload.max_lifetime_s,
+    )
 
 
 def enqueue(workload: Workload) -> None:
@@ -143,6 +150,7 @@ def _new(project: Project, by: User, kind: Kind, name: str, wanted: Wanted) -> W
         gpus=amount.gpus,
         gpu_model=wanted.tier.gpu_model,
         labels=wanted.tier.labels,
+        tags=dict(wanted.tags),
         backend=wanted.spec.backend,
         spec=wanted.spec.model_dump(mode="json"),
         snapshot=wanted.snapshot,
@@ -192,9 +200,9 @@ def _check(wanted: Wanted) -> None:
         ("max_attempts", wanted.max_attempts, 1, MAX_ATTEMPTS),
         ("max_lifetime_s", wanted.max_lifetime_s, 1, 365 * 86_400),
     )
-    for field, value, least, most in ranges:
+    for name, value, least, most in ranges:
         if value is not None and not least <= value <= most:
-            raise _bad(field, f"{field} is {value}; it must be from {least} to {most}.")
+            raise _bad(name, f"{name} is {value}; it must be from {least} to {most}.")
     if wanted.nodes * wanted.procs > MAX_WORLD:
         raise _bad("procs", f"{wanted.nodes * wanted.procs} ranks are more than {MAX_WORLD}.")
     if not wanted.tier.is_active:

@@ -1,0 +1,83 @@
+"""Answers that stream: in constant memory, and without a thread or a connection while they rest."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar, cast
+
+from asgiref.sync import SyncToAsync, sync_to_async
+from django.db import close_old_connections, connection
+from django.http import StreamingHttpResponse
+
+Result = TypeVar("Result")
+
+
+def let_go_of_the_database() -> None:
+    """Give this thread's database connection back; the next query takes one again.
+
+    A transfer lasts as long as the client wishes, and the pool has few connections: without this a
+    handful of slow clients would keep everybody else out. Changes nothing inside a transaction.
+    """
+    if not connection.in_atomic_block:
+        connection.close()
+
+
+async def let_go_of_the_thread() -> None:
+    """Give back the thread this request has under ASGI, and its connection to the database.
+
+    For answers that stream for hours from a coroutine. Django keeps the thread for as long as the
+    answer lasts; who needs one again gets a new one.
+    """
+    await sync_to_async(let_go_of_the_database)()
+    context = SyncToAsync.thread_sensitive_context.get(None)
+    if context is not None:
+        executor = SyncToAsync.context_to_thread_executor.pop(context, None)
+        if executor is not None:
+            executor.shutdown(wait=False)
+
+
+class OwnThread:
+    """One thread for what many streams of an event loop ask of the database or the disk.
+
+    However many streams there are, they hold one connection, and that only while one asks.
+    """
+
+    def __init__(self, name: str) -> None:
+        """`name` is what the thread is called where threads are listed."""
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """Do some work in the thread, after what others asked for before."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _done, work)
+
+
+def _done(work: Callable[[], Result]) -> Result:
+    try:
+        return work()
+    finally:
+        close_old_connections()
+
+
+class EventStream(StreamingHttpResponse):
+    """Server-sent events from a coroutine, which lets go of its thread before it waits."""
+
+    def __init__(self, events: AsyncIterator[bytes]) -> None:
+        super().__init__(events, content_type="text/event-stream")
+        self.headers["Cache-Control"] = "no-store"
+        self.headers["X-Accel-Buffering"] = "no"  # a proxy in front must not collect events
+
+
+class ByteStream(StreamingHttpResponse):
+    """A streamed answer made from an ordinary iterator, under ASGI too.
+
+    Django would read an ordinary iterator to its end before it sends the first byte; here each
+    piece is fetched in the request's thread when the client is ready for it.
+    """
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        await sync_to_async(let_go_of_the_database)()
+        pieces = cast("Iterator[bytes]", self.streaming_content)
+        fetch = sync_to_async(partial(next, pieces, None))
+        while (piece := await fetch()) is not None:
+            yield piece

@@ -1,0 +1,80 @@
+"""What a lease costs: the exact integral of its tier's price over time, rounded down once.
+
+Every figure of a workload's cost, on its own page and on the pages of spend, comes from here.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from portal.compute.models import Tier, TierPrice
+from portal.workloads.models import Lease
+
+MS_AN_HOUR = 3_600_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+# Prices of one thing: (from when in Unix milliseconds, nano-USD an hour), oldest first. The oldest
+# counts before its moment too.
+Steps = tuple[tuple[int, int], ...]
+
+
+def unix_ms(moment: datetime) -> int:
+    """Return a moment as whole Unix milliseconds, rounded down, without a float on the way."""
+    return (moment - _EPOCH) // _MS
+
+
+def steps_of(prices: Iterable[TierPrice]) -> Steps:
+    """Return the prices of one tier as steps."""
+    return tuple(
+        sorted((unix_ms(price.effective_from), price.nano_usd_per_hour) for price in prices)
+    )
+
+
+def price_steps(tiers: Iterable[str]) -> Mapping[str, Steps]:
+    """Read the prices of some tiers (ids) at once."""
+    found: dict[str, list[TierPrice]] = {}
+    for price in TierPrice.objects.filter(tier__in=set(tiers)):
+        found.setdefault(price.tier_id, []).append(price)
+    return {tier: steps_of(prices) for tier, prices in found.items()}
+
+
+def steps_of_tier(tier: Tier) -> Steps:
+    """Return the steps of a tier whose prices may have been fetched ahead."""
+    return steps_of(tier.prices.all())
+
+
+def price_at(steps: Steps, at_ms: int) -> int:
+    """Return nano-USD an hour at a moment; 0 without any price."""
+    price = steps[0][1] if steps else 0
+    for from_ms, nano_usd in steps:
+        if from_ms > at_ms:
+            break
+        price = nano_usd
+    return price
+
+
+def integral(steps: Steps, *, begin_ms: int, end_ms: int) -> int:
+    """Return price times milliseconds over a span, in nano-USD an hour: exact."""
+    total = 0
+    at = begin_ms
+    for from_ms, _ in steps:
+        if at < from_ms < end_ms:
+            total += price_at(steps, at) * (from_ms - at)
+            at = from_ms
+    return total + price_at(steps, at) * max(0, end_ms - at)
+
+
+def lease_cost(lease: Lease, steps: Steps, *, until_ms: int) -> int:
+    """Return what a lease has cost by a moment, or in all once it has ended, in nano-USD.
+
+    A lease of a tier without a history of prices counts at the price it was granted at.
+    """
+    begin_ms = unix_ms(lease.granted_at)
+    end_ms = until_ms if lease.ended_at is None else unix_ms(lease.ended_at)
+    steps = steps or ((begin_ms, lease.nano_usd_per_hour),)
+    return integral(steps, begin_ms=begin_ms, end_ms=max(begin_ms, end_ms)) // MS_AN_HOUR
+
+
+def lease_price(lease: Lease, steps: Steps, *, at_ms: int) -> int:
+    """Return what an hour of a lease costs at a moment, in nano-USD."""
+    return price_at(steps, at_ms) if steps else lease.nano_usd_per_hour

@@ -1,0 +1,47 @@
+"""What MLflow itself loads of ours in a job, by its own door for plug-ins.
+
+A job has its run from the start, and MLflow refuses to go on with it once a script has called
+`mlflow.set_experiment`. So the experiment that the script means is told with the request for the
+run, and the portal moves the run there before it answers. And what MLflow logs in the background is
+sent before Python ends its threads, which MLflow 3.17 does not wait for.
+
+Any Python that MLflow runs on must understand this file; it stands in no package, because the
+user's own modules must not be hidden by it.
+"""
+
+import os
+import sys
+import threading
+
+HEADER = "X-Slipway-Experiment"
+_RUN = "MLFLOW_RUN_ID"
+
+
+class JobHeaders:
+    """Tells which experiment was set, until the job's run has been asked for."""
+
+    def __init__(self) -> None:
+        self._waits = _RUN in os.environ
+
+    def in_context(self) -> bool:
+        """Whether the run of the job has not been begun here."""
+        return self._waits
+
+    def request_headers(self) -> dict[str, str]:
+        """Return the header. MLflow takes the variable away, and then asks for the run at once."""
+        self._waits = _RUN in os.environ
+        experiment = os.environ.get("MLFLOW_EXPERIMENT_ID", "")
+        return {HEADER: experiment} if experiment else {}
+
+
+def _send_the_rest() -> None:
+    mlflow = sys.modules.get("mlflow")
+    if mlflow is None:
+        return
+    try:
+        mlflow.flush_async_logging()
+    except Exception as error:  # noqa: BLE001 - the script has done its work
+        sys.stderr.write(f"[slipway] the last metrics could not be sent: {error}\n")
+
+
+threading._register_atexit(_send_the_rest)  # type: ignore[attr-defined]  # noqa: SLF001
