@@ -1,0 +1,90 @@
+"""The policies of datasets: the project's policy, and the dataset and version the path names."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import F
+from django.http import HttpRequest
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.core.errors import NotFound
+from portal.datasets.models import Dataset, Version
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.datasets import VersionState
+
+LATEST = "latest"
+_LONGEST_NUMBER = 9
+
+
+@dataclass(frozen=True)
+class DatasetRole:
+    """Members of the project in the path, with at least `role`, for a dataset of that project.
+
+    `deleted` finds one that was deleted too, unless another has its name by now.
+    """
+
+    role: Role
+    scope: Scope
+    deleted: bool = False
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, NotFound or Forbidden; leave the dataset on the request."""
+        ProjectRole(self.role, self.scope).check(request, path)
+        found = Dataset.objects.of_project(gated_project(request)).filter(name=path["dataset"])
+        found = found if self.deleted else found.current()
+        dataset = found.order_by(F("deleted_at").desc(nulls_first=True)).first()
+        if dataset is None:
+            raise NotFound
+        request.gated_dataset = dataset  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return f"project {self.role.value}"
+
+
+@dataclass(frozen=True)
+class VersionRole:
+    """As DatasetRole, for a version of the dataset: a number, `latest`, or the id of a draft.
+
+    `deleted` finds one that was deleted too.
+    """
+
+    role: Role
+    scope: Scope
+    deleted: bool = False
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, NotFound or Forbidden; leave the version on the request."""
+        DatasetRole(self.role, self.scope).check(request, path)
+        version = version_of(gated_dataset(request), path["version"], deleted=self.deleted)
+        if version is None:
+            raise NotFound
+        request.gated_version = version  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return f"project {self.role.value}"
+
+
+def version_of(dataset: Dataset, name: str, *, deleted: bool = False) -> Version | None:
+    """Return a version of a dataset by its number, `latest`, or the id of one that is no version.
+
+    Deleted ones are found by `deleted` alone, purged ones never.
+    """
+    hidden = [VersionState.PURGED] if deleted else [VersionState.PURGED, VersionState.DELETED]
+    found = Version.objects.complete().filter(dataset=dataset).exclude(state__in=hidden)
+    if name == LATEST:
+        return found.filter(state=VersionState.READY).order_by("-number").first()
+    if name.isascii() and name.isdigit() and len(name) <= _LONGEST_NUMBER:
+        return found.filter(number=int(name)).first()
+    return found.filter(pk=name).first()
+
+
+def gated_dataset(request: HttpRequest) -> Dataset:
+    """Return the dataset the gate let this request reach."""
+    dataset: Dataset = request.gated_dataset  # type: ignore[attr-defined]
+    return dataset
+
+
+def gated_version(request: HttpRequest) -> Version:
+    """Return the version the gate let this request reach."""
+    version: Version = request.gated_version  # type: ignore[attr-defined]
+    return version

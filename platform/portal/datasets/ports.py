@@ -1,0 +1,52 @@
+"""What rooms above fill in: the models that came of a version."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class ModelMade:
+    """A model version, and the run or workload it came of."""
+
+    name: str
+    version: str
+    run_id: str = ""
+    workload_id: str = ""
+
+
+class Models(Protocol):
+    """Knows which model versions came of runs and workloads."""
+
+    def made_of(
+        self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]
+    ) -> Sequence[ModelMade]:
+        """Return the model versions of the project that came of any of them."""
+
+
+class NoModels:
+    """The answer while no room above knows of models."""
+
+    def made_of(
+        self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]
+    ) -> Sequence[ModelMade]:
+        """Return none."""
+        return ()
+
+
+class _Registry:
+    def __init__(self) -> None:
+        self.models: Models = NoModels()
+
+
+_registry = _Registry()
+
+
+def register_models(models: Models) -> None:
+    """Put an answer in force; called once, from a room's wiring."""
+    _registry.models = models
+
+
+def models() -> Models:
+    """Return who knows of models."""
+    return _registry.models

@@ -1,0 +1,119 @@
+"""Reading a table of a version in a process of its own, which may die of what it reads."""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import structlog
+
+import portal
+from portal.datasets.bytes import content_of, entries_of
+from portal.datasets.models import Version
+from portal.datasets.tables import Group
+
+log = structlog.get_logger(__name__)
+# The reader stops by itself when its time is over; beyond that it hangs.
+_PATIENCE_S = 20.0
+_MOST_RESULT_BYTES = 64 * 1024**2
+_LOOK_AGAIN_S = 1.0
+
+
+class TableUnreadable(Exception):
+    """The process that was to read a table died of it; the message says how, for people."""
+
+
+def read_table(
+    version: Version, group: Group, *, budget_s: float, go_on: Callable[[], None]
+) -> dict[str, Any]:
+    """Return what `examining` says of a table.
+
+    `go_on` is called at least once a second; what it raises ends the reading. Raises
+    TableUnreadable when the process died, hung or said nonsense.
+    """
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryDirectory() as nowhere:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "portal.datasets.examining", str(budget_s)],
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=subprocess.DEVNULL,
+            cwd=nowhere,
+            # Nothing of our environment: it holds the secrets of the installation.
+            env={
+                "PYTHONPATH": str(Path(portal.__path__[0]).parent),
+                "TMPDIR": nowhere,
+                "LANG": "C.UTF-8",
+            },
+        )
+        until = time.monotonic() + budget_s + _PATIENCE_S
+        try:
+            assert process.stdin is not None  # noqa: S101 - asked for above
+            _feed(process.stdin, _frames(version, group), until, go_on)
+            status = _wait(process, until, go_on)
+        finally:
+            process.kill()
+            process.wait()
+        if status:
+            raise TableUnreadable(_why(status))
+        if not 0 < said.tell() <= _MOST_RESULT_BYTES:
+            raise TableUnreadable("There is more to say of it than can be kept.")
+        said.seek(0)
+        found: dict[str, Any] = json.loads(said.read())
+        return found
+
+
+def _why(status: int) -> str:
+    if status == -signal.SIGXCPU:
+        return "Reading it takes too much time."
+    name = signal.Signals(-status).name if status < 0 else f"status {status}"
+    return f"The process that read it died ({name}): it is broken, or takes too much memory."
+
+
+def _frames(version: Version, group: Group) -> Iterator[bytes]:
+    for path in group.paths:
+        file = entries_of(version, path)
+        head = {"path": path, "format": group.format, "size": file[0].size_bytes}
+        yield json.dumps(head).encode() + b"\n"
+        yield from content_of(file)
+
+
+def _feed(
+    sink: IO[bytes], chunks: Iterator[bytes], until: float, go_on: Callable[[], None]
+) -> None:
+    """Send the files of a table; a reader that has enough, or has died, closes the pipe."""
+    descriptor = sink.fileno()
+    os.set_blocking(descriptor, False)
+    with sink, selectors.DefaultSelector() as ready:
+        ready.register(descriptor, selectors.EVENT_WRITE)
+        try:
+            for chunk in chunks:
+                rest = memoryview(chunk)
+                while rest:
+                    go_on()
+                    _in_time(until)
+                    if ready.select(_LOOK_AGAIN_S):
+                        rest = rest[os.write(descriptor, rest) :]
+        except BrokenPipeError:
+            log.info("table_read_in_part")
+
+
+def _wait(process: subprocess.Popen[bytes], until: float, go_on: Callable[[], None]) -> int:
+    while True:
+        go_on()
+        _in_time(until)
+        try:
+            return process.wait(timeout=_LOOK_AGAIN_S)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _in_time(until: float) -> None:
+    if time.monotonic() > until:
+        raise TableUnreadable("Reading it takes too much time.")

@@ -1,0 +1,76 @@
+"""Lineage: which jobs and runs read a version, and what came of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import IntegrityError, transaction
+
+from portal.accounts.models import User
+from portal.datasets.models import DatasetUse, Version
+from portal.datasets.ports import ModelMade, models
+from portal.workloads.models import Workload
+
+MOST_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class Use:
+    """A use and the models that came of it."""
+
+    row: DatasetUse
+    models: list[ModelMade]
+
+
+def record_use(
+    *,
+    version: Version,
+    by: User,
+    workload: Workload | None = None,
+    run_id: str = "",
+    declared: bool = False,
+) -> DatasetUse:
+    """Note that a job or run reads a version; the same again changes nothing.
+
+    `declared` says that the job was submitted with it.
+    """
+    same = DatasetUse.objects.filter(version=version, workload=workload, run_id=run_id)
+    found = same.first()
+    if found is None:
+        try:
+            with transaction.atomic():
+                found = DatasetUse.objects.create(
+                    version=version, workload=workload, run_id=run_id, declared=declared, by=by
+                )
+        except IntegrityError:  # noted by another process a moment ago
+            found = same.get()
+    return found
+
+
+def uses_of(version: Version) -> list[Use]:
+    """Return who reads a version, newest first, at most 200, with the models that came of it."""
+    found = version.uses.select_related("workload", "by").order_by("-pk")
+    return _with_models(list(found[:MOST_SHOWN]), version.dataset.project_id)
+
+
+def read_by(*, workload: Workload | None = None, run_id: str = "") -> list[Version]:
+    """Return the versions a job, or an MLflow run, reads."""
+    uses = DatasetUse.objects.filter(workload=workload) if workload else DatasetUse.objects.all()
+    if run_id or workload is None:
+        uses = uses.filter(run_id=run_id)
+    found = Version.objects.complete().filter(pk__in=uses.values("version"))
+    return list(found.order_by("dataset__name", "number")[:MOST_SHOWN])
+
+
+def _with_models(rows: Sequence[DatasetUse], project_id: str) -> list[Use]:
+    made = models().made_of(
+        project_id=project_id,
+        run_ids=sorted({row.run_id for row in rows if row.run_id}),
+        workload_ids=sorted({row.workload_id for row in rows if row.workload_id}),
+    )
+    return [Use(row, [one for one in made if _came_of(one, row)]) for row in rows]
+
+
+def _came_of(model: ModelMade, row: DatasetUse) -> bool:
+    if model.run_id and row.run_id:
+        return model.run_id == row.run_id
+    return bool(model.workload_id) and model.workload_id == row.workload_id

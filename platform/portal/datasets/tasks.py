@@ -1,0 +1,24 @@
+"""Doorbells of the room."""
+
+from datetime import timedelta
+
+from portal.core.doorbell import doorbell
+from portal.datasets.checking import check_waiting
+from portal.datasets.housekeeping import free_unused
+
+PERIODIC = {
+    "datasets.check_drafts": timedelta(seconds=10),
+    "datasets.free_unused": timedelta(hours=1),
+}
+
+
+@doorbell("datasets.check_drafts")
+def check_drafts() -> None:
+    """Check the drafts that were closed."""
+    check_waiting()
+
+
+@doorbell("datasets.free_unused")
+def free() -> None:
+    """Free what was deleted and what nobody refers to."""
+    free_unused()

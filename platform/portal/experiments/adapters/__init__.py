@@ -1,0 +1,1 @@
+"""Foreign systems: MLflow's tables, and the place its artifacts rest."""

@@ -1,0 +1,108 @@
+"""Artifacts on a disk or in S3-compatible storage, by fsspec; MLflow's own process writes them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from fsspec import AbstractFileSystem
+from fsspec.core import url_to_fs
+
+from portal.core.errors import Unavailable
+from portal.experiments.ports import Artifact
+from portal.storage.ports import CHUNK_BYTES, Cleared
+
+
+class FsspecArtifacts:
+    """Artifacts below a URL such as file:///folder or s3://bucket/prefix."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        found: tuple[AbstractFileSystem, str] = url_to_fs(url, **options)
+        self._fs, root = found
+        self._root = root.rstrip("/")
+
+    def listed(self, place: str) -> Sequence[Artifact]:
+        """Return what stands in a folder, with paths below it; nothing when there is none."""
+        folder = self._path(place)
+        with _in_order():
+            try:
+                found = self._fs.ls(folder, detail=True, refresh=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        entries = [
+            Artifact(
+                path=str(entry["name"]).rstrip("/").rpartition("/")[2],
+                is_folder=entry["type"] == "directory",
+                size_bytes=int(entry.get("size") or 0) if entry["type"] != "directory" else 0,
+            )
+            for entry in found
+            if str(entry["name"]).rstrip("/") != folder
+        ]
+        return sorted(entries, key=lambda entry: (not entry.is_folder, entry.path))
+
+    def size_of(self, place: str) -> int | None:
+        """Return the bytes of a file, None when there is no such file."""
+        with _in_order():
+            try:
+                found = self._fs.info(self._path(place))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return int(found["size"]) if found["type"] == "file" else None
+
+    def read(self, place: str, *, start: int, length: int) -> Iterator[bytes]:
+        """Yield `length` bytes of a file from byte `start` on."""
+        with _in_order(), self._fs.open(self._path(place), "rb") as file:
+            file.seek(start)
+            while length > 0 and (piece := file.read(min(CHUNK_BYTES, length))):
+                length -= len(piece)
+                yield piece
+
+    def remove(self, place: str) -> Cleared:
+        """Remove a folder with all that is in it; returns what that was."""
+        with _in_order():
+            found = self._files(place)
+            cleared = Cleared(len(found), sum(int(entry["size"] or 0) for entry in found))
+            try:
+                self._fs.rm(self._path(place), recursive=True)
+            except FileNotFoundError:
+                return Cleared()
+        return cleared
+
+    def weigh(self, place: str) -> int:
+        """Return the bytes of all files below a folder; 0 when there is none."""
+        with _in_order():
+            return sum(int(entry["size"] or 0) for entry in self._files(place))
+
+    def changed_at(self, place: str) -> datetime | None:
+        """Return when something below a folder was written last; None when nothing is there."""
+        with _in_order():
+            return max((_moment(entry) for entry in self._files(place)), default=None)
+
+    def _files(self, place: str) -> list[dict[str, Any]]:
+        found = self._fs.find(self._path(place), detail=True)
+        return [entry for entry in found.values() if entry["type"] == "file"]
+
+    def _path(self, place: str) -> str:
+        return f"{self._root}/{place}" if place else self._root
+
+
+@contextmanager
+def _in_order() -> Iterator[None]:
+    """Turn trouble of the store into an error a person can act on."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise Unavailable(
+            "The place of the artifacts does not answer.",
+            retry_after_s=5,
+            next_step="Try again; if it stays so, ask who runs this installation.",
+        ) from error
+
+
+def _moment(entry: dict[str, Any]) -> datetime:
+    found = entry.get("LastModified") or entry.get("mtime") or 0
+    if isinstance(found, datetime):
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return datetime.fromtimestamp(float(found), UTC)

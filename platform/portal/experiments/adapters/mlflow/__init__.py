@@ -1,0 +1,1 @@
+"""Reads and writes the tables of MLflow directly, without importing MLflow."""

@@ -1,0 +1,175 @@
+"""What a client logs, read from its JSON without MLflow.
+
+Only what is plainly right is read: anything else is left to MLflow's own server, which then says in
+its own words what is wrong with it.
+"""
+
+import math
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LARGEST = 1.7976931348623157e308
+MOST_METRICS = 1_000
+MOST_PARAMS = MOST_TAGS = 100
+_LARGEST_BATCH_BYTES = 1_000_000
+_MOST_KEY = 250
+_MOST_PARAM = 6_000
+_MOST_TAG = 8_000
+_INT64 = 1 << 63
+RUN_ID = re.compile(r"\A[0-9a-f]{32}\Z")
+_KEY = re.compile(r"\A[/\w.\- :]+\Z")
+_NOT_FINITE = {
+    "NaN": (0.0, True),
+    "Infinity": (LARGEST, False),
+    "-Infinity": (-LARGEST, False),
+}
+RUN_NAME = "mlflow.runName"
+# key, value, timestamp, step, is_nan
+Point = tuple[str, float, int, int, bool]
+
+
+class Unusual(Exception):
+    """Something MLflow itself should judge."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is written to one run in one transaction."""
+
+    run_id: str
+    metrics: tuple[Point, ...] = ()
+    params: Mapping[str, str] | None = None
+    tags: Mapping[str, str] | None = None
+
+    def latest(self) -> list[Point]:
+        """Return the last point of each key, sorted: all writers lock rows in one order."""
+        best: dict[str, Point] = {}
+        for point in self.metrics:
+            other = best.get(point[0])
+            if other is None or (point[3], point[2], point[1]) > (other[3], other[2], other[1]):
+                best[point[0]] = point
+        return [best[key] for key in sorted(best)]
+
+
+def _only(content: Mapping[str, Any], *names: str) -> None:
+    if not content.keys() <= set(names):
+        raise Unusual
+
+
+def run_id_of(content: Mapping[str, Any]) -> str:
+    """Return the run a body or query is about; raises Unusual."""
+    found = content.get("run_id") or content.get("run_uuid")
+    if not isinstance(found, str) or RUN_ID.match(found) is None:
+        raise Unusual
+    return found
+
+
+def key_of(given: object) -> str:
+    """Return the key of a metric, parameter or tag; raises Unusual."""
+    if (
+        not isinstance(given, str)
+        or len(given) > _MOST_KEY
+        or _KEY.match(given) is None
+        or posixpath.normpath(given) != given
+        or given.startswith(("/", ".."))
+        or given == "."
+    ):
+        raise Unusual
+    return given
+
+
+def _text(given: object, most: int) -> str:
+    if not isinstance(given, str) or len(given) > most:
+        raise Unusual
+    return given
+
+
+def whole_of(given: object) -> int:
+    """Return a whole number of 64 bits; raises Unusual."""
+    if type(given) is not int or not -_INT64 <= given < _INT64:
+        raise Unusual
+    return given
+
+
+def _value(given: object) -> tuple[float, bool]:
+    if type(given) is float or type(given) is int:
+        try:
+            value = float(given)
+        except OverflowError as error:
+            raise Unusual from error
+        if math.isfinite(value):
+            return value, False
+    if isinstance(given, str) and given in _NOT_FINITE:
+        return _NOT_FINITE[given]
+    raise Unusual
+
+
+def _point(given: Mapping[str, Any]) -> Point:
+    value, is_nan = _value(given.get("value"))
+    timestamp = whole_of(given.get("timestamp"))
+    return (key_of(given.get("key")), value, timestamp, whole_of(given.get("step", 0)), is_nan)
+
+
+def metric_of(content: Mapping[str, Any]) -> Batch:
+    """Read `runs/log-metric`; raises Unusual."""
+    _only(content, "run_id", "run_uuid", "key", "value", "timestamp", "step")
+    return Batch(run_id_of(content), (_point(content),))
+
+
+def param_of(content: Mapping[str, Any]) -> Batch:
+    """Read `runs/log-parameter`; raises Unusual."""
+    _only(content, "run_id", "run_uuid", "key", "value")
+    key = key_of(content.get("key"))
+    return Batch(run_id_of(content), params={key: _text(content.get("value"), _MOST_PARAM)})
+
+
+def tag_of(content: Mapping[str, Any]) -> Batch:
+    """Read `runs/set-tag`; raises Unusual."""
+    _only(content, "run_id", "run_uuid", "key", "value")
+    key = key_of(content.get("key"))
+    return Batch(run_id_of(content), tags={key: _text(content.get("value"), _MOST_TAG)})
+
+
+def batch_of(content: Mapping[str, Any], size: int) -> Batch:
+    """Read `runs/log-batch`, whose body has `size` bytes; raises Unusual."""
+    _only(content, "run_id", "run_uuid", "metrics", "params", "tags")
+    metrics, params, tags = (_listed(content, name) for name in ("metrics", "params", "tags"))
+    if (
+        size > _LARGEST_BATCH_BYTES
+        or len(metrics) > MOST_METRICS
+        or len(params) > MOST_PARAMS
+        or len(tags) > MOST_TAGS
+        or len(metrics) + len(params) + len(tags) > MOST_METRICS
+    ):
+        raise Unusual
+    for metric in metrics:
+        _only(metric, "key", "value", "timestamp", "step")
+    named = pairs_of(params, _MOST_PARAM)
+    if len(named) != len(params):
+        raise Unusual
+    points = tuple(_point(metric) for metric in metrics)
+    return Batch(run_id_of(content), points, named, pairs_of(tags, _MOST_TAG))
+
+
+def _listed(content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    found = content.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise Unusual
+    return found
+
+
+def pairs_of(listed: list[dict[str, Any]], most: int = _MOST_TAG) -> dict[str, str]:
+    """Return keys and values of parameters or tags; raises Unusual."""
+    found: dict[str, str] = {}
+    for one in listed:
+        _only(one, "key", "value")
+        found[key_of(one.get("key"))] = _text(one.get("value"), most)
+    return found
+
+
+def tags_of(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tags of a body; raises Unusual."""
+    return pairs_of(_listed(content, "tags"))

@@ -1,0 +1,148 @@
+"""The Bin over MLflow's tables."""
+
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from portal.experiments.adapters.mlflow.sql import change, marks, rows
+from portal.experiments.models.tables import DATABASE
+
+_OURS = "experiment_id IN (SELECT experiment_id FROM experiments WHERE workspace = %s"
+_OF_RUNS = ("metrics", "latest_metrics", "params", "tags")
+
+
+class SqlBin:
+    """Writes MLflow's tables; see `portal.experiments.ports.Bin` for the verbs."""
+
+    def put(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
+        """Put runs in the bin; returns those that were not there."""
+        if not run_ids:
+            return []
+        with transaction.atomic(using=DATABASE):
+            found = _standing(project_id, run_ids, "active")
+            if found:
+                change(
+                    "UPDATE runs SET lifecycle_stage = 'deleted', deleted_time = %s "
+                    f"WHERE run_uuid IN ({marks(found)}) AND lifecycle_stage = 'active'",
+                    [at_ms, *found],
+                )
+        return found
+
+    def take_back(self, project_id: str, run_ids: Sequence[str]) -> list[str]:
+        """Put runs back into use, where their experiment is in use; returns which."""
+        if not run_ids:
+            return []
+        with transaction.atomic(using=DATABASE):
+            found = _standing(project_id, run_ids, "deleted", " AND lifecycle_stage = 'active'")
+            if found:
+                change(
+                    "UPDATE runs SET lifecycle_stage = 'active', deleted_time = NULL "
+                    f"WHERE run_uuid IN ({marks(found)}) AND lifecycle_stage = 'deleted'",
+                    found,
+                )
+        return found
+
+    def put_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
+        """Put an experiment in the bin with its runs; tells whether it was in use."""
+        with transaction.atomic(using=DATABASE):
+            if not _move_experiment(project_id, experiment_id, "active", "deleted", at_ms):
+                return False
+            change(
+                "UPDATE runs SET lifecycle_stage = 'deleted', deleted_time = %s "
+                "WHERE experiment_id = %s AND lifecycle_stage = 'active'",
+                [at_ms, experiment_id],
+            )
+            return True
+
+    def take_back_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
+        """Put an experiment back with the runs that went with it; tells whether it was there."""
+        with transaction.atomic(using=DATABASE):
+            went = rows(
+                "SELECT last_update_time FROM experiments WHERE experiment_id = %s",
+                [experiment_id],
+            )
+            if not _move_experiment(project_id, experiment_id, "deleted", "active", at_ms):
+                return False
+            # Runs that were in the bin before the experiment followed stay there.
+            change(
+                "UPDATE runs SET lifecycle_stage = 'active', deleted_time = NULL "
+                "WHERE experiment_id = %s AND lifecycle_stage = 'deleted' AND deleted_time >= %s",
+                [experiment_id, went[0][0] or 0],
+            )
+            return True
+
+    def binned(
+        self, *, before_ms: int, project_id: str | None = None, limit: int
+    ) -> Sequence[tuple[str, str]]:
+        """Return runs put in the bin before a moment, as (project id, run id), oldest first."""
+        ours = " AND e.workspace = %s" if project_id is not None else ""
+        listed = rows(
+            "SELECT e.workspace, r.run_uuid FROM runs r "
+            "JOIN experiments e ON e.experiment_id = r.experiment_id "
+            f"WHERE r.lifecycle_stage = 'deleted' AND r.deleted_time <= %s{ours} "
+            f"ORDER BY r.deleted_time LIMIT {int(limit)}",
+            [before_ms, *([project_id] if project_id is not None else [])],
+        )
+        return [(row[0], row[1]) for row in listed]
+
+    def destroy(self, run_id: str) -> str | None:
+        """Remove one run that is in the bin, for good; returns where its artifacts rest."""
+        with transaction.atomic(using=DATABASE):
+            # The row is taken first, so that nobody takes the run out of the bin meanwhile.
+            taken = change(
+                "UPDATE runs SET deleted_time = deleted_time "
+                "WHERE run_uuid = %s AND lifecycle_stage = 'deleted'",
+                [run_id],
+            )
+            if not taken:
+                return None
+            place = rows("SELECT artifact_uri FROM runs WHERE run_uuid = %s", [run_id])[0][0]
+            for table in _OF_RUNS:
+                change(f"DELETE FROM {table} WHERE run_uuid = %s", [run_id])
+            change(
+                "DELETE FROM input_tags WHERE input_uuid IN (SELECT input_uuid FROM inputs "
+                "WHERE destination_id = %s OR source_id = %s)",
+                [run_id, run_id],
+            )
+            change("DELETE FROM inputs WHERE destination_id = %s OR source_id = %s", [run_id] * 2)
+            change("DELETE FROM logged_model_metrics WHERE run_id = %s", [run_id])
+            change("DELETE FROM runs WHERE run_uuid = %s", [run_id])
+            return place or ""
+
+    def unknown(self, project_id: str, run_ids: Sequence[str]) -> set[str]:
+        """Return those ids that are of no run of the project."""
+        return _missing("runs", "run_uuid", project_id, run_ids)
+
+    def unknown_models(self, project_id: str, model_ids: Sequence[str]) -> set[str]:
+        """Return those ids that are of no logged model of the project."""
+        return _missing("logged_models", "model_id", project_id, model_ids)
+
+
+def _standing(project_id: str, run_ids: Sequence[str], stage: str, more: str = "") -> list[str]:
+    found = rows(
+        f"SELECT run_uuid FROM runs WHERE run_uuid IN ({marks(run_ids)}) "
+        f"AND lifecycle_stage = %s AND {_OURS}{more})",
+        [*run_ids, stage, project_id],
+    )
+    return [row[0] for row in found]
+
+
+def _move_experiment(
+    project_id: str, experiment_id: int, before: str, after: str, at_ms: int
+) -> bool:
+    moved = change(
+        "UPDATE experiments SET lifecycle_stage = %s, last_update_time = %s "
+        "WHERE experiment_id = %s AND workspace = %s AND lifecycle_stage = %s",
+        [after, at_ms, experiment_id, project_id, before],
+    )
+    return moved == 1
+
+
+def _missing(table: str, column: str, project_id: str, ids: Sequence[str]) -> set[str]:
+    if not ids:
+        return set()
+    found = rows(
+        f"SELECT {column} FROM {table} WHERE {column} IN ({marks(ids)}) AND {_OURS})",
+        [*ids, project_id],
+    )
+    return set(ids) - {row[0] for row in found}

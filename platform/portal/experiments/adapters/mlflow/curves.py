@@ -1,0 +1,139 @@
+"""Curves of metrics, thinned out so that no peak and no hole is lost."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from django.db import connections
+
+from portal.experiments.adapters.mlflow.sql import LARGEST, marks, rows
+from portal.experiments.models.tables import DATABASE
+from portal.experiments.ports import Axis, Curve, Point
+
+_ROWS = 5_000
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """How far a curve reaches; times in milliseconds."""
+
+    points: int
+    first: int
+    last: int
+
+
+@dataclass
+class _Stretch:
+    """What is kept of neighbouring points: the lowest, the highest, one of each that is no number.
+
+    Points are (step, timestamp, value).
+    """
+
+    low: tuple[int, int, float] | None = None
+    high: tuple[int, int, float] | None = None
+    odd: dict[str, tuple[int, int, float]] = field(default_factory=dict)
+
+    def take(self, step: int, timestamp: int, value: float) -> None:
+        """Look at one more point."""
+        if not math.isfinite(value):
+            self.odd.setdefault(str(value), (step, timestamp, value))
+            return
+        if self.low is None or value < self.low[2]:
+            self.low = (step, timestamp, value)
+        if self.high is None or value > self.high[2]:
+            self.high = (step, timestamp, value)
+
+    def kept(self) -> Iterator[tuple[int, int, float]]:
+        """Return what is kept."""
+        if self.low is not None:
+            yield self.low
+        if self.high is not None and self.high != self.low:
+            yield self.high
+        yield from self.odd.values()
+
+
+def curves_of(
+    run_ids: Sequence[str], keys: Sequence[str], *, most_points: int, axis: Axis
+) -> list[Curve]:
+    """Return the curves there are of these runs and keys, in their order."""
+    if not run_ids or not keys:
+        return []
+    extents = _extents(run_ids, keys, axis)
+    found: dict[tuple[str, str], list[Point]] = {}
+    small = [pair for pair, extent in extents.items() if extent.points <= most_points]
+    if small:
+        found |= _whole(sorted({run for run, _ in small}), sorted({key for _, key in small}))
+    curves = []
+    for run_id in run_ids:
+        for key in keys:
+            extent = extents.get((run_id, key))
+            if extent is None:
+                continue
+            if extent.points <= most_points:
+                points = found.get((run_id, key), [])
+            else:
+                points = _thinned(run_id, key, extent, most_points, axis)
+            curves.append(Curve(run_id, key, extent.points, points))
+    return curves
+
+
+def _extents(
+    run_ids: Sequence[str], keys: Sequence[str], axis: Axis
+) -> dict[tuple[str, str], _Extent]:
+    column = "step" if axis == "step" else "timestamp"
+    listed = rows(
+        f"SELECT run_uuid, key, count(*), min({column}), max({column}) FROM metrics "
+        f"WHERE run_uuid IN ({marks(run_ids)}) AND key IN ({marks(keys)}) GROUP BY run_uuid, key",
+        [*run_ids, *keys],
+    )
+    return {(run, key): _Extent(count, low, high) for run, key, count, low, high in listed}
+
+
+def _whole(run_ids: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str], list[Point]]:
+    """Return all points of curves that are short enough for that."""
+    found: dict[tuple[str, str], list[Point]] = {}
+    listed = rows(
+        "SELECT run_uuid, key, step, timestamp, value, is_nan FROM metrics "
+        f"WHERE run_uuid IN ({marks(run_ids)}) AND key IN ({marks(keys)}) "
+        "ORDER BY run_uuid, key, step, timestamp",
+        [*run_ids, *keys],
+    )
+    for run, key, step, timestamp, value, is_nan in listed:
+        found.setdefault((run, key), []).append(Point(step, timestamp, _number(value, is_nan)))
+    return found
+
+
+def _thinned(run_id: str, key: str, extent: _Extent, most_points: int, axis: Axis) -> list[Point]:
+    """Return the lowest and highest points of each stretch, reading in constant memory."""
+    stretches = max(1, most_points // 2)
+    width = max(1, extent.last - extent.first + 1)
+    kept: dict[int, _Stretch] = {}
+    first = last = None
+    at = 0 if axis == "step" else 1
+    with connections[DATABASE].cursor() as cursor:
+        cursor.execute(
+            "SELECT step, timestamp, value, is_nan FROM metrics "
+            "WHERE run_uuid = %s AND key = %s ORDER BY step, timestamp",
+            [run_id, key],
+        )
+        while listed := cursor.fetchmany(_ROWS):
+            for row in listed:
+                value = _number(row[2], row[3])
+                place = (row[at] - extent.first) * stretches // width
+                stretch = kept.get(place)
+                if stretch is None:
+                    stretch = kept[place] = _Stretch()
+                stretch.take(row[0], row[1], value)
+                last = (row[0], row[1], value)
+                first = first or last
+    points = {point for stretch in kept.values() for point in stretch.kept()}
+    ends = {point for point in (first, last) if point is not None}
+    return [Point(*point) for point in sorted(points | ends, key=lambda point: point[:2])]
+
+
+def _number(value: float, is_nan: object) -> float:
+    if is_nan:
+        return math.nan
+    if -LARGEST < value < LARGEST:
+        return value
+    return math.inf if value > 0 else -math.inf

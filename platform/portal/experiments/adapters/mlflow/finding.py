@@ -1,0 +1,125 @@
+"""The filters and orders of `runs/search`, where MLflow's server and we read them alike.
+
+MLflow reads a filter with a parser of SQL, which has opinions on quotes, keywords and comments.
+What is written plainly is read here; all else is Unusual, and MLflow answers it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from portal.core.errors import InvalidInput
+from portal.experiments.adapters.mlflow.batches import RUN_NAME, Unusual
+from portal.experiments.adapters.mlflow.search import add_conditions
+from portal.experiments.adapters.mlflow.sql import Where, column_of, table_of
+from portal.experiments.filters import Comparison, FieldKind, RunField, parse_field, parse_filter
+
+_MOST_ORDERS = 20
+_LONGEST = 6_000
+# Characters that no quoted text may hold here: what ends it, escapes, and controls.
+_PLAIN = r"[^'\"`\\\x00-\x1f\x7f]"
+# These stay keywords behind a dot, to MLflow's parser.
+_WORD = r"(?!(?i:case|in|values|using|from|as)\b)[A-Za-z]\w*"
+_KEY = rf"(?:{_WORD}(?:\.{_WORD})*|`{_PLAIN}+`|\"{_PLAIN}+\")"
+_LOGGED = rf"(?:metrics?|param(?:s|eters?)?|tags?)\.{_KEY}"
+_ATTRIBUTE = (
+    r"(?:(?:attr|attributes?|run)\.)?"
+    r"(?:start_time|end_time|created|run_id|run_name|status|user_id|artifact_uri)"
+)
+_DATA = r"datasets?\.(?:name|digest|context)"
+_TEXT = rf"(?:'{_PLAIN}*'|\"{_PLAIN}*\")"
+_NUMBER = r"-?\d{1,15}(?:\.\d{1,15})?(?:[eE]-?\d{1,3})?"
+_LIST = rf"\({_TEXT}(?:, *{_TEXT})*\)"
+_CONDITION = (
+    rf"(?:{_LOGGED}|{_ATTRIBUTE}|{_DATA})"
+    rf"(?: *(?:!=|<=|>=|=|<|>) *(?:{_NUMBER}|{_TEXT})| +(?i:i?like) +{_TEXT}"
+    rf"| +(?i:(?:not +)?in) +{_LIST}| +(?i:is +(?:not +)?null))"
+)
+_FILTER = re.compile(rf"{_CONDITION}(?: +(?i:and) +{_CONDITION})*", re.ASCII)
+_ORDER = re.compile(rf"(?P<field>{_LOGGED}|{_ATTRIBUTE})(?: +(?P<way>(?i:asc|desc)))?", re.ASCII)
+_RUN_ID = RunField(FieldKind.ATTRIBUTE, "run_id")
+_NAME = RunField(FieldKind.ATTRIBUTE, "run_name")
+_BEGAN = RunField(FieldKind.ATTRIBUTE, "start_time")
+
+
+@dataclass(frozen=True)
+class Sorting:
+    """One field by which runs are sorted; those without a value come last either way."""
+
+    field: RunField
+    descending: bool
+
+
+def conditions_of(text: str) -> tuple[Comparison, ...]:
+    """Return the conditions of a filter; raises Unusual."""
+    if not text:
+        return ()
+    if len(text) > _LONGEST or _FILTER.fullmatch(text) is None:
+        raise Unusual
+    try:
+        found = parse_filter(text)
+    except InvalidInput as error:
+        raise Unusual from error
+    for one in found:
+        listed = one.operator in ("in", "not in")
+        if listed and one.field != _RUN_ID and one.field.kind is not FieldKind.DATASET:
+            raise Unusual
+        if one.value is None and one.field.kind is FieldKind.METRIC:
+            raise Unusual
+    # A name is what the tag says, which older clients alone have written.
+    name = RunField(FieldKind.TAG, RUN_NAME)
+    return tuple(replace(one, field=name) if one.field == _NAME else one for one in found)
+
+
+def sortings_of(listed: Sequence[object]) -> tuple[Sorting, ...]:
+    """Return the orders of a search; raises Unusual."""
+    found = [_sorting(text) for text in listed]
+    if len(found) > _MOST_ORDERS or len({one.field for one in found}) < len(found):
+        raise Unusual
+    return tuple(found)
+
+
+def _sorting(text: object) -> Sorting:
+    read = _ORDER.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
+    if read is None:
+        raise Unusual
+    try:
+        field = parse_field(read["field"], name="order_by")
+    except InvalidInput as error:
+        raise Unusual from error
+    return Sorting(field, descending=(read["way"] or "").lower() == "desc")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What follows the columns and tables of a query of runs, called `r`, with its parameters."""
+
+    joins: str
+    join_values: list[str]
+    where: Where
+    order: str
+
+
+def statement_of(
+    conditions: Sequence[Comparison], sortings: Sequence[Sorting], where: Where
+) -> Statement:
+    """Return the query of a search within `where`, the newest first where all else is alike."""
+    add_conditions(where, conditions)
+    joins, values, terms = "", [], []
+    for number, one in enumerate(sortings):
+        way = "DESC" if one.descending else "ASC"
+        if one.field.kind is FieldKind.ATTRIBUTE:
+            column, rank = column_of(one.field.key), ""
+        else:
+            name = f"o{number}"
+            joins += (
+                f" LEFT JOIN {table_of(one.field.kind)} {name}"
+                f" ON {name}.run_uuid = r.run_uuid AND {name}.key = %s"
+            )
+            values.append(one.field.key)
+            column = f"{name}.value"
+            rank = f"WHEN {name}.is_nan THEN 1 " if one.field.kind is FieldKind.METRIC else ""
+        terms.append(f"CASE {rank}WHEN {column} IS NULL THEN 2 ELSE 0 END, {column} {way}")
+    if _BEGAN not in [one.field for one in sortings]:
+        terms.append("r.start_time DESC")
+    return Statement(joins, values, where, ", ".join([*terms, "r.run_uuid"]))

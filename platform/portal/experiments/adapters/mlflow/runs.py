@@ -1,0 +1,150 @@
+"""Making and changing runs, without MLflow."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from portal.experiments.adapters.mlflow.answering import run_answer
+from portal.experiments.adapters.mlflow.batches import (
+    RUN_NAME,
+    Unusual,
+    run_id_of,
+    tags_of,
+    whole_of,
+)
+from portal.experiments.adapters.mlflow.recording import now_ms, write_tags, writing
+from portal.experiments.adapters.mlflow.run_names import new_run_name
+from portal.experiments.adapters.mlflow.sql import rows
+
+_STATUSES = frozenset({"RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"})
+_MOST_NAME = 250
+_MOST_USER = 256
+_MOST_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """What a client says of a run it begins."""
+
+    experiment_id: int
+    user: str
+    started_ms: int
+    name: str
+    tags: Mapping[str, str]
+
+
+def _text(content: Mapping[str, Any], name: str, most: int) -> str:
+    found = content.get(name, "")
+    if not isinstance(found, str) or len(found) > most:
+        raise Unusual
+    return found
+
+
+def new_run_of(content: Mapping[str, Any]) -> NewRun:
+    """Read `runs/create`; raises Unusual."""
+    if not content.keys() <= {"experiment_id", "user_id", "start_time", "run_name", "tags"}:
+        raise Unusual
+    experiment = _text(content, "experiment_id", _MOST_DIGITS)
+    if not (experiment.isascii() and experiment.isdigit()):
+        raise Unusual
+    tags = tags_of(content)
+    name, tagged = _text(content, "run_name", _MOST_NAME), tags.get(RUN_NAME, "")
+    if (name and tagged and name != tagged) or len(tagged) > _MOST_NAME:
+        raise Unusual
+    return NewRun(
+        int(experiment),
+        _text(content, "user_id", _MOST_USER),
+        whole_of(content.get("start_time", now_ms())),
+        name or tagged or new_run_name(),
+        tags,
+    )
+
+
+def create_run(project_id: str, wanted: NewRun) -> dict[str, Any]:
+    """Make a run and return it as clients read it.
+
+    Raises Unusual when the experiment is not an active one of the project.
+    """
+    run_id = uuid.uuid4().hex
+    tags = {**wanted.tags, RUN_NAME: wanted.name}
+    with writing() as cursor:
+        cursor.execute(
+            "SELECT artifact_location FROM experiments WHERE experiment_id = %s AND workspace = %s"
+            " AND lifecycle_stage = 'active'",
+            [wanted.experiment_id, project_id],
+        )
+        found = cursor.fetchone()
+        if found is None or not found[0]:
+            raise Unusual
+        artifacts = f"{found[0]}/{run_id}/artifacts"
+        cursor.execute(
+            "INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name,"
+            " user_id, status, start_time, source_version, lifecycle_stage, artifact_uri,"
+            " experiment_id) VALUES"
+            " (%s, %s, 'UNKNOWN', '', '', %s, 'RUNNING', %s, '', 'active', %s, %s)",
+            [run_id, wanted.name, wanted.user, wanted.started_ms, artifacts, wanted.experiment_id],
+        )
+        write_tags(cursor, run_id, tags)
+    info = {
+        "run_uuid": run_id,
+        "experiment_id": str(wanted.experiment_id),
+        "run_name": wanted.name,
+        "user_id": wanted.user,
+        "status": "RUNNING",
+        "start_time": wanted.started_ms,
+        "artifact_uri": artifacts,
+        "lifecycle_stage": "active",
+        "run_id": run_id,
+    }
+    listed = [{"key": key, "value": value} for key, value in tags.items()]
+    return {"info": info, "data": {"tags": listed}, "inputs": {}}
+
+
+def update_run(project_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Change the status, end or name of a run; returns its info as clients read it.
+
+    Raises Unusual when the body is not plain, or the run is not an active one of the project.
+    """
+    if not content.keys() <= {"run_id", "run_uuid", "status", "end_time", "run_name"}:
+        raise Unusual
+    run_id, name = run_id_of(content), _text(content, "run_name", _MOST_NAME)
+    changes: dict[str, Any] = {}
+    if "status" in content:
+        if content["status"] not in _STATUSES:
+            raise Unusual
+        changes["status"] = content["status"]
+    if "end_time" in content:
+        changes["end_time"] = whole_of(content["end_time"])
+    if name:
+        changes["name"] = name
+    with writing() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id"
+            " WHERE r.run_uuid = %s AND e.workspace = %s AND r.lifecycle_stage = 'active'",
+            [run_id, project_id],
+        )
+        if cursor.fetchone() is None:
+            raise Unusual
+        if changes:
+            columns = ", ".join(f"{column} = %s" for column in changes)
+            cursor.execute(
+                f"UPDATE runs SET {columns} WHERE run_uuid = %s", [*changes.values(), run_id]
+            )
+        if name:
+            write_tags(cursor, run_id, {RUN_NAME: name})
+    found = run_answer(project_id, run_id)
+    if found is None:
+        raise Unusual
+    info: dict[str, Any] = found["info"]
+    return info
+
+
+def is_ours(project_id: str, run_id: str) -> bool:
+    """Tell whether a run is the project's, in the bin or not."""
+    found = rows(
+        "SELECT 1 FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id"
+        " WHERE r.run_uuid = %s AND e.workspace = %s",
+        [run_id, project_id],
+    )
+    return bool(found)

@@ -1,0 +1,270 @@
+"""Pages of runs: which, in what order, with which values.
+
+Two ways lead to the runs that match. When a condition is met by few values of its key, the index on
+values names them. Otherwise runs are looked at in the order of the list, and enough match soon. The
+index tells which it is, by counting no further than `FEW`.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from portal.core.errors import InvalidInput
+from portal.core.pagination import decode_cursor, encode_cursor
+from portal.experiments.adapters.mlflow.sql import (
+    Row,
+    Where,
+    add_comparison,
+    column_of,
+    indexed_test,
+    marks,
+    number_of,
+    order_expression,
+    rows,
+    table_of,
+)
+from portal.experiments.filters import Comparison, FieldKind, RunField
+from portal.experiments.ports import Order, RunFacts, RunPage, RunSearch, Stage
+
+FEW = 2_000
+_BEGAN = "r.start_time"
+_EXPERIMENT = "r.experiment_id IN ("
+COLUMNS = (
+    "r.run_uuid, r.experiment_id, r.name, r.status, r.lifecycle_stage, r.user_id, "
+    "r.start_time, r.end_time"
+)
+_Cursor = tuple[int, float | str, str]
+
+
+def experiments_of(wanted: RunSearch) -> list[int]:
+    """Return the ids of the project's experiments that were asked for, of the project alone."""
+    found = Where()
+    found.add("workspace = %s", wanted.project_id)
+    if wanted.experiment_ids:
+        found.add(f"experiment_id IN ({marks(wanted.experiment_ids)})", *wanted.experiment_ids)
+    elif wanted.stage is Stage.ACTIVE:
+        found.add("lifecycle_stage = 'active'")
+    listed = rows(f"SELECT experiment_id FROM experiments WHERE {found.text}", found.values)
+    return [row[0] for row in listed]
+
+
+def where_of(wanted: RunSearch, experiments: Sequence[int]) -> Where:
+    """Return the conditions of a search, in the way its filter is best answered."""
+    where = Where()
+    where.add(f"{_EXPERIMENT}{marks(experiments)})", *experiments)
+    where.add("r.lifecycle_stage = %s", wanted.stage.value)
+    add_conditions(where, wanted.conditions)
+    return where
+
+
+def add_conditions(where: Where, conditions: Sequence[Comparison]) -> None:
+    """Add the conditions of a filter, each in the way it is best answered."""
+    named: set[str] | None = None
+    for comparison in conditions:
+        few = _few(comparison)
+        if few is None:
+            add_comparison(where, comparison)
+        else:
+            named = few if named is None else named & few
+    if named:
+        # By their ids and by no other index: without statistics, SQLite walks all runs of the
+        # experiment in the order of the list instead. A sign in front changes nothing else.
+        where.terms = [f"+{it}" if it.startswith(_EXPERIMENT) else it for it in where.terms]
+        where.add(f"r.run_uuid IN ({marks(sorted(named))})", *sorted(named))
+    elif named is not None:
+        where.add("1 = 0")
+
+
+def _few(comparison: Comparison) -> set[str] | None:
+    """Return the runs, of whichever project, that meet a condition; None when they are many."""
+    test = indexed_test(comparison)
+    if test is None:
+        return None
+    found = rows(
+        f"SELECT v.run_uuid FROM {table_of(comparison.field.kind)} v "
+        f"WHERE v.key = %s AND {test[0]} LIMIT {FEW + 1}",
+        [comparison.field.key, *test[1]],
+    )
+    return {row[0] for row in found} if len(found) <= FEW else None
+
+
+def page_of(wanted: RunSearch) -> RunPage:
+    """Return one page of runs with the values of the columns that were asked for."""
+    experiments = experiments_of(wanted)
+    if not experiments:
+        return RunPage([], None)
+    where = where_of(wanted, experiments)
+    cursor = _read(wanted.cursor)
+    if wanted.order.field.kind is FieldKind.ATTRIBUTE:
+        found, following = _by_attribute(where, wanted.order, wanted.limit, cursor)
+    else:
+        found, following = _by_logged(where, wanted.order, wanted.limit, cursor)
+    items = with_columns([facts_of(row) for row in found], wanted.columns)
+    return RunPage(items, following)
+
+
+def facts_of(row: Row) -> RunFacts:
+    """Return a run from its row of COLUMNS."""
+    return RunFacts(
+        id=row[0],
+        experiment_id=row[1],
+        name=row[2] or "",
+        status=row[3] or "",
+        stage=Stage(row[4] or "active"),
+        user=row[5] or "",
+        started_ms=row[6],
+        ended_ms=row[7],
+    )
+
+
+def _by_attribute(
+    where: Where, order: Order, limit: int, cursor: _Cursor | None
+) -> tuple[list[Row], str | None]:
+    """Return runs by a column of their own; those without a value sort as empty or 0."""
+    column = column_of(order.field.key)
+    if order.field.key != "start_time":
+        column = f"coalesce({column}, {'0' if order.field.is_number else chr(39) * 2})"
+    sorting = _Sorting(column, "r.run_uuid", order.descending)
+    start = f"SELECT {COLUMNS}, {column} FROM runs r"
+    return _cut(sorting.listed(start, sorting.beyond(where, cursor), limit), limit, segment=0)
+
+
+def _by_logged(
+    where: Where, order: Order, limit: int, cursor: _Cursor | None
+) -> tuple[list[Row], str | None]:
+    """Return runs by a logged value, then those that have none, the newest first."""
+    column, table, key = order_expression(order.field), table_of(order.field.kind), order.field.key
+    number = " AND NOT v.is_nan" if order.field.kind is FieldKind.METRIC else ""
+    found: list[Row] = []
+    if cursor is None or cursor[0] == 0:
+        having = Where([f"v.key = %s{number}", *where.terms], [key, *where.values])
+        sorting = _Sorting(column, "v.run_uuid", order.descending)
+        start = f"SELECT {COLUMNS}, {column} FROM {table} v JOIN runs r ON r.run_uuid = v.run_uuid"
+        found = sorting.listed(start, sorting.beyond(having, cursor), limit)
+        if len(found) > limit:
+            return _cut(found, limit, segment=0)
+        cursor = None
+    lacking = f"SELECT 1 FROM {table} v WHERE v.key = %s AND v.run_uuid = r.run_uuid{number}"
+    rest = Where([*where.terms, f"NOT EXISTS ({lacking})"], [*where.values, key])
+    newest = _Sorting(_BEGAN, "r.run_uuid", descending=True)
+    start = f"SELECT {COLUMNS}, {_BEGAN} FROM runs r"
+    more = newest.listed(start, newest.beyond(rest, cursor), limit - len(found))
+    room = limit - len(found)
+    if room == 0 and more:
+        return found, _cursor((0, found[-1][-1], found[-1][0]))
+    taken, following = _cut(more, room, segment=1)
+    return [*found, *taken], following
+
+
+@dataclass(frozen=True)
+class _Sorting:
+    """Rows in the order of a column, and of `key` where that is the same.
+
+    Of runs that began together the index holds the lower id first.
+    """
+
+    column: str
+    key: str
+    descending: bool
+
+    @property
+    def key_descends(self) -> bool:
+        return self.descending != (self.column == _BEGAN)
+
+    @property
+    def text(self) -> str:
+        way, key_way = ("DESC" if it else "ASC" for it in (self.descending, self.key_descends))
+        return f"ORDER BY {self.column} {way}, {self.key} {key_way}"
+
+    def beyond(self, where: Where, cursor: _Cursor | None) -> Where:
+        """Return the conditions and that rows follow the last one of the page before."""
+        if cursor is None:
+            return where
+        after, key_after = ("<" if way else ">" for way in (self.descending, self.key_descends))
+        added = Where([*where.terms], [*where.values])
+        added.add(f"{self.column} {after}= %s", cursor[1])
+        added.add(f"({self.column} {after} %s OR {self.key} {key_after} %s)", cursor[1], cursor[2])
+        return added
+
+    def listed(self, start: str, where: Where, limit: int) -> list[Row]:
+        """Return one row more than `limit`, if there is one."""
+        return rows(f"{start} WHERE {where.text} {self.text} LIMIT {limit + 1}", where.values)
+
+
+def _cut(found: list[Row], limit: int, *, segment: int) -> tuple[list[Row], str | None]:
+    if len(found) <= limit:
+        return found, None
+    last = found[limit - 1]
+    return found[:limit], _cursor((segment, last[-1], last[0]))
+
+
+def _cursor(place: tuple[int, Any, str]) -> str:
+    return encode_cursor(json.dumps(place))
+
+
+def _read(cursor: str | None) -> _Cursor | None:
+    if not cursor:
+        return None
+    try:
+        segment, value, run_id = json.loads(decode_cursor(cursor))
+    except (ValueError, TypeError) as error:
+        raise _bad_cursor() from error
+    known = segment in (0, 1) and isinstance(value, str | int | float) and isinstance(run_id, str)
+    if not known or "\0" in f"{value}{run_id}":
+        raise _bad_cursor()
+    return segment, value, run_id
+
+
+def _bad_cursor() -> InvalidInput:
+    return InvalidInput(
+        "This cursor was not made by Slipway.",
+        code="invalid_cursor",
+        field="cursor",
+        next_step="Leave the cursor out to start from the first page.",
+    )
+
+
+def with_columns(items: Sequence[RunFacts], columns: Sequence[RunField] | None) -> list[RunFacts]:
+    """Return the runs with the values of these fields, or of all, in three queries at most."""
+    found: dict[FieldKind, dict[str, dict[str, Any]]] = {}
+    ids = [run.id for run in items]
+    for kind in (FieldKind.METRIC, FieldKind.PARAM, FieldKind.TAG):
+        if columns is None:
+            found[kind] = logged_of(kind, ids)
+            continue
+        keys = [column.key for column in columns if column.kind is kind]
+        found[kind] = logged_of(kind, ids, keys) if keys else {}
+    return [
+        replace(
+            run,
+            metrics=found[FieldKind.METRIC].get(run.id, {}),
+            params=found[FieldKind.PARAM].get(run.id, {}),
+            tags=found[FieldKind.TAG].get(run.id, {}),
+        )
+        for run in items
+    ]
+
+
+def logged_of(
+    kind: FieldKind, run_ids: Sequence[str], keys: Sequence[str] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return by run what was logged under these keys, or under all when `keys` is None."""
+    if not run_ids:
+        return {}
+    where = Where()
+    where.add(f"v.run_uuid IN ({marks(run_ids)})", *run_ids)
+    if keys is not None:
+        where.add(f"v.key IN ({marks(keys)})", *keys)
+    is_metric = kind is FieldKind.METRIC
+    extra = ", v.is_nan" if is_metric else ""
+    listed = rows(
+        f"SELECT v.run_uuid, v.key, v.value{extra} FROM {table_of(kind)} v "
+        f"WHERE {where.text} ORDER BY v.key",
+        where.values,
+    )
+    found: dict[str, dict[str, Any]] = {}
+    for row in listed:
+        value = number_of(row[2], is_nan=bool(row[3])) if is_metric else row[2] or ""
+        found.setdefault(row[0], {})[row[1]] = value
+    return found

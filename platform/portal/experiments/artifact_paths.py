@@ -1,0 +1,32 @@
+"""Where artifacts rest, from what a client or a table says, checked part by part."""
+
+from portal.core.errors import InvalidInput
+
+_SCHEME = "mlflow-artifacts:/"
+_LONGEST = 1_000
+
+
+def place_of(project_id: str, uri: str) -> str | None:
+    """Return the place of an artifact address of a project, None when it is not one of ours."""
+    if not uri.startswith(_SCHEME):
+        return None
+    parts = uri.removeprefix(_SCHEME).strip("/").split("/")
+    if parts[:2] != ["workspaces", project_id] or len(parts) < 4 or not all(map(_is_part, parts)):
+        return None
+    return "/".join(parts)
+
+
+def checked_path(path: str) -> str:
+    """Return a path below the artifacts of a run, empty for their top; raises InvalidInput."""
+    parts = [part for part in path.strip("/").split("/") if part]
+    if len(path) > _LONGEST or not all(map(_is_part, parts)):
+        raise InvalidInput(
+            "This is no path of an artifact.",
+            field="path",
+            next_step="Take a path as the list of artifacts shows it.",
+        )
+    return "/".join(parts)
+
+
+def _is_part(part: str) -> bool:
+    return part not in ("", ".", "..") and part.isprintable() and "\\" not in part

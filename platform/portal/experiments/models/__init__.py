@@ -1,0 +1,42 @@
+"""The tables of the room, nearly all of them MLflow's own, one file a noun."""
+
+from portal.experiments.models.experiments import Experiment, ExperimentTag
+from portal.experiments.models.inputs import Input, InputTag, LoggedDataset
+from portal.experiments.models.logged_models import (
+    LoggedModel,
+    LoggedModelMetric,
+    LoggedModelParam,
+    LoggedModelTag,
+)
+from portal.experiments.models.registered import (
+    ModelVersion,
+    ModelVersionTag,
+    RegisteredModel,
+    RegisteredModelAlias,
+    RegisteredModelTag,
+)
+from portal.experiments.models.runs import LatestMetric, Metric, Param, Run, Tag
+from portal.experiments.models.stored import StoredArtifacts
+
+__all__ = [
+    "Experiment",
+    "ExperimentTag",
+    "Input",
+    "InputTag",
+    "LatestMetric",
+    "LoggedDataset",
+    "LoggedModel",
+    "LoggedModelMetric",
+    "LoggedModelParam",
+    "LoggedModelTag",
+    "Metric",
+    "ModelVersion",
+    "ModelVersionTag",
+    "Param",
+    "RegisteredModel",
+    "RegisteredModelAlias",
+    "RegisteredModelTag",
+    "Run",
+    "StoredArtifacts",
+    "Tag",
+]

@@ -1,0 +1,40 @@
+"""What the tables of MLflow share: MLflow makes them, we read and write their rows."""
+
+from typing import ClassVar
+
+from django.db import models
+
+# The entry of DATABASES that holds them.
+DATABASE = "tracking"
+
+
+class TrackingTable(models.Model):
+    """A table of MLflow's schema. `prepare` makes it; Django's migrations never touch it.
+
+    A tenant is a *workspace* there: the id of a project. There is no foreign key from here to the
+    portal's own tables, which may stand in another database.
+    """
+
+    class Meta:
+        abstract = True
+        managed = False
+
+
+class DatabaseRouter:
+    """Sends MLflow's tables to their database, and keeps Django's migrations out of it."""
+
+    tables: ClassVar[type[models.Model]] = TrackingTable
+
+    def db_for_read(self, model: type[models.Model], **_hints: object) -> str | None:
+        """Return where a model is read, or None when it is none of ours."""
+        return DATABASE if issubclass(model, self.tables) else None
+
+    db_for_write = db_for_read
+
+    def allow_relation(self, one: models.Model, other: models.Model, **_hints: object) -> bool:
+        """Tell whether two rows may point at each other: both stand in the same database."""
+        return isinstance(one, self.tables) == isinstance(other, self.tables)
+
+    def allow_migrate(self, db: str, _app_label: str, **_hints: object) -> bool | None:
+        """Refuse every migration of MLflow's database; no opinion on others."""
+        return False if db == DATABASE else None

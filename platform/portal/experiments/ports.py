@@ -1,0 +1,312 @@
+"""What pages and the API ask of the tracking store; see `adapters/mlflow` for who answers."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from portal.experiments.filters import Comparison, FieldKind, RunField
+from portal.storage.ports import Cleared
+
+Axis = Literal["step", "time"]
+
+
+class Stage(StrEnum):
+    """Whether something is in use or in the bin."""
+
+    ACTIVE = "active"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True)
+class ExperimentFacts:
+    """An experiment. Times are milliseconds since 1970; `newest_ms` is when its last run began."""
+
+    id: int
+    name: str
+    stage: Stage
+    note: str
+    created_ms: int | None
+    deleted_ms: int | None
+    runs: int
+    newest_ms: int | None
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run, with the values of the columns that were asked for. Times are milliseconds."""
+
+    id: str
+    experiment_id: int
+    name: str
+    status: str
+    stage: Stage
+    user: str
+    started_ms: int | None
+    ended_ms: int | None
+    metrics: dict[str, float] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LatestValue:
+    """The last point of a curve; `value` may be NaN or infinite."""
+
+    key: str
+    value: float
+    step: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class DataInput:
+    """A data set a run has read; `context` says what for, such as `training`."""
+
+    name: str
+    digest: str
+    source_type: str
+    source: str
+    context: str
+
+
+@dataclass(frozen=True)
+class RunDetail:
+    """One run with all that was logged to it."""
+
+    facts: RunFacts
+    experiment: str
+    artifact_uri: str
+    metrics: Sequence[LatestValue]
+    inputs: Sequence[DataInput]
+
+
+@dataclass(frozen=True)
+class Order:
+    """By what runs are sorted; runs without a value come last."""
+
+    field: RunField
+    descending: bool = True
+
+
+NEWEST = Order(RunField(FieldKind.ATTRIBUTE, "start_time"))
+
+
+@dataclass(frozen=True)
+class RunSearch:
+    """Runs of one project that are wanted. No experiment named means all that are in use.
+
+    `columns` are the fields whose values come with each run, None means all; `cursor` goes on
+    after a page.
+    """
+
+    project_id: str
+    experiment_ids: tuple[int, ...] = ()
+    conditions: tuple[Comparison, ...] = ()
+    order: Order = NEWEST
+    stage: Stage = Stage.ACTIVE
+    columns: tuple[RunField, ...] | None = ()
+    limit: int = 50
+    cursor: str | None = None
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """One page of runs, and where the next one begins."""
+
+    items: Sequence[RunFacts]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs that share a value; None is those without one. `means` are those of finite metrics."""
+
+    value: str | None
+    runs: int
+    newest_ms: int | None
+    means: dict[str, float]
+
+
+@dataclass(frozen=True)
+class KnownFields:
+    """Fields found in `looked_at` runs of those wanted; those runs are all when `is_whole`."""
+
+    fields: Sequence[RunField]
+    looked_at: int
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a curve; `value` may be NaN or infinite."""
+
+    step: int
+    timestamp_ms: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric of a run over time, in order of steps.
+
+    When `total` points are more than fit, of each stretch the lowest and the highest are kept, with
+    the first and the last of all, and whatever is not a number.
+    """
+
+    run_id: str
+    key: str
+    total: int
+    points: Sequence[Point]
+
+
+class Tracker(Protocol):
+    """Reads what was tracked, of one project at a time; another's never shows in any way."""
+
+    def experiments(
+        self, project_id: str, *, stage: Stage = Stage.ACTIVE, text: str = ""
+    ) -> Sequence[ExperimentFacts]:
+        """Return the experiments whose name holds `text`, the one used last first."""
+
+    def search(self, wanted: RunSearch) -> RunPage:
+        """Return a page of runs."""
+
+    def groups(self, wanted: RunSearch, by: RunField) -> Sequence[RunGroup]:
+        """Return runs by their value of a field, the largest groups first, `limit` at most."""
+
+    def fields(self, wanted: RunSearch) -> KnownFields:
+        """Return which metrics, parameters and tags runs have, those of most runs first."""
+
+    def run(self, project_id: str, run_id: str) -> RunDetail | None:
+        """Return one run, in use or in the bin."""
+
+    def runs(self, project_id: str, run_ids: Sequence[str]) -> Sequence[RunFacts]:
+        """Return runs in use with all their values, in the order asked for."""
+
+    def with_columns(
+        self, runs: Sequence[RunFacts], columns: Sequence[RunField]
+    ) -> Sequence[RunFacts]:
+        """Return runs that were found before with the values of these fields."""
+
+    def curves(
+        self,
+        project_id: str,
+        run_ids: Sequence[str],
+        keys: Sequence[str],
+        *,
+        most_points: int,
+        axis: Axis = "step",
+    ) -> Sequence[Curve]:
+        """Return the curves there are, each of at most about `most_points`."""
+
+
+class Bin(Protocol):
+    """Puts runs and experiments in the bin and takes them out again, of one project at a time."""
+
+    def put(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
+        """Put runs in the bin; returns those that were not there. Unknown ones are left out."""
+
+    def take_back(self, project_id: str, run_ids: Sequence[str]) -> list[str]:
+        """Put runs back into use, where their experiment is in use; returns which."""
+
+    def put_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
+        """Put an experiment in the bin with its runs; tells whether it was in use."""
+
+    def take_back_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
+        """Put an experiment back with the runs that went with it; tells whether it was there."""
+
+    def binned(
+        self, *, before_ms: int, project_id: str | None = None, limit: int
+    ) -> Sequence[tuple[str, str]]:
+        """Return runs put in the bin before a moment, as (project id, run id), oldest first."""
+
+    def destroy(self, run_id: str) -> str | None:
+        """Remove one run that is in the bin, for good; returns where its artifacts rest.
+
+        None means that it is not in the bin any more.
+        """
+
+    def unknown(self, project_id: str, run_ids: Sequence[str]) -> set[str]:
+        """Return those ids that are of no run of the project."""
+
+    def unknown_models(self, project_id: str, model_ids: Sequence[str]) -> set[str]:
+        """Return those ids that are of no logged model of the project."""
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """A run that is made from outside MLflow. `id` is 32 hex digits; times in milliseconds."""
+
+    id: str
+    project_id: str
+    experiment: str
+    name: str
+    user: str
+    source: str
+    started_ms: int
+    tags: dict[str, str]
+
+
+class Opener(Protocol):
+    """Begins and ends runs that the platform makes itself."""
+
+    def exists(self, run_id: str) -> bool:
+        """Tell whether there is such a run."""
+
+    def begin(self, run: NewRun) -> None:
+        """Make a run, and its experiment if there is none, or take that out of the bin.
+
+        A run that is there already stays as it is.
+        """
+
+    def move(self, project_id: str, run_id: str, experiment_id: int) -> bool:
+        """Put a run of the project into another of its experiments in use; tells whether it did."""
+
+    def resume(self, run_id: str) -> None:
+        """Note that a run goes on."""
+
+    def end(self, run_ids: Sequence[str], status: str, *, ended_ms: int) -> int:
+        """End runs that are not ended so yet; returns how many."""
+
+    def unended(self, run_ids: Sequence[str]) -> set[str]:
+        """Return those runs that still count as running."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file or folder among artifacts; `path` is relative to those of its run."""
+
+    path: str
+    is_folder: bool
+    size_bytes: int
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+
+class ArtifactStore(Protocol):
+    """Where artifacts rest. Places are checked paths below one root, without a leading slash.
+
+    Every verb raises Unavailable when the store is out of order.
+    """
+
+    def listed(self, place: str) -> Sequence[Artifact]:
+        """Return what stands in a folder, with paths below it; nothing when there is none."""
+
+    def size_of(self, place: str) -> int | None:
+        """Return the bytes of a file, None when there is no such file."""
+
+    def read(self, place: str, *, start: int, length: int) -> Iterator[bytes]:
+        """Yield `length` bytes of a file from byte `start` on."""
+
+    def remove(self, place: str) -> Cleared:
+        """Remove a folder with all that is in it; returns what that was."""
+
+    def weigh(self, place: str) -> int:
+        """Return the bytes of all files below a folder; 0 when there is none."""
+
+    def changed_at(self, place: str) -> datetime | None:
+        """Return when something below a folder was written last; None when nothing is there."""

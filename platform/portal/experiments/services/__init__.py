@@ -1,0 +1,1 @@
+"""What people may ask of experiments: put in the bin, take back, destroy, look at artifacts."""

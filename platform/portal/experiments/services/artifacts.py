@@ -1,0 +1,43 @@
+"""The artifacts of a run: listed, and read in ranges."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from portal.core.errors import NotFound
+from portal.experiments.artifact_paths import checked_path, place_of
+from portal.experiments.place import artifact_store
+from portal.experiments.ports import Artifact, RunDetail
+
+
+def artifacts_of(*, project_id: str, run: RunDetail, path: str = "") -> Sequence[Artifact]:
+    """Return what stands in a folder of a run's artifacts, folders first; "" is the top."""
+    place = place_of(project_id, run.artifact_uri)
+    if place is None:
+        return []
+    inside = checked_path(path)
+    found = artifact_store().listed(f"{place}/{inside}".rstrip("/"))
+    return [replace(it, path=f"{inside}/{it.path}".lstrip("/")) for it in found]
+
+
+def artifact_of(*, project_id: str, run: RunDetail, path: str) -> Artifact:
+    """Return one file of a run's artifacts; raises NotFound."""
+    inside = checked_path(path)
+    size_bytes = artifact_store().size_of(_place(project_id, run, inside)) if inside else None
+    if size_bytes is None:
+        raise NotFound
+    return Artifact(inside, is_folder=False, size_bytes=size_bytes)
+
+
+def read_artifact(
+    *, project_id: str, run: RunDetail, artifact: Artifact, start: int = 0, length: int
+) -> Iterator[bytes]:
+    """Yield bytes of a file that `artifact_of` has returned."""
+    place = _place(project_id, run, artifact.path)
+    return artifact_store().read(place, start=start, length=length)
+
+
+def _place(project_id: str, run: RunDetail, inside: str) -> str:
+    place = place_of(project_id, run.artifact_uri)
+    if place is None:
+        raise NotFound
+    return f"{place}/{inside}"

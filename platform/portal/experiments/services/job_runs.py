@@ -1,0 +1,132 @@
+"""The run each job has: made when the job starts, ended as the job ends.
+
+Its id follows from the workload's, so that every process of the job knows it without asking, and
+making it twice makes one.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError
+
+from portal.core import clock
+from portal.experiments.place import opener, tracker
+from portal.experiments.ports import NewRun, RunDetail
+from portal.workloads.lifecycle import ENDS
+from portal.workloads.models import Workload
+from portal.workloads.tokens import token_of
+from slipway.schemas.workloads import WorkloadState
+
+log = structlog.get_logger(__name__)
+JOB_TAG = "slipway.job"
+_STATUS = {
+    WorkloadState.SUCCEEDED: "FINISHED",
+    WorkloadState.STOPPED: "KILLED",
+    WorkloadState.FAILED: "FAILED",
+    WorkloadState.LOST: "FAILED",
+}
+_LOOKED_BACK = timedelta(days=2)
+_MOST = 500
+
+
+def run_id_of(workload_id: str) -> str:
+    """Return the id of a workload's run: 32 hex digits, always the same."""
+    return hashlib.sha256(f"slipway run\0{workload_id}".encode()).hexdigest()[:32]
+
+
+def variables_of(workload: Workload, *, source: str, tags: Mapping[str, str]) -> dict[str, str]:
+    """Return what makes plain `mlflow` calls in a workload log to its run; makes the run first.
+
+    Where the tables do not answer, the variables are the same and the run is made the next time:
+    training goes on, and the client tries again.
+    """
+    run_id = run_id_of(workload.pk)
+    try:
+        if not opener().exists(run_id):
+            opener().begin(_new_run(workload, run_id, source, tags))
+    except DatabaseError:
+        log.exception("run_of_job_not_made", workload=workload.pk)
+    return {
+        "MLFLOW_TRACKING_URI": f"{settings.SLIPWAY_URL}/mlflow",
+        "MLFLOW_TRACKING_TOKEN": token_of(workload.pk, workload.epoch),
+        "MLFLOW_EXPERIMENT_NAME": workload.name,
+        "MLFLOW_RUN_ID": run_id,
+        # Not MLFLOW_ENABLE_ASYNC_LOGGING: what a call has returned from would not be stored yet,
+        # and lost when the process is killed. Who sets it loses nothing at an orderly end.
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+
+
+def _new_run(workload: Workload, run_id: str, source: str, tags: Mapping[str, str]) -> NewRun:
+    began = workload.started_at or workload.placed_at or clock.now()
+    person = workload.submitted_by
+    name = f"{workload.name}-{workload.pk[-6:]}"
+    ranks = f"{workload.nodes} x {workload.procs}"
+    known = {
+        "mlflow.runName": name,
+        "mlflow.user": person.email,
+        "mlflow.source.name": source,
+        "mlflow.source.type": "JOB",
+        JOB_TAG: workload.pk,
+        "slipway.tier": workload.tier.slug,
+        "slipway.ranks": ranks,
+        "slipway.environment": workload.environment,
+    }
+    return NewRun(
+        id=run_id,
+        project_id=workload.project_id,
+        experiment=workload.name,
+        name=name,
+        user=person.email,
+        source=source,
+        started_ms=int(began.timestamp() * 1000),
+        tags={key: value for key, value in {**known, **tags}.items() if value},
+    )
+
+
+def follow_script(*, project_id: str, workload_id: str, experiment_id: int) -> None:
+    """Let the run of a workload stand in the experiment that its script has set."""
+    opener().move(project_id, run_id_of(workload_id), experiment_id)
+
+
+def run_of(workload: Workload) -> RunDetail | None:
+    """Return the run of a workload, None while there is none."""
+    return tracker().run(workload.project_id, run_id_of(workload.pk))
+
+
+def note_state(workload_id: str) -> None:
+    """Let the run of a workload stand as the workload does."""
+    found = Workload.objects.filter(pk=workload_id).only("state", "ended_at").first()
+    if found is None:
+        return
+    if found.status in ENDS:
+        _end([found])
+    elif found.status == WorkloadState.RUNNING:
+        opener().resume(run_id_of(workload_id))
+
+
+def end_forgotten() -> int:
+    """End runs of workloads that have ended while nobody told; returns how many."""
+    ended = Workload.objects.filter(
+        kind="job",
+        state__in=[state.value for state in ENDS],
+        ended_at__gte=clock.now() - _LOOKED_BACK,
+    )
+    recent = list(ended.only("state", "ended_at").order_by("-ended_at")[:_MOST])
+    ids = {run_id_of(workload.pk): workload for workload in recent}
+    unended = opener().unended(list(ids))
+    return _end([ids[run_id] for run_id in sorted(unended)])
+
+
+def _end(workloads: Sequence[Workload]) -> int:
+    return sum(
+        opener().end(
+            [run_id_of(workload.pk)],
+            _STATUS[workload.status],
+            ended_ms=int((workload.ended_at or clock.now()).timestamp() * 1000),
+        )
+        for workload in workloads
+    )

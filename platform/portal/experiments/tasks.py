@@ -1,0 +1,43 @@
+"""Doorbells of the room."""
+
+from datetime import timedelta
+
+from portal.accounts.models import Project
+from portal.core.doorbell import doorbell
+from portal.experiments.services.deleting import destroy_overdue, free_orphans
+from portal.experiments.services.job_runs import end_forgotten
+from portal.experiments.services.measuring import measure
+
+# Task → how often it runs whether or not anybody rings.
+PERIODIC = {
+    "experiments.end_forgotten": timedelta(minutes=1),
+    "experiments.destroy_overdue": timedelta(hours=6),
+    "experiments.free_orphans": timedelta(days=1),
+    "experiments.measure_artifacts": timedelta(hours=1),
+}
+
+
+@doorbell("experiments.end_forgotten")
+def end_forgotten_runs() -> None:
+    """End runs whose job has ended while nobody told."""
+    end_forgotten()
+
+
+@doorbell("experiments.destroy_overdue")
+def destroy_overdue_runs() -> None:
+    """Destroy what has been in the bin for long."""
+    destroy_overdue()
+
+
+@doorbell("experiments.free_orphans")
+def free_orphaned_artifacts() -> None:
+    """Free artifacts that belong to no run."""
+    for project_id in Project.objects.values_list("pk", flat=True).iterator():
+        free_orphans(project_id=project_id)
+
+
+@doorbell("experiments.measure_artifacts")
+def measure_artifacts() -> None:
+    """Count the bytes of artifacts, which somebody pays for."""
+    for project_id in Project.objects.values_list("pk", flat=True).iterator():
+        measure(project_id=project_id)

@@ -1,0 +1,22 @@
+"""`python -m workers.tracking SOCKET`: serve MLflow to the portal alone, until SIGTERM.
+
+SOCKET is a Unix socket that only the owner of the installation can open; no port is bound. The
+tables are named by SLIPWAY_TRACKING_STORE and the artifacts by SLIPWAY_TRACKING_ARTIFACTS, which
+may hold passwords.
+"""
+
+import os
+import sys
+
+from workers.tracking.environment import configure, taken
+
+configure(
+    os.environ,
+    store=taken("SLIPWAY_TRACKING_STORE"),
+    artifacts=taken("SLIPWAY_TRACKING_ARTIFACTS"),
+)
+
+from workers.tracking.server import serve  # noqa: E402  (the environment comes first)
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

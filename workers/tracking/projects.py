@@ -1,0 +1,37 @@
+"""The workspaces of MLflow are the projects of the portal, which alone knows them."""
+
+from collections.abc import Iterable
+from typing import NoReturn
+
+from mlflow.entities import Workspace
+from mlflow.store.workspace.abstract_store import AbstractStore, WorkspaceNameValidator
+from mlflow.tracking._workspace import registry
+
+SCHEME = "slipway"
+
+
+class Projects(AbstractStore):
+    """Takes every workspace the portal names, and lists, makes, changes and removes none."""
+
+    def __init__(self, workspace_uri: str | None = None) -> None:
+        """Take what the registry hands over; there is nothing to connect to."""
+
+    def list_workspaces(self) -> Iterable[Workspace]:
+        """Return none: who may see which project is the portal's to say."""
+        return []
+
+    def get_workspace(self, workspace_name: str) -> Workspace:
+        """Return the project under this id; the portal has checked that it is there."""
+        return Workspace(name=workspace_name)
+
+    def get_default_workspace(self) -> NoReturn:
+        """Have none, which MLflow reads as: a request must name its workspace."""
+        raise NotImplementedError
+
+
+def register() -> None:
+    """Make MLflow look for its workspaces here, and let it take the ids of projects as names."""
+    # Ours hold one underscore (prj_…), which its rule, made for Kubernetes, leaves out.
+    WorkspaceNameValidator._PATTERN = r"^[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"  # noqa: SLF001
+    found = registry._get_workspace_store_registry()  # noqa: SLF001
+    found.register(SCHEME, Projects)  # type: ignore[no-untyped-call]
