@@ -1,1 +1,1 @@
-"""Room for REST endpoints: revisions, traffic, keys, autoscaling."""
+"""Endpoints: revisions of models that answer predictions, their replicas, rollouts and keys."""

@@ -1,0 +1,1 @@
+"""Foreign systems of this room, one file each."""

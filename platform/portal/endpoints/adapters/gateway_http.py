@@ -1,0 +1,50 @@
+"""Asking the gateway for a prediction, as any client does."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from django.conf import settings
+
+_ANSWER_WITHIN_S = 30.0
+# A key that was just made is known to the gateways within this.
+_KNOWN_WITHIN_S = 3.0
+_ASK_AGAIN_S = 0.05
+_UNKNOWN_KEY = 401
+_AWAY = 503
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What the gateway answered, and how long that took."""
+
+    status: int
+    latency_ms: float
+    body: Any
+
+
+def ask(*, endpoint: str, key: str, body: dict[str, Any]) -> Answered:
+    """Send a body of `/invocations` to an endpoint; a gateway that is away counts as a 503."""
+    url = f"{settings.SLIPWAY_GATEWAY_URL}/v1/{endpoint}/invocations"
+    until = time.monotonic() + _KNOWN_WITHIN_S
+    began = time.perf_counter()
+    try:
+        with httpx.Client(timeout=_ANSWER_WITHIN_S, trust_env=False) as client:
+            while True:
+                began = time.perf_counter()
+                found = client.post(url, json=body, headers={"Authorization": f"Bearer {key}"})
+                took_ms = (time.perf_counter() - began) * 1000
+                if found.status_code != _UNKNOWN_KEY or time.monotonic() > until:
+                    return Answered(found.status_code, took_ms, _content(found))
+                time.sleep(_ASK_AGAIN_S)
+    except httpx.HTTPError as error:
+        detail = f"The gateway does not answer ({type(error).__name__})."
+        return Answered(_AWAY, (time.perf_counter() - began) * 1000, {"detail": detail})
+
+
+def _content(found: httpx.Response) -> Any:
+    try:
+        return found.json()
+    except ValueError:
+        return found.text[:10_000]

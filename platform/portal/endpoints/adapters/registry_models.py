@@ -1,0 +1,173 @@
+"""Models out of the registry: which version is meant, its files, what it has to answer."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from portal.accounts.models import Project
+from portal.core.errors import Conflict, InvalidInput, NotFound
+from portal.endpoints.environments import environment_for
+from portal.endpoints.ports import ServedFile, ServedModel
+from portal.registry.adapters.artifacts import artifact_files
+from portal.registry.catalog import ModelFacts, VersionFacts, find_model, find_version
+from portal.registry.examining import examine
+from portal.registry.gating import Target
+from portal.registry.keeping import ensure_line, ensure_record, rules_of
+from portal.registry.models import VersionRecord
+from portal.registry.ports import FilesUnreadable
+from portal.registry.services.promoting import standing_at
+from portal.registry.services.proving import golden_of, read_golden
+from portal.registry.sources import folder_of
+from portal.registry.tasks import hash_version
+from slipway.schemas.registry import GoldenIn, TargetKind
+from slipway.schemas.serving import ModelFormat
+
+_MAX_REQUIREMENTS_BYTES = 256 * 1024
+_PYTHON = re.compile(r"^python:\s*[\"']?(\d+\.\d+)", re.MULTILINE)
+
+
+class RegistryModels:
+    """The versions of a project's registered models. Their files are read, never loaded."""
+
+    def find(self, *, project_id: str, model: str, version: str | None) -> ServedModel:
+        """Return a version by its number, an alias or a stage; the latest for None."""
+        project = Project.objects.get(pk=project_id)
+        facts, found = _version(project, model, version)
+        record = examine(ensure_record(project, facts, found), found, later=hash_version)
+        if record.fault:
+            raise Conflict(
+                record.fault,
+                code="model_unreadable",
+                next_step="Log the model anew and register that version.",
+            )
+        if record.hashed_at is None:
+            raise Conflict(
+                f"The files of {model} version {found.number} are still being checked.",
+                code="model_not_checked",
+                next_step="Try again in a minute: large models take longer.",
+            )
+        if "python_function" not in record.flavors:
+            raise Conflict(
+                f"{model} version {found.number} cannot be asked for predictions: it has no "
+                "python_function flavour.",
+                code="model_not_servable",
+                next_step="Log it with an MLflow flavour, such as mlflow.sklearn or mlflow.pyfunc.",
+            )
+        folder = folder_of(project_id, found.location)
+        requirements, python = _environment(record, folder)
+        return ServedModel(
+            model=model,
+            version=str(found.number),
+            format=ModelFormat.MLFLOW,
+            files=tuple(
+                ServedFile(path=path, sha256=sha256, size_bytes=size, place=f"{folder}/{path}")
+                for path, size, sha256 in record.files
+            ),
+            golden=_golden(record),
+            requirements=requirements,
+            python=python,
+        )
+
+    def read(self, *, project_id: str, file: ServedFile) -> Iterator[bytes]:
+        """Yield the bytes of a file of a version of that project."""
+        if not file.place.startswith(f"workspaces/{project_id}/"):
+            raise NotFound  # the store keeps every project's files; a revision reads its own
+        folder = file.place.removesuffix(f"/{file.path}")
+        try:
+            yield from artifact_files().pieces(folder, file.path)
+        except FilesUnreadable as error:
+            raise Conflict(
+                f"{file.path} of the model cannot be read: {error}.", code="model_unreadable"
+            ) from error
+
+
+def _version(project: Project, model: str, wanted: str | None) -> tuple[ModelFacts, VersionFacts]:
+    try:
+        facts = find_model(project.pk, model)
+    except NotFound as error:
+        raise InvalidInput(
+            f"This project has no registered model {model}.",
+            code="no_such_model",
+            field="model",
+            next_step="Register a version of it first: `slipway.register` or its page.",
+        ) from error
+    number = _number(project, facts, wanted)
+    try:
+        if number is not None:
+            return facts, find_version(project.pk, model, number)
+    except NotFound:
+        pass
+    said = "version" if wanted is None else f"version, alias or stage {wanted}"
+    raise InvalidInput(
+        f"{model} has no {said}.",
+        code="no_such_version",
+        field="version",
+        next_step="Name a number, an alias, or a stage that a version has reached.",
+    )
+
+
+def _number(project: Project, facts: ModelFacts, wanted: str | None) -> int | None:
+    if wanted is None:
+        return facts.latest
+    if wanted.isascii() and wanted.isdecimal():
+        return int(wanted) if len(wanted) < 10 else None
+    alias = facts.aliases.get(wanted.removeprefix("@"))
+    if alias is not None:
+        return alias
+    for stage in rules_of(project).stages:
+        if stage.lower() == wanted.lower():
+            line = ensure_line(project, facts)
+            there = standing_at(facts, line, Target(TargetKind.STAGE, stage))
+            return there.number if there else None
+    return None
+
+
+def _environment(record: VersionRecord, folder: str) -> tuple[str, str]:
+    paths = {path for path, _, _ in record.files}
+    try:
+        requirements = _text(folder, "requirements.txt") if "requirements.txt" in paths else ""
+        python = _text(folder, "python_env.yaml") if "python_env.yaml" in paths else ""
+    except FilesUnreadable as error:
+        raise Conflict(
+            f"The requirements of the model cannot be read: {error}.", code="model_unreadable"
+        ) from error
+    found = _PYTHON.search(python)
+    return environment_for(requirements, found[1] if found else "")
+
+
+def _text(folder: str, path: str) -> str:
+    content = artifact_files().head(folder, path, limit_bytes=_MAX_REQUIREMENTS_BYTES)
+    return content.decode("utf-8", errors="replace")
+
+
+def _golden(record: VersionRecord) -> tuple[dict[str, Any], ...]:
+    if golden_of(record) is None:
+        return ()
+    found = read_golden(record)
+    return (
+        {
+            "request": _request(found, record.signature),
+            "predictions": found.outputs,
+            "rtol": found.relative_tolerance,
+            "atol": found.absolute_tolerance,
+        },
+    )
+
+
+def _request(golden: GoldenIn, signature: dict[str, Any] | None) -> dict[str, Any]:
+    """Return recorded rows as a body of `/invocations`."""
+    rows = golden.inputs
+    if all(isinstance(row, dict) for row in rows):
+        return {"dataframe_records": rows}
+    columns = _column_names(signature)
+    if columns and all(isinstance(row, list) and len(row) == len(columns) for row in rows):
+        return {"dataframe_split": {"columns": columns, "data": rows}}
+    return {"inputs": rows}
+
+
+def _column_names(signature: dict[str, Any] | None) -> Sequence[str]:
+    """Return the names of a table's columns; nothing for tensors, which have a shape."""
+    inputs = signature["inputs"] if signature else []
+    if not inputs or any(one["shape"] is not None or not one["name"] for one in inputs):
+        return ()
+    return [one["name"] for one in inputs]

@@ -1,0 +1,96 @@
+"""The policies of this room: the project's for endpoints, and tokens of gateways and replicas."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.principal import principal_of_bearer
+from portal.accounts.tokens import hash_of
+from portal.compute.tokens import bearer_of
+from portal.core.errors import NotFound, Unauthenticated
+from portal.endpoints.models import Endpoint, Gateway, Replica
+from portal.endpoints.tokens import has_gateway_shape
+from slipway.schemas.accounts import Role, Scope
+
+
+@dataclass(frozen=True)
+class EndpointRole:
+    """Members of the project in the path, with at least `role`, for an endpoint of that project."""
+
+    role: Role
+    scope: Scope
+    parameter: str = "endpoint"
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, NotFound or Forbidden; leave the endpoint on the request."""
+        ProjectRole(self.role, self.scope).check(request, path)
+        found = Endpoint.objects.of_project(gated_project(request))
+        endpoint = found.filter(name=path[self.parameter]).first()
+        if endpoint is None:
+            raise NotFound
+        request.gated_endpoint = endpoint  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return f"project {self.role.value}"
+
+
+def gated_endpoint(request: HttpRequest) -> Endpoint:
+    """Return the endpoint the gate let this request reach."""
+    endpoint: Endpoint = request.gated_endpoint  # type: ignore[attr-defined]
+    return endpoint
+
+
+@dataclass(frozen=True)
+class GatewayToken:
+    """Gateways of this installation."""
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated; leave the gateway on the request."""
+        secret = bearer_of(request.headers.get("Authorization", ""))
+        gateway = None
+        if has_gateway_shape(secret):
+            gateway = Gateway.objects.filter(token_hash=hash_of(secret)).first()
+        if gateway is None:
+            raise Unauthenticated(
+                "The token of the gateway is unknown.",
+                code="invalid_gateway_token",
+                next_step="Make a new one with `manage.py gateway_token`.",
+            )
+        request.gated_gateway = gateway  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return "a gateway, with its token"
+
+
+def gated_gateway(request: HttpRequest) -> Gateway:
+    """Return the gateway the gate recognised."""
+    gateway: Gateway = request.gated_gateway  # type: ignore[attr-defined]
+    return gateway
+
+
+@dataclass(frozen=True)
+class ReplicaToken:
+    """The workload of the replica in the path, with its own token, while it runs."""
+
+    parameter: str = "replica"
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, or NotFound for another's replica; leave it on the request."""
+        principal = principal_of_bearer(request.headers.get("Authorization", ""))
+        workload_id = principal.token.pk if principal.token is not None else ""
+        found = Replica.objects.alive().filter(pk=path[self.parameter], workload=workload_id)
+        replica = found.select_related("revision", "endpoint__project", "workload").first()
+        if replica is None:
+            raise NotFound
+        request.gated_replica = replica  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return "a replica, with the token of its workload"
+
+
+def gated_replica(request: HttpRequest) -> Replica:
+    """Return the replica the gate recognised."""
+    replica: Replica = request.gated_replica  # type: ignore[attr-defined]
+    return replica

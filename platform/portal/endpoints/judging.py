@@ -1,0 +1,124 @@
+"""Whether a revision does well on the traffic it was given. Arithmetic alone: no Django, no I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+# Fewer answers than these say nothing about a share of errors, or about the slowest hundredth.
+ENOUGH_FOR_ERRORS = 20
+ENOUGH_FOR_LATENCY = 100
+# A revision is not slow while its slowest hundredth stays below this, whatever the other's is.
+_FAST_ENOUGH_MS = 20.0
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a revision did: predictions answered and failed, and a histogram of latencies.
+
+    `counts[i]` took at most `bounds_ms[i]`; the last, which has no bound, took longer.
+    """
+
+    answered: int = 0
+    failed: int = 0
+    counts: tuple[int, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Predictions that reached the model."""
+        return self.answered + self.failed
+
+    @property
+    def error_percent(self) -> float:
+        """The share of failures."""
+        return 100.0 * self.failed / self.total if self.total else 0.0
+
+    def since(self, before: "Traffic") -> "Traffic":
+        """Return what came after `before`, an earlier reading of the same counters."""
+        earlier = (*before.counts, *([0] * (len(self.counts) - len(before.counts))))
+        return Traffic(
+            max(0, self.answered - before.answered),
+            max(0, self.failed - before.failed),
+            tuple(max(0, now - then) for now, then in zip(self.counts, earlier, strict=False)),
+        )
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When a revision is taken back. None switches a rule off; `is_on` all of them.
+
+    `max_latency_factor` is relative to the revision before, in the same time.
+    """
+
+    is_on: bool = True
+    max_error_percent: float | None = 2.0
+    max_p99_ms: float | None = None
+    max_latency_factor: float | None = 3.0
+
+
+def percentile_ms(
+    counts: Sequence[int], bounds_ms: Sequence[float], percent: float
+) -> float | None:
+    """Return a percentile of a histogram, interpolated in its bucket; None without counts.
+
+    What is slower than every bound counts as the last bound.
+    """
+    total = sum(counts)
+    if not total:
+        return None
+    wanted = total * percent / 100
+    before = 0
+    for at, sum_here in enumerate(accumulate(counts)):
+        if sum_here >= wanted and counts[at]:
+            if at >= len(bounds_ms):
+                break
+            low = bounds_ms[at - 1] if at else 0.0
+            return low + (bounds_ms[at] - low) * (wanted - before) / counts[at]
+        before = sum_here
+    return float(bounds_ms[-1])
+
+
+def trouble_with(
+    new: Traffic, old: Traffic | None, rules: Rules, bounds_ms: Sequence[float]
+) -> str:
+    """Return in a sentence why the new revision has to go back, "" while nothing speaks for it.
+
+    `old` is what the revision before did in the same time, where there is one.
+    """
+    if not rules.is_on:
+        return ""
+    return _errors(new, old, rules) or _latency(new, old, rules, bounds_ms)
+
+
+def _errors(new: Traffic, old: Traffic | None, rules: Rules) -> str:
+    if rules.max_error_percent is None or new.total < ENOUGH_FOR_ERRORS:
+        return ""
+    # Errors that the old revision has as well (a broken client, a full node) are not its fault.
+    usual = old.error_percent if old is not None and old.total >= ENOUGH_FOR_ERRORS else 0.0
+    if new.error_percent <= max(rules.max_error_percent, 2 * usual):
+        return ""
+    return (
+        f"{new.failed} of {new.total} predictions failed ({new.error_percent:.1f} %); "
+        f"at most {rules.max_error_percent:g} % are allowed."
+    )
+
+
+def _latency(new: Traffic, old: Traffic | None, rules: Rules, bounds_ms: Sequence[float]) -> str:
+    if sum(new.counts) < ENOUGH_FOR_LATENCY:
+        return ""
+    p99 = percentile_ms(new.counts, bounds_ms, 99)
+    if p99 is None:
+        return ""
+    if rules.max_p99_ms is not None and p99 > rules.max_p99_ms:
+        return (
+            f"One prediction in a hundred took longer than {p99:.0f} ms; "
+            f"at most {rules.max_p99_ms:g} ms are allowed."
+        )
+    if rules.max_latency_factor is None or old is None or sum(old.counts) < ENOUGH_FOR_LATENCY:
+        return ""
+    usual = percentile_ms(old.counts, bounds_ms, 99)
+    if usual is None or p99 <= max(_FAST_ENOUGH_MS, rules.max_latency_factor * usual):
+        return ""
+    return (
+        f"The slowest hundredth took {p99:.0f} ms, and {usual:.0f} ms with the revision before; "
+        f"at most {rules.max_latency_factor:g} times as long is allowed."
+    )

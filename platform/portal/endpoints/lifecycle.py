@@ -1,0 +1,120 @@
+"""The lives of endpoints, revisions, rollouts and replicas: states and allowed moves. No I/O.
+
+    endpoint   creating → serving ⇄ paused → deleting → deleted; creating → failed → creating
+    revision   preparing → ready → serving ⇄ standby → retired → preparing; or failed
+    rollout    planned → running (step i) → baking → done; any of them → rolling_back → rolled_back
+    replica    starting → loading → warming → ready → draining → stopping → stopped; or failed
+
+A revision that is `standby` is still warm: traffic goes back to it by one change of weights.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+
+class EndpointState(StrEnum):
+    """Where an endpoint stands."""
+
+    CREATING = "creating"
+    SERVING = "serving"
+    PAUSED = "paused"
+    FAILED = "failed"
+    DELETING = "deleting"
+    DELETED = "deleted"
+
+
+class RevisionState(StrEnum):
+    """Where a revision stands."""
+
+    PREPARING = "preparing"
+    READY = "ready"
+    SERVING = "serving"
+    STANDBY = "standby"
+    RETIRED = "retired"
+    FAILED = "failed"
+
+
+class RolloutState(StrEnum):
+    """Where a rollout stands. `running` goes through the steps, `baking` is the last of them."""
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    BAKING = "baking"
+    DONE = "done"
+    ROLLING_BACK = "rolling_back"
+    ROLLED_BACK = "rolled_back"
+
+
+class ReplicaState(StrEnum):
+    """Where a replica stands; only a `ready` one is given to gateways."""
+
+    STARTING = "starting"
+    LOADING = "loading"
+    WARMING = "warming"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+State = TypeVar("State", bound=StrEnum)
+Moves = Mapping[State, frozenset[State]]
+
+_E, _V, _O, _P = EndpointState, RevisionState, RolloutState, ReplicaState
+ENDPOINT_MOVES: Moves[EndpointState] = {
+    _E.CREATING: frozenset({_E.SERVING, _E.FAILED, _E.DELETING}),
+    _E.SERVING: frozenset({_E.PAUSED, _E.DELETING}),
+    _E.PAUSED: frozenset({_E.SERVING, _E.DELETING}),
+    _E.FAILED: frozenset({_E.CREATING, _E.DELETING}),
+    _E.DELETING: frozenset({_E.DELETED}),
+    _E.DELETED: frozenset(),
+}
+REVISION_MOVES: Moves[RevisionState] = {
+    _V.PREPARING: frozenset({_V.READY, _V.RETIRED, _V.FAILED}),
+    _V.READY: frozenset({_V.SERVING, _V.STANDBY, _V.RETIRED, _V.FAILED}),
+    _V.SERVING: frozenset({_V.STANDBY, _V.RETIRED, _V.FAILED}),
+    _V.STANDBY: frozenset({_V.SERVING, _V.RETIRED, _V.FAILED}),
+    _V.RETIRED: frozenset({_V.PREPARING}),
+    _V.FAILED: frozenset(),
+}
+_BACK = frozenset({_O.ROLLING_BACK})
+ROLLOUT_MOVES: Moves[RolloutState] = {
+    _O.PLANNED: frozenset({_O.RUNNING, _O.BAKING}) | _BACK,
+    _O.RUNNING: frozenset({_O.RUNNING, _O.BAKING, _O.DONE}) | _BACK,
+    _O.BAKING: frozenset({_O.DONE}) | _BACK,
+    _O.DONE: frozenset(),
+    _O.ROLLING_BACK: frozenset({_O.ROLLED_BACK}),
+    _O.ROLLED_BACK: frozenset(),
+}
+_GOING = frozenset({_P.DRAINING, _P.STOPPING, _P.STOPPED, _P.FAILED})
+REPLICA_MOVES: Moves[ReplicaState] = {
+    _P.STARTING: frozenset({_P.LOADING, _P.WARMING, _P.READY}) | _GOING,
+    _P.LOADING: frozenset({_P.WARMING, _P.READY}) | _GOING,
+    _P.WARMING: frozenset({_P.READY}) | _GOING,
+    _P.READY: _GOING,
+    _P.DRAINING: frozenset({_P.STOPPING, _P.STOPPED, _P.FAILED}),
+    _P.STOPPING: frozenset({_P.STOPPED, _P.FAILED}),
+    _P.STOPPED: frozenset(),
+    _P.FAILED: frozenset(),
+}
+
+# Revisions whose replicas are wanted, those a gateway is told of, and rollouts under way.
+KEPT = frozenset({_V.PREPARING, _V.READY, _V.SERVING, _V.STANDBY})
+ROUTED = frozenset({_V.READY, _V.SERVING, _V.STANDBY})
+UNDER_WAY = frozenset({_O.PLANNED, _O.RUNNING, _O.BAKING, _O.ROLLING_BACK})
+COMING = frozenset({_P.STARTING, _P.LOADING, _P.WARMING})
+OVER = frozenset({_P.STOPPED, _P.FAILED})
+
+
+class ForbiddenMove(Exception):
+    """The code asked for a move that no table knows: a fault of ours."""
+
+
+def sources_of(moves: Moves[State], target: State) -> list[State]:
+    """Return the states from which a row may move to `target`; raises ForbiddenMove for none."""
+    found = [state for state, targets in moves.items() if target in targets]
+    if not found:
+        raise ForbiddenMove(f"nothing becomes {target.value}")
+    return found

@@ -1,0 +1,22 @@
+"""The tables of the room, one file a noun."""
+
+from portal.endpoints.models.days import AnsweredDay
+from portal.endpoints.models.endpoints import Endpoint, EndpointEvent, Revision
+from portal.endpoints.models.gateways import Gateway, GatewayProcess, ServingVersion, TrafficMinute
+from portal.endpoints.models.keys import EndpointKey
+from portal.endpoints.models.replicas import Replica
+from portal.endpoints.models.rollouts import Rollout
+
+__all__ = [
+    "AnsweredDay",
+    "Endpoint",
+    "EndpointEvent",
+    "EndpointKey",
+    "Gateway",
+    "GatewayProcess",
+    "Replica",
+    "Revision",
+    "Rollout",
+    "ServingVersion",
+    "TrafficMinute",
+]

@@ -1,0 +1,156 @@
+"""Endpoints, the revisions they serve, and their story."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from portal.accounts.models import Project, User
+from portal.compute.models import Tier
+from portal.core.models import IdField, Row
+from portal.endpoints.lifecycle import EndpointState, RevisionState
+
+_STATES = [state.value for state in EndpointState]
+_REVISION_STATES = [state.value for state in RevisionState]
+
+
+class EndpointQuerySet(models.QuerySet["Endpoint"]):
+    """Verbs on endpoints. States change in `portal.endpoints.moves` alone."""
+
+    def present(self) -> "EndpointQuerySet":
+        """Endpoints that have not been deleted."""
+        return self.exclude(state=EndpointState.DELETED)
+
+    def of_project(self, project: Project) -> "EndpointQuerySet":
+        """Endpoints of one project that people see, with what every answer about them needs."""
+        return self.present().filter(project=project).select_related("project", "tier", "made_by")
+
+    def matching(self, *, state: str = "", text: str = "") -> "EndpointQuerySet":
+        """Narrow down; an empty filter leaves all."""
+        found = self
+        if state:
+            found = found.filter(state=state)
+        if text:
+            found = found.filter(
+                Q(name__icontains=text)
+                | Q(pk__in=Revision.objects.filter(model__icontains=text).values("endpoint"))
+            )
+        return found
+
+
+class Endpoint(Row):
+    """A name under which predictions are answered.
+
+    `wanted` is how many replicas each live revision should have now, which the autoscaler moves
+    between `min_replicas` and `max_replicas`. `rules` say when a rollout goes back, `limits` what
+    gateways admit. `reason` says in a sentence why it stands where it stands.
+    """
+
+    id = IdField("ep")
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    name = models.CharField(max_length=48)
+    made_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    state = models.CharField(max_length=16, default=EndpointState.CREATING)
+    reason = models.CharField(max_length=2000, blank=True)
+    tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+")
+    min_replicas = models.PositiveSmallIntegerField(default=1)
+    max_replicas = models.PositiveSmallIntegerField(default=1)
+    target_concurrency = models.PositiveIntegerField(default=64)
+    target_queue_ms = models.FloatField(default=100.0)
+    wanted = models.PositiveSmallIntegerField(default=1)
+    calm_since = models.DateTimeField(null=True, blank=True)
+    scaled_at = models.DateTimeField(null=True, blank=True)
+    limits = models.JSONField(default=dict)
+    capture = models.CharField(max_length=8, default="on")
+    rules = models.JSONField(default=dict)
+
+    objects: ClassVar[EndpointQuerySet] = EndpointQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(condition=Q(state__in=_STATES), name="endpoint_known_state"),
+            models.CheckConstraint(
+                condition=Q(min_replicas__gte=1, max_replicas__gte=models.F("min_replicas")),
+                name="endpoint_replica_bounds",
+            ),
+            # The name is part of addresses at the gateway, which serves all projects.
+            models.UniqueConstraint(
+                fields=["name"], condition=~Q(state="deleted"), name="endpoint_name_taken"
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["project", "-id"], name="endpoint_by_project"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def status(self) -> EndpointState:
+        """The state, as a value of the enum."""
+        return EndpointState(self.state)
+
+
+class Revision(Row):
+    """A model version as an endpoint serves it.
+
+    `served` is what a replica has to know of the model (`portal.endpoints.ports.ServedModel`).
+    `failures` counts replicas that ended by their own fault since one was last ready; the next one
+    starts at `next_start_at` at the earliest. `answered` and the others count since the beginning,
+    over all gateways.
+    """
+
+    id = IdField("rev")
+    endpoint = models.ForeignKey(Endpoint, on_delete=models.PROTECT, related_name="revisions")
+    number = models.PositiveIntegerField()
+    made_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    model = models.CharField(max_length=200)
+    model_version = models.CharField(max_length=100)
+    served = models.JSONField()
+    signature = models.JSONField(null=True, blank=True)
+    state = models.CharField(max_length=16, default=RevisionState.PREPARING)
+    reason = models.CharField(max_length=2000, blank=True)
+    weight = models.PositiveIntegerField(default=0)
+    shadow_percent = models.FloatField(default=0.0)
+    failures = models.PositiveSmallIntegerField(default=0)
+    next_start_at = models.DateTimeField(null=True, blank=True)
+    ready_at = models.DateTimeField(null=True, blank=True)
+    standby_since = models.DateTimeField(null=True, blank=True)
+
+    answered = models.BigIntegerField(default=0)
+    refused = models.BigIntegerField(default=0)
+    failed = models.BigIntegerField(default=0)
+    mirrored = models.BigIntegerField(default=0)
+    differed = models.BigIntegerField(default=0)
+    shadow_failed = models.BigIntegerField(default=0)
+    counts = models.JSONField(default=list)
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(
+                condition=Q(state__in=_REVISION_STATES), name="revision_known_state"
+            ),
+            models.UniqueConstraint(fields=["endpoint", "number"], name="revision_once_a_number"),
+        ]
+
+    def __str__(self) -> str:
+        return f"revision {self.number}"
+
+    @property
+    def status(self) -> RevisionState:
+        """The state, as a value of the enum."""
+        return RevisionState(self.state)
+
+
+class EndpointEvent(Row):
+    """One line of an endpoint's story."""
+
+    id = IdField("epe")
+    endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="events")
+    kind = models.CharField(max_length=32)
+    message = models.CharField(max_length=2000)
+
+    class Meta(Row.Meta):
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["endpoint", "id"], name="endpoint_story"),
+        ]

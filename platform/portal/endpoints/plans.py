@@ -1,0 +1,56 @@
+"""Plans of rollouts: the steps by which traffic moves to a revision. No Django, no I/O."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+from slipway.schemas.endpoints import Plan, PlanKind
+
+CANARY_PERCENTS = (1, 10, 50, 100)
+ALL = 100
+
+
+@dataclass(frozen=True)
+class Step:
+    """So much of the traffic goes to the new revision, for so long before the next step.
+
+    `shadow_percent` of the answered predictions are copied to it and its answers only compared.
+    """
+
+    percent: int
+    bake_s: float
+    shadow_percent: float = 0.0
+
+    @property
+    def bake(self) -> timedelta:
+        """How long the step lasts."""
+        return timedelta(seconds=self.bake_s)
+
+    def words(self) -> str:
+        """Say what the step does, as a part of a sentence."""
+        if self.shadow_percent:
+            return f"{self.shadow_percent:g} % of the predictions are copied to it"
+        return f"{self.percent} % of the traffic goes to it"
+
+
+def steps_of(plan: Plan) -> list[Step]:
+    """Return the steps of a plan, in order."""
+    if plan.kind == PlanKind.SHADOW:
+        return [Step(0, plan.bake_s, plan.shadow_percent)]
+    if plan.kind == PlanKind.ALL_AT_ONCE:
+        return [Step(ALL, plan.bake_s)]
+    percents = [*(plan.percents or CANARY_PERCENTS)]
+    if percents[-1] != ALL:
+        percents.append(ALL)
+    return [Step(percent, plan.bake_s) for percent in percents]
+
+
+def stored(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """Return steps as they stand in the database."""
+    return [asdict(step) for step in steps]
+
+
+def step_at(steps: Sequence[dict[str, Any]], index: int) -> Step:
+    """Return one of the stored steps; the last one for an index beyond."""
+    return Step(**steps[min(index, len(steps) - 1)])

@@ -1,0 +1,136 @@
+"""What this room asks of others: where models come from, and who judges predictions."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from portal.core.errors import Conflict
+
+
+class ServedFile(BaseModel):
+    """A file of a model. `place` is where its source finds it, "" for one that is on the node."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    sha256: str
+    size_bytes: int
+    place: str = ""
+
+
+class ServedModel(BaseModel):
+    """What a replica has to know of a model version; `schemas.serving` says what the parts mean.
+
+    `model_dir` is the folder with the files, relative to the replica's own unless they are on the
+    node already. `golden` are predictions whose answers are known. `requirements` are those of the
+    environment it is served in, of that version of `python`; empty for the one every node has.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str
+    version: str
+    format: str
+    model_dir: str = "model"
+    entry: str | None = None
+    files: tuple[ServedFile, ...] = ()
+    signature: dict[str, Any] | None = None
+    golden: tuple[dict[str, Any], ...] = ()
+    requirements: str = ""
+    python: str = ""
+
+
+class ModelSource(Protocol):
+    """Where the model versions of a project come from."""
+
+    def find(self, *, project_id: str, model: str, version: str | None) -> ServedModel:
+        """Return a version, the latest for None; called outside of transactions.
+
+        Raises InvalidInput for one the project does not have, Conflict for one that may not be
+        served.
+        """
+
+    def read(self, *, project_id: str, file: ServedFile) -> Iterator[bytes]:
+        """Yield the bytes of a file of a version of that project."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A rollout to be judged: predictions of `revision_id` since `since`.
+
+    `previous_id` is the revision it is compared with, where there is one.
+    """
+
+    project_id: str
+    endpoint_id: str
+    revision_id: str
+    previous_id: str | None
+    since: datetime
+
+
+class RolloutJudge(Protocol):
+    """Judges the quality of predictions, where errors and latency say nothing."""
+
+    def trouble_with(self, evidence: Evidence) -> str:
+        """Return in a sentence why the revision has to go back, "" while nothing speaks for it.
+
+        Called every few seconds inside a transaction: database work alone.
+        """
+
+
+class _NoModels:
+    """The source while no room provides models."""
+
+    def find(self, *, project_id: str, model: str, version: str | None) -> ServedModel:
+        """Refuse."""
+        raise Conflict(
+            "This installation provides no models to endpoints.",
+            code="no_models",
+            next_step="Ask who runs this installation to switch the model registry on.",
+        )
+
+    def read(self, *, project_id: str, file: ServedFile) -> Iterator[bytes]:
+        """Yield nothing."""
+        return iter(())
+
+
+class _NoJudge:
+    """The judge while no room judges quality."""
+
+    def trouble_with(self, evidence: Evidence) -> str:
+        """Find nothing."""
+        return ""
+
+
+class _Registry:
+    """What other rooms have registered in this process."""
+
+    def __init__(self) -> None:
+        self.models: ModelSource = _NoModels()
+        self.judge: RolloutJudge = _NoJudge()
+
+
+_registry = _Registry()
+
+
+def register_models(source: ModelSource) -> None:
+    """Let endpoints serve the models of `source`; called once, from a room's wiring."""
+    _registry.models = source
+
+
+def models() -> ModelSource:
+    """Return where models come from."""
+    return _registry.models
+
+
+def register_judge(judge: RolloutJudge) -> None:
+    """Let `judge` take part in every rollout; called once, from a room's wiring."""
+    _registry.judge = judge
+
+
+def judge() -> RolloutJudge:
+    """Return who judges the quality of predictions."""
+    return _registry.judge

@@ -1,0 +1,231 @@
+"""Starting, replacing, draining and stopping replicas, until there are as many as wanted.
+
+Everything here runs with the endpoint's row locked, may be repeated, and touches the database
+alone.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from cryptography.fernet import Fernet
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from portal.compute.lifecycle import NodeState
+from portal.compute.services.environments import use_environment
+from portal.core.errors import SlipwayError
+from portal.endpoints.lifecycle import KEPT, EndpointState, ReplicaState, RevisionState
+from portal.endpoints.models import Endpoint, GatewayProcess, Replica, Revision
+from portal.endpoints.moves import add_event, move_replica, move_revision
+from portal.endpoints.ports import ServedModel
+from portal.endpoints.tokens import new_replica_secret
+from portal.workloads.lifecycle import ENDS, WAITING
+from portal.workloads.models import Lease
+from portal.workloads.retries import LOSSES
+from portal.workloads.services.stopping import stop_workload
+from portal.workloads.services.submitting import Wanted, submit_workload
+from portal.workloads.specs import spec_from
+from slipway.schemas.workloads import ReasonCode
+
+KIND = "endpoint"
+# As many failures in a row and the revision is given up, or the one before takes over.
+CRASH_LOOP = 3
+_LONGEST_PAUSE_S = 60
+# A gateway that has not reported for this long has no say in whether a replica is drained.
+GATEWAY_SILENT = timedelta(seconds=10)
+_DRAIN_AT_LEAST = timedelta(seconds=1)
+_DRAIN_AT_MOST = timedelta(seconds=90)
+_ARGV = ("slipway-model-server",)
+
+
+def cipher() -> Fernet:
+    """Return what seals the secrets of replicas at rest."""
+    return Fernet(settings.SLIPWAY_SECRETS_KEY)
+
+
+def wanted_of(endpoint: Endpoint, revision: Revision) -> int:
+    """Return how many replicas a revision should have now."""
+    if endpoint.status not in (EndpointState.CREATING, EndpointState.SERVING):
+        return 0
+    return endpoint.wanted if revision.status in KEPT else 0
+
+
+def follow_workloads(endpoint: Endpoint, moment: datetime) -> None:
+    """Note the replicas whose workloads have ended, and why."""
+    alive = Replica.objects.alive().filter(endpoint=endpoint)
+    for replica in alive.select_related("workload", "revision").order_by("pk"):
+        workload = replica.workload
+        if workload is None:
+            continue
+        if workload.status in ENDS:
+            _ended(endpoint, replica, moment)
+        elif workload.status in WAITING and replica.status not in (
+            ReplicaState.STARTING,
+            ReplicaState.STOPPING,
+        ):
+            # It was put back into the queue; another one starts in its place.
+            stop_workload(workload=workload, message="Another replica takes its place.")
+            move_replica(
+                endpoint, replica, ReplicaState.STOPPING, reason="Its node was needed elsewhere."
+            )
+
+
+def _ended(endpoint: Endpoint, replica: Replica, moment: datetime) -> None:
+    workload = replica.workload
+    assert workload is not None  # noqa: S101  (the caller looked)
+    if replica.status in (ReplicaState.DRAINING, ReplicaState.STOPPING):
+        move_replica(endpoint, replica, ReplicaState.STOPPED, reason=replica.reason or "Stopped.")
+        return
+    reason = replica.reason or workload.reason_text or "Its process has ended."
+    if not move_replica(endpoint, replica, ReplicaState.FAILED, reason=reason):
+        return
+    add_event(endpoint, "replica_failed", f"A replica of {replica.revision} failed: {reason}")
+    code = ReasonCode(workload.reason) if workload.reason else None
+    if code not in LOSSES:
+        _count_failure(replica.revision, moment)
+
+
+def _count_failure(revision: Revision, moment: datetime) -> None:
+    """Count a failure; the more in a row, the longer until the next start."""
+    Revision.objects.filter(pk=revision.pk).update(failures=F("failures") + 1)
+    revision.refresh_from_db(fields=["failures"])
+    pause_s = min(_LONGEST_PAUSE_S, 2 ** max(0, revision.failures - 1))
+    revision.next_start_at = moment + timedelta(seconds=pause_s)
+    Revision.objects.filter(pk=revision.pk).update(next_start_at=revision.next_start_at)
+
+
+def converge(endpoint: Endpoint, revisions: Sequence[Revision], moment: datetime) -> None:
+    """Start what is missing and let go of what is too much."""
+    leaving = _on_leaving_nodes(endpoint)
+    for revision in revisions:
+        alive = list(revision.replicas.alive().exclude(state__in=["draining", "stopping"]))
+        wanted = wanted_of(endpoint, revision)
+        staying = [replica for replica in alive if replica.pk not in leaving]
+        if len(staying) < wanted:
+            _start_missing(endpoint, revision, wanted - len(staying), moment)
+        ready = [replica for replica in staying if replica.status == ReplicaState.READY]
+        if not wanted:
+            surplus = alive
+        elif len(ready) >= wanted:  # nobody goes before a substitute is ready
+            kept = {replica.pk for replica in sorted(ready, key=lambda one: one.pk)[:wanted]}
+            surplus = [replica for replica in alive if replica.pk not in kept]
+        else:
+            surplus = []
+        for replica in surplus:
+            let_go(endpoint, replica, "No longer needed.", moment)
+    _finish_draining(endpoint, moment)
+
+
+def _on_leaving_nodes(endpoint: Endpoint) -> set[str]:
+    """Return the replicas on nodes that are being drained."""
+    leases = Lease.objects.open().filter(
+        node__state=NodeState.DRAINING,
+        workload__in=Replica.objects.alive().filter(endpoint=endpoint).values("workload"),
+    )
+    ids = leases.values_list("workload_id", flat=True)
+    return set(Replica.objects.filter(workload__in=list(ids)).values_list("pk", flat=True))
+
+
+def _start_missing(endpoint: Endpoint, revision: Revision, count: int, moment: datetime) -> None:
+    if revision.next_start_at is not None and revision.next_start_at > moment:
+        return
+    # A revision that keeps failing is tried with one replica at a time.
+    for _ in range(1 if revision.failures else count):
+        try:
+            _start(endpoint, revision)
+        except SlipwayError as error:
+            _cannot_start(endpoint, revision, error, moment)
+            return
+
+
+@transaction.atomic
+def _start(endpoint: Endpoint, revision: Revision) -> None:
+    workload = submit_workload(
+        project=endpoint.project,
+        by=revision.made_by,
+        wanted=Wanted(
+            kind=KIND,
+            name=f"{endpoint.name}-{revision.number}",
+            tier=endpoint.tier,
+            spec=spec_from(backend="process", argv=_ARGV),
+            environment=_environment(endpoint, revision),
+        ),
+    )
+    Replica.objects.create(
+        endpoint=endpoint,
+        revision=revision,
+        workload=workload,
+        secret=cipher().encrypt(new_replica_secret().encode()),
+    )
+
+
+def endpoint_of(workload_name: str) -> str:
+    """Return the name of the endpoint that the workload of a replica was named after."""
+    return workload_name.rpartition("-")[0]
+
+
+def _environment(endpoint: Endpoint, revision: Revision) -> str:
+    """Return the digest of the environment of a revision's model; "" for that of every node."""
+    served = ServedModel.model_validate(revision.served)
+    if not served.requirements:
+        return ""
+    made = use_environment(
+        project=endpoint.project,
+        by=revision.made_by,
+        requirements=served.requirements,
+        python=served.python or None,
+    )
+    return made.digest
+
+
+def _cannot_start(
+    endpoint: Endpoint, revision: Revision, error: SlipwayError, moment: datetime
+) -> None:
+    said = f"{error.message} {error.next_step or ''}".strip()
+    if revision.status == RevisionState.PREPARING:
+        move_revision(endpoint, revision, RevisionState.FAILED, reason=said)
+        add_event(endpoint, "revision_failed", f"{_named(revision)} cannot start: {said}")
+        return
+    _count_failure(revision, moment)
+    add_event(endpoint, "replica_failed", f"A replica of {revision} cannot start: {said}")
+
+
+def _named(revision: Revision) -> str:
+    return f"Revision {revision.number}"
+
+
+def let_go(endpoint: Endpoint, replica: Replica, why: str, moment: datetime) -> None:
+    """Take a replica out: at once while it only starts, else after what it still works on."""
+    if replica.status == ReplicaState.READY:
+        move_replica(endpoint, replica, ReplicaState.DRAINING, reason=why, draining_since=moment)
+    elif replica.is_coming and move_replica(endpoint, replica, ReplicaState.STOPPING, reason=why):
+        _stop(replica, why)
+
+
+def _finish_draining(endpoint: Endpoint, moment: datetime) -> None:
+    draining = Replica.objects.filter(endpoint=endpoint, state=ReplicaState.DRAINING)
+    for replica in draining.select_related("workload"):
+        if is_drained(replica, moment) and move_replica(endpoint, replica, ReplicaState.STOPPING):
+            _stop(replica, replica.reason)
+
+
+def is_drained(replica: Replica, moment: datetime) -> bool:
+    """Whether no gateway sends there any more, nor waits for an answer from there."""
+    since = replica.draining_since
+    if since is None or moment - since > _DRAIN_AT_MOST:
+        return True
+    if moment - since < _DRAIN_AT_LEAST:
+        return False
+    heard = GatewayProcess.objects.filter(seen_at__gt=moment - GATEWAY_SILENT)
+    for process in heard:
+        if process.snapshot_version < (replica.dropped_version or 0):
+            return False
+        if process.last.get("links", {}).get(replica.pk):
+            return False
+    return True
+
+
+def _stop(replica: Replica, why: str) -> None:
+    if replica.workload is not None:
+        stop_workload(workload=replica.workload, message=why or "Stopped.")

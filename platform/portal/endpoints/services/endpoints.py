@@ -1,0 +1,200 @@
+"""Creating, changing, pausing and deleting endpoints."""
+
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from portal.accounts import audit
+from portal.accounts.models import Project, User
+from portal.compute.models import Tier
+from portal.core.doorbell import ring
+from portal.core.errors import Conflict, InvalidInput
+from portal.endpoints.lifecycle import EndpointState
+from portal.endpoints.models import Endpoint, Revision
+from portal.endpoints.moves import add_event, gateways_see, locked, move_endpoint
+from portal.endpoints.ports import ServedModel, models
+from portal.endpoints.services.promoting import begin_rollout, new_revision
+from portal.endpoints.tasks import look_after_one
+from portal.workloads.feasibility import refuse_impossible
+from slipway.schemas.endpoints import EndpointChange, EndpointIn, Plan
+
+
+def create_endpoint(*, project: Project, by: User, wanted: EndpointIn) -> Endpoint:
+    """Make an endpoint that serves a model version; call it outside a transaction.
+
+    Raises InvalidInput for what can never run, Conflict for a name that is taken.
+    """
+    tier = _tier(wanted.tier)
+    most = _most(wanted.min_replicas, wanted.max_replicas)
+    refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
+    _require_free(wanted.name)
+    served = models().find(project_id=project.pk, model=wanted.model, version=wanted.version)
+    try:
+        with transaction.atomic():
+            endpoint = Endpoint.objects.create(
+                project=project,
+                name=wanted.name,
+                made_by=by,
+                tier=tier,
+                min_replicas=wanted.min_replicas,
+                max_replicas=most,
+                wanted=wanted.min_replicas,
+                target_concurrency=wanted.target_concurrency,
+                target_queue_ms=wanted.target_queue_ms,
+                limits=wanted.limits.model_dump(),
+                rules=wanted.rules.model_dump(),
+                capture=wanted.capture,
+                reason="Its first replica is starting.",
+            )
+            _begin(endpoint, by, served)
+    except IntegrityError as error:
+        _require_free(wanted.name)
+        raise Conflict(
+            "The endpoint could not be made.", next_step="Reload and try again."
+        ) from error
+    return endpoint
+
+
+def _begin(endpoint: Endpoint, by: User, served: ServedModel) -> Revision:
+    add_event(endpoint, "created", f"Created by {by.display_name}.")
+    _audit("endpoint.create", endpoint, {"model": served.model, "version": served.version})
+    revision = new_revision(endpoint, by, served)
+    begin_rollout(endpoint, by, revision, previous=None, plan=Plan(bake_s=0))
+    return revision
+
+
+def change_endpoint(*, endpoint: Endpoint, by: User, change: EndpointChange) -> Endpoint:
+    """Change what may change while it serves."""
+    fields: dict[str, Any] = change.model_dump(exclude_unset=True, exclude_none=True)
+    with transaction.atomic():
+        current = _present(endpoint)
+        least = fields.get("min_replicas", current.min_replicas)
+        most = fields.get("max_replicas", current.max_replicas)
+        fields["max_replicas"] = _most(least, most)
+        before = {name: getattr(current, name) for name in fields}
+        old, new = audit.difference(before, fields)
+        if not new:
+            return current
+        wanted = min(max(current.wanted, least), most)
+        Endpoint.objects.filter(pk=current.pk).update(**fields, wanted=wanted)
+        add_event(
+            current,
+            "changed",
+            f"{by.display_name} changed {', '.join(sorted(new)).replace('_', ' ')}.",
+        )
+        _audit("endpoint.change", current, new, before=old)
+        gateways_see(current)
+        ring(look_after_one, current.pk)
+    return Endpoint.objects.of_project(endpoint.project).get(pk=endpoint.pk)
+
+
+def pause_endpoint(*, endpoint: Endpoint, by: User, reason: str = "") -> Endpoint:
+    """Answer nothing and hold no replicas until it is resumed. Idempotent."""
+    with transaction.atomic():
+        current = _present(endpoint)
+        if current.status == EndpointState.PAUSED:
+            return current
+        said = f"Paused by {by.display_name}." + (f" {reason}" if reason else "")
+        if not move_endpoint(current, EndpointState.PAUSED, message=said, reason=said):
+            raise _not_now(current, "paused")
+        _audit("endpoint.pause", current, {"reason": reason})
+        ring(look_after_one, current.pk)
+    return current
+
+
+def resume_endpoint(*, endpoint: Endpoint, by: User) -> Endpoint:
+    """Serve again, as before the pause. Idempotent."""
+    with transaction.atomic():
+        current = _present(endpoint)
+        if current.status == EndpointState.SERVING:
+            return current
+        said = f"Resumed by {by.display_name}."
+        if current.status != EndpointState.PAUSED or not move_endpoint(
+            current, EndpointState.SERVING, message=said, reason=""
+        ):
+            raise _not_now(current, "resumed")
+        current.revisions.filter(failures__gt=0).update(failures=0, next_start_at=None)
+        _audit("endpoint.resume", current, {})
+        ring(look_after_one, current.pk)
+    return current
+
+
+def delete_endpoint(*, endpoint: Endpoint, by: User) -> Endpoint:
+    """Stop its replicas and let its name go. Idempotent."""
+    with transaction.atomic():
+        current = _present(endpoint)
+        said = f"Deleted by {by.display_name}."
+        if move_endpoint(current, EndpointState.DELETING, message=said, reason=said):
+            _audit("endpoint.delete", current, {})
+            ring(look_after_one, current.pk)
+    return current
+
+
+def _present(endpoint: Endpoint) -> Endpoint:
+    found = locked(endpoint.pk)
+    assert found is not None  # noqa: S101  (endpoints are never removed from the database)
+    return found
+
+
+def _audit(
+    verb: str, endpoint: Endpoint, after: dict[str, Any], before: dict[str, Any] | None = None
+) -> None:
+    audit.record(
+        verb,
+        kind="endpoint",
+        target=endpoint,
+        label=endpoint.name,
+        project=endpoint.project,
+        before=before,
+        after=after,
+    )
+
+
+def _not_now(endpoint: Endpoint, verb: str) -> Conflict:
+    return Conflict(
+        f"The endpoint is {endpoint.state}, so it cannot be {verb}.",
+        code="endpoint_state",
+        next_step="Wait until it serves, or promote a version that works.",
+    )
+
+
+def _require_free(name: str) -> None:
+    if Endpoint.objects.present().filter(name=name).exists():
+        raise Conflict(
+            f"The name {name} is taken in this installation.",
+            code="endpoint_name_taken",
+            field="name",
+            next_step="Choose another name.",
+        )
+
+
+def _most(least: int, most: int | None) -> int:
+    found = least if most is None else most
+    if found < least:
+        raise InvalidInput(
+            f"max_replicas is {found}, which is less than min_replicas ({least}).",
+            field="max_replicas",
+            next_step="Raise it, or lower min_replicas.",
+        )
+    return found
+
+
+def _tier(slug: str | None) -> Tier:
+    offered = Tier.objects.filter(is_active=True)
+    if slug is not None:
+        offered = offered.filter(slug=slug)
+    tier = offered.order_by("nano_usd_per_hour", "slug").first()
+    if tier is not None:
+        return tier
+    if slug is None:
+        raise Conflict(
+            "No hardware tier is offered yet.",
+            code="no_tiers",
+            next_step="Ask an administrator to join a node or add a tier.",
+        )
+    raise InvalidInput(
+        f"There is no tier {slug}.",
+        code="no_such_tier",
+        field="tier",
+        next_step="List the tiers with `slipway tier list`.",
+    )

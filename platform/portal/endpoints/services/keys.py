@@ -1,0 +1,110 @@
+"""Keys of endpoints: made, listed, revoked."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.accounts.models import User
+from portal.accounts.tokens import hash_of
+from portal.core import clock
+from portal.core.errors import Conflict, NotFound
+from portal.endpoints.models import Endpoint, EndpointKey
+from portal.endpoints.moves import add_event, gateways_see
+from portal.endpoints.replicas import cipher
+from portal.endpoints.tokens import new_key_secret, shown_prefix
+from slipway.schemas.endpoints import EndpointKeyIn
+
+_OWN_LIVES = timedelta(minutes=5)
+_OWN_LEFT = timedelta(minutes=1)
+_MOST = 1000
+
+
+@dataclass(frozen=True)
+class NewKey:
+    """A key and its text, which is not kept."""
+
+    key: EndpointKey
+    secret: str
+
+
+def make_key(*, endpoint: Endpoint, by: User, wanted: EndpointKeyIn) -> NewKey:
+    """Make a key; its text is in the answer and nowhere else. Raises Conflict beyond a thousand."""
+    secret = new_key_secret()
+    days = wanted.expires_in_days
+    with transaction.atomic():
+        moment = clock.now()
+        if EndpointKey.objects.usable(moment).filter(endpoint=endpoint).count() >= _MOST:
+            raise Conflict(
+                f"The endpoint has {_MOST} keys in force.",
+                code="too_many_keys",
+                next_step="Revoke those nobody uses.",
+            )
+        key = EndpointKey.objects.create(
+            endpoint=endpoint,
+            name=wanted.name,
+            sha256=hash_of(secret),
+            prefix=shown_prefix(secret),
+            scopes=sorted(set(wanted.scopes)),
+            rate_per_s=wanted.rate.per_s if wanted.rate else None,
+            burst=wanted.rate.burst if wanted.rate else None,
+            expires_at=moment + timedelta(days=days) if days else None,
+            made_by=by,
+        )
+        add_event(endpoint, "key", f"{by.display_name} made the key {key.name}.")
+        audit.record(
+            "endpoint.key_create",
+            kind="endpoint_key",
+            target=key,
+            label=f"{endpoint.name}: {key.name}",
+            project=endpoint.project,
+            after={"scopes": key.scopes, "expires_in_days": days},
+        )
+        gateways_see(endpoint)
+    return NewKey(key, secret)
+
+
+def revoke_key(*, endpoint: Endpoint, by: User, key_id: str) -> EndpointKey:
+    """Let a key count no more. Idempotent; raises NotFound for none of this endpoint."""
+    with transaction.atomic():
+        key = EndpointKey.objects.shown().filter(endpoint=endpoint, pk=key_id).first()
+        if key is None:
+            raise NotFound
+        moment = clock.now()
+        standing = EndpointKey.objects.filter(pk=key.pk, revoked_at__isnull=True)
+        if standing.update(revoked_at=moment):
+            key.revoked_at = moment
+            add_event(endpoint, "key", f"{by.display_name} revoked the key {key.name}.")
+            audit.record(
+                "endpoint.key_revoke",
+                kind="endpoint_key",
+                target=key,
+                label=f"{endpoint.name}: {key.name}",
+                project=endpoint.project,
+            )
+            gateways_see(endpoint)
+    return key
+
+
+def own_key(*, endpoint: Endpoint, by: User) -> str:
+    """Return the text of a short-lived key of the portal's own, for trying the endpoint out."""
+    with transaction.atomic():
+        moment = clock.now()
+        mine = EndpointKey.objects.exclude(sealed=b"").filter(endpoint=endpoint)
+        key = mine.filter(expires_at__gt=moment + _OWN_LEFT).order_by("-pk").first()
+        if key is not None:
+            return cipher().decrypt(bytes(key.sealed)).decode()
+        secret = new_key_secret()
+        EndpointKey.objects.create(
+            endpoint=endpoint,
+            name="portal",
+            sha256=hash_of(secret),
+            prefix=shown_prefix(secret),
+            sealed=cipher().encrypt(secret.encode()),
+            scopes=["predict"],
+            expires_at=moment + _OWN_LIVES,
+            made_by=by,
+        )
+        gateways_see(endpoint)
+    return secret

@@ -1,0 +1,253 @@
+"""Taking in what replicas and gateways report. Repeated and late reports change nothing."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from portal.core import clock
+from portal.core.doorbell import ring
+from portal.core.errors import NotFound
+from portal.endpoints.lifecycle import ReplicaState, RevisionState
+from portal.endpoints.models import (
+    AnsweredDay,
+    Endpoint,
+    Gateway,
+    GatewayProcess,
+    Replica,
+    Revision,
+    TrafficMinute,
+)
+from portal.endpoints.moves import add_event, locked, move_replica, move_revision
+from portal.endpoints.ports import ServedModel, models
+from portal.endpoints.tasks import look_after_one
+from slipway.schemas.serving import (
+    EndpointCounters,
+    GatewayReport,
+    ReplicaReport,
+    RevisionCounters,
+)
+from slipway.schemas.serving import ReplicaState as Said
+
+_MOVES = {
+    Said.LOADING: ReplicaState.LOADING,
+    Said.WARMING: ReplicaState.WARMING,
+    Said.READY: ReplicaState.READY,
+}
+_TOTALS = ("answered", "refused", "failed", "mirrored", "differed", "shadow_failed")
+
+
+def take_replica_report(*, replica: Replica, report: ReplicaReport) -> None:
+    """Note how a replica stands; gateways are told of it the moment it is ready."""
+    moment = clock.now()
+    with transaction.atomic():
+        endpoint = locked(replica.endpoint_id)
+        current = Replica.objects.select_related("revision").filter(pk=replica.pk).first()
+        if endpoint is None or current is None:
+            return
+        Replica.objects.filter(pk=replica.pk).update(reported_at=moment)
+        if report.state == Said.FAILED:
+            _failed(endpoint, current, report.reason or "It could not get ready.")
+        elif report.state in _MOVES:
+            _further(endpoint, current, report, moment)
+        ring(look_after_one, endpoint.pk)
+
+
+def _further(endpoint: Endpoint, replica: Replica, report: ReplicaReport, moment: datetime) -> None:
+    target = _MOVES[report.state]
+    changes: dict[str, Any] = {"reason": report.reason}
+    if target == ReplicaState.READY:
+        if not report.address:
+            return
+        changes |= {
+            "address": report.address,
+            "load_ms": report.load_ms,
+            "warm_ms": report.warm_ms,
+            "forward_ms": report.forward_ms,
+            "ready_at": moment,
+        }
+    if not move_replica(endpoint, replica, target, **changes):
+        return
+    if report.signature is not None and replica.revision.signature is None:
+        signature = report.signature.model_dump(mode="json")
+        Revision.objects.filter(pk=replica.revision_id).update(signature=signature)
+    if target == ReplicaState.READY:
+        add_event(endpoint, "replica_ready", f"A replica of {replica.revision} is ready.")
+
+
+def _failed(endpoint: Endpoint, replica: Replica, reason: str) -> None:
+    """A replica that says itself that it cannot get ready would not the next time either."""
+    if not move_replica(endpoint, replica, ReplicaState.FAILED, reason=reason):
+        return
+    add_event(endpoint, "replica_failed", f"A replica of {replica.revision} failed: {reason}")
+    if replica.revision.status == RevisionState.PREPARING:
+        move_revision(endpoint, replica.revision, RevisionState.FAILED, reason=reason)
+
+
+def read_model_file(*, replica: Replica, number: int) -> tuple[Iterator[bytes], int]:
+    """Return the bytes of a file of the replica's model, and their number; raises NotFound."""
+    served = ServedModel.model_validate(replica.revision.served)
+    if not 0 <= number < len(served.files) or not served.files[number].place:
+        raise NotFound
+    file = served.files[number]
+    return models().read(project_id=replica.endpoint.project_id, file=file), file.size_bytes
+
+
+def take_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
+    """Add what has happened since the last report of the same process."""
+    moment = clock.now()
+    with transaction.atomic():
+        process, is_new = GatewayProcess.objects.select_for_update().get_or_create(
+            gateway=gateway,
+            boot_id=report.boot_id,
+            defaults={
+                "sequence": report.sequence,
+                "snapshot_version": report.snapshot_version,
+                "seen_at": moment,
+            },
+        )
+        if not is_new and report.sequence <= process.sequence:
+            return
+        known = set(
+            Endpoint.objects.filter(
+                pk__in=[counters.endpoint_id for counters in report.endpoints]
+            ).values_list("pk", flat=True)
+        )
+        mine = sorted(
+            (counters for counters in report.endpoints if counters.endpoint_id in known),
+            key=lambda counters: counters.endpoint_id,
+        )
+        process.last = _take_in(process.last, mine, report, moment)
+        process.sequence = report.sequence
+        process.snapshot_version = report.snapshot_version
+        process.seen_at = moment
+        process.save()
+        Gateway.objects.filter(pk=gateway.pk).update(seen_at=moment)
+
+
+def _take_in(
+    last: dict[str, Any],
+    endpoints: Sequence[EndpointCounters],
+    report: GatewayReport,
+    moment: datetime,
+) -> dict[str, Any]:
+    """Add up the differences; returns what is kept to compare the next report with."""
+    before = last.get("counters", {})
+    kept: dict[str, Any] = {}
+    recent: dict[str, Any] = {}
+    minute = moment.replace(second=0, microsecond=0)
+    for counters in endpoints:
+        own = _own(counters)
+        kept[counters.endpoint_id] = own
+        _add_turned_away(counters.endpoint_id, minute, _difference(own, before, counters))
+        load: defaultdict[str, float] = defaultdict(float)
+        mine = Revision.objects.filter(endpoint=counters.endpoint_id)
+        known = set(mine.values_list("pk", flat=True))
+        for revision in counters.revisions:
+            if revision.revision_id not in known:
+                continue
+            facts = _facts(revision)
+            kept[revision.revision_id] = facts
+            grown = _grown(facts, before.get(revision.revision_id, {}))
+            _add_traffic(counters.endpoint_id, revision.revision_id, minute, grown)
+            load["in_flight"] += revision.in_flight
+            load["answered"] += grown["answered"]
+            load["queue_ms_sum"] += grown["queue_ms_sum"]
+        recent[counters.endpoint_id] = {
+            "in_flight": int(load["in_flight"]),
+            "answered": load["answered"],
+            "queue_ms_sum": load["queue_ms_sum"],
+        }
+    # After all revisions and in one order, so that no two reports wait for each other.
+    for endpoint_id in sorted(recent):
+        if recent[endpoint_id]["answered"]:
+            AnsweredDay.objects.add(endpoint_id, minute, int(recent[endpoint_id]["answered"]))
+    return {
+        "counters": kept,
+        "recent": recent,
+        "links": {link.replica_id: link.in_flight for link in report.replicas if link.in_flight},
+        "capture": report.capture.model_dump(mode="json"),
+    }
+
+
+def _own(counters: EndpointCounters) -> dict[str, int]:
+    return {
+        "unauthorized": counters.unauthorized,
+        "turned_away": counters.rate_limited
+        + counters.too_large
+        + counters.shed
+        + counters.unavailable
+        + counters.timed_out,
+    }
+
+
+def _difference(
+    own: dict[str, int], before: dict[str, Any], counters: EndpointCounters
+) -> dict[str, int]:
+    earlier = before.get(counters.endpoint_id, {})
+    return {name: max(0, value - earlier.get(name, 0)) for name, value in own.items()}
+
+
+def _facts(revision: RevisionCounters) -> dict[str, Any]:
+    return {
+        **{name: getattr(revision, name) for name in _TOTALS},
+        "queue_ms_sum": revision.queue_ms_sum,
+        "sum_ms": revision.latency.sum_ms,
+        "counts": revision.latency.counts,
+    }
+
+
+def _grown(now: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
+    counts = then.get("counts") or [0] * len(now["counts"])
+    return {
+        **{
+            name: max(0, now[name] - then.get(name, 0))
+            for name in (*_TOTALS, "queue_ms_sum", "sum_ms")
+        },
+        "counts": [max(0, new - old) for new, old in zip(now["counts"], counts, strict=False)],
+    }
+
+
+def _add_traffic(
+    endpoint_id: str, revision_id: str, minute: datetime, grown: dict[str, Any]
+) -> None:
+    if not any(grown[name] for name in _TOTALS):
+        return
+    revision = Revision.objects.select_for_update().get(pk=revision_id)
+    Revision.objects.filter(pk=revision_id).update(
+        counts=_summed(revision.counts, grown["counts"]),
+        **{name: F(name) + grown[name] for name in _TOTALS},
+    )
+    row = _minute(endpoint_id, revision_id, minute)
+    row.answered += grown["answered"]
+    row.refused += grown["refused"]
+    row.failed += grown["failed"]
+    row.sum_ms += grown["sum_ms"]
+    row.queue_ms += grown["queue_ms_sum"]
+    row.counts = _summed(row.counts, grown["counts"])
+    row.save()
+
+
+def _add_turned_away(endpoint_id: str, minute: datetime, grown: dict[str, int]) -> None:
+    if any(grown.values()):
+        row = _minute(endpoint_id, "", minute)
+        row.turned_away += grown["turned_away"]
+        row.unauthorized += grown["unauthorized"]
+        row.save()
+
+
+def _minute(endpoint_id: str, revision_id: str, minute: datetime) -> TrafficMinute:
+    """Return the row of a minute, locked until the transaction ends."""
+    row, _ = TrafficMinute.objects.select_for_update().get_or_create(
+        endpoint_id=endpoint_id, revision_id=revision_id, at=minute
+    )
+    return row
+
+
+def _summed(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    longest = max(len(one), len(other))
+    padded = [[*row, *([0] * (longest - len(row)))] for row in (one, other)]
+    return [a + b for a, b in zip(*padded, strict=True)]

@@ -1,0 +1,62 @@
+"""Reading what endpoints did, for charts: requests a second, latency, errors, by the minute."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from portal.core import clock
+from portal.endpoints.judging import percentile_ms
+from portal.endpoints.models import Endpoint, TrafficMinute
+from slipway.schemas.serving import LATENCY_BOUNDS_MS
+
+_S_A_MINUTE = 60.0
+
+
+@dataclass
+class Minute:
+    """What happened in a minute."""
+
+    at: datetime
+    answered: int = 0
+    refused: int = 0
+    failed: int = 0
+    turned_away: int = 0
+    unauthorized: int = 0
+    counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_MS) + 1))
+
+    @property
+    def rps(self) -> float:
+        """Requests a second that reached the model."""
+        return (self.answered + self.refused + self.failed) / _S_A_MINUTE
+
+    def percentile_ms(self, percent: float) -> float | None:
+        """Return a percentile of the latency."""
+        return percentile_ms(self.counts, LATENCY_BOUNDS_MS, percent)
+
+
+def traffic_of(*, endpoint: Endpoint, minutes: int, revision_id: str = "") -> list[Minute]:
+    """Return the last minutes in which something happened, oldest first.
+
+    Of one revision if it is named.
+    """
+    since = clock.now() - timedelta(minutes=minutes)
+    rows = TrafficMinute.objects.filter(endpoint=endpoint, at__gte=since)
+    if revision_id:
+        rows = rows.filter(revision_id=revision_id)
+    found: defaultdict[datetime, list[TrafficMinute]] = defaultdict(list)
+    for row in rows.order_by("at"):
+        found[row.at].append(row)
+    return [_sum(at, mine) for at, mine in found.items()]
+
+
+def _sum(at: datetime, rows: list[TrafficMinute]) -> Minute:
+    minute = Minute(at)
+    for row in rows:
+        minute.answered += row.answered
+        minute.refused += row.refused
+        minute.failed += row.failed
+        minute.turned_away += row.turned_away
+        minute.unauthorized += row.unauthorized
+        for place, count in enumerate(row.counts[: len(minute.counts)]):
+            minute.counts[place] += count
+    return minute

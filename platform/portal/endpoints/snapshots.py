@@ -1,0 +1,127 @@
+"""What gateways serve: everything about every endpoint, put together from the database."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from portal.core import clock
+from portal.endpoints.lifecycle import ROUTED, EndpointState, ReplicaState
+from portal.endpoints.models import Endpoint, EndpointKey, Replica, Revision, ServingVersion
+from portal.endpoints.replicas import cipher
+from slipway.schemas.serving import (
+    CaptureMode,
+    EndpointLimits,
+    EndpointRoute,
+    GatewaySnapshot,
+    KeyRoute,
+    KeyScope,
+    Rate,
+    ReplicaRoute,
+    RevisionRoute,
+    Shadow,
+    Signature,
+)
+
+_WHY_NOT = {
+    EndpointState.CREATING: "The endpoint is being created.",
+    EndpointState.FAILED: "The endpoint has no revision that works.",
+}
+
+
+def snapshot() -> GatewaySnapshot:
+    """Return what gateways serve now.
+
+    The version is read first, so what is told may be newer than it says, never older.
+    """
+    version = ServingVersion.objects.current()
+    shown = [EndpointState.CREATING, EndpointState.SERVING, EndpointState.PAUSED]
+    endpoints = Endpoint.objects.filter(state__in=[*shown, EndpointState.FAILED])
+    revisions = _revisions()
+    replicas = _replicas()
+    keys = _keys()
+    return GatewaySnapshot(
+        version=version,
+        endpoints=[
+            _route(endpoint, revisions[endpoint.pk], replicas, keys[endpoint.pk])
+            for endpoint in endpoints.select_related("project").order_by("pk")
+        ],
+    )
+
+
+def _revisions() -> Mapping[str, list[Revision]]:
+    found: defaultdict[str, list[Revision]] = defaultdict(list)
+    routed = Revision.objects.filter(state__in=[state.value for state in ROUTED])
+    for revision in routed.defer("served").order_by("number"):
+        found[revision.endpoint_id].append(revision)
+    return found
+
+
+def _replicas() -> Mapping[str, list[ReplicaRoute]]:
+    sealed = cipher()
+    found: defaultdict[str, list[ReplicaRoute]] = defaultdict(list)
+    for replica in Replica.objects.filter(state=ReplicaState.READY).order_by("pk"):
+        found[replica.revision_id].append(
+            ReplicaRoute(
+                id=replica.pk,
+                address=replica.address,
+                secret=sealed.decrypt(bytes(replica.secret)).decode(),
+            )
+        )
+    return found
+
+
+def _keys() -> Mapping[str, list[KeyRoute]]:
+    found: defaultdict[str, list[KeyRoute]] = defaultdict(list)
+    for key in EndpointKey.objects.usable(clock.now()).order_by("pk"):
+        rate = None
+        if key.rate_per_s is not None:
+            rate = Rate(per_s=key.rate_per_s, burst=key.burst or 1)
+        found[key.endpoint_id].append(
+            KeyRoute(
+                id=key.pk,
+                sha256=key.sha256,
+                scopes=[KeyScope(scope) for scope in key.scopes],
+                expires_unix_s=int(key.expires_at.timestamp()) if key.expires_at else None,
+                rate=rate,
+            )
+        )
+    return found
+
+
+def _route(
+    endpoint: Endpoint,
+    revisions: Sequence[Revision],
+    replicas: Mapping[str, list[ReplicaRoute]],
+    keys: list[KeyRoute],
+) -> EndpointRoute:
+    serves = endpoint.status == EndpointState.SERVING
+    return EndpointRoute(
+        id=endpoint.pk,
+        name=endpoint.name,
+        project=endpoint.project.slug,
+        state="serving" if serves else "paused",
+        reason="" if serves else _WHY_NOT.get(endpoint.status, endpoint.reason),
+        revisions=[
+            RevisionRoute(
+                id=revision.pk,
+                model=revision.model,
+                model_version=revision.model_version,
+                weight=revision.weight,
+                replicas=replicas.get(revision.pk, []),
+                signature=(
+                    Signature.model_validate(revision.signature) if revision.signature else None
+                ),
+            )
+            for revision in revisions
+        ],
+        shadow=next(
+            (
+                Shadow(revision_id=revision.pk, percent=revision.shadow_percent)
+                for revision in revisions
+                if revision.shadow_percent
+            ),
+            None,
+        ),
+        keys=keys,
+        limits=EndpointLimits.model_validate(endpoint.limits),
+        capture=CaptureMode(endpoint.capture),
+    )

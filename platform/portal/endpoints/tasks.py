@@ -1,0 +1,30 @@
+"""Doorbells of the room."""
+
+from datetime import timedelta
+
+from portal.core.doorbell import doorbell
+from portal.endpoints.reconciling import forget_old, reconcile, reconcile_all
+
+# Task → how often it runs whether or not anybody rings.
+PERIODIC = {
+    "endpoints.look_after": timedelta(seconds=1),
+    "endpoints.forget_old": timedelta(hours=1),
+}
+
+
+@doorbell("endpoints.look_after")
+def look_after() -> None:
+    """Look after every endpoint."""
+    reconcile_all()
+
+
+@doorbell("endpoints.look_after_one")
+def look_after_one(endpoint_id: str) -> None:
+    """Look after one endpoint now."""
+    reconcile(endpoint_id)
+
+
+@doorbell("endpoints.forget_old")
+def forget() -> None:
+    """Delete what nobody looks at any more."""
+    forget_old()

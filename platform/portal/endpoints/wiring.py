@@ -1,0 +1,67 @@
+"""Makes replicas a kind of workload, serves the registry's models, and tells lineage of both."""
+
+from collections.abc import Mapping
+
+from portal.core.doorbell import ring_now
+from portal.endpoints.adapters.registry_models import RegistryModels
+from portal.endpoints.lineage import revisions_of, version_behind
+from portal.endpoints.models import Endpoint, Replica
+from portal.endpoints.orders import own_url
+from portal.endpoints.ports import register_models
+from portal.endpoints.replicas import KIND, endpoint_of
+from portal.endpoints.services.answered import answered_between
+from portal.endpoints.tasks import look_after_one
+from portal.registry.models import VersionRecord
+from portal.registry.ports import register_downstream, register_upstream
+from portal.workloads.ports import Grouping, Kind, register_kind
+from portal.workloads.retries import RetryRule
+from portal.workloads.signals import WorkloadChanged, workload_changed
+from slipway.schemas.accounts import Scope
+from slipway.schemas.registry import NodeKind
+
+
+def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
+    """Tell a replica where its orders are; they are too long for a variable, and secret."""
+    found = Replica.objects.filter(workload=workload_id).values_list("pk", flat=True).first()
+    return {} if found is None else {"SLIPWAY_REPLICA": f"{own_url(found)}/orders"}
+
+
+def _is_in_use() -> bool:
+    """Tell whether there is a model to serve: a warm process costs half a GiB on each node."""
+    return VersionRecord.objects.exists() or Endpoint.objects.present().exists()
+
+
+def _when_replica_moved(news: WorkloadChanged) -> None:
+    if news.kind != KIND or not news.state.is_final:
+        return
+    found = Replica.objects.filter(workload=news.workload_id)
+    endpoint_id = found.values_list("endpoint_id", flat=True).first()
+    if endpoint_id is not None:
+        ring_now(look_after_one, endpoint_id)
+
+
+# A replica that ended is replaced by another one, so its workload never runs again by itself. It
+# serves on while its node cannot reach the portal, and is not moved without a substitute.
+register_kind(
+    Kind(
+        name=KIND,
+        noun="endpoint",
+        retry=RetryRule(max_attempts=1, max_losses=0),
+        keeps_on_fence=True,
+        stop_grace_s=30.0,
+        warm="serving",
+        keeps_warm=_is_in_use,
+        scopes=(Scope.PROJECTS_READ, Scope.EXPERIMENTS_READ),
+        surroundings=_surroundings,
+        grouping=Grouping(
+            noun="endpoint",
+            group_of=endpoint_of,
+            work="predictions",
+            work_done=answered_between,
+        ),
+    )
+)
+workload_changed.connect(_when_replica_moved)
+register_models(RegistryModels())
+register_downstream(revisions_of)
+register_upstream(NodeKind.ENDPOINT, version_behind)

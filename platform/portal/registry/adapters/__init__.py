@@ -1,0 +1,1 @@
+"""Where the files of models rest."""

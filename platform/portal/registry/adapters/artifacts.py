@@ -1,0 +1,113 @@
+"""The files of models in MLflow's store of artifacts: a folder of this machine, or a bucket."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import fsspec
+from django.conf import settings
+
+from portal.registry.ports import FilesUnreadable, ModelFile
+
+_CHUNK_BYTES = 1024 * 1024
+_PATIENCE = {"connect_timeout": 3, "read_timeout": 10}
+
+
+class ArtifactFiles:
+    """Files below `root` of a file system; nothing outside of it, and no link, is ever read."""
+
+    def __init__(self, system: Any, root: str) -> None:
+        self._system = system
+        self._root = root.rstrip("/")
+
+    def files(self, folder: str, *, limit: int) -> Sequence[ModelFile]:
+        """Return at most `limit` files below a folder, in order of paths."""
+        base = self._place(folder)
+        try:
+            found = self._system.find(base, detail=True)
+        except Exception as error:
+            raise FilesUnreadable(_reason(error)) from error
+        files = [
+            ModelFile(str(path)[len(base) :].lstrip("/"), int(facts.get("size") or 0))
+            for path, facts in found.items()
+            if facts.get("type") == "file" and not facts.get("islink")
+        ]
+        return sorted(files, key=lambda file: file.path)[:limit]
+
+    def head(self, folder: str, path: str, *, limit_bytes: int) -> bytes:
+        """Return the first bytes of a file."""
+        try:
+            with self._open(folder, path) as file:
+                return bytes(file.read(limit_bytes))
+        except OSError as error:
+            raise FilesUnreadable(_reason(error)) from error
+
+    def sha256(self, folder: str, path: str) -> str:
+        """Return the SHA-256 of a file, read in constant memory."""
+        digest = hashlib.sha256()
+        try:
+            with self._open(folder, path) as file:
+                while piece := file.read(_CHUNK_BYTES):
+                    digest.update(piece)
+        except OSError as error:
+            raise FilesUnreadable(_reason(error)) from error
+        return digest.hexdigest()
+
+    def pieces(self, folder: str, path: str) -> Iterator[bytes]:
+        """Yield the bytes of a file; raises FilesUnreadable before the first or at any piece."""
+        try:
+            with self._open(folder, path) as file:
+                while piece := file.read(_CHUNK_BYTES):
+                    yield bytes(piece)
+        except OSError as error:
+            raise FilesUnreadable(_reason(error)) from error
+
+    def _open(self, folder: str, path: str) -> Any:
+        place = self._place(folder, path)
+        if self._system.protocol in ("file", ("file", "local")) and _is_reached_by_link(
+            self._root, place
+        ):
+            raise FilesUnreadable("it is reached by a link")
+        return self._system.open(place, "rb")
+
+    def _place(self, *parts: str) -> str:
+        names = [name for part in parts for name in part.split("/")]
+        if not names or any(name in ("", ".", "..") or "\0" in name for name in names):
+            raise FilesUnreadable("its name is not that of a file")
+        return "/".join([self._root, *names])
+
+
+def _is_reached_by_link(root: str, place: str) -> bool:
+    return os.path.realpath(place) != os.path.join(os.path.realpath(root), place[len(root) + 1 :])  # noqa: PTH118
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    return "the store of artifacts does not answer"
+
+
+@lru_cache(maxsize=4)
+def _opened(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> ArtifactFiles:
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return ArtifactFiles(fsspec.filesystem("file"), unquote(parts.path))
+    system = fsspec.filesystem(
+        parts.scheme, use_listings_cache=False, config_kwargs=_PATIENCE, **dict(options)
+    )
+    return ArtifactFiles(system, f"{parts.netloc}{unquote(parts.path)}")
+
+
+def artifact_files() -> ArtifactFiles:
+    """Return the store of this process; a forked child gets one with connections of its own."""
+    url: str = settings.SLIPWAY_ARTIFACTS_URL
+    options = () if url.startswith("file:") else tuple(sorted(_bucket_options().items()))
+    return _opened(os.getpid(), url, options)
+
+
+def _bucket_options() -> dict[str, Any]:
+    given: dict[str, Any] = dict(settings.SLIPWAY_STORAGE_OPTIONS)
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,182 @@
+"""What is asked of a version before it moves, and how each answer reads."""
+
+import math
+from dataclasses import dataclass
+
+from portal.registry.models import Evaluation, ProjectRules, PromotionRequest, VersionRecord
+from slipway.schemas.registry import (
+    ApprovalGate,
+    EvaluationGate,
+    Gate,
+    GateKind,
+    GateResult,
+    GoldenGate,
+    RequestState,
+    SignatureGate,
+    TargetGates,
+    TargetKind,
+    spelled,
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a version is to go."""
+
+    kind: TargetKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"stage {self.name}" if self.kind is TargetKind.STAGE else f"alias {self.name}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What gates judge: a version, where it wants to go, and who is there now."""
+
+    record: VersionRecord
+    target: Target
+    champion: VersionRecord | None
+    request: PromotionRequest | None
+
+
+def gates_of(rules: ProjectRules, target: Target) -> list[Gate]:
+    """Return the gates of a target. Capitals in an alias make no way around them."""
+    wanted = (target.kind, target.name.lower())
+    for written in rules.gates:
+        declared = TargetGates.model_validate(written)
+        if (declared.kind, declared.name.lower()) == wanted:
+            return declared.gates
+    return []
+
+
+def judge(case: Case, gates: list[Gate]) -> list[GateResult]:
+    """Return how each gate stands, in order."""
+    return [_judged(case, gate) for gate in gates]
+
+
+def _judged(case: Case, gate: Gate) -> GateResult:
+    if isinstance(gate, SignatureGate):
+        return _signature(case)
+    if isinstance(gate, GoldenGate):
+        return _golden(case)
+    if isinstance(gate, EvaluationGate):
+        return _evaluation(case, gate)
+    return _approval(case, gate)
+
+
+def _signature(case: Case) -> GateResult:
+    record = case.record
+    if record.signature:
+        count = len(record.signature["inputs"])
+        columns = "1 input" if count == 1 else f"{count} inputs"
+        return _open(GateKind.SIGNATURE, f"Version {record.number} has a signature: {columns}.")
+    if record.fault:
+        return _closed(GateKind.SIGNATURE, record.fault, "Log the model again and register that.")
+    return _closed(
+        GateKind.SIGNATURE,
+        f"Version {record.number} has no signature.",
+        "Log the model with `signature=` or `input_example=`, and register that version.",
+    )
+
+
+def _golden(case: Case) -> GateResult:
+    newest = case.record.goldens.first()
+    if newest is None:
+        return _closed(
+            GateKind.GOLDEN,
+            f"Version {case.record.number} has no recorded predictions.",
+            "Register with `slipway.register(…, golden=(inputs, outputs))`, or add them to the "
+            "version.",
+        )
+    rows = "1 prediction is" if newest.rows == 1 else f"{newest.rows} predictions are"
+    return _open(GateKind.GOLDEN, f"{rows} recorded to be compared with.")
+
+
+def _newest(record: VersionRecord, gate: EvaluationGate) -> Evaluation | None:
+    found = record.evaluations.filter(metric=gate.metric, dataset=gate.dataset)
+    return found.exclude(workload_id="").first()
+
+
+def _evaluation(case: Case, gate: EvaluationGate) -> GateResult:
+    on = f"{gate.metric} on {gate.dataset}"
+    mine = _newest(case.record, gate)
+    if mine is None:
+        typed = case.record.evaluations.filter(metric=gate.metric, dataset=gate.dataset).exists()
+        why = "; the figure that is there was not reported by a job" if typed else ""
+        return _closed(
+            GateKind.EVALUATION,
+            f"No job has measured {on} for version {case.record.number}{why}.",
+            f"Measure it in a job with `--dataset {gate.dataset}`: "
+            f'`slipway.Model("{case.record.line.name}").version({case.record.number})'
+            f'.evaluate({{"{gate.metric}": …}}, dataset="{gate.dataset}")`.',
+        )
+    ours = mine.figure
+    if not math.isfinite(ours):
+        return _closed(
+            GateKind.EVALUATION,
+            f"{on} is {spelled(ours)} for version {case.record.number}, which is no figure.",
+            "Find out what went wrong in the evaluation, and measure again.",
+        )
+    champion = case.champion
+    if champion is None or champion.pk == case.record.pk:
+        return _open(
+            GateKind.EVALUATION,
+            f"{on} is {spelled(ours)}; there is no version at the {case.target} to beat.",
+        )
+    return _compared(case, gate, ours, champion)
+
+
+def _compared(case: Case, gate: EvaluationGate, ours: float, champion: VersionRecord) -> GateResult:
+    on = f"{gate.metric} on {gate.dataset}"
+    theirs = _newest(champion, gate)
+    if theirs is None or not math.isfinite(theirs.figure):
+        return _closed(
+            GateKind.EVALUATION,
+            f"{on} is {spelled(ours)}, and nobody knows it for version {champion.number}, which "
+            f"is at the {case.target} now.",
+            f"Measure version {champion.number} on {gate.dataset} in a job too.",
+        )
+    gain = ours - theirs.figure if gate.higher_is_better else theirs.figure - ours
+    wanted = "at least as good" if not gate.margin else f"better by {spelled(gate.margin)}"
+    if gate.margin < 0:
+        wanted = f"at most {spelled(-gate.margin)} worse"
+    against = f"{spelled(ours)} against {spelled(theirs.figure)} of version {champion.number}"
+    if gain >= gate.margin:
+        return _open(GateKind.EVALUATION, f"{on}: {against}; it is {wanted}.")
+    return _closed(
+        GateKind.EVALUATION,
+        f"{on}: {against}; it has to be {wanted}.",
+        f"Register a version that does better on {gate.dataset}.",
+    )
+
+
+def _approval(case: Case, _gate: ApprovalGate) -> GateResult:
+    request = case.request
+    if request is None:
+        return _closed(
+            GateKind.APPROVAL,
+            f"Nobody has asked for the approval of version {case.record.number} for the "
+            f"{case.target}.",
+            "Ask for it; a maintainer of the project who is not the author approves.",
+        )
+    if request.state != RequestState.APPROVED or request.decided_by is None:
+        return _closed(
+            GateKind.APPROVAL,
+            f"{request.requested_by.display_name} has asked for approval, which is not given yet.",
+            "A maintainer of the project who is neither the author nor asked for it approves.",
+        )
+    return _open(GateKind.APPROVAL, f"{request.decided_by.display_name} has approved.")
+
+
+def _open(kind: GateKind, sentence: str) -> GateResult:
+    return GateResult(kind=kind, passed=True, sentence=sentence)
+
+
+def _closed(kind: GateKind, sentence: str, next_step: str) -> GateResult:
+    return GateResult(kind=kind, passed=False, sentence=sentence, next_step=next_step)
+
+
+def needs_approval(gates: list[Gate]) -> bool:
+    """Whether one of the gates is an approval."""
+    return any(isinstance(gate, ApprovalGate) for gate in gates)

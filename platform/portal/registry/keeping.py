@@ -1,0 +1,68 @@
+"""Our rows beside MLflow's: found, made when first needed, and kept through a renaming."""
+
+from datetime import UTC, datetime
+
+from django.db import transaction
+
+from portal.accounts.models import Project, User
+from portal.registry.catalog import ModelFacts, VersionFacts, born_at
+from portal.registry.models import ModelLine, ProjectRules, VersionRecord
+
+
+def moment_of(milliseconds: int) -> datetime:
+    """Return a time of MLflow's as we write times."""
+    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
+
+
+def line_of(facts: ModelFacts) -> ModelLine | None:
+    """Return our row of a model, also when MLflow has renamed the model since; None without one."""
+    born = ModelLine.objects.filter(project_id=facts.project_id, born_ms=facts.created_ms)
+    known = {line.name: line for line in born}
+    if not known or facts.name in known:
+        return known.get(facts.name)
+    there = set(born_at(facts.project_id, facts.created_ms))
+    left = [line for name, line in known.items() if name not in there]
+    # Two models made in one millisecond and both renamed cannot be told apart: they start anew.
+    return left[0] if len(left) == 1 else None
+
+
+def ensure_line(project: Project, facts: ModelFacts) -> ModelLine:
+    """Return our row of a model, made or renamed where needed."""
+    line = line_of(facts)
+    if line is None:
+        line, _ = ModelLine.objects.get_or_create(
+            project=project, name=facts.name, born_ms=facts.created_ms
+        )
+    elif line.name != facts.name:
+        ModelLine.objects.filter(pk=line.pk).update(name=facts.name)
+        line.name = facts.name
+    return line
+
+
+def ensure_record(
+    project: Project, model: ModelFacts, version: VersionFacts, *, author: User | None = None
+) -> VersionRecord:
+    """Return our row of a version, made where needed; an author that is known stays."""
+    with transaction.atomic():
+        line = ensure_line(project, model)
+        record, fresh = VersionRecord.objects.select_related("line", "author").get_or_create(
+            line=line, number=version.number, defaults={"author": author}
+        )
+    if not fresh and author is not None:
+        VersionRecord.objects.filter(pk=record.pk, author=None).update(author=author)
+        record.refresh_from_db(fields=["author"])
+    return record
+
+
+def records_of(facts: ModelFacts) -> dict[int, VersionRecord]:
+    """Return our rows of the versions of a model, by number."""
+    line = line_of(facts)
+    if line is None:
+        return {}
+    rows = VersionRecord.objects.filter(line=line).select_related("line", "author")
+    return {record.number: record for record in rows}
+
+
+def rules_of(project: Project) -> ProjectRules:
+    """Return the rules of a project; those of one that has none are the defaults, not saved."""
+    return ProjectRules.objects.filter(project=project).first() or ProjectRules(project=project)

@@ -1,0 +1,122 @@
+"""What an MLmodel file says: flavours, signature, example. It is data from strangers.
+
+It is read as plain YAML, its size, depth and number of nodes bounded before anything is built, and
+only text is taken out of it. No object that it names is ever imported or loaded.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import yaml
+
+MAX_BYTES = 512 * 1024
+_MAX_DEPTH = 30
+_MAX_NODES = 20_000
+_MAX_COLUMNS = 5_000
+_MAX_TEXT = 200
+_OPENING = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
+_CLOSING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
+
+
+class BadModelFile(Exception):
+    """The MLmodel file is not one; the message says why, in words for people."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What an MLmodel file says. `signature` is shaped as `SignatureOut`."""
+
+    flavors: list[str] = field(default_factory=list)
+    signature: dict[str, Any] | None = None
+    example_path: str | None = None
+
+
+def read_mlmodel(content: bytes) -> Description:
+    """Return what an MLmodel file says; raises BadModelFile."""
+    if len(content) > MAX_BYTES:
+        raise BadModelFile(f"the MLmodel file has more than {MAX_BYTES // 1024} KiB")
+    try:
+        text = content.decode("utf-8")
+        _measure(text)
+        found = yaml.load(text, Loader=_Strings)  # noqa: S506  (it makes text, lists, dicts alone)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        raise BadModelFile("the MLmodel file is not YAML in UTF-8") from error
+    if not isinstance(found, dict):
+        raise BadModelFile("the MLmodel file is no mapping")
+    flavors = found.get("flavors")
+    return Description(
+        flavors=[_short(name) for name in flavors][:50] if isinstance(flavors, dict) else [],
+        signature=_signature(found.get("signature")),
+        example_path=_example(found.get("saved_input_example_info")),
+    )
+
+
+class _Strings(yaml.BaseLoader):
+    """YAML in which every scalar is text, so that no tag means anything."""
+
+
+def _measure(text: str) -> None:
+    """Refuse what would take long, or much memory, to build. The parser itself does not recurse.
+
+    An alias costs nothing here: it is the same object again, and only known places are read.
+    """
+    depth = 0
+    for nodes, event in enumerate(yaml.parse(text, Loader=yaml.BaseLoader)):
+        depth += isinstance(event, _OPENING) - isinstance(event, _CLOSING)
+        if depth > _MAX_DEPTH or nodes > _MAX_NODES:
+            raise BadModelFile(
+                f"the MLmodel file is deeper than {_MAX_DEPTH} levels or has more than "
+                f"{_MAX_NODES} parts"
+            )
+
+
+def _signature(found: object) -> dict[str, Any] | None:
+    if not isinstance(found, dict):
+        return None
+    sides = {side: _columns(found.get(side)) for side in ("inputs", "outputs", "params")}
+    if not (sides["inputs"] or sides["outputs"]):
+        return None
+    return sides
+
+
+def _columns(written: object) -> list[dict[str, Any]]:
+    """Return one side of a signature, which MLflow writes as JSON inside the YAML."""
+    if not isinstance(written, str) or not written:
+        return []
+    try:
+        found = orjson.loads(written)
+    except orjson.JSONDecodeError as error:
+        raise BadModelFile("the signature in the MLmodel file is not JSON") from error
+    if not isinstance(found, list):
+        return []
+    return [_column(part, at) for at, part in enumerate(found[:_MAX_COLUMNS])]
+
+
+def _column(part: object, at: int) -> dict[str, Any]:
+    if not isinstance(part, dict):
+        return {"name": str(at), "type": "unknown", "required": True, "shape": None}
+    tensor = part.get("tensor-spec")
+    spec = tensor if isinstance(tensor, dict) else {}
+    kind = spec.get("dtype") or part.get("type") or "unknown"
+    shape = spec.get("shape", part.get("shape"))
+    whole = isinstance(shape, list) and len(shape) <= 32 and all(type(n) is int for n in shape)
+    return {
+        "name": _short(part.get("name", "")),
+        "type": _short(kind),
+        "required": part.get("required", True) is not False,
+        "shape": shape if whole else None,
+    }
+
+
+def _example(found: object) -> str | None:
+    if not isinstance(found, dict):
+        return None
+    path = found.get("serving_input_path") or found.get("artifact_path")
+    return path if isinstance(path, str) and path else None
+
+
+def _short(value: object) -> str:
+    """Return text fit to be stored and shown."""
+    text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+    return "".join(c for c in text[:_MAX_TEXT] if c.isprintable())

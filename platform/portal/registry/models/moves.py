@@ -1,0 +1,91 @@
+"""The history of a model, and requests to make it longer."""
+
+from typing import Any, ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from portal.accounts.models import User
+from portal.core import clock
+from portal.core.models import IdField, Row
+from portal.registry.lifecycle import sources_of
+from portal.registry.models.lines import ModelLine
+from portal.registry.models.versions import VersionRecord
+from slipway.schemas.registry import RequestState
+
+
+class Move(Row):
+    """One step in the one line of a model's history: a stage entered, an alias set or removed.
+
+    `gates` are the results it moved by. `replaced` is the version that stood at the target before.
+    """
+
+    id = IdField("move")
+    line = models.ForeignKey(ModelLine, on_delete=models.CASCADE, related_name="moves")
+    sequence = models.PositiveIntegerField()
+    kind = models.CharField(max_length=5)
+    target = models.CharField(max_length=256)
+    version = models.PositiveIntegerField(null=True, blank=True)
+    replaced = models.PositiveIntegerField(null=True, blank=True)
+    stage_before = models.CharField(max_length=40, blank=True)
+    gates = models.JSONField(default=list)
+    override_reason = models.TextField(blank=True)
+    by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["line", "sequence"], name="move_once_a_place"),
+        ]
+
+
+class RequestQuerySet(models.QuerySet["PromotionRequest"]):
+    """Verbs on requests. A move is one guarded UPDATE; who loses the race is told by False."""
+
+    def complete(self) -> "RequestQuerySet":
+        """With what an answer about them needs."""
+        return self.select_related("record__line", "requested_by", "decided_by")
+
+    def move(self, pk: str, target: RequestState, **changes: Any) -> bool:
+        """Move one request to `target` from a state that allows it."""
+        return bool(
+            self.filter(pk=pk, state__in=sources_of(target)).update(state=target, **changes)
+        )
+
+    def approve(self, pk: str, *, by: User, note: str) -> bool:
+        """Approve an open request."""
+        return self._decide(pk, RequestState.APPROVED, by, note)
+
+    def reject(self, pk: str, *, by: User, note: str) -> bool:
+        """Reject an open request."""
+        return self._decide(pk, RequestState.REJECTED, by, note)
+
+    def _decide(self, pk: str, target: RequestState, by: User, note: str) -> bool:
+        return self.move(pk, target, decided_by=by, decision_note=note, decided_at=clock.now())
+
+
+class PromotionRequest(Row):
+    """Somebody asks that a version may move to a target; `used` once it has."""
+
+    id = IdField("preq")
+    record = models.ForeignKey(VersionRecord, on_delete=models.CASCADE, related_name="requests")
+    kind = models.CharField(max_length=5)
+    target = models.CharField(max_length=256)
+    state = models.CharField(max_length=10, default=RequestState.OPEN)
+    note = models.TextField(blank=True)
+    requested_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    decided_by = models.ForeignKey(
+        User, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    decision_note = models.TextField(blank=True)
+    decided_at = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar[RequestQuerySet] = RequestQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["record", "kind", "target"],
+                condition=Q(state__in=["open", "approved"]),
+                name="request_once_a_target",
+            ),
+        ]

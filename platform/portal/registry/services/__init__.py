@@ -1,0 +1,1 @@
+"""What a person, or a job, may ask of the registry."""

@@ -1,0 +1,122 @@
+"""Asking for approval, and giving it."""
+
+from django.db import IntegrityError, transaction
+
+from portal.accounts import audit
+from portal.accounts.models import Project, User
+from portal.core.errors import Conflict, Forbidden, NotFound
+from portal.registry.catalog import find_model
+from portal.registry.gating import Target
+from portal.registry.keeping import line_of
+from portal.registry.models import PromotionRequest, VersionRecord
+from portal.registry.services.actors import Actor, require_maintainer
+from portal.registry.services.promoting import plan_promotion
+from slipway.schemas.registry import RequestState, Verdict
+
+
+def ask_approval(
+    *, project: Project, model: str, number: int, target: Target, by: Actor, note: str = ""
+) -> PromotionRequest:
+    """Ask a maintainer to approve a promotion; raises Conflict when that was asked already."""
+    plan = plan_promotion(project=project, model=model, number=number, target=target)
+    if plan.is_there:
+        raise Conflict(plan.sentence, code="already_there", next_step="Nothing is left to do.")
+    try:
+        with transaction.atomic():
+            request = PromotionRequest.objects.create(
+                record=plan.record,
+                kind=target.kind,
+                target=target.name,
+                note=note,
+                requested_by=by.user,
+            )
+            _audit("model.request", project, request)
+    except IntegrityError as error:
+        raise Conflict(
+            f"Approval of version {number} for the {target} was asked for already.",
+            code="asked_already",
+            next_step="Wait for a maintainer, or withdraw the request.",
+        ) from error
+    return request
+
+
+def requests_of(project: Project, model: str, number: int | None = None) -> list[PromotionRequest]:
+    """Return the requests about a model, or one of its versions, newest first."""
+    line = line_of(find_model(project.pk, model))
+    rows = PromotionRequest.objects.complete().filter(record__line=line)
+    if number is not None:
+        rows = rows.filter(record__number=number)
+    return list(rows[:200])
+
+
+def decide(
+    *, project: Project, model: str, request_id: str, verdict: Verdict, by: Actor, note: str = ""
+) -> PromotionRequest:
+    """Approve, reject or withdraw. Who decides is a maintainer, and neither author nor asker."""
+    line = line_of(find_model(project.pk, model))
+    rows = PromotionRequest.objects.complete().select_related("record__author")
+    request = rows.filter(pk=request_id, record__line=line).first() if line else None
+    if request is None:
+        raise NotFound
+    if verdict is Verdict.WITHDRAW:
+        return _withdraw(project, request, by)
+    require_maintainer(project, by, to="decide about promotions")
+    _refuse_own(request, by.user)
+    moved = PromotionRequest.objects
+    with transaction.atomic():
+        if verdict is Verdict.APPROVE:
+            done = moved.approve(request.pk, by=by.user, note=note)
+        else:
+            done = moved.reject(request.pk, by=by.user, note=note)
+        if not done:
+            raise _decided(request)
+        request = rows.get(pk=request.pk)
+        _audit(f"model.{verdict.value}", project, request)
+    return request
+
+
+def _refuse_own(request: PromotionRequest, user: User) -> None:
+    author: User | None = request.record.author
+    if author is not None and author.pk == user.pk:
+        why = "You registered this version"
+    elif request.requested_by_id == user.pk:
+        why = "You asked for this promotion"
+    else:
+        return
+    raise Forbidden(
+        f"{why}; somebody else has to decide about it.",
+        code="own_work",
+        next_step="Ask another maintainer of the project.",
+    )
+
+
+def _withdraw(project: Project, request: PromotionRequest, by: Actor) -> PromotionRequest:
+    if request.requested_by_id != by.user.pk:
+        require_maintainer(project, by, to="withdraw the request of another person")
+    with transaction.atomic():
+        if not PromotionRequest.objects.move(request.pk, RequestState.WITHDRAWN):
+            raise _decided(request)
+        request = PromotionRequest.objects.complete().get(pk=request.pk)
+        _audit("model.withdraw", project, request)
+    return request
+
+
+def _decided(request: PromotionRequest) -> Conflict:
+    state = PromotionRequest.objects.values_list("state", flat=True).get(pk=request.pk)
+    return Conflict(
+        f"The request is {state} already.",
+        code="request_decided",
+        next_step="Ask anew where that is still wanted.",
+    )
+
+
+def _audit(verb: str, project: Project, request: PromotionRequest) -> None:
+    record: VersionRecord = request.record
+    audit.record(
+        verb,
+        kind="promotion_request",
+        target=request,
+        label=f"{record.line.name} version {record.number}",
+        project=project,
+        after={request.kind: request.target, "state": str(request.state)},
+    )

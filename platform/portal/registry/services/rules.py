@@ -1,0 +1,57 @@
+"""The stages and gates of a project."""
+
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.accounts.models import Project
+from portal.core.errors import Conflict, InvalidInput
+from portal.registry.keeping import rules_of
+from portal.registry.models import ProjectRules, VersionRecord
+from portal.registry.services.actors import Actor, require_maintainer
+from slipway.schemas.registry import RulesIn
+
+
+def change_rules(*, project: Project, wanted: RulesIn, by: Actor) -> ProjectRules:
+    """Put other stages and gates in force; audited, because gates are what promotions rest on.
+
+    Raises Conflict when somebody changed them since `wanted.revision` was read, InvalidInput when a
+    stage goes in which there are versions.
+    """
+    require_maintainer(project, by, to="change stages and gates")
+    gates = [target.model_dump(mode="json") for target in wanted.gates]
+    with transaction.atomic():
+        ProjectRules.objects.get_or_create(project=project)
+        rows = ProjectRules.objects.filter(project=project, revision=wanted.revision)
+        before = rules_of(project)
+        # The guarded UPDATE takes the lock, so what is checked after it stays true.
+        if not rows.update(stages=wanted.stages, gates=gates, revision=wanted.revision + 1):
+            raise Conflict(
+                "Somebody has changed the stages or gates of this project meanwhile.",
+                code="rules_changed",
+                next_step="Read them again, and make your change to what is there now.",
+            )
+        _refuse_stranded(project, before, wanted.stages)
+        after = rules_of(project)
+        audit.record(
+            "registry.rules",
+            kind="registry_rules",
+            target=after,
+            label=project.name,
+            project=project,
+            before={"stages": before.stages, "gates": before.gates},
+            after={"stages": after.stages, "gates": after.gates},
+        )
+    return after
+
+
+def _refuse_stranded(project: Project, before: ProjectRules, stages: list[str]) -> None:
+    gone = set(before.stages) - set(stages)
+    records = VersionRecord.objects.filter(line__project=project, stage__in=gone)
+    record = records.select_related("line").first()
+    if record is not None:
+        raise InvalidInput(
+            f"The stage {record.stage} still holds version {record.number} of {record.line.name}.",
+            code="stage_in_use",
+            field="stages",
+            next_step="Move its versions to another stage first.",
+        )

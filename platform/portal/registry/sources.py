@@ -1,0 +1,103 @@
+"""Where the files of a version rest: a source that a client named, resolved within its project."""
+
+from urllib.parse import unquote, urlsplit
+
+from portal.core.errors import InvalidInput
+from portal.experiments.models import LoggedModel, ModelVersion, RegisteredModelAlias, Run
+from portal.registry.catalog import DELETED
+
+_ROOT = "workspaces"
+
+
+def resolve_source(project_id: str, source: str) -> tuple[str, str]:
+    """Return where the files of `source` rest and the run it came of (may be empty).
+
+    `source` is `runs:/RUN/path`, `models:/NAME/VERSION`, `models:/NAME@ALIAS`, `models:/m-ID` or
+    `mlflow-artifacts:/path`. Raises InvalidInput for any other, for an object that is not there,
+    and alike for one of another project.
+    """
+    scheme, colon, rest = source.partition(":")
+    if colon and scheme == "runs":
+        return _of_run(project_id, source, rest)
+    if colon and scheme == "models":
+        return _of_model(project_id, source, rest)
+    if colon and scheme == "mlflow-artifacts":
+        folder_of(project_id, source)
+        return source, ""
+    raise InvalidInput(
+        "A version comes from this project's own files: runs:/…, models:/… or mlflow-artifacts:/….",
+        code="bad_source",
+        field="source",
+        next_step="Log the model to a run of this project, and name it runs:/RUN_ID/model.",
+    )
+
+
+def folder_of(project_id: str, location: str) -> str:
+    """Return the folder below the artifacts of the installation, such as `workspaces/prj_…/1/…`.
+
+    Raises InvalidInput for what is no place of this project.
+    """
+    parts = urlsplit(location)
+    names = [unquote(name) for name in parts.path.split("/") if name]
+    strange = (
+        parts.scheme != "mlflow-artifacts"
+        or parts.netloc
+        or parts.query
+        or parts.fragment
+        or not names
+        or any(_is_strange(name) for name in names)
+    )
+    if not strange and names[0] == _ROOT:
+        strange = len(names) < 3 or names[1] != project_id
+    elif not strange:
+        names = [_ROOT, project_id, *names]
+    if strange:
+        raise _missing(location)
+    return "/".join(names)
+
+
+def _is_strange(name: str) -> bool:
+    return name in (".", "..") or any(c in name for c in "/\\\0%")
+
+
+def _of_run(project_id: str, source: str, rest: str) -> tuple[str, str]:
+    run_id, _, path = rest.lstrip("/").partition("/")
+    run = Run.objects.in_projects([project_id]).filter(run_uuid=run_id).first()
+    if run is None or not path or any(_is_strange(name) for name in path.split("/")):
+        raise _missing(source)
+    # Since MLflow 3 a run's model is an object of its own, whose name is the path.
+    logged = LoggedModel.objects.in_projects([project_id]).filter(source_run_id=run_id, name=path)
+    newest = logged.order_by("-creation_timestamp_ms").first()
+    if newest is not None:
+        return newest.artifact_location, run_id
+    return f"{(run.artifact_uri or '').rstrip('/')}/{path}", run_id
+
+
+def _of_model(project_id: str, source: str, rest: str) -> tuple[str, str]:
+    named = rest.lstrip("/")
+    logged = LoggedModel.objects.in_projects([project_id]).filter(model_id=named).first()
+    if logged is not None:
+        return logged.artifact_location, logged.source_run_id or ""
+    name, slash, version = named.rpartition("/")
+    if not slash:
+        name, _, alias = named.rpartition("@")
+        pointing = RegisteredModelAlias.objects.filter(
+            workspace=project_id, name=name, alias=alias
+        ).first()
+        version = str(pointing.version) if pointing else ""
+    if not (version.isascii() and version.isdecimal() and len(version) < 10):
+        raise _missing(source)
+    found = ModelVersion.objects.filter(workspace=project_id, name=name, version=int(version))
+    row = found.exclude(current_stage=DELETED).first()
+    if row is None:
+        raise _missing(source)
+    return row.storage_location or row.source or "", row.run_id or ""
+
+
+def _missing(source: str) -> InvalidInput:
+    return InvalidInput(
+        f"This project has nothing under {source[:200]}.",
+        code="no_such_source",
+        field="source",
+        next_step="Look the run up on its page, where its models are listed.",
+    )

@@ -1,0 +1,31 @@
+"""Doorbells of the room."""
+
+from datetime import timedelta
+
+from portal.core.doorbell import doorbell
+from portal.core.errors import NotFound
+from portal.registry.catalog import find_version
+from portal.registry.examining import hash_files, waiting_for_digests
+from portal.registry.models import VersionRecord
+
+PERIODIC = {"registry.hash_waiting": timedelta(minutes=1)}
+
+
+@doorbell("registry.hash_version")
+def hash_version(record_id: str) -> None:
+    """Count the digests of the files of one version, unless that was done before."""
+    record = VersionRecord.objects.select_related("line").filter(pk=record_id).first()
+    if record is None or record.hashed_at is not None:
+        return
+    try:
+        facts = find_version(record.line.project_id, record.line.name, record.number)
+    except NotFound:
+        return
+    hash_files(record, facts)
+
+
+@doorbell("registry.hash_waiting")
+def hash_waiting() -> None:
+    """Do what a lost ring left undone."""
+    for record in waiting_for_digests():
+        hash_version(record.pk)

@@ -1,0 +1,34 @@
+"""Tells datasets which model versions came of the runs and jobs that read them."""
+
+from collections.abc import Iterable, Sequence
+
+from portal.datasets.ports import ModelMade, register_models
+from portal.experiments.models import Tag
+from portal.experiments.services.job_runs import JOB_TAG
+from portal.registry.catalog import versions_of_runs
+
+_MOST_RUNS = 1000
+
+
+class _Registered:
+    """The registered models, found by the runs they came of."""
+
+    def made_of(
+        self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]
+    ) -> Sequence[ModelMade]:
+        """Return the versions that came of the runs, and of all runs of the jobs."""
+        mine = Tag.objects.filter(key=JOB_TAG, run__experiment__workspace=project_id)
+        of_jobs = mine.filter(value__in=list(workload_ids)).values_list("run_id", "value")
+        jobs = {run_id: workload_id or "" for run_id, workload_id in of_jobs[:_MOST_RUNS]}
+        return [
+            ModelMade(
+                name=one.model,
+                version=str(one.number),
+                run_id=one.run_id,
+                workload_id=jobs.get(one.run_id, ""),
+            )
+            for one in versions_of_runs(project_id, {*run_ids, *jobs})
+        ]
+
+
+register_models(_Registered())

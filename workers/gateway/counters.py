@@ -1,0 +1,77 @@
+"""What happened, counted since the process started."""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Final
+
+from slipway.schemas.serving import (
+    LATENCY_BOUNDS_MS,
+    EndpointCounters,
+    Histogram,
+    RevisionCounters,
+)
+
+_BOUNDS_S: Final = tuple(bound / 1000 for bound in LATENCY_BOUNDS_MS)
+
+
+@dataclass(slots=True)
+class RevisionCount:
+    """Counts of one revision; the words are those of RevisionCounters."""
+
+    answered: int = 0
+    refused: int = 0
+    failed: int = 0
+    retried: int = 0
+    mirrored: int = 0
+    differed: int = 0
+    shadow_failed: int = 0
+    in_flight: int = 0
+    queue_us: int = 0
+    latency: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS_S) + 1))
+    latency_s: float = 0.0
+
+    def took(self, seconds: float) -> None:
+        """Count the latency of one answer."""
+        self.latency[bisect_left(_BOUNDS_S, seconds)] += 1
+        self.latency_s += seconds
+
+    def told(self, revision_id: str) -> RevisionCounters:
+        """Return the counts as they go over the wire."""
+        return RevisionCounters(
+            revision_id=revision_id,
+            answered=self.answered,
+            refused=self.refused,
+            failed=self.failed,
+            retried=self.retried,
+            mirrored=self.mirrored,
+            differed=self.differed,
+            shadow_failed=self.shadow_failed,
+            in_flight=self.in_flight,
+            queue_ms_sum=self.queue_us / 1000,
+            latency=Histogram(counts=list(self.latency), sum_ms=self.latency_s * 1000),
+        )
+
+
+@dataclass(slots=True)
+class EndpointCount:
+    """Counts of requests no revision saw; the words are those of EndpointCounters."""
+
+    unauthorized: int = 0
+    rate_limited: int = 0
+    too_large: int = 0
+    shed: int = 0
+    unavailable: int = 0
+    timed_out: int = 0
+
+    def told(self, endpoint_id: str, revisions: list[RevisionCounters]) -> EndpointCounters:
+        """Return the counts as they go over the wire."""
+        return EndpointCounters(
+            endpoint_id=endpoint_id,
+            unauthorized=self.unauthorized,
+            rate_limited=self.rate_limited,
+            too_large=self.too_large,
+            shed=self.shed,
+            unavailable=self.unavailable,
+            timed_out=self.timed_out,
+            revisions=revisions,
+        )

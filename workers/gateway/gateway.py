@@ -1,0 +1,206 @@
+"""The whole gateway: what runs in the loop, and when."""
+
+import asyncio
+import gc
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import workers
+from slipway.schemas.serving import GatewayReport, GatewaySnapshot
+from workers.gateway.capture import CaptureLog
+from workers.gateway.connection import Clients, Connection
+from workers.gateway.doors import Doorkeeper
+from workers.gateway.settings import GatewaySettings
+from workers.gateway.snapshot import SnapshotKeeper, read_revoked, read_snapshot
+from workers.gateway.table import Table
+from workers.health import Check, HealthServer
+
+log = logging.getLogger(__name__)
+_ROOT: Final = Path(workers.__path__[0]).parent
+_BACKLOG: Final = 4096
+_DRAIN_S: Final = 15.0
+_SHIPPER_PAUSE_S: Final = 1.0
+
+
+class Gateway:
+    """Serves until it is told to stop."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._boot_id = secrets.token_hex(8)
+        self._sequence = 0
+        self._stop = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._capture = CaptureLog(settings.capture_dir, limit_bytes=settings.capture_bytes)
+        self._table = Table(self._capture)
+        self._keeper = Doorkeeper(self._table)
+        self._clients = Clients(
+            self._keeper,
+            limit=settings.max_connections,
+            held_bytes=settings.held_bytes,
+            head_within_s=settings.head_within_s,
+        )
+        self._portal = SnapshotKeeper(
+            settings,
+            lambda snapshot: self._in_loop(lambda: self._apply(snapshot)),
+            lambda revoked: self._in_loop(lambda: self._revoke(revoked)),
+        )
+
+    async def run(self) -> None:
+        """Serve from the disk at once, from the portal when it answers. Raises OSError."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop.set)
+        self._table.revoke(read_revoked(self._settings.revoked_path))
+        found = read_snapshot(self._settings.snapshot_path)
+        if found is not None:
+            self._apply(found)
+            log.info("serving snapshot %d from the disk", found.version)
+        server = await self._loop.create_server(
+            lambda: Connection(self._clients), sock=self._socket(), backlog=_BACKLOG
+        )
+        address = server.sockets[0].getsockname()
+        log.info("listening on http://%s:%d", address[0], address[1])
+        self._portal.start()
+        health = self._health()
+        tasks = [
+            self._loop.create_task(work)
+            for work in (
+                self._every(0.2, self._measure),
+                self._every(1.0, self._look_after),
+                self._every(2.0, self._report),
+                self._keep_shipping(),
+            )
+        ]
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 50, 50)
+        await self._stop.wait()
+        server.close()
+        if health is not None:
+            health.stop()
+        await self._drain()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(self._portal.stop)
+        self._capture.close()
+
+    def _health(self) -> HealthServer | None:
+        if self._settings.health_port is None:
+            return None
+        checks = {"snapshot": self._has_snapshot, "capture": self._captures}
+        health = HealthServer(self._settings.health_port, checks)
+        health.start()
+        log.info("health on http://127.0.0.1:%d", health.port)
+        return health
+
+    def _has_snapshot(self) -> Check:
+        portal = self._portal
+        told = "the portal answers" if portal.is_connected else f"portal: {portal.problem}"
+        return Check(self._table.is_loaded, f"serving snapshot {self._table.version}; {told}")
+
+    def _captures(self) -> Check:
+        # A full disk is told, and makes nobody stop sending predictions here.
+        return Check(ok=True, detail=self._capture.counters.reason)
+
+    def _socket(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._settings.host else socket.AF_INET
+        found = socket.socket(family, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Several gateways of one host share a port; each has a data folder of its own.
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        found.bind((self._settings.host, self._settings.port))
+        return found
+
+    def _in_loop(self, act: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop has ended while the thread was asking
+            self._loop.call_soon_threadsafe(act)
+
+    def _apply(self, snapshot: GatewaySnapshot) -> None:
+        self._table.apply(snapshot)
+        self._keeper.forget()
+
+    def _revoke(self, revoked: frozenset[str]) -> None:
+        self._table.revoke(revoked)
+        self._keeper.forget()
+        log.info("%d keys are revoked on this host", len(revoked))
+
+    async def _every(self, pause_s: float, act: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                act()
+            except Exception:
+                log.exception("what the gateway does now and then failed; it serves on")
+
+    def _measure(self) -> None:
+        now = time.monotonic()
+        for endpoint in self._table.by_id.values():
+            endpoint.measure(now)
+
+    def _look_after(self) -> None:
+        now = time.monotonic()
+        for endpoint in self._table.by_id.values():
+            endpoint.expire(now)
+        self._clients.sweep()
+        self._capture.seal()
+        self._capture.measure()
+
+    def _report(self) -> None:
+        self._sequence += 1
+        endpoints, replicas = [], []
+        for endpoint in self._table.by_id.values():
+            revisions = [one.count.told(one.route.id) for one in endpoint.revisions.values()]
+            endpoints.append(endpoint.count.told(endpoint.route.id, revisions))
+            for revision in endpoint.revisions.values():
+                replicas += [link.told() for link in revision.links.values()]
+        self._portal.send(
+            GatewayReport(
+                gateway=self._settings.name,
+                boot_id=self._boot_id,
+                sequence=self._sequence,
+                snapshot_version=self._table.version,
+                sent_unix_ms=int(time.time() * 1000),
+                endpoints=endpoints,
+                replicas=replicas,
+                capture=self._capture.counters.model_copy(),
+            )
+        )
+
+    async def _drain(self) -> None:
+        self._clients.stop()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._clients.gone.wait(), _DRAIN_S)
+
+    async def _keep_shipping(self) -> None:
+        """Run the shipper beside us: pyarrow and its work stay out of this process."""
+        settings = self._settings
+        while True:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "workers.gateway.shipper"),
+                *(str(settings.capture_dir), str(settings.predictions_dir)),
+                cwd=_ROOT,
+                env=os.environ | {"PYTHONPATH": f"{_ROOT / 'platform'}{os.pathsep}{_ROOT}"},
+                stdin=asyncio.subprocess.PIPE,
+            )
+            await _until_gone(process.wait, process.kill)
+            log.warning("the shipper ended with %s and is started again", process.returncode)
+            await asyncio.sleep(_SHIPPER_PAUSE_S)
+
+
+async def _until_gone(wait: Callable[[], Awaitable[int]], kill: Callable[[], None]) -> None:
+    try:
+        await wait()
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            kill()
+        raise

@@ -1,0 +1,45 @@
+"""Rates: token buckets that cost half a microsecond."""
+
+import time
+
+from slipway.schemas.serving import Rate
+
+
+class TokenBucket:
+    """So many a second, at most `burst` at once. Starts full."""
+
+    __slots__ = ("_at", "_burst", "_left", "_per_s", "rate")
+
+    def __init__(self, rate: Rate) -> None:
+        self.rate = rate
+        self._per_s = rate.per_s
+        self._burst = float(rate.burst)
+        self._left = float(rate.burst)
+        self._at = time.monotonic()
+
+    def take(self, now: float) -> bool:
+        """Take one, or say that there is none."""
+        left = self._left + (now - self._at) * self._per_s
+        self._at = now
+        if left > self._burst:
+            left = self._burst
+        if left < 1.0:
+            self._left = left
+            return False
+        self._left = left - 1.0
+        return True
+
+    def give_back(self) -> None:
+        """Return one that was taken for nothing."""
+        self._left += 1.0
+
+    def wait_s(self) -> float:
+        """How long until there is one again."""
+        return max(0.0, (1.0 - self._left) / self._per_s)
+
+
+def bucket_for(rate: Rate | None, old: TokenBucket | None) -> TokenBucket | None:
+    """Return a bucket of this rate: the old one with what is left in it, if that has the rate."""
+    if rate is None:
+        return None
+    return old if old is not None and old.rate == rate else TokenBucket(rate)

@@ -1,0 +1,423 @@
+"""Endpoints as the gateway runs them: whom a request goes to, and what its answer looks like."""
+
+import asyncio
+import math
+import time
+from bisect import bisect
+from functools import partial
+from itertools import accumulate
+from random import random
+from typing import Final
+
+import orjson
+
+from slipway.schemas.serving import CaptureMode, EndpointRoute, RevisionRoute, Signature
+from workers.gateway import answers
+from workers.gateway.capture import CaptureLog
+from workers.gateway.comparison import agree
+from workers.gateway.counters import EndpointCount, RevisionCount
+from workers.gateway.limits import TokenBucket, bucket_for
+from workers.gateway.links import Link
+from workers.gateway.pending import Caller, Pending
+from workers.gateway.segments import SHADOW, Entry
+from workers.serving.wire import Answered, Content
+
+_MOST_TRIES: Final = 2
+_MOST_SHADOWS: Final = 256
+_LEAST_ADMITTED: Final = 16
+_WINDOW_S: Final = 1.0
+_TYPES: Final = {
+    Content.JSON: answers.JSON,
+    Content.BINARY: answers.BINARY,
+    Content.PROBLEM: answers.PROBLEM,
+}
+
+
+class Revision:
+    """One revision: its replicas, and the constant parts of its answers."""
+
+    def __init__(self, endpoint: "Endpoint", route: RevisionRoute) -> None:
+        self.endpoint = endpoint
+        self.route = route
+        self.links: dict[str, Link] = {}
+        self.ready: list[Link] = []
+        self.count = RevisionCount()
+        self.update(route)
+
+    def update(self, route: RevisionRoute) -> None:
+        """Take over what a new snapshot says; links that stay are not touched."""
+        self.route = route
+        self.context = orjson.dumps(
+            {
+                "endpoint": self.endpoint.route.id,
+                "revision": route.id,
+                "model": route.model,
+                "model_version": route.model_version,
+            }
+        )
+        version = route.model_version.encode("ascii", "replace")
+        self.ok = (
+            answers.head_start(200, answers.JSON)
+            + b"x-slipway-model-version: %b\r\nx-slipway-prediction-id: " % version
+        )
+        wanted = {replica.id: replica for replica in route.replicas}
+        for name, link in list(self.links.items()):
+            if wanted.get(name) != link.route:
+                del self.links[name]
+                link.close()
+        for name, replica in wanted.items():
+            if name not in self.links:
+                self.links[name] = Link(replica, self)
+                self.links[name].start()
+        self.link_changed()
+
+    def close(self) -> None:
+        """Let go of all replicas, as soon as they have answered."""
+        for link in self.links.values():
+            link.close()
+        self.links.clear()
+        self.ready = []
+
+    @property
+    def signature(self) -> Signature:
+        """What the model takes and gives: what a replica found, or else what the portal says."""
+        for link in self.links.values():
+            if link.welcome is not None:
+                return link.welcome.signature
+        return self.route.signature or Signature()
+
+    @property
+    def platform(self) -> str:
+        """The format of the model, as far as a replica told."""
+        return next((link.welcome.platform for link in self.ready if link.welcome), "")
+
+    def send(self, pendings: list[Pending]) -> None:
+        """Ask the least busy of the ready replicas; there has to be one."""
+        self.count.in_flight += len(pendings)
+        ready = self.ready
+        if len(ready) == 1:
+            ready[0].send(pendings)
+            return
+        # All that came together go together, as far as replicas are equally busy.
+        loads = [len(link.waiting) for link in ready]
+        shares: list[list[Pending]] = [[] for _ in ready]
+        for pending in pendings:
+            place = loads.index(min(loads))
+            loads[place] += 1
+            shares[place].append(pending)
+        for link, share in zip(ready, shares, strict=True):
+            if share:
+                link.send(share)
+
+    # LinkOwner
+
+    def link_changed(self) -> None:
+        """A replica came or went."""
+        self.ready = [link for link in self.links.values() if link.state == "ready"]
+        self.endpoint.choose_again()
+
+    def answered(self, pairs: list[tuple[Pending, Answered]]) -> None:
+        """Answers came."""
+        self.count.in_flight -= len(pairs)
+        self.endpoint.answered(self, pairs)
+
+    def lost(self, pendings: list[Pending]) -> None:
+        """A replica died: each request is tried once more, elsewhere, or answered 502."""
+        self.count.in_flight -= len(pendings)
+        self.endpoint.lost(self, pendings)
+
+
+class Endpoint:
+    """One endpoint: admission, weights, retries, capture, shadow."""
+
+    def __init__(self, route: EndpointRoute, capture: CaptureLog) -> None:
+        self.route = route
+        self.count = EndpointCount()
+        self.bucket: TokenBucket | None = None
+        self.revisions: dict[str, Revision] = {}
+        self.in_flight = 0
+        self.admits = route.limits.max_in_flight
+        self._capture = capture
+        self._queue: list[Pending] = []
+        self._choices: list[Revision] = []
+        self._shares: list[float] = []
+        self._shadow: Revision | None = None
+        self._answered = 0
+        self._measured = time.monotonic()
+        self._pace = 0.0
+        self._last_pace = 0.0
+        self._loop = asyncio.get_running_loop()
+        self.update(route)
+
+    def update(self, route: EndpointRoute) -> None:
+        """Take over what a new snapshot says, without touching what is on its way."""
+        self.route = route
+        self.bucket = bucket_for(route.limits.rate, self.bucket)
+        self.admits = min(self.admits, route.limits.max_in_flight)
+        wanted = {revision.id: revision for revision in route.revisions}
+        for name in self.revisions.keys() - wanted.keys():
+            self.revisions.pop(name).close()
+        for name, revision in wanted.items():
+            if name in self.revisions:
+                self.revisions[name].update(revision)
+            else:
+                self.revisions[name] = Revision(self, revision)
+        self._shadow = self.revisions.get(route.shadow.revision_id) if route.shadow else None
+        self.choose_again()
+
+    def close(self) -> None:
+        """Let go of everything, once answered."""
+        for revision in self.revisions.values():
+            revision.close()
+        self._choices = []
+
+    def choose_again(self) -> None:
+        """Work out who gets which share, now that weights or replicas changed."""
+        live = [one for one in self.revisions.values() if one.ready]
+        weighted = [one for one in live if one.route.weight > 0]
+        # A revision whose replicas are all gone hands its share on, to one of weight 0 only when
+        # nothing else is left: a warm former version is better than no answer. A shadow never
+        # answers.
+        shadow = self.route.shadow.revision_id if self.route.shadow else None
+        self._choices = weighted or [
+            one for one in live if one.route.id != shadow and self._has_weight()
+        ]
+        weights = [float(one.route.weight or 1) for one in self._choices]
+        self._shares = list(accumulate(weights))
+
+    def _has_weight(self) -> bool:
+        return any(one.route.weight > 0 for one in self.revisions.values())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request would be answered now."""
+        return bool(self._choices) and self.route.state == "serving"
+
+    @property
+    def current(self) -> Revision | None:
+        """The revision with the largest share, which metadata is about."""
+        return max(self._choices, key=lambda one: one.route.weight, default=None)
+
+    def refusal(self) -> bytes | None:
+        """Return the answer if nothing more is admitted now, before a body is even read."""
+        if self.route.state == "paused":
+            self.count.unavailable += 1
+            reason = self.route.reason or "Its owner paused it."
+            return answers.problem(
+                503, "endpoint_paused", f"The endpoint is paused. {reason}", retry_after_s=30
+            )
+        if self.in_flight >= self.admits:
+            self.count.shed += 1
+            wait_s = self.in_flight / self._pace if self._pace else 1.0
+            return answers.problem(
+                503,
+                "overloaded",
+                f"{self.in_flight} predictions wait already, more than can be answered in time.",
+                "Try again after the seconds of Retry-After.",
+                retry_after_s=max(1, min(30, math.ceil(wait_s))),
+            )
+        return None
+
+    def admit(self, pending: Pending) -> None:
+        """Predict and answer; what is admitted in one turn of the loop goes out together."""
+        self.in_flight += 1
+        self._queue.append(pending)
+        if len(self._queue) == 1:
+            self._loop.call_soon(self._turn)
+
+    def measure(self, now: float) -> None:
+        """Learn the pace, and from it how many may wait; called a few times a second."""
+        spent = now - self._measured
+        if self.in_flight < _LEAST_ADMITTED:
+            # Not busy: what was answered says nothing of what could be.
+            self._answered, self._measured, self._pace, self._last_pace = 0, now, 0.0, 0.0
+            self.admits = self.route.limits.max_in_flight
+            return
+        if spent < _WINDOW_S:
+            return
+        pace, self._answered, self._measured = self._answered / spent, 0, now
+        # The better of two: answers of a slow model come in batches, not evenly.
+        self._pace, self._last_pace = max(pace, self._last_pace), pace
+        in_time = int(self._pace * self.route.limits.max_queue_ms / 1000)
+        self.admits = max(_LEAST_ADMITTED, min(self.route.limits.max_in_flight, in_time))
+
+    def expire(self, now: float) -> None:
+        """Answer 504 to what has waited for too long."""
+        before = now - self.route.limits.timeout_s
+        for revision in self.revisions.values():
+            for link in revision.links.values():
+                for pending in link.expire(before):
+                    revision.count.in_flight -= 1
+                    revision.count.failed += 1
+                    if pending.caller is None:
+                        continue
+                    self.in_flight -= 1
+                    self.count.timed_out += 1
+                    pending.caller.finish(
+                        answers.problem(
+                            504,
+                            "prediction_timeout",
+                            f"The model did not answer within {self.route.limits.timeout_s:g} s.",
+                        )
+                    )
+
+    # From the revisions
+
+    def answered(self, revision: Revision, pairs: list[tuple[Pending, Answered]]) -> None:
+        """Capture, then answer."""
+        now, at_ns = time.monotonic(), time.time_ns()
+        count, ok = revision.count, revision.ok
+        entries: list[Entry] = []
+        ready: list[tuple[Caller, bytes]] = []
+        shadows: list[Pending] = []
+        names = self._capture.ids.next_ids(len(pairs), at_ns // 1_000_000)
+        for (pending, answer), name in zip(pairs, names, strict=True):
+            body = answer.body
+            if pending.caller is None:
+                entry = self._shadowed(count, pending, answer, at_ns, now - pending.since)
+                if entry is not None:
+                    entries.append(entry)
+                continue
+            took = now - pending.since
+            if answer.status == 200:
+                count.answered += 1
+                count.queue_us += answer.queue_us
+                count.took(took)
+                entries.append(
+                    (
+                        *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, body),
+                        *(pending.head_len, answer.head_len, pending.contract, 0),
+                    )
+                )
+                if answer.content or pending.variant:
+                    data = _dressed(revision, pending, answer, name)
+                else:
+                    data = b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (ok, name, len(body), body)
+                if self._shadow is not None and self._wants_shadow(revision):
+                    shadows.append(_copy(pending, name, body, now))
+            else:
+                data = self._failed(count, answer, took)
+            ready.append((pending.caller, data))
+        self.in_flight -= len(ready)
+        self._answered += len(ready)
+        mode = self.route.capture
+        if entries and mode != CaptureMode.OFF:
+            written = self._capture.append(revision.context, entries)
+            if written and mode == CaptureMode.STRICT:
+                self._capture.when_synced(partial(_finish, ready))
+                ready = []
+        for caller, data in ready:
+            caller.finish(data)
+        if shadows and self._shadow is not None and self._shadow.ready:
+            self._shadow.count.mirrored += len(shadows)
+            self._shadow.send(shadows)
+
+    def lost(self, revision: Revision, pendings: list[Pending]) -> None:
+        """Try each once more, or answer 502."""
+        again = []
+        for pending in pendings:
+            pending.tries += 1
+            if pending.caller is None:
+                revision.count.shadow_failed += 1
+            elif pending.tries < _MOST_TRIES and self._choices:
+                revision.count.retried += 1
+                again.append(pending)
+            else:
+                revision.count.failed += 1
+                self.in_flight -= 1
+                pending.caller.finish(
+                    answers.problem(
+                        502,
+                        "replica_lost",
+                        "The replica died before it answered, and no other could be asked.",
+                        "Try again: a prediction may be asked for twice.",
+                        retry_after_s=1,
+                    )
+                )
+        if again:
+            self._dispatch(again)
+
+    def _turn(self) -> None:
+        pendings, self._queue = self._queue, []
+        self._dispatch(pendings)
+
+    def _dispatch(self, pendings: list[Pending]) -> None:
+        choices = self._choices
+        if len(choices) == 1:
+            choices[0].send(pendings)
+            return
+        if not choices:
+            self._nobody(pendings)
+            return
+        shares, total = self._shares, self._shares[-1]
+        parts: list[list[Pending]] = [[] for _ in choices]
+        for pending in pendings:
+            parts[min(bisect(shares, random() * total), len(parts) - 1)].append(pending)  # noqa: S311
+        for revision, part in zip(choices, parts, strict=True):
+            if part:
+                revision.send(part)
+
+    def _nobody(self, pendings: list[Pending]) -> None:
+        self.in_flight -= len(pendings)
+        self.count.unavailable += len(pendings)
+        data = answers.problem(
+            503,
+            "no_replica",
+            "No replica of the endpoint is ready.",
+            "Try again after the seconds of Retry-After, or look at the endpoint's page.",
+            retry_after_s=1,
+        )
+        for pending in pendings:
+            if pending.caller is not None:
+                pending.caller.finish(data)
+
+    def _failed(self, count: RevisionCount, answer: Answered, took: float) -> bytes:
+        if answer.status < 500:
+            count.refused += 1
+        else:
+            count.failed += 1
+            count.took(took)
+        return answers.answer(answer.status, answer.body, _TYPES[Content(answer.content)])
+
+    def _wants_shadow(self, revision: Revision) -> bool:
+        shadow, rule = self._shadow, self.route.shadow
+        if shadow is None or rule is None or shadow is revision or not shadow.ready:
+            return False
+        return shadow.count.in_flight < _MOST_SHADOWS and random() * 100 < rule.percent  # noqa: S311
+
+    def _shadowed(
+        self, count: RevisionCount, pending: Pending, answer: Answered, at_ns: int, took: float
+    ) -> Entry | None:
+        if answer.status != 200 or pending.shadow_of is None:
+            count.shadow_failed += 1
+            return None
+        name, outputs = pending.shadow_of
+        count.took(took)
+        count.differed += not agree(outputs, answer.body)
+        return (
+            *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, answer.body),
+            *(pending.head_len, answer.head_len, pending.contract, SHADOW),
+        )
+
+
+def _copy(pending: Pending, name: bytes, outputs: bytes, now: float) -> Pending:
+    copy = Pending(
+        None, pending.key_id, pending.contract, pending.head_len, pending.body, now, variant=False
+    )
+    copy.shadow_of = (name, outputs)
+    return copy
+
+
+def _dressed(revision: Revision, pending: Pending, answer: Answered, name: bytes) -> bytes:
+    version = revision.route.model_version.encode("ascii", "replace")
+    lines = b"x-slipway-model-version: %b\r\nx-slipway-prediction-id: %b\r\n" % (version, name)
+    if pending.variant:
+        lines += b"x-amzn-invoked-production-variant: %b\r\n" % revision.route.id.encode()
+    if answer.head_len:
+        lines += b"inference-header-content-length: %d\r\n" % answer.head_len
+    return answers.answer(200, answer.body, _TYPES[Content(answer.content)], lines)
+
+
+def _finish(ready: list[tuple[Caller, bytes]]) -> None:
+    for caller, data in ready:
+        caller.finish(data)

@@ -1,0 +1,84 @@
+"""What the person who starts a gateway decides: read once from the command line."""
+
+import argparse
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class GatewaySettings:
+    """How one gateway process runs. Without `portal_url` it serves the snapshot on its disk."""
+
+    data_dir: Path
+    host: str
+    port: int
+    name: str
+    portal_url: str | None
+    token_file: Path | None
+    predictions_dir: Path
+    max_connections: int
+    held_bytes: int
+    head_within_s: float
+    capture_bytes: int
+    health_port: int | None
+
+    @property
+    def snapshot_path(self) -> Path:
+        """The last configuration that was good."""
+        return self.data_dir / "snapshot.json"
+
+    @property
+    def revoked_path(self) -> Path:
+        """Keys an operator revoked here."""
+        return self.data_dir / "revoked.json"
+
+    @property
+    def capture_dir(self) -> Path:
+        """The log of predictions that are not in Parquet yet."""
+        return self.data_dir / "capture"
+
+
+def _name() -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", socket.gethostname())[:48].strip("-") or "gateway"
+
+
+def read_settings(arguments: Sequence[str]) -> GatewaySettings:
+    """Read the command line; on a mistake say so and exit with status 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m workers.gateway",
+        description="The Slipway gateway: keys, limits, routing and capture of predictions.",
+    )
+    add = parser.add_argument
+    add("--data-dir", type=Path, required=True, help="folder of this process; survives restarts")
+    add("--host", default="127.0.0.1", help="where to listen (%(default)s)")
+    add("--port", type=int, default=8002, help="port, 0 for any (%(default)s)")
+    add("--name", default=_name(), help="name in reports (%(default)s)")
+    add("--portal-url", help="address of the portal, for example http://127.0.0.1:8000")
+    add("--token-file", type=Path, help="file with the token for the portal")
+    add("--predictions-dir", type=Path, help="where Parquet goes; in the data folder by default")
+    add("--max-connections", type=int, default=10_000)
+    add("--head-within-s", type=float, default=10.0, help="for clients that dawdle (%(default)s)")
+    add("--held-mib", type=int, default=1024, help="memory for bodies under way (%(default)s)")
+    add(
+        "--capture-mib", type=int, default=4096, help="disk for predictions that wait (%(default)s)"
+    )
+    add("--health-port", type=int, help="loopback port of /readyz and /metrics, 0 for any")
+    found = parser.parse_args(arguments)
+    data_dir = found.data_dir.absolute()
+    return GatewaySettings(
+        data_dir=data_dir,
+        host=found.host,
+        port=found.port,
+        name=found.name,
+        portal_url=found.portal_url.rstrip("/") if found.portal_url else None,
+        token_file=found.token_file,
+        predictions_dir=(found.predictions_dir or data_dir / "predictions").absolute(),
+        max_connections=found.max_connections,
+        held_bytes=found.held_mib << 20,
+        head_within_s=found.head_within_s,
+        capture_bytes=found.capture_mib << 20,
+        health_port=found.health_port,
+    )

@@ -1,0 +1,174 @@
+"""The configuration: asked of the portal, which answers at a change, and kept on the disk.
+
+Everything here runs in one thread beside the loop, so that reading a large snapshot holds up no
+prediction. The portal may be away for as long as it likes.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pydantic
+
+from slipway.schemas.serving import GatewayReport, GatewaySnapshot
+from workers.gateway.settings import GatewaySettings
+from workers.launcher.durable import write_atomically
+
+log = logging.getLogger(__name__)
+_POLL_S: Final = 1.0
+# The portal holds a question for this long while nothing is new.
+_HOLD_S: Final = 1.0
+_LOOK_S: Final = 0.05
+_PATIENCE_S: Final = 5.0
+_LARGEST_BYTES: Final = 1 << 30
+
+
+def read_snapshot(path: Path) -> GatewaySnapshot | None:
+    """Read the last good snapshot; None when there is none that can be used."""
+    try:
+        return GatewaySnapshot.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, pydantic.ValidationError) as error:
+        log.warning("the snapshot on the disk cannot be used: %s", type(error).__name__)
+        return None
+
+
+def read_revoked(path: Path) -> frozenset[str]:
+    """Read which keys an operator revoked on this host, as ids and SHA-256 in hex."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return frozenset()
+    except (OSError, ValueError):
+        log.warning("%s cannot be read; the keys revoked before stay revoked", path.name)
+        raise
+    return frozenset(map(str, found))
+
+
+class SnapshotKeeper:
+    """Brings snapshots and revocations to `apply` and `revoke`, and reports to the portal.
+
+    Both are called in this thread; they hand over to the loop.
+    """
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        apply: Callable[[GatewaySnapshot], None],
+        revoke: Callable[[frozenset[str]], None],
+    ) -> None:
+        self._settings = settings
+        self._apply = apply
+        self._revoke = revoke
+        self._etag = ""
+        self._report: GatewayReport | None = None
+        self._stopped = threading.Event()
+        self._revoked_at = -1
+        self._thread = threading.Thread(target=self._run, name="portal", daemon=True)
+        self.is_connected = False
+        self.problem = "not asked yet"
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join(_PATIENCE_S)
+
+    def send(self, report: GatewayReport) -> None:
+        """Send this report, unless a newer one comes first."""
+        self._report = report
+
+    def _run(self) -> None:
+        settings = self._settings
+        next_poll = 0.0
+        # No proxy of the environment may stand between gateway and portal.
+        with httpx.Client(timeout=_PATIENCE_S, trust_env=False) as client:
+            while not self._stopped.wait(_LOOK_S):
+                self._look_for_revocations()
+                if settings.portal_url is None or time.monotonic() < next_poll:
+                    continue
+                began = time.monotonic()
+                next_poll = began + _POLL_S
+                before = self._etag
+                try:
+                    self._poll(client, settings.portal_url)
+                    self._send_report(client, settings.portal_url)
+                except (httpx.HTTPError, OSError) as error:
+                    self._away(f"{type(error).__name__}: {error}")
+                    continue
+                # One that was held has waited already; one that is not held is asked every second.
+                if self._etag != before or time.monotonic() - began >= _HOLD_S / 2:
+                    next_poll = 0.0
+
+    def _away(self, problem: str) -> None:
+        if self.is_connected:
+            log.warning("the portal is away, serving on: %s", problem)
+        self.is_connected, self.problem = False, problem
+
+    def _headers(self) -> dict[str, str]:
+        path = self._settings.token_file
+        token = path.read_text(encoding="utf-8").strip() if path else ""
+        return {"Authorization": f"Bearer {token}"}
+
+    def _poll(self, client: httpx.Client, url: str) -> None:
+        headers = self._headers()
+        if self._etag:
+            headers["If-None-Match"] = self._etag
+        answer = client.get(
+            f"{url}/api/gateway/v1/snapshot", params={"wait_s": _HOLD_S}, headers=headers
+        )
+        if answer.status_code == 304:
+            self.is_connected, self.problem = True, ""
+            return
+        if answer.status_code != 200 or len(answer.content) > _LARGEST_BYTES:
+            self._away(f"the portal answered {answer.status_code}")
+            return
+        try:
+            snapshot = GatewaySnapshot.model_validate_json(answer.content)
+        except pydantic.ValidationError as error:
+            self._away(f"the portal's snapshot is malformed: {error.error_count()} faults")
+            return
+        try:
+            write_atomically(self._settings.snapshot_path, answer.text)
+        except OSError as error:
+            # Better the newest configuration in memory than an old one in both places.
+            log.warning("the snapshot cannot be kept on the disk: %s", error.strerror)
+        self._apply(snapshot)
+        self._etag = answer.headers.get("ETag", "")
+        self.is_connected, self.problem = True, ""
+        log.info("serving snapshot %d", snapshot.version)
+
+    def _send_report(self, client: httpx.Client, url: str) -> None:
+        report, self._report = self._report, None
+        if report is None:
+            return
+        answer = client.post(
+            f"{url}/api/gateway/v1/reports",
+            content=report.model_dump_json(),
+            headers=self._headers() | {"Content-Type": "application/json"},
+        )
+        if answer.is_error:
+            log.warning("the portal refused a report: %d", answer.status_code)
+
+    def _look_for_revocations(self) -> None:
+        path = self._settings.revoked_path
+        try:
+            changed_at = path.stat().st_mtime_ns
+        except OSError:
+            changed_at = -1
+        if changed_at in (self._revoked_at, -1):
+            return
+        try:
+            self._revoke(read_revoked(path))
+        except (OSError, ValueError):
+            return
+        self._revoked_at = changed_at

@@ -1,0 +1,75 @@
+"""The snapshot in force: endpoints by name, keys by hash."""
+
+import hashlib
+import math
+from collections.abc import Collection
+
+from slipway.schemas.serving import EndpointRoute, GatewaySnapshot, KeyRoute, KeyScope
+from workers.gateway.capture import CaptureLog
+from workers.gateway.limits import TokenBucket, bucket_for
+from workers.gateway.routing import Endpoint
+
+
+class Key:
+    """A key of an endpoint. `scopes` hold `read` where they hold `predict`."""
+
+    __slots__ = ("bucket", "endpoint", "expires", "id", "route", "scopes")
+
+    def __init__(self, route: KeyRoute, endpoint: Endpoint, old: TokenBucket | None) -> None:
+        self.route = route
+        self.id = route.id.encode()
+        self.endpoint = endpoint
+        self.expires = math.inf if route.expires_unix_s is None else float(route.expires_unix_s)
+        self.bucket = bucket_for(route.rate, old)
+        self.scopes = frozenset(route.scopes)
+        if KeyScope.PREDICT in self.scopes:
+            self.scopes |= {KeyScope.READ}
+
+
+class Table:
+    """Everything that is served. `apply` replaces it in one turn of the loop."""
+
+    def __init__(self, capture: CaptureLog) -> None:
+        self.version = 0
+        self.is_loaded = False
+        self.by_id: dict[str, Endpoint] = {}
+        self.by_name: dict[bytes, Endpoint] = {}
+        self.keys: dict[bytes, Key] = {}
+        self._capture = capture
+        self._revoked: frozenset[str] = frozenset()
+
+    def key(self, text: bytes) -> Key | None:
+        """Return the key with this text, unless it was revoked."""
+        return self.keys.get(hashlib.sha256(text).digest())
+
+    def apply(self, snapshot: GatewaySnapshot) -> None:
+        """Serve what the snapshot says; what is on its way is finished as it began."""
+        wanted = {route.id: route for route in snapshot.endpoints}
+        for name in self.by_id.keys() - wanted.keys():
+            self.by_id.pop(name).close()
+        for name, route in wanted.items():
+            if name in self.by_id:
+                self.by_id[name].update(route)
+            else:
+                self.by_id[name] = Endpoint(route, self._capture)
+        self.by_name = {one.route.name.encode(): one for one in self.by_id.values()}
+        self.version = snapshot.version
+        self.is_loaded = True
+        self._read_keys(snapshot.endpoints)
+
+    def revoke(self, revoked: Collection[str]) -> None:
+        """Refuse keys, by id or SHA-256 in hex, whatever any snapshot says."""
+        self._revoked = frozenset(revoked)
+        self._read_keys([endpoint.route for endpoint in self.by_id.values()])
+
+    def _read_keys(self, routes: list[EndpointRoute]) -> None:
+        keys = {}
+        for route in routes:
+            endpoint = self.by_id[route.id]
+            for key in route.keys:
+                if key.id in self._revoked or key.sha256 in self._revoked:
+                    continue
+                digest = bytes.fromhex(key.sha256)
+                old = self.keys.get(digest)
+                keys[digest] = Key(key, endpoint, old.bucket if old else None)
+        self.keys = keys

@@ -1,0 +1,136 @@
+"""`python -m workers.model_server`: one replica in the foreground, described by SLIPWAY_REPLICA.
+
+The variable holds the address of its orders, which are asked for with SLIPWAY_TOKEN, or the path of
+a file with them, or the JSON itself.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pydantic
+import uvloop
+
+from slipway.schemas.serving import ReplicaSpec, ReplicaState
+from workers.model_server.engine import Engine
+from workers.model_server.errors import NotReady
+from workers.model_server.files import bring_files
+from workers.model_server.formats import open_model
+from workers.model_server.golden import check_golden, warm_up
+from workers.model_server.reports import Reporter
+from workers.model_server.server import ReplicaServer
+
+VARIABLE: Final = "SLIPWAY_REPLICA"
+_TOKEN: Final = "SLIPWAY_TOKEN"  # noqa: S105 - the name of a variable
+_ORDERS_WITHIN_S: Final = 60.0
+_ASK_AGAIN_S: Final = 0.5
+_NOT_READY: Final = 3
+_USAGE: Final = 2
+_DRAIN_S: Final = 10.0
+
+
+def read_spec(text: str) -> ReplicaSpec:
+    """Read the JSON of a spec, or the file with it; raises ValueError or OSError."""
+    token = os.environ.pop(_TOKEN, "")
+    if text.startswith(("http://", "https://")):
+        text = _fetched(text, token)
+    if not text.lstrip().startswith("{"):
+        text = Path(text).read_text(encoding="utf-8")
+    return ReplicaSpec.model_validate_json(text)
+
+
+def _fetched(url: str, token: str) -> str:
+    """Ask for the orders until the portal answers; raises OSError when it refuses, or too late."""
+    deadline = time.monotonic() + _ORDERS_WITHIN_S
+    with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=10.0) as client:
+        while True:
+            try:
+                answer = client.get(url)
+                if answer.status_code == httpx.codes.OK:
+                    return answer.text
+                said = f"the portal answered {answer.status_code}"
+                is_final = answer.is_client_error
+            except httpx.HTTPError as error:
+                said, is_final = f"the portal cannot be reached ({error})", False
+            if is_final or time.monotonic() > deadline:
+                raise OSError(0, said)
+            time.sleep(_ASK_AGAIN_S)
+
+
+def main() -> int:
+    """Load, warm, prove, listen until SIGTERM; returns the exit status."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    try:
+        # The model's code runs in this process: it finds neither secret nor token around it.
+        spec = read_spec(os.environ.pop(VARIABLE, ""))
+    except pydantic.ValidationError as error:
+        # What was given is not shown: it holds the secret.
+        places = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
+        sys.stderr.write(f"slipway model server: {VARIABLE} is not as expected: {places}\n")
+        return _USAGE
+    except OSError as error:
+        sys.stderr.write(f"slipway model server: {VARIABLE} cannot be read: {error.strerror}\n")
+        return _USAGE
+    reporter = Reporter(spec)
+    try:
+        return uvloop.run(_serve(spec, reporter))
+    except NotReady as error:
+        reporter.tell(ReplicaState.FAILED, str(error))
+        return _NOT_READY
+    finally:
+        reporter.close()
+
+
+async def _serve(spec: ReplicaSpec, reporter: Reporter) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    began = time.perf_counter()
+    reporter.tell(ReplicaState.LOADING)
+    model = open_model(spec, bring_files(spec))
+    load_ms = (time.perf_counter() - began) * 1000
+    reporter.tell(ReplicaState.WARMING, load_ms=load_ms)
+    began = time.perf_counter()
+    engine = Engine(
+        model, name=spec.endpoint, version=spec.model_version, max_rows=spec.batching.max_rows
+    )
+    engine.forward_ms = warm_up(engine, model.signature, spec.golden)
+    check_golden(engine, spec.golden)
+    warm_ms = (time.perf_counter() - began) * 1000
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 50)
+    server = ReplicaServer(spec, model, engine)
+    try:
+        address = await server.listen()
+    except OSError as error:
+        raise NotReady(f"It cannot listen at {spec.listen}: {error.strerror}") from error
+    reporter.tell(
+        ReplicaState.READY,
+        address=address,
+        signature=model.signature,
+        load_ms=load_ms,
+        warm_ms=warm_ms,
+        forward_ms=engine.forward_ms,
+    )
+    await stop.wait()
+    reporter.tell(ReplicaState.DRAINING, address=address)
+    await server.drain(within_s=_DRAIN_S)
+    engine.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

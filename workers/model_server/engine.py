@@ -1,0 +1,251 @@
+"""Micro-batches: what waits together is predicted together, and nothing waits to be joined.
+
+Requests that arrived in one turn of the event loop make a batch. A model that takes longer than a
+millisecond runs in a thread beside the loop, and what arrives meanwhile makes the next batch: an
+idle replica answers at once, a busy one batches by itself.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from workers.model_server.arrays import by_name
+from workers.model_server.codecs import Batch, Model
+from workers.model_server.errors import BadInput
+from workers.model_server.infer import write_infer
+from workers.model_server.predictions import cut, write_rows, write_scoring
+from workers.serving.problem import problem_body
+from workers.serving.wire import Answered, Asked, Content
+
+INLINE_BELOW_MS: Final = 1.0
+_LEARNING_RATE: Final = 0.05
+Reply = Callable[[list[Answered]], None]
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A request, whom to answer, and when it came."""
+
+    asked: Asked
+    reply: Reply
+    since: float
+
+
+class Engine:
+    """Predicts for whoever asks. `submit` and the replies belong to the event loop."""
+
+    def __init__(self, model: Model, *, name: str, version: str, max_rows: int) -> None:
+        self._model = model
+        self._name = name
+        self._version = version
+        self._max_rows = max_rows
+        self._queue: list[Waiting] = []
+        self._scheduled = False
+        self._busy = False
+        self._can_join = True
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self.forward_ms = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        return not self._queue and not self._busy
+
+    def submit(self, asked: Sequence[Asked], reply: Reply) -> None:
+        """Predict and reply, in this turn of the loop's end or after what runs now."""
+        now = time.monotonic()
+        self._queue += [Waiting(one, reply, now) for one in asked]
+        self._schedule()
+
+    def answer(self, asked: Sequence[Asked]) -> list[Answered]:
+        """Predict at once, for warming up and golden predictions."""
+        now = time.monotonic()
+        return self._work([Waiting(one, _nobody, now) for one in asked])
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _schedule(self) -> None:
+        if self._queue and not self._scheduled and not self._busy:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self._busy or not self._queue:
+            return
+        taken = self._queue[: self._max_rows]
+        del self._queue[: self._max_rows]
+        if self.forward_ms < INLINE_BELOW_MS:
+            _deliver(taken, self._work(taken))
+            self._schedule()
+            return
+        self._busy = True
+        loop = asyncio.get_running_loop()
+        done = loop.run_in_executor(self._pool, self._work, taken)
+        done.add_done_callback(lambda future: self._after(taken, future))
+
+    def _after(self, taken: list[Waiting], done: "asyncio.Future[list[Answered]]") -> None:
+        self._busy = False
+        # The next batch starts before the answers of this one are written.
+        self._turn()
+        _deliver(taken, done.result())
+
+    # Runs in the thread when the model is slow
+
+    def _work(self, taken: list[Waiting]) -> list[Answered]:
+        """Answer each; the order is that of `taken`."""
+        if (quick := self._quick(taken)) is not None:
+            return quick
+        answers: dict[int, Answered] = {}
+        groups: dict[object, list[tuple[int, Batch]]] = {}
+        began = time.monotonic()
+        for place, waiting in enumerate(taken):
+            try:
+                batch = self._model.codec.read(waiting.asked)
+            except BadInput as error:
+                answers[place] = _refused(waiting, error)
+            else:
+                groups.setdefault(batch.key, []).append((place, batch))
+        for group in groups.values():
+            for part in self._parts(group):
+                self._predict(taken, part, answers, began)
+        return [answers[place] for place in range(len(taken))]
+
+    def _quick(self, taken: list[Waiting]) -> list[Answered] | None:
+        """The way of plain requests, without an object for each."""
+        read_many = getattr(self._model.codec, "read_many", None)
+        read = read_many([waiting.asked for waiting in taken]) if read_many else None
+        if read is None or not self._can_join or sum(read[1]) > self._max_rows:
+            return None
+        inputs, counts = read
+        began = time.monotonic()
+        try:
+            outputs = self._model.predict(inputs, {})
+        except Exception:  # noqa: BLE001 (a model may raise anything; the slow way finds out whose)
+            return None
+        self._learn(began)
+        if not isinstance(outputs, np.ndarray):
+            return None
+        bodies = write_rows(outputs, counts)
+        if bodies is None:
+            return None
+        return [
+            Answered(
+                waiting.asked.number, 200, Content.JSON, 0, int((began - waiting.since) * 1e6), body
+            )
+            for waiting, body in zip(taken, bodies, strict=True)
+        ]
+
+    def _parts(self, group: list[tuple[int, Batch]]) -> list[list[tuple[int, Batch]]]:
+        """Cut a group so that no part has more than `max_rows` rows, unless one request has."""
+        if not self._can_join:
+            return [[one] for one in group]
+        parts: list[list[tuple[int, Batch]]] = []
+        rows = 0
+        for place, batch in group:
+            if not parts or rows + batch.rows > self._max_rows:
+                parts.append([])
+                rows = 0
+            parts[-1].append((place, batch))
+            rows += batch.rows
+        return parts
+
+    def _predict(
+        self,
+        taken: list[Waiting],
+        part: list[tuple[int, Batch]],
+        answers: dict[int, Answered],
+        began: float,
+    ) -> None:
+        batches = [batch for _, batch in part]
+        try:
+            inputs = self._model.codec.join(batches)
+            started = time.monotonic()
+            outputs = self._model.predict(inputs, batches[0].params)
+            self._learn(started)
+            pieces = cut(outputs, [batch.rows for batch in batches])
+        except Exception as error:  # noqa: BLE001 (a model may raise anything)
+            if len(part) > 1:
+                # One bad request must not fail the others, and some outputs cannot be cut.
+                self._can_join = self._can_join and not self._works_alone(batches[0])
+                for one in part:
+                    self._predict(taken, [one], answers, began)
+                return
+            answers[part[0][0]] = _failed(taken[part[0][0]], error)
+            return
+        for (place, batch), piece in zip(part, pieces, strict=True):
+            waiting = taken[place]
+            try:
+                body, head, content = self._write(batch, piece)
+            except Exception as error:  # noqa: BLE001 (outputs may be anything)
+                answers[place] = _failed(waiting, error)
+                continue
+            queue_us = int((began - waiting.since) * 1e6)
+            answers[place] = Answered(waiting.asked.number, 200, content, head, queue_us, body)
+
+    def _learn(self, began: float) -> None:
+        """Keep to how long a batch takes: it decides where the model runs."""
+        took_ms = (time.monotonic() - began) * 1000
+        self.forward_ms += _LEARNING_RATE * (took_ms - self.forward_ms)
+
+    def _works_alone(self, batch: Batch) -> bool:
+        """Whether a request of a failed batch is fine by itself: then joining is what failed."""
+        doubled = [batch, batch]
+        try:
+            cut(
+                self._model.predict(self._model.codec.join(doubled), batch.params), [batch.rows] * 2
+            )
+        except Exception:  # noqa: BLE001 (a model may raise anything)
+            try:
+                self._model.predict(batch.inputs, batch.params)
+            except Exception:  # noqa: BLE001
+                return False
+            return True
+        return False
+
+    def _write(self, batch: Batch, piece: object) -> tuple[bytes, int, Content]:
+        if batch.infer is None:
+            return write_scoring(piece), 0, Content.JSON
+        named = by_name(piece, self._model.signature.outputs)
+        return write_infer(named, batch.infer, self._name, self._version)
+
+
+def _nobody(_answers: list[Answered]) -> None:
+    """Whom to reply to when the caller has the answers already."""
+
+
+def _deliver(taken: list[Waiting], answers: list[Answered]) -> None:
+    first = taken[0].reply
+    if all(waiting.reply is first for waiting in taken):
+        first(answers)
+        return
+    by_reply: dict[Reply, list[Answered]] = {}
+    for waiting, answer in zip(taken, answers, strict=True):
+        by_reply.setdefault(waiting.reply, []).append(answer)
+    for reply, found in by_reply.items():
+        reply(found)
+
+
+def _refused(waiting: Waiting, error: BadInput) -> Answered:
+    body = problem_body(400, "invalid_input", error.detail, error.next_step or None, error.faults)
+    return Answered(waiting.asked.number, 400, Content.PROBLEM, 0, 0, body)
+
+
+def _failed(waiting: Waiting, error: Exception) -> Answered:
+    if isinstance(error, BadInput):
+        return _refused(waiting, error)
+    said = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
+    body = problem_body(
+        500,
+        "model_failed",
+        f"The model failed on this input: {said}",
+        "Look into the logs of the replica; the model's code raised this.",
+    )
+    return Answered(waiting.asked.number, 500, Content.PROBLEM, 0, 0, body)

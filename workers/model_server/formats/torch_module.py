@@ -1,0 +1,42 @@
+"""What TorchScript and torch.export have in common: a callable of tensors."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from slipway.schemas.serving import Signature
+from workers.model_server.tensors import TensorCodec
+
+
+class TorchModel:
+    """Calls a module with tensors in the order of the signature."""
+
+    def __init__(
+        self, platform: str, module: Callable[..., Any], signature: Signature, device: str
+    ) -> None:
+        self.platform = platform
+        self.signature = signature
+        self.codec = TensorCodec(signature)
+        self._module = module
+        self._device = device
+
+    def predict(self, inputs: dict[str, Any], params: dict[str, Any]) -> Any:
+        """Return the outputs as arrays."""
+        tensors = [torch.from_numpy(array) for array in inputs.values()]
+        if self._device != "cpu":
+            tensors = [tensor.to(self._device) for tensor in tensors]
+        with torch.inference_mode():
+            found = self._module(*tensors, **params)
+        return _arrays(found)
+
+
+def _arrays(found: Any) -> Any:
+    if isinstance(found, torch.Tensor):
+        found = found.detach().cpu()
+        return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
+    if isinstance(found, dict):
+        return {name: _arrays(value) for name, value in found.items()}
+    if isinstance(found, list | tuple):
+        return tuple(_arrays(value) for value in found)
+    return found

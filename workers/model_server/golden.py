@@ -1,0 +1,103 @@
+"""Ready means: golden predictions came back equal. And what warming up is."""
+
+import math
+import time
+from typing import Any, Final
+
+import orjson
+
+from slipway.schemas.serving import FieldSpec, GoldenPrediction, Signature
+from workers.model_server.arrays import DTYPES
+from workers.model_server.engine import Engine
+from workers.model_server.errors import NotReady
+from workers.serving.wire import Asked, Contract
+
+_WARM_RUNS: Final = 3
+_TIMED_RUNS: Final = 5
+
+
+def warm_up(engine: Engine, signature: Signature, golden: list[GoldenPrediction]) -> float:
+    """Predict until everything lazy is loaded; returns milliseconds of one prediction when warm.
+
+    Warms with the golden requests, or without any with zeros of the signature's shape; a model that
+    refuses zeros is warm when it is first asked.
+    """
+    bodies = [orjson.dumps(one.request) for one in golden] or _zeros(signature)
+    if not bodies:
+        return 0.0
+    took = []
+    for run in range(_WARM_RUNS + _TIMED_RUNS):
+        began = time.perf_counter()
+        engine.answer([Asked(0, Contract.SCORING, 0, bodies[run % len(bodies)])])
+        took.append((time.perf_counter() - began) * 1000)
+    return min(took[_WARM_RUNS:])
+
+
+def _zeros(signature: Signature) -> list[bytes]:
+    specs = signature.inputs
+    if not specs or any(DTYPES[spec.datatype].kind == "O" for spec in specs):
+        return []
+    if signature.kind == "columns":
+        return [orjson.dumps({"dataframe_records": [{spec.name: _zero(spec) for spec in specs}]})]
+    return [
+        orjson.dumps({"inputs": {spec.name: _block(spec.shape, _zero(spec)) for spec in specs}})
+    ]
+
+
+def _zero(spec: FieldSpec) -> Any:
+    return False if DTYPES[spec.datatype].kind == "b" else 0
+
+
+def _block(shape: list[int], value: Any) -> Any:
+    for length in reversed(shape):
+        value = [value] * (length if length > 0 else 1)
+    return value
+
+
+def check_golden(engine: Engine, golden: list[GoldenPrediction]) -> None:
+    """Raise NotReady unless every golden request is answered as it has to be."""
+    for number, one in enumerate(golden, start=1):
+        asked = Asked(0, Contract.SCORING, 0, orjson.dumps(one.request))
+        answer = engine.answer([asked])[0]
+        said = orjson.loads(answer.body)
+        if answer.status != 200:
+            raise NotReady(
+                f"Golden prediction {number} of {len(golden)} was refused: {said['detail']}"
+            )
+        if difference := first_difference(said["predictions"], one.predictions, one):
+            raise NotReady(
+                f"Golden prediction {number} of {len(golden)} is not the recorded one: {difference}"
+            )
+
+
+def first_difference(found: Any, expected: Any, tolerance: GoldenPrediction, at: str = "") -> str:
+    """Say where two predictions differ by more than the tolerance; "" when they are equal."""
+    place = at or "the prediction"
+    if isinstance(expected, list) and isinstance(found, list):
+        if len(expected) != len(found):
+            return f"{place} has {len(found)} entries; {len(expected)} were expected"
+        for number, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
+            if said := first_difference(mine, theirs, tolerance, f"{at}[{number}]"):
+                return said
+        return ""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        if expected.keys() != found.keys():
+            return f"{place} has {sorted(found)}; {sorted(expected)} were expected"
+        for name in expected:
+            if said := first_difference(found[name], expected[name], tolerance, f"{at}.{name}"):
+                return said
+        return ""
+    if _is_number(expected) and _is_number(found):
+        if math.isclose(found, expected, rel_tol=0, abs_tol=_allowed(expected, tolerance)):
+            return ""
+    elif type(expected) is type(found) and expected == found:
+        return ""
+    return f"{place} is {str(found)[:80]}; {str(expected)[:80]} was expected"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _allowed(expected: float, tolerance: GoldenPrediction) -> float:
+    return tolerance.atol + tolerance.rtol * abs(expected)

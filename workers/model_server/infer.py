@@ -1,0 +1,172 @@
+"""Open Inference Protocol v2: requests and answers, tensors as JSON or as bytes behind it."""
+
+import math
+import struct
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from slipway.schemas.problem import FieldFault
+from slipway.schemas.serving import Datatype
+from workers.model_server.arrays import DTYPES, Array, array_of, datatype_of, fault
+from workers.model_server.codecs import InferAsk
+from workers.model_server.errors import BadInput
+from workers.model_server.json_text import read_object
+from workers.serving.wire import Asked, Content
+
+_MAX_NDIM: Final = 32
+_MAX_ELEMENTS: Final = 2**31
+
+
+def read_infer(asked: Asked) -> tuple[dict[str, Array], InferAsk, dict[str, Any]]:
+    """Return tensors by name, what the answer should look like, and parameters; raises BadInput."""
+    cut = asked.head_len or len(asked.body)
+    request = read_object(asked.body[:cut])
+    tail = memoryview(asked.body)[cut:]
+    listed = request.get("inputs")
+    if not isinstance(listed, list) or not listed:
+        raise BadInput("The request has no list `inputs`.")
+    tensors: dict[str, Array] = {}
+    at = 0
+    for tensor in listed:
+        name, array, used = _tensor(tensor, tail[at:])
+        if name in tensors:
+            raise fault(name, "is there twice")
+        tensors[name] = array
+        at += used
+    if at != len(tail):
+        raise BadInput(f"{len(tail) - at} bytes behind the JSON belong to no tensor.")
+    parameters = _object(request.get("parameters"), "parameters")
+    return (
+        tensors,
+        _ask(request, parameters),
+        {
+            name: value
+            for name, value in parameters.items()
+            if name not in ("binary_data_output", "sequence_id", "sequence_start", "sequence_end")
+        },
+    )
+
+
+def _object(value: Any, name: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadInput(f"`{name}` is not an object.", [FieldFault(field=name, message="object")])
+    return value
+
+
+def _ask(request: dict[str, Any], parameters: dict[str, Any]) -> InferAsk:
+    outputs, binary = [], set()
+    wanted = request.get("outputs") or []
+    if not isinstance(wanted, list):
+        raise BadInput("`outputs` is not a list.")
+    everything = parameters.get("binary_data_output") is True
+    for output in wanted:
+        if not isinstance(output, dict) or not isinstance(output.get("name"), str):
+            raise BadInput("An entry of `outputs` has no name.")
+        outputs.append(output["name"])
+        if _object(output.get("parameters"), "parameters").get("binary_data", everything) is True:
+            binary.add(output["name"])
+    number = request.get("id")
+    return InferAsk(
+        id=number if isinstance(number, str) else None,
+        outputs=tuple(outputs),
+        binary=frozenset(binary),
+        all_binary=everything and not outputs,
+    )
+
+
+def _tensor(tensor: Any, tail: memoryview) -> tuple[str, Array, int]:
+    if not isinstance(tensor, dict) or not isinstance(tensor.get("name"), str):
+        raise BadInput("An entry of `inputs` has no name.")
+    name, datatype, shape = tensor["name"], tensor.get("datatype"), tensor.get("shape")
+    if datatype not in DTYPES:
+        raise fault(name, f"has the datatype {datatype!r}; one of {', '.join(DTYPES)} was expected")
+    if (
+        not isinstance(shape, list)
+        or len(shape) > _MAX_NDIM
+        or not all(type(length) is int and 0 <= length <= _MAX_ELEMENTS for length in shape)
+    ):
+        raise fault(name, "has no `shape` that is a list of lengths")
+    elements = math.prod(shape)
+    size = _object(tensor.get("parameters"), "parameters").get("binary_data_size")
+    if size is not None:
+        if type(size) is not int or not 0 <= size <= len(tail):
+            raise fault(name, f"has a binary_data_size of {size!r}; {len(tail)} bytes are left")
+        return name, _from_bytes(name, datatype, shape, elements, tail[:size]), size
+    array = array_of(name, tensor.get("data"), datatype)
+    if array.size != elements:
+        raise fault(name, f"has {array.size} elements; its shape {shape} needs {elements}")
+    return name, array.reshape(shape), 0
+
+
+def _from_bytes(
+    name: str, datatype: str, shape: list[int], elements: int, raw: memoryview
+) -> Array:
+    if datatype == Datatype.BYTES:
+        return np.array(_texts(name, raw, elements), dtype=object).reshape(shape)
+    dtype = DTYPES[datatype]
+    if len(raw) != elements * dtype.itemsize:
+        wanted = elements * dtype.itemsize
+        raise fault(name, f"has {len(raw)} bytes; {datatype} of the shape {shape} needs {wanted}")
+    return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
+
+
+def _texts(name: str, raw: memoryview, elements: int) -> list[str]:
+    found: list[str] = []
+    at = 0
+    while at < len(raw) and len(found) <= elements:
+        length = int.from_bytes(raw[at : at + 4], "little")
+        if at + 4 + length > len(raw):
+            raise fault(name, "has texts that are longer than its bytes")
+        try:
+            found.append(bytes(raw[at + 4 : at + 4 + length]).decode())
+        except UnicodeDecodeError:
+            raise fault(name, "holds bytes that are not UTF-8 text") from None
+        at += 4 + length
+    if len(found) != elements:
+        raise fault(name, f"has {len(found)} texts; its shape needs {elements}")
+    return found
+
+
+def write_infer(
+    outputs: dict[str, Array], ask: InferAsk, model: str, version: str
+) -> tuple[bytes, int, Content]:
+    """Return the answer, the length of its JSON (0 without binary tensors), and its content."""
+    unknown = [name for name in ask.outputs if name not in outputs]
+    if unknown:
+        raise BadInput(
+            f"There is no output {unknown[0]!r}.", next_step=f"There is: {', '.join(outputs)}."
+        )
+    tensors: list[dict[str, Any]] = []
+    tails: list[bytes] = []
+    for name in ask.outputs or outputs:
+        array = outputs[name]
+        tensor: dict[str, Any] = {
+            "name": name,
+            "datatype": datatype_of(array).value,
+            "shape": list(array.shape),
+        }
+        if ask.all_binary or name in ask.binary:
+            raw = _to_bytes(array)
+            tensor["parameters"] = {"binary_data_size": len(raw)}
+            tails.append(raw)
+        else:
+            tensor["data"] = array.reshape(-1).tolist()
+        tensors.append(tensor)
+    answer: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": tensors}
+    if ask.id is not None:
+        answer["id"] = ask.id
+    head = orjson.dumps(answer, default=str)
+    if not tails:
+        return head, 0, Content.JSON
+    return head + b"".join(tails), len(head), Content.BINARY
+
+
+def _to_bytes(array: Array) -> bytes:
+    if datatype_of(array) != Datatype.BYTES:
+        return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+    texts = [str(value).encode() for value in array.flat]
+    return b"".join(struct.pack("<I", len(text)) + text for text in texts)

@@ -1,0 +1,68 @@
+"""Reading JSON that strangers wrote: strict, bounded in depth, with errors that help."""
+
+from typing import Any, Final
+
+import orjson
+
+from slipway.schemas.problem import FieldFault
+from slipway.schemas.serving import FieldSpec
+from workers.model_server.arrays import fits
+from workers.model_server.errors import BadInput
+
+SCORING_KEYS: Final = ("dataframe_split", "dataframe_records", "instances", "inputs")
+
+
+def read_object(text: bytes) -> dict[str, Any]:
+    """Return a JSON object; raises BadInput for anything else, nesting over 1000 included."""
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        if b"NaN" in text or b"Infinity" in text:
+            raise BadInput(
+                "The body holds NaN or Infinity, which JSON does not have.",
+                next_step="Send null for a missing number.",
+            ) from None
+        raise BadInput(f"The body is not JSON: {error.msg} at byte {error.pos}.") from None
+    if not isinstance(found, dict):
+        raise BadInput(
+            "The body is not a JSON object.",
+            next_step=f"Send an object with one of {', '.join(SCORING_KEYS)}.",
+        )
+    return found
+
+
+def read_scoring(text: bytes) -> tuple[str, Any, dict[str, Any]]:
+    """Return which of SCORING_KEYS a body has, its value, and its params; raises BadInput."""
+    found = read_object(text)
+    params = found.pop("params", None)
+    keys = [key for key in SCORING_KEYS if key in found]
+    if len(keys) != 1:
+        said = ", ".join(repr(key)[:40] for key in list(found)[:5]) or "nothing"
+        raise BadInput(
+            f"The body has {said}.", next_step=f"Send exactly one of {', '.join(SCORING_KEYS)}."
+        )
+    if params is not None and not isinstance(params, dict):
+        raise BadInput("`params` is not an object.")
+    return keys[0], found[keys[0]], params or {}
+
+
+def check_params(params: dict[str, Any], specs: list[FieldSpec]) -> None:
+    """Raise BadInput for params the signature does not know, or of another type."""
+    known = {spec.name: spec for spec in specs}
+    for name, value in params.items():
+        if name not in known:
+            raise BadInput(
+                f"There is no param {name!r}.",
+                [FieldFault(field=f"params.{name}", message="unknown")],
+                f"There is: {', '.join(known) or 'none'}.",
+            )
+        spec = known[name]
+        if not all(fits(item, spec.datatype) for item in _items(value)):
+            message = f"is {str(value)[:60]!r}; {spec.datatype.value} was expected"
+            raise BadInput(
+                f"Param {name!r} {message}.", [FieldFault(field=f"params.{name}", message=message)]
+            )
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,76 @@
+"""Answers: what a model gave, cut into the rows of each request and written down."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from workers.model_server.arrays import Array
+from workers.model_server.errors import ModelServerError
+
+_OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+
+
+class UnevenOutputs(ModelServerError):
+    """The outputs do not have a row for each row of the inputs, so they cannot be cut."""
+
+
+def cut(outputs: Any, counts: Sequence[int]) -> list[Any]:
+    """Return the outputs of each of several requests; raises UnevenOutputs."""
+    if len(counts) == 1:
+        return [outputs]
+    ends = np.cumsum(counts).tolist()
+    spans = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
+    if isinstance(outputs, dict):
+        pieces = {name: cut(value, counts) for name, value in outputs.items()}
+        return [{name: pieces[name][at] for name in pieces} for at in range(len(counts))]
+    if isinstance(outputs, tuple):
+        parts = [cut(value, counts) for value in outputs]
+        return [tuple(part[at] for part in parts) for at in range(len(counts))]
+    if not hasattr(outputs, "__len__") or not np.ndim(outputs) or len(outputs) != ends[-1]:
+        raise UnevenOutputs
+    by_place = getattr(outputs, "iloc", outputs)
+    return [by_place[span] for span in spans]
+
+
+def jsonable(outputs: Any) -> Any:
+    """Return outputs as MLflow writes them: tables as records, arrays as lists."""
+    if hasattr(outputs, "to_dict") and hasattr(outputs, "columns"):
+        return outputs.to_dict(orient="records")
+    if hasattr(outputs, "tolist") and not isinstance(outputs, np.ndarray):
+        return outputs.tolist()
+    if isinstance(outputs, dict):
+        return {name: jsonable(value) for name, value in outputs.items()}
+    if isinstance(outputs, tuple):
+        return [jsonable(value) for value in outputs]
+    return outputs
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def write_scoring(outputs: Any) -> bytes:
+    """Return the body of an answer of the scoring contract; NaN is written as null."""
+    return orjson.dumps({"predictions": jsonable(outputs)}, _plain, _OPTIONS)
+
+
+def write_rows(array: Array, counts: Sequence[int]) -> list[bytes] | None:
+    """Return the same bodies for a table of numbers, written at once; None if it is none."""
+    if array.ndim != 2 or array.shape[1] == 0 or len(array) != sum(counts):
+        return None
+    if array.dtype.kind not in "iuf" or not array.flags.c_contiguous:
+        return None
+    rows = orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2].split(b"],[")
+    if min(counts) == max(counts) == 1:
+        return [b'{"predictions":[[%b]]}' % row for row in rows]
+    bodies = []
+    at = 0
+    for count in counts:
+        if not count:
+            bodies.append(b'{"predictions":[]}')
+            continue
+        bodies.append(b'{"predictions":[[%b]]}' % b"],[".join(rows[at : at + count]))
+        at += count
+    return bodies

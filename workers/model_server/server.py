@@ -1,0 +1,169 @@
+"""The door of a replica: gateways connect, prove that they know the secret, and ask."""
+
+import asyncio
+import logging
+import secrets
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, cast
+
+from slipway.schemas.serving import ReplicaSpec
+from workers.model_server.codecs import Model
+from workers.model_server.engine import Engine
+from workers.serving.wire import (
+    LARGE_FRAME_BYTES,
+    MAC_BYTES,
+    MAX_COUNT,
+    NONCE_BYTES,
+    Answered,
+    BrokenFrame,
+    FrameReader,
+    Kind,
+    Welcome,
+    frame,
+    pack_answers,
+    proof,
+    proved,
+    unpack_requests,
+)
+
+log = logging.getLogger(__name__)
+GATEWAY: Final = b"gateway"
+REPLICA: Final = b"replica"
+_PROOF_WITHIN_S: Final = 5.0
+
+
+class ReplicaServer:
+    """Listens, and drains when told."""
+
+    def __init__(self, spec: ReplicaSpec, model: Model, engine: Engine) -> None:
+        self.secret = spec.secret
+        self.engine = engine
+        self.connections: set[Connection] = set()
+        self.empty = asyncio.Event()
+        self._spec = spec
+        self._server: asyncio.Server | None = None
+        self.welcome = (
+            Welcome(
+                replica_id=spec.replica_id,
+                revision_id=spec.revision_id,
+                model=spec.model,
+                model_version=spec.model_version,
+                platform=model.platform,
+                signature=model.signature,
+                forward_ms=engine.forward_ms,
+                max_rows=spec.batching.max_rows,
+            )
+            .model_dump_json()
+            .encode()
+        )
+
+    async def listen(self) -> str:
+        """Open the door; returns the address others find it at. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        listen = self._spec.listen
+        if listen.startswith("unix:"):
+            found = _unix_socket(listen.removeprefix("unix:"))
+            self._server = await loop.create_unix_server(lambda: Connection(self), sock=found)
+            return listen
+        host, _, port = listen.rpartition(":")
+        self._server = await loop.create_server(lambda: Connection(self), host, int(port))
+        bound = self._server.sockets[0].getsockname()[1]
+        return f"{self._spec.advertise_host or host}:{bound}"
+
+    async def drain(self, *, within_s: float) -> None:
+        """Ask gateways for nothing new, answer what is here, close."""
+        if self._server is not None:
+            self._server.close()
+        for connection in self.connections:
+            connection.send(frame(Kind.DRAIN))
+        # Gateways that drop the link have their answers; the others get time to.
+        if self.connections:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.empty.wait(), within_s)
+        for connection in list(self.connections):
+            connection.close()
+
+
+def _unix_socket(path: str) -> socket.socket:
+    Path(path).unlink(missing_ok=True)
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    found.bind(path)
+    # Whoever else may use the machine: only this user may connect, and has to know the secret.
+    Path(path).chmod(0o600)
+    return found
+
+
+class Connection(asyncio.Protocol):
+    """One gateway."""
+
+    def __init__(self, server: ReplicaServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._frames = FrameReader()
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        self._is_known = False
+        self._reply = self._send_answers
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Challenge whoever it is."""
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=1 << 30)
+        found = transport.get_extra_info("socket")
+        if found is not None and found.family != socket.AF_UNIX:
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._server.connections.add(self)
+        self._server.empty.clear()
+        self.send(frame(Kind.CHALLENGE, self._nonce))
+        asyncio.get_running_loop().call_later(_PROOF_WITHIN_S, self._expect_proof)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the gateway."""
+        self._server.connections.discard(self)
+        if not self._server.connections:
+            self._server.empty.set()
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        """Take frames."""
+        try:
+            for received in self._frames.feed(data):
+                if self._is_known and received.kind == Kind.REQUESTS:
+                    self._server.engine.submit(unpack_requests(received), self._reply)
+                elif not self._is_known and received.kind == Kind.HELLO:
+                    self._hello(received.payload)
+                else:
+                    raise BrokenFrame(f"kind {received.kind} is not expected here")
+        except BrokenFrame as error:
+            log.warning("a connection was closed: %s", error)
+            self.close()
+
+    def send(self, data: bytes) -> None:
+        """Write, unless the gateway has gone."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _hello(self, payload: bytes) -> None:
+        theirs, mac = payload[:NONCE_BYTES], payload[NONCE_BYTES:]
+        if len(mac) != MAC_BYTES or not proved(
+            GATEWAY, self._server.secret, self._nonce, theirs, mac
+        ):
+            raise BrokenFrame("who connected does not know the secret")
+        self._is_known = True
+        self._frames.limit_bytes = LARGE_FRAME_BYTES
+        mine = proof(REPLICA, self._server.secret, theirs, self._nonce)
+        self.send(frame(Kind.WELCOME, mine + self._server.welcome))
+
+    def _expect_proof(self) -> None:
+        if not self._is_known:
+            self.close()
+
+    def _send_answers(self, answers: list[Answered]) -> None:
+        for at in range(0, len(answers), MAX_COUNT):
+            self.send(pack_answers(answers[at : at + MAX_COUNT]))

@@ -1,0 +1,212 @@
+"""Requests for models that take named arrays: TorchScript, torch.export, ONNX."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from slipway.schemas.serving import Datatype, FieldSpec, Signature
+from workers.model_server.arrays import DTYPES, Array, array_of, check_shape, fault
+from workers.model_server.codecs import Batch
+from workers.model_server.errors import BadInput
+from workers.model_server.infer import read_infer
+from workers.model_server.json_text import check_params, read_scoring
+from workers.serving.wire import Asked, Contract
+
+_QUICK: Final = b'{"inputs":'
+
+
+class TensorCodec:
+    """Reads requests into arrays by name."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self._inputs = {spec.name: spec for spec in signature.inputs}
+        self._only: FieldSpec | None = signature.inputs[0] if len(signature.inputs) == 1 else None
+        self._quick: FieldSpec | None = None
+        only = self._only
+        if only and len(only.shape) == 2 and only.shape[1] > 0:
+            kind = DTYPES[only.datatype].kind
+            # What would be bent on the way into an array takes the slow way, which looks at each.
+            self._suspicious = (b'"', b"l", b"t") + ((b".", b"e", b"E") if kind in "iu" else ())
+            self._quick = only if kind in "if" and DTYPES[only.datatype].itemsize >= 4 else None
+
+    def read_many(self, asked: Sequence[Asked]) -> tuple[dict[str, Array], list[int]] | None:
+        """Return one array for plain requests and the rows of each; None if any is not plain."""
+        only = self._quick
+        if only is None:
+            return None
+        rows: list[Any] = []
+        counts = []
+        for one in asked:
+            body = one.body
+            if one.contract or not body.startswith(_QUICK):
+                return None
+            rest = body[len(_QUICK) :]
+            for sign in self._suspicious:
+                if sign in rest:
+                    return None
+            try:
+                values = orjson.loads(body)["inputs"]
+            except orjson.JSONDecodeError:
+                return None
+            if type(values) is not list:
+                return None
+            counts.append(len(values))
+            rows += values
+        try:
+            array = np.array(rows, DTYPES[only.datatype])
+        except (ValueError, TypeError, OverflowError):
+            return None
+        if array.ndim != 2 or array.shape[1] != only.shape[1]:
+            return None
+        return {only.name: array}, counts
+
+    def read(self, asked: Asked) -> Batch:
+        """Return what a request asks for; raises BadInput."""
+        infer = None
+        if asked.contract == Contract.INFER:
+            arrays, infer, params = read_infer(asked)
+        elif asked.contract == Contract.SCORING_CSV:
+            arrays, params = self._from_csv(asked.body), {}
+        else:
+            key, value, params = read_scoring(asked.body)
+            arrays = self._from_scoring(key, value)
+        check_params(params, self._signature.params)
+        arrays = self._checked(arrays)
+        rows = {array.shape[0] if array.ndim else 0 for array in arrays.values()}
+        if len(rows) != 1:
+            raise BadInput(f"The inputs have different numbers of rows: {sorted(rows)}.")
+        kinds = tuple((name, a.dtype.str, a.shape[1:]) for name, a in sorted(arrays.items()))
+        return Batch(arrays, rows.pop(), (kinds, orjson.dumps(params)), params, infer)
+
+    def join(self, batches: Sequence[Batch]) -> dict[str, Array]:
+        """Return several batches with equal keys as one."""
+        if len(batches) == 1:
+            return dict(batches[0].inputs)
+        names = batches[0].inputs
+        return {name: np.concatenate([one.inputs[name] for one in batches]) for name in names}
+
+    def _checked(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        if not self._inputs:
+            return arrays
+        found = {}
+        for name, spec in self._inputs.items():
+            if name not in arrays:
+                if spec.required:
+                    there = ", ".join(arrays) or "none"
+                    raise fault(
+                        name,
+                        f"is missing; {spec.datatype.value} of the shape {spec.shape} was expected,"
+                        f" and there is: {there}",
+                    )
+                continue
+            array = arrays[name]
+            if array.dtype != DTYPES[spec.datatype]:
+                array = array_of(name, array, spec.datatype)
+            if array.shape == (0,) and len(spec.shape) > 1:
+                array = array.reshape([0, *(max(length, 0) for length in spec.shape[1:])])
+            check_shape(spec, array)
+            found[name] = array
+        return found
+
+    def _from_scoring(self, key: str, value: Any) -> dict[str, Array]:
+        match key:
+            case "inputs":
+                return self._from_inputs(value)
+            case "instances":
+                if not isinstance(value, list):
+                    raise BadInput("`instances` is not a list.")
+                if value and isinstance(value[0], dict):
+                    return self._from_records(value, key)
+                return self._single(value)
+            case "dataframe_records":
+                return self._from_records(value, key)
+        return self._from_split(value)
+
+    def _from_inputs(self, value: Any) -> dict[str, Array]:
+        if isinstance(value, dict):
+            return {str(name): self._array(str(name), values) for name, values in value.items()}
+        if not isinstance(value, list):
+            raise BadInput("`inputs` is neither a list of rows nor an object of inputs by name.")
+        return self._single(value)
+
+    def _single(self, values: list[Any]) -> dict[str, Array]:
+        if len(self._inputs) > 1:
+            names = ", ".join(self._inputs)
+            raise BadInput(
+                f"The model takes {len(self._inputs)} inputs and they have no names here.",
+                next_step=f"Send an object with {names}.",
+            )
+        name = self._only.name if self._only else "input"
+        return {name: self._array(name, values)}
+
+    def _from_records(self, value: Any, key: str) -> dict[str, Array]:
+        if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+            raise BadInput(f"`{key}` is not a list of objects.")
+        names = list(value[0]) if value else []
+        try:
+            columns = {name: [row[name] for row in value] for name in names}
+        except KeyError as missing:
+            raise fault(str(missing.args[0]), "is missing in a row that follows") from None
+        return self._from_columns(columns)
+
+    def _from_split(self, value: Any) -> dict[str, Array]:
+        if not isinstance(value, dict) or not isinstance(value.get("data"), list):
+            raise BadInput("`dataframe_split` is not an object with `columns` and `data`.")
+        data = value["data"]
+        names = value.get("columns")
+        if names is None:
+            return self._single(data)
+        if not isinstance(names, list):
+            raise BadInput("`dataframe_split.columns` is not a list.")
+        if any(not isinstance(row, list) or len(row) != len(names) for row in data):
+            raise BadInput(f"A row of `data` does not have {len(names)} values, as `columns` has.")
+        return self._from_columns(
+            {str(name): [row[at] for row in data] for at, name in enumerate(names)}
+        )
+
+    def _from_columns(self, columns: dict[str, list[Any]]) -> dict[str, Array]:
+        only = self._only
+        if only and only.name not in columns and len(only.shape) == 2:
+            rows = [list(row) for row in zip(*columns.values(), strict=True)]
+            return {only.name: self._array(only.name, rows)}
+        return {name: self._array(name, values) for name, values in columns.items()}
+
+    def _from_csv(self, body: bytes) -> dict[str, Array]:
+        try:
+            lines = list(csv.reader(io.StringIO(body.decode())))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise BadInput(f"The body is not CSV: {error}.") from None
+        if not lines:
+            raise BadInput("The body is empty; a line of column names was expected.")
+        names, data = lines[0], [line for line in lines[1:] if line]
+        if any(len(row) != len(names) for row in data):
+            raise BadInput(f"A line does not have {len(names)} values, as the first line has.")
+        texts = {name: [row[at] for row in data] for at, name in enumerate(names)}
+        return self._from_columns({name: _typed(name, column) for name, column in texts.items()})
+
+    def _array(self, name: str, values: Any) -> Array:
+        spec = self._inputs.get(name)
+        if spec is not None:
+            return array_of(name, values, spec.datatype)
+        try:
+            array = np.asarray(values)
+        except (ValueError, OverflowError):
+            raise fault(name, "has rows of different lengths") from None
+        if array.dtype.kind == "U":
+            return array.astype(object)
+        if array.dtype.kind not in "iufb":
+            return array_of(name, values, Datatype.FP32)
+        return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def _typed(name: str, column: list[str]) -> list[Any]:
+    """Return a column of CSV as numbers, where all of it is numbers."""
+    try:
+        return [None if text == "" else float(text) for text in column]
+    except ValueError:
+        return list(column)

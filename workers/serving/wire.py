@@ -1,0 +1,206 @@
+"""Frames between gateway and replica: many requests in one, many answers in one.
+
+A frame is the length of what follows (u32), its kind (u8), a zero byte, a count (u16), and a
+payload; all little-endian. The payload of REQUESTS and ANSWERS is `count` records of fixed size and
+then the bodies, one after the other, so that a hundred requests cost one write and one read.
+
+The replica opens with CHALLENGE (its nonce); the gateway proves by HELLO that it knows the secret
+without sending it; the replica proves the same by WELCOME, which also tells what it serves. Before
+that nothing else is accepted, and frames stay small. DRAIN says: send me nothing new.
+"""
+
+import hashlib
+import hmac
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from slipway.schemas.base import AnswerSchema
+from slipway.schemas.serving import Signature
+
+HEADER: Final = struct.Struct("<IBBH")
+REQUEST: Final = struct.Struct("<IIIB3x")
+ANSWER: Final = struct.Struct("<IIIHBxI")
+_AFTER_LENGTH: Final = HEADER.size - 4
+NONCE_BYTES: Final = 32
+MAC_BYTES: Final = 32
+MAX_COUNT: Final = 4096
+# What a peer that has not proved itself may send at once, and what one that has may.
+SMALL_FRAME_BYTES: Final = 4096
+LARGE_FRAME_BYTES: Final = 3 * 1024**3
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    CHALLENGE = 1
+    HELLO = 2
+    WELCOME = 3
+    REQUESTS = 4
+    ANSWERS = 5
+    DRAIN = 6
+
+
+class Contract(IntEnum):
+    """The language a request is written in, and its answer must be."""
+
+    SCORING = 0
+    SCORING_CSV = 1
+    INFER = 2
+
+
+class Content(IntEnum):
+    """The media type of an answer's body."""
+
+    JSON = 0
+    BINARY = 1
+    PROBLEM = 2
+
+
+class Welcome(AnswerSchema):
+    """What a replica serves. `forward_ms` is a warm prediction of one row."""
+
+    replica_id: str
+    revision_id: str
+    model: str
+    model_version: str
+    platform: str
+    signature: Signature
+    forward_ms: float
+    max_rows: int
+
+
+class BrokenFrame(Exception):
+    """What came is no frame of this protocol; the connection has to be closed."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """One frame as it came."""
+
+    kind: int
+    count: int
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request in a frame. `head_len` is the length of the JSON before binary tensors, or 0."""
+
+    number: int
+    contract: int
+    head_len: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class Answered:
+    """An answer in a frame; `queue_us` is how long the request waited for its forward pass."""
+
+    number: int
+    status: int
+    content: int
+    head_len: int
+    queue_us: int
+    body: bytes
+
+
+def frame(kind: Kind, payload: bytes = b"", count: int = 0) -> bytes:
+    """Return one frame as bytes."""
+    return HEADER.pack(len(payload) + _AFTER_LENGTH, kind, 0, count) + payload
+
+
+class FrameReader:
+    """Cuts what arrives into frames. `limit_bytes` bounds a frame before it is collected."""
+
+    def __init__(self, limit_bytes: int = SMALL_FRAME_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that are whole now; raises BrokenFrame."""
+        if self._held:
+            self._held += data
+            if len(self._held) < HEADER.size or len(self._held) < self._length(self._held):
+                return []
+            data = bytes(self._held)
+            self._held.clear()
+        found = []
+        at, size = 0, len(data)
+        while size - at >= HEADER.size:
+            length, kind, _, count = HEADER.unpack_from(data, at)
+            if length > self.limit_bytes or length < _AFTER_LENGTH:
+                raise BrokenFrame(f"a frame of {length} bytes")
+            end = at + 4 + length
+            if end > size:
+                break
+            found.append(Frame(kind, count, data[at + HEADER.size : end]))
+            at = end
+        if at < size:
+            self._held += data[at:]
+        return found
+
+    def _length(self, data: bytearray) -> int:
+        length = int.from_bytes(data[:4], "little")
+        if length > self.limit_bytes or length < _AFTER_LENGTH:
+            raise BrokenFrame(f"a frame of {length} bytes")
+        return length + 4
+
+
+def pack_requests(requests: list[tuple[int, int, int, bytes]]) -> bytes:
+    """Return a frame of (number, contract, head_len, body), at most MAX_COUNT of them."""
+    pack = REQUEST.pack
+    records = [pack(number, len(body), head, kind) for number, kind, head, body in requests]
+    records += [request[3] for request in requests]
+    return frame(Kind.REQUESTS, b"".join(records), len(requests))
+
+
+def unpack_requests(received: Frame) -> list[Asked]:
+    """Return the requests of a frame; raises BrokenFrame."""
+    payload, at = received.payload, received.count * REQUEST.size
+    if at > len(payload):
+        raise BrokenFrame("records are cut short")
+    found = []
+    for number, length, head, contract in REQUEST.iter_unpack(payload[:at]):
+        end = at + length
+        found.append(Asked(number, contract, head, payload[at:end]))
+        at = end
+    if at != len(payload):
+        raise BrokenFrame("lengths do not add up")
+    return found
+
+
+def pack_answers(answers: list[Answered]) -> bytes:
+    """Return a frame of answers, at most MAX_COUNT of them."""
+    pack = ANSWER.pack
+    records = [
+        pack(a.number, len(a.body), a.head_len, a.status, a.content, a.queue_us) for a in answers
+    ]
+    records += [a.body for a in answers]
+    return frame(Kind.ANSWERS, b"".join(records), len(answers))
+
+
+def unpack_answers(received: Frame) -> list[Answered]:
+    """Return the answers of a frame; raises BrokenFrame."""
+    payload, at = received.payload, received.count * ANSWER.size
+    if at > len(payload):
+        raise BrokenFrame("records are cut short")
+    found = []
+    for number, length, head, status, content, queue_us in ANSWER.iter_unpack(payload[:at]):
+        end = at + length
+        found.append(Answered(number, status, content, head, queue_us, payload[at:end]))
+        at = end
+    if at != len(payload):
+        raise BrokenFrame("lengths do not add up")
+    return found
+
+
+def proof(role: bytes, secret: str, challenge: bytes, own: bytes) -> bytes:
+    """Prove to who sent `challenge` that this side, `role`, knows the secret."""
+    return hmac.new(secret.encode(), role + challenge + own, hashlib.sha256).digest()
+
+
+def proved(role: bytes, secret: str, challenge: bytes, theirs: bytes, mac: bytes) -> bool:
+    """Whether the other side, `role`, proved that it knows the secret."""
+    return hmac.compare_digest(proof(role, secret, challenge, theirs), mac)
