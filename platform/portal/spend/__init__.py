@@ -1,1 +1,1 @@
-"""Room for metering, prices, budgets and forecasts."""
+"""What everything costs: metering, budgets, forecasts, idle waste, rent or buy."""

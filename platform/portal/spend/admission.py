@@ -1,0 +1,119 @@
+"""The admission in force: nothing starts that a budget has no room for."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import F
+
+from portal.core import clock
+from portal.core.errors import Conflict
+from portal.spend.estimating import Expected, expected_cost, to_set_aside
+from portal.spend.measuring import measure, window_name
+from portal.spend.models import Budget, Reservation
+from portal.spend.words import dollars, period_words
+from portal.workloads.models import Lease
+from portal.workloads.ports import AdmissionRequest, Admitted, Held, kind_of
+
+
+@dataclass(frozen=True)
+class Quoted:
+    """What a start would be told: what it is expected to cost, and each budget's answer."""
+
+    expected: Expected | None
+    set_aside_nano_usd: int
+    budgets: list[tuple[Budget, bool]]
+
+
+class BudgetAdmission:
+    """Admits what every budget of its project, team and person has room for, and sets it aside."""
+
+    def ask(self, request: AdmissionRequest) -> Admitted | Held:
+        """Reserve in every budget, or raise Conflict with the reason and reserve in none.
+
+        Database work alone, inside the caller's transaction. Asking again about the same workload
+        reserves anew what it has not spent.
+        """
+        budgets = _budgets_of(request)
+        if not budgets:
+            return Admitted()
+        amount = quoted(request).set_aside_nano_usd
+        moment = clock.now()
+        for budget in budgets:
+            _reserve(budget, request, amount, moment)
+        return Admitted()
+
+
+def quoted(request: AdmissionRequest) -> Quoted:
+    """Return what a start would be told; reserves nothing."""
+    expected = expected_cost(
+        project_id=request.project_id,
+        kind=request.kind,
+        name=request.name,
+        tier=request.tier,
+        tasks=request.tasks,
+    )
+    amount = to_set_aside(
+        expected,
+        nano_usd_per_hour=request.nano_usd_per_hour,
+        max_lifetime_s=request.max_lifetime_s,
+    )
+    moment = clock.now()
+    return Quoted(
+        expected, amount, [(one, _has_room(one, amount, moment)) for one in _budgets_of(request)]
+    )
+
+
+def _has_room(budget: Budget, amount: int, moment: datetime) -> bool:
+    if budget.is_overridden(moment) or budget.window != window_name(budget, moment):
+        return True
+    return amount <= budget.left_nano_usd and budget.spent_nano_usd < budget.limit_nano_usd
+
+
+def _budgets_of(request: AdmissionRequest) -> list[Budget]:
+    """Return the budgets that say whether this may start, in the one order all lock them in."""
+    found = Budget.objects.over(
+        project=request.project_id, team=request.team_id, person=request.user_id
+    ).filter(stops=True)
+    if kind_of(request.kind).budget.is_exempt:
+        found = found.filter(counts_exempt=True)
+    return list(found.select_related("project", "team", "person").order_by("pk"))
+
+
+def _reserve(budget: Budget, request: AdmissionRequest, amount: int, moment: datetime) -> None:
+    window = window_name(budget, moment)
+    if budget.window != window:
+        measure(budget.pk, moment)
+    before = Reservation.objects.filter(budget=budget, workload=request.workload_id).first()
+    if before is not None and before.left_nano_usd:
+        Budget.objects.filter(pk=budget.pk).update(
+            reserved_nano_usd=F("reserved_nano_usd") - before.left_nano_usd
+        )
+    if not Budget.objects.set_aside(budget.pk, nano_usd=amount, window=window, moment=moment):
+        budget.refresh_from_db()
+        raise _refusal(budget, amount)
+    spent = Lease.objects.filter(workload=request.workload_id).values_list(
+        "billed_nano_usd", flat=True
+    )
+    Reservation.objects.update_or_create(
+        budget=budget,
+        workload=request.workload_id,
+        defaults={"nano_usd": amount, "left_nano_usd": amount, "base_nano_usd": sum(spent)},
+    )
+
+
+def _refusal(budget: Budget, amount: int) -> Conflict:
+    whose = f"The budget of {budget.scope_name}"
+    limit = f"{dollars(budget.limit_nano_usd)} {period_words(budget)}"
+    if budget.spent_nano_usd >= budget.limit_nano_usd:
+        said = f"{whose} is used up: {dollars(budget.spent_nano_usd)} of {limit} are spent."
+    else:
+        said = (
+            f"{whose} has {dollars(budget.left_nano_usd)} of {limit} left; "
+            f"this start needs {dollars(amount)}."
+        )
+    return Conflict(
+        said,
+        code="budget_exhausted",
+        field="tier",
+        next_step="Have the budget raised or overridden, or choose a cheaper tier.",
+    )

@@ -1,0 +1,70 @@
+"""What something will cost, told before it starts: from like workloads of the past."""
+
+from dataclasses import dataclass
+
+from django.db.models import Exists, OuterRef, Sum
+
+from portal.workloads.models import Lease, Workload
+from slipway.schemas.workloads import WorkloadState
+
+RUNS_LOOKED_AT = 50
+_S_AN_HOUR = 3600
+# Set aside for what is admitted without any history or limit of its own.
+UNKNOWN_S = 60
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Median and middle 80 % of what like runs have cost."""
+
+    nano_usd: int
+    low_nano_usd: int
+    high_nano_usd: int
+    runs: int
+
+
+def expected_cost(
+    *, project_id: str, kind: str, name: str, tier: str, tasks: int
+) -> Expected | None:
+    """Return what runs of the same name, kind, tier and size have cost; None without any.
+
+    Counts the last fifty that ended well.
+    """
+    unsettled = Lease.objects.filter(workload=OuterRef("pk"), is_settled=False)
+    alike = Workload.objects.filter(
+        project=project_id,
+        name=name,
+        kind=kind,
+        tier__slug=tier,
+        nodes=tasks,
+        state=WorkloadState.SUCCEEDED,
+    )
+    last = alike.exclude(Exists(unsettled)).order_by("-pk").values("pk")[:RUNS_LOOKED_AT]
+    costs = sorted(
+        Lease.objects.filter(workload__in=list(last.values_list("pk", flat=True)))
+        .order_by()
+        .values("workload")
+        .annotate(all=Sum("billed_nano_usd"))
+        .values_list("all", flat=True)
+    )
+    if not costs:
+        return None
+    return Expected(_at(costs, 0.5), _at(costs, 0.1), _at(costs, 0.9), len(costs))
+
+
+def _at(costs: list[int], part: float) -> int:
+    return int(costs[min(len(costs) - 1, int(part * len(costs)))])
+
+
+def to_set_aside(
+    expected: Expected | None, *, nano_usd_per_hour: int, max_lifetime_s: int | None
+) -> int:
+    """Return what a budget sets aside: what is expected, never more than its lifetime can cost.
+
+    Without history it is the whole lifetime, and without that a minute.
+    """
+    longest = UNKNOWN_S if max_lifetime_s is None else max_lifetime_s
+    most = -(-nano_usd_per_hour * longest // _S_AN_HOUR)
+    if expected is None:
+        return most
+    return expected.nano_usd if max_lifetime_s is None else min(most, expected.nano_usd)

@@ -1,0 +1,46 @@
+"""Forecasts of months from the ledger."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+
+from django.db.models import Sum
+
+from portal.spend.forecasting import MOST_DAYS, Forecast, forecast
+from portal.spend.ledger import month_of
+from portal.spend.models import DayTotal, Split
+from portal.spend.reading import Scope, spent_in
+from portal.spend.windows import MONTH, window_of
+
+
+def forecast_of(
+    scope: Scope, moment: datetime, *, spent_nano_usd: int | None = None
+) -> Forecast | None:
+    """Return what the present month will have cost, or None while too little is known."""
+    window = window_of(MONTH, moment)
+    today = moment.astimezone(UTC).date()
+    oldest = today - timedelta(days=MOST_DAYS)
+    sums = _days(scope, [oldest + timedelta(days=n) for n in range(MOST_DAYS)])
+    earlier = DayTotal.objects.filter(scope.of_sums(), day__lt=oldest)
+    began = oldest if earlier.exists() else min(sums, default=today)
+    if spent_nano_usd is None:
+        spent_nano_usd = spent_in(scope, month=month_of(today), moment=moment)
+    return forecast(
+        spent_nano_usd=spent_nano_usd,
+        by_day=sums,
+        began=began,
+        now=moment.astimezone(UTC),
+        month_end=window.end,
+    )
+
+
+def _days(scope: Scope, days: Sequence[date]) -> dict[date, int]:
+    """Return what each of these days has cost, of those with any spend."""
+    if scope.team or scope.person:
+        sums = DayTotal.objects.filter(scope.of_sums(), day__in=days).order_by().values_list("day")
+        return dict(sums.annotate(all=Sum("nano_usd")))
+    # The same sums in a hundredth of the rows.
+    splits = Split.objects.filter(
+        scope.of_sums(), part="kind", period__in=[day.isoformat() for day in days]
+    )
+    found = splits.order_by().values_list("period").annotate(all=Sum("nano_usd"))
+    return {date.fromisoformat(day): nano_usd for day, nano_usd in found}

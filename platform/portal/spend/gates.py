@@ -1,0 +1,42 @@
+"""The policy of budgets: those in sight may be seen, some may be changed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+
+from portal.accounts.gates import SignedIn
+from portal.accounts.principal import require_principal
+from portal.core.errors import NotFound
+from portal.spend.models import Budget
+from portal.spend.services.budgets import require_right
+from slipway.schemas.accounts import Scope
+
+
+@dataclass(frozen=True)
+class BudgetGate:
+    """People who see the budget in the path; with `change`, those who may change it."""
+
+    scope: Scope
+    change: bool = False
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, NotFound or Forbidden; leave the budget on the request."""
+        SignedIn(self.scope).check(request, path)
+        principal = require_principal(request)
+        found = Budget.objects.visible_to(principal).filter(pk=path["budget"])
+        budget = found.select_related("project", "team", "person").first()
+        if budget is None:
+            raise NotFound
+        if self.change:
+            require_right(budget, principal.user)
+        request.gated_budget = budget  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return "owners of what it limits, administrators" if self.change else "whom it concerns"
+
+
+def gated_budget(request: HttpRequest) -> Budget:
+    """Return the budget the gate let this request reach."""
+    budget: Budget = request.gated_budget  # type: ignore[attr-defined]
+    return budget

@@ -1,0 +1,103 @@
+"""Keeping holdings in step with what is there: whole nodes, and bytes that rooms say they store."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+
+from portal.accounts.models import Project
+from portal.compute.models import Node
+from portal.core import clock
+from portal.spend.models import Holding
+from portal.spend.models.ledger import KIND_CAPACITY, KIND_STORAGE
+from portal.storage.usage import stored_bytes
+from portal.workloads.costs import unix_ms
+
+_NODE = "node"
+_AMOUNTS = ("cpu_millis", "memory_bytes", "gpus", "stored_bytes")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is there now; a holding that began unseen is taken to have begun at `since_ms`."""
+
+    cpu_millis: int = 0
+    memory_bytes: int = 0
+    gpus: int = 0
+    stored_bytes: int = 0
+    team: str = ""
+    since_ms: int | None = None
+
+
+Key = tuple[str, str, str, str]
+
+
+def sync_holdings(moment: datetime | None = None) -> int:
+    """Begin, change and end holdings; returns how many changed. Safe to run beside itself."""
+    now_ms = unix_ms(moment or clock.now())
+    there = _nodes() | _stored()
+    known: dict[Key, Holding] = {
+        (one.kind, one.what, one.project, one.node): one for one in Holding.objects.open()
+    }
+    changed = 0
+    for key in sorted(there.keys() | known.keys()):
+        changed += _sync(key, there.get(key), known.get(key), now_ms)
+    return changed
+
+
+def _sync(key: Key, found: Found | None, known: Holding | None, now_ms: int) -> bool:
+    if found is not None and known is not None and _same(found, known):
+        return False
+    try:
+        with transaction.atomic():
+            if known is not None:
+                end_ms = max(now_ms, known.begin_ms)
+                if not Holding.objects.open().filter(pk=known.pk).update(end_ms=end_ms):
+                    return False
+                now_ms = end_ms
+            if found is not None:
+                begin_ms = now_ms if known or found.since_ms is None else found.since_ms
+                _begin(key, found, min(begin_ms, now_ms))
+    except IntegrityError:
+        return False  # another process was faster
+    return True
+
+
+def _same(found: Found, known: Holding) -> bool:
+    return all(getattr(found, name) == getattr(known, name) for name in (*_AMOUNTS, "team"))
+
+
+def _begin(key: Key, found: Found, begin_ms: int) -> None:
+    kind, what, project, node = key
+    Holding.objects.create(
+        kind=kind,
+        what=what,
+        project=project,
+        node=node,
+        team=found.team,
+        begin_ms=begin_ms,
+        billed_to_ms=begin_ms,
+        **{name: getattr(found, name) for name in _AMOUNTS},
+    )
+
+
+def _nodes() -> dict[Key, Found]:
+    return {
+        (KIND_CAPACITY, _NODE, "", node.pk): Found(
+            cpu_millis=node.cpu_millis,
+            memory_bytes=node.memory_bytes,
+            gpus=node.gpus,
+            since_ms=unix_ms(node.created_at),
+        )
+        for node in Node.objects.present()
+    }
+
+
+def _stored() -> dict[Key, Found]:
+    teams = dict(Project.objects.values_list("pk", "team_id"))
+    return {
+        (KIND_STORAGE, what, project, ""): Found(stored_bytes=size, team=teams.get(project) or "")
+        for what, sizes in stored_bytes().items()
+        for project, size in sizes.items()
+        if size > 0
+    }

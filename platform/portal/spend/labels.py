@@ -1,0 +1,68 @@
+"""What experiments, endpoints and tags have cost: sums of the ledger by label, and what is live."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.db.models import Q, QuerySet, Sum
+
+from portal.spend.ledger import Source
+from portal.spend.models import LabelTotal
+from portal.spend.models.ledger import TAG
+from portal.workloads.ports import groupings
+
+LABELS_SHOWN = 50
+# Project, part, key; tags count for all projects together and have none.
+Label = tuple[str, str, str]
+
+
+def dearest(of_projects: Q, periods: Sequence[str]) -> Counter[Label]:
+    """Return what the dearest labels of each part have cost, as far as lines say it."""
+    found: Counter[Label] = Counter()
+    for part in (TAG, *groupings()):
+        sums = _sums(of_projects, periods).filter(part=part)
+        if part != TAG and len(periods) == 1:
+            rows: Iterable[Any] = sums.order_by("-nano_usd").values_list(
+                "project", "key", "nano_usd"
+            )[:LABELS_SHOWN]
+        else:
+            rows = _grouped(sums, part).order_by("-all")[:LABELS_SHOWN]
+        found |= _counted(part, rows)
+    return found
+
+
+def add_live(
+    found: Counter[Label], late: Counter[Label], of_projects: Q, periods: Sequence[str]
+) -> None:
+    """Add what no line says yet, also to labels that are not among the dearest so far."""
+    missing: dict[str, set[str]] = {}
+    for label in late:
+        if label not in found:
+            missing.setdefault(label[1], set()).add(label[2])
+    for part, keys in missing.items():
+        rows = _grouped(_sums(of_projects, periods).filter(part=part, key__in=keys), part)
+        for label, nano_usd in _counted(part, rows).items():
+            if label in late and label not in found:
+                found[label] = nano_usd
+    found.update(late)
+
+
+def labels_of(of: Source) -> list[Label]:
+    """Return the labels that the lines of a source count in."""
+    return [("" if part == TAG else of.project, part, key) for part, key in of.labels]
+
+
+def _sums(of_projects: Q, periods: Sequence[str]) -> QuerySet[LabelTotal]:
+    return LabelTotal.objects.filter(of_projects, period__in=periods)
+
+
+def _grouped(sums: QuerySet[LabelTotal], part: str) -> "QuerySet[Any, Any]":
+    names = ("key",) if part == TAG else ("project", "key")
+    grouped: QuerySet[Any, Any] = sums.order_by().values_list(*names).annotate(all=Sum("nano_usd"))
+    return grouped
+
+
+def _counted(part: str, rows: Iterable[Any]) -> Counter[Label]:
+    if part == TAG:
+        return Counter({("", part, key): int(nano_usd) for key, nano_usd in rows})
+    return Counter({(project, part, key): int(nano_usd) for project, key, nano_usd in rows})

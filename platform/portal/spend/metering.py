@@ -1,0 +1,275 @@
+"""The meter: leases and holdings become lines of the ledger.
+
+F(t) is the exact integral of price over time, rounded down to whole nano-dollars. A line for a span
+is the difference of F at its ends, so lines of a source add up to F at its end whatever the ticks
+were. The cursor on the source's own row is moved by compare-and-set in the transaction that writes
+the lines: any number of meters may run, be repeated, or die anywhere.
+"""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import TypeVar
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from portal.core import clock
+from portal.spend.ledger import HOUR_MS, Entry, Source, post
+from portal.spend.models import Holding
+from portal.spend.models.ledger import KIND_CAPACITY, TAG
+from portal.spend.rates import Amounts, Rates
+from portal.workloads.costs import MS_AN_HOUR, Steps, integral, price_steps, unix_ms
+from portal.workloads.models import Lease, Workload
+from portal.workloads.ports import kind_of
+
+_BATCH = 200
+_BUDGET_S = 20.0
+_Row = TypeVar("_Row", Lease, Holding)
+Cost = Callable[[int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What of a source is to be written: from its cursor to `to_ms`."""
+
+    of: Source
+    held: Amounts
+    cost: Cost
+    changes: tuple[int, ...]
+    from_ms: int
+    to_ms: int
+    billed_nano_usd: int
+
+
+def meter(moment: datetime | None = None) -> int:
+    """Write every line that is due, for at most about 20 s; returns how many sources it moved.
+
+    An open source is written at full hours; what is left is counted live by whoever looks.
+    """
+    now_ms = unix_ms(moment or clock.now())
+    deadline = time.monotonic() + _BUDGET_S
+    moved = 0
+    for step in (_meter_leases, _meter_holdings):
+        after = ""
+        while time.monotonic() < deadline:
+            after, count = step(now_ms, after)
+            moved += count
+            if not after:
+                break
+    return moved
+
+
+def _meter_leases(now_ms: int, after: str) -> tuple[str, int]:
+    hour_ms = now_ms - now_ms % HOUR_MS
+    hour = datetime.fromtimestamp(hour_ms / 1000, clock.now().tzinfo)
+    is_due = Q(ended_at__isnull=False) | (
+        Q(granted_at__lt=hour) & (Q(billed_to_ms__isnull=True) | Q(billed_to_ms__lt=hour_ms))
+    )
+    found = unsettled_leases().filter(is_due, pk__gt=after).order_by("pk")
+    rows = list(found[:_BATCH])
+    steps = price_steps({lease.tier_id for lease in rows})
+    rates = Rates.read() if rows else Rates({})
+    moved = _write(
+        rows,
+        lambda lease: due_of_lease(lease, steps.get(lease.tier_id, ()), rates, hour_ms),
+        _move_lease,
+        rates,
+    )
+    return (rows[-1].pk if len(rows) == _BATCH else ""), moved
+
+
+def _meter_holdings(now_ms: int, after: str) -> tuple[str, int]:
+    hour_ms = now_ms - now_ms % HOUR_MS
+    is_due = Q(end_ms__isnull=False) | Q(begin_ms__lt=hour_ms, billed_to_ms__lt=hour_ms)
+    found = Holding.objects.filter(is_due, is_settled=False, pk__gt=after).order_by("pk")
+    rows = list(found[:_BATCH])
+    rates = Rates.read() if rows else Rates({})
+    moved = _write(
+        rows, lambda holding: due_of_holding(holding, rates, hour_ms), _move_holding, rates
+    )
+    return (rows[-1].pk if len(rows) == _BATCH else ""), moved
+
+
+def unsettled_leases() -> QuerySet[Lease]:
+    """Return leases of which something is to be counted that no line says yet, and nothing more."""
+    found = Lease.objects.filter(is_settled=False).select_related("workload")
+    return found.only(
+        *("project_id", "team_id", "node_id", "tier_id", "nano_usd_per_hour"),
+        *("cpu_millis", "memory_bytes", "gpus", "granted_at", "ended_at"),
+        *("billed_to_ms", "billed_nano_usd", "is_settled"),
+        *("workload__kind", "workload__submitted_by_id", "workload__name", "workload__tags"),
+    )
+
+
+def unsettled_ids(projects: Collection[str] | None) -> list[str]:
+    """Return the ids of those leases, of some projects or of all.
+
+    They are few and have an index of their own. A planner that is told the projects too may prefer
+    the index over all that ever ran.
+    """
+    found = Lease.objects.filter(is_settled=False).values_list("pk", "project_id")
+    return [pk for pk, project in found if projects is None or project in projects]
+
+
+def due_of_lease(lease: Lease, steps: Steps, rates: Rates, hour_ms: int) -> Due:
+    """Return what of a lease is not written yet, up to a full hour or its end."""
+    begin_ms = unix_ms(lease.granted_at)
+    steps = steps or ((begin_ms, lease.nano_usd_per_hour),)
+    end_ms = max(begin_ms, hour_ms) if lease.ended_at is None else unix_ms(lease.ended_at)
+    return Due(
+        of=source_of(lease),
+        held=Amounts(lease.cpu_millis, lease.memory_bytes, lease.gpus),
+        cost=lambda at: integral(steps, begin_ms=begin_ms, end_ms=at) // MS_AN_HOUR,
+        changes=tuple(at for at, _ in steps),
+        from_ms=begin_ms if lease.billed_to_ms is None else lease.billed_to_ms,
+        to_ms=end_ms,
+        billed_nano_usd=lease.billed_nano_usd,
+    )
+
+
+def source_of(lease: Lease) -> Source:
+    """Return who pays for a lease; its workload must have been fetched with it."""
+    return Source(
+        source=lease.pk,
+        kind=lease.workload.kind,
+        project=lease.project_id,
+        team=lease.team_id or "",
+        person=lease.workload.submitted_by_id,
+        tier=lease.tier_id,
+        node=lease.node_id,
+        workload=lease.workload_id,
+        labels=labels_of(lease.workload),
+    )
+
+
+def labels_of(workload: Workload) -> tuple[tuple[str, str], ...]:
+    """Return what a workload is added up under, beside whom and what it costs."""
+    found = [(TAG, f"{name}={value}") for name, value in sorted(workload.tags.items())]
+    grouping = kind_of(workload.kind).grouping
+    if grouping is not None:
+        found.append((workload.kind, grouping.group_of(workload.name)))
+    return tuple(found)
+
+
+def due_of_holding(holding: Holding, rates: Rates, hour_ms: int) -> Due:
+    """Return what of a holding is not written yet. Capacity is worth something and costs nobody."""
+    held = Amounts(holding.cpu_millis, holding.memory_bytes, holding.gpus, holding.stored_bytes)
+    is_capacity = holding.kind == KIND_CAPACITY
+    begin_ms = holding.begin_ms
+    return Due(
+        of=Source(
+            source=holding.pk,
+            kind=holding.kind,
+            project=holding.project,
+            team=holding.team,
+            tier="" if is_capacity else f"stored:{holding.what}",
+            node=holding.node,
+        ),
+        held=held if is_capacity else Amounts(),
+        cost=(lambda at: 0)
+        if is_capacity
+        else (lambda at: rates.floor(held, begin_ms=begin_ms, end_ms=at)),
+        changes=(),
+        from_ms=holding.billed_to_ms,
+        to_ms=max(begin_ms, hour_ms) if holding.end_ms is None else holding.end_ms,
+        billed_nano_usd=holding.billed_nano_usd,
+    )
+
+
+def entries_of(due: Due, rates: Rates) -> list[Entry]:
+    """Return the lines of what is due, cut at full hours and at changes of prices.
+
+    When the source ended before its cursor, they take back what was written too much; when a price
+    became known late, a line without length sets the sum right.
+    """
+    first, last = sorted((due.from_ms, due.to_ms))
+    is_back = due.to_ms < due.from_ms
+    changes = {at for at in (*due.changes, *rates.moments) if first < at < last}
+    hours = range(first - first % HOUR_MS + HOUR_MS, last, HOUR_MS)
+    cuts = sorted({first, *hours, *changes, last}, reverse=is_back)
+    written = due.billed_nano_usd
+    entries = []
+    for here, there in pairwise(cuts):
+        total = due.cost(there)
+        begin_ms, end_ms = min(here, there), max(here, there)
+        value = _value(due, rates, begin_ms, end_ms, is_back=is_back)
+        entries.append(Entry(due.of, begin_ms, end_ms, total - written, value, is_back))
+        written = total
+    if not entries and due.cost(last) != written:
+        entries.append(Entry(due.of, last, last, due.cost(last) - written, 0, True))
+    return entries
+
+
+def _value(due: Due, rates: Rates, begin_ms: int, end_ms: int, *, is_back: bool) -> int:
+    """Return what the node's resources are worth over a span.
+
+    What is held is rounded down and capacity up, so that idle, their difference, is never negative.
+    """
+    rounds_up = (due.of.kind == KIND_CAPACITY) != is_back
+    rounded = rates.ceiling if rounds_up else rates.floor
+    value = rounded(due.held, begin_ms=begin_ms, end_ms=end_ms)
+    return -value if is_back else value
+
+
+def _write(
+    rows: Sequence[_Row],
+    due_of: Callable[[_Row], Due],
+    move_cursor: Callable[[_Row, int, int], bool],
+    rates: Rates,
+) -> int:
+    """Move the cursors of those that are still where they were, and write their lines."""
+    if not rows:
+        return 0
+    entries: list[Entry] = []
+    moved = 0
+    with transaction.atomic():
+        for row in rows:
+            due = due_of(row)
+            written = entries_of(due, rates)
+            billed = row.billed_nano_usd + sum(entry.nano_usd for entry in written)
+            if move_cursor(row, due.to_ms, billed):
+                entries += written
+                moved += 1
+        post(entries)
+    return moved
+
+
+def _move_lease(lease: Lease, to_ms: int, billed_nano_usd: int) -> bool:
+    here = Lease.objects.filter(
+        _same("billed_to_ms", lease.billed_to_ms),
+        _same("ended_at", lease.ended_at),
+        pk=lease.pk,
+        is_settled=False,
+        billed_nano_usd=lease.billed_nano_usd,
+    )
+    return bool(
+        here.update(
+            billed_to_ms=to_ms,
+            billed_nano_usd=billed_nano_usd,
+            is_settled=lease.ended_at is not None,
+        )
+    )
+
+
+def _move_holding(holding: Holding, to_ms: int, billed_nano_usd: int) -> bool:
+    here = Holding.objects.filter(
+        _same("end_ms", holding.end_ms),
+        pk=holding.pk,
+        is_settled=False,
+        billed_to_ms=holding.billed_to_ms,
+        billed_nano_usd=holding.billed_nano_usd,
+    )
+    return bool(
+        here.update(
+            billed_to_ms=to_ms,
+            billed_nano_usd=billed_nano_usd,
+            is_settled=holding.end_ms is not None,
+        )
+    )
+
+
+def _same(column: str, value: datetime | int | None) -> Q:
+    return Q(**{f"{column}__isnull": True}) if value is None else Q(**{column: value})

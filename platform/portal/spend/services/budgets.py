@@ -1,0 +1,185 @@
+"""Setting, changing and overriding budgets. Who may: owners of what is limited, administrators."""
+
+from datetime import timedelta
+
+from django.db import IntegrityError, transaction
+
+from portal.accounts import audit
+from portal.accounts.models import Project, Team, User
+from portal.accounts.models.tenancy import Group, role_in
+from portal.core import clock
+from portal.core.errors import Conflict, Forbidden, InvalidInput, NotFound
+from portal.spend.measuring import measure
+from portal.spend.models import Budget
+from slipway.schemas.accounts import Role
+from slipway.schemas.spend import BudgetIn
+
+
+def set_budget(*, by: User, wanted: BudgetIn) -> Budget:
+    """Limit a project, a team or a person, and measure at once.
+
+    Raises NotFound for what is not in sight, Forbidden without the right, Conflict when there is
+    such a budget already.
+    """
+    project, team, person = _whom(by, wanted)
+    try:
+        with transaction.atomic():
+            budget = Budget.objects.create(
+                project=project,
+                team=team,
+                person=person,
+                period=wanted.period,
+                limit_nano_usd=wanted.limit_nano_usd,
+                stops=wanted.stops,
+                counts_exempt=wanted.counts_exempt,
+                made_by=by,
+            )
+            _record("budget.create", budget, after=_facts(budget))
+    except IntegrityError as error:
+        raise Conflict(
+            "There is such a budget already.",
+            code="budget_exists",
+            next_step="Change the limit of the one there is.",
+        ) from error
+    return measure(budget.pk, clock.now()) or budget
+
+
+def change_budget(
+    *,
+    budget: Budget,
+    by: User,
+    limit_nano_usd: int | None = None,
+    stops: bool | None = None,
+    counts_exempt: bool | None = None,
+) -> Budget:
+    """Change what is given, and measure at once. Raises Forbidden without the right."""
+    require_right(budget, by)
+    with transaction.atomic():
+        current = Budget.objects.select_for_update(of=("self",)).get(pk=budget.pk)
+        old = _facts(current)
+        given = {"limit_nano_usd": limit_nano_usd, "stops": stops, "counts_exempt": counts_exempt}
+        for column, value in given.items():
+            if value is not None:
+                setattr(current, column, value)
+        before, after = audit.difference(old, _facts(current))
+        if after:
+            current.save(update_fields=list(given))
+            _record("budget.change", current, before=before, after=after)
+    return measure(current.pk, clock.now()) or current
+
+
+def remove_budget(*, budget: Budget, by: User) -> None:
+    """Remove a limit. Raises Forbidden without the right."""
+    require_right(budget, by)
+    with transaction.atomic():
+        _record("budget.delete", budget, before=_facts(budget))
+        budget.delete()
+
+
+def override_budget(*, budget: Budget, by: User, hours: float, reason: str) -> Budget:
+    """Let everything pass for some hours from now (0 ends it). Audited with its reason.
+
+    Raises Forbidden without the right, InvalidInput without a reason.
+    """
+    require_right(budget, by)
+    if not reason.strip():
+        raise InvalidInput("Say why.", field="reason", next_step="A few words will do.")
+    until = clock.now() + timedelta(hours=hours) if hours > 0 else None
+    with transaction.atomic():
+        Budget.objects.filter(pk=budget.pk).update(
+            override_until=until, override_reason=reason[:300] if until else "", override_by=by
+        )
+        _record(
+            "budget.override",
+            budget,
+            after={"until": until.isoformat() if until else None, "reason": reason[:300]},
+        )
+    budget.refresh_from_db()
+    return budget
+
+
+def may_change(budget: Budget, by: User) -> bool:
+    """Whether a person may change a budget; nobody may raise their own personal one."""
+    group: Group | None = budget.project or budget.team
+    return by.is_administrator or (group is not None and role_in(by, group) == Role.OWNER)
+
+
+def require_right(budget: Budget, by: User) -> None:
+    """Raise Forbidden unless the person may change the budget."""
+    if not may_change(budget, by):
+        raise _not_allowed()
+
+
+def _not_allowed() -> Forbidden:
+    return Forbidden(
+        "Only owners of the project or team, and administrators, set its budgets; those of people "
+        "are set by administrators.",
+        code="role_too_low",
+        next_step="Ask one of them.",
+    )
+
+
+def _whom(by: User, wanted: BudgetIn) -> tuple[Project | None, Team | None, User | None]:
+    given = [one for one in (wanted.project, wanted.team, wanted.person) if one]
+    if len(given) != 1:
+        raise InvalidInput(
+            "Name exactly one of project, team and person.",
+            code="one_of_three",
+            field="project",
+            next_step="One budget limits one of them.",
+        )
+    if wanted.person:
+        if not by.is_administrator:
+            raise _not_allowed()
+        person = User.objects.filter(email__iexact=wanted.person).first()
+        if person is None:
+            raise InvalidInput(
+                "There is nobody with this e-mail address.",
+                code="no_such_person",
+                field="person",
+                next_step="Look under Settings → People.",
+            )
+        return None, None, person
+    if wanted.project:
+        project = Project.objects.live().filter(slug=wanted.project).first()
+        _require_owner(by, project)
+        return project, None, None
+    team = Team.objects.filter(slug=wanted.team or "").first()
+    _require_owner(by, team)
+    return None, team, None
+
+
+def _require_owner(by: User, group: Group | None) -> None:
+    role = role_in(by, group) if group is not None else None
+    if group is None or (role is None and not by.is_administrator):
+        raise NotFound
+    if role != Role.OWNER and not by.is_administrator:
+        raise _not_allowed()
+
+
+def _facts(budget: Budget) -> audit.Facts:
+    return {
+        "limit_nano_usd": budget.limit_nano_usd,
+        "period": str(budget.period),
+        "stops": budget.stops,
+        "counts_exempt": budget.counts_exempt,
+    }
+
+
+def _record(
+    verb: str,
+    budget: Budget,
+    *,
+    before: audit.Facts | None = None,
+    after: audit.Facts | None = None,
+) -> None:
+    audit.record(
+        verb,
+        kind="budget",
+        target=budget,
+        label=f"budget of {budget.scope_name}",
+        project=budget.project,
+        team=budget.team,
+        before=before,
+        after=after,
+    )

@@ -1,0 +1,77 @@
+"""Prices: those of bare resources, and what a new price of a tier would change before it is set."""
+
+from datetime import UTC, timedelta
+
+from django.db import transaction
+from django.db.models import Sum
+
+from portal.accounts import audit
+from portal.compute.models import Tier
+from portal.core import clock
+from portal.core.errors import NotFound
+from portal.spend.models import DayTotal, RatePrice
+from portal.spend.rates import RESOURCES, SUGGESTED
+from portal.workloads.models import Lease
+from slipway.schemas.spend import PriceEffect, RateOut
+
+_LOOKED_AT = timedelta(days=30)
+
+
+def current_rates() -> list[RateOut]:
+    """Return the price in force of every bare resource; without a moment where it is ours."""
+    found: dict[str, RatePrice] = {}
+    for price in RatePrice.objects.order_by("effective_from", "pk"):
+        found[price.resource] = price
+    return [
+        RateOut(
+            resource=name,
+            nano_usd_per_hour=found[name].nano_usd_per_hour if name in found else SUGGESTED[name],
+            effective_from=found[name].effective_from if name in found else None,
+        )
+        for name in RESOURCES
+    ]
+
+
+def price_resource(*, resource: str, nano_usd_per_hour: int) -> RateOut:
+    """Price a bare resource from now on; what was before keeps its price. Raises NotFound."""
+    now = {rate.resource: rate for rate in current_rates()}
+    if resource not in now:
+        raise NotFound
+    if now[resource].nano_usd_per_hour == nano_usd_per_hour:
+        return now[resource]
+    with transaction.atomic():
+        price = RatePrice.objects.create(
+            resource=resource, nano_usd_per_hour=nano_usd_per_hour, effective_from=clock.now()
+        )
+        audit.record(
+            "rate.change",
+            kind="rate",
+            target=price,
+            label=resource,
+            before={"nano_usd_per_hour": now[resource].nano_usd_per_hour},
+            after={"nano_usd_per_hour": nano_usd_per_hour},
+        )
+    return RateOut(
+        resource=resource,
+        nano_usd_per_hour=nano_usd_per_hour,
+        effective_from=price.effective_from,
+    )
+
+
+def effect_of_price(*, tier: Tier, nano_usd_per_hour: int) -> PriceEffect:
+    """Return what a new price of a tier would change: what runs now, and the last 30 days again."""
+    running = Lease.objects.open().filter(tier=tier).count()
+    since = clock.now().astimezone(UTC).date() - _LOOKED_AT
+    days = DayTotal.objects.filter(tier=tier.pk, day__gt=since)
+    spent = int(days.aggregate(all=Sum("nano_usd"))["all"] or 0)
+    old = tier.nano_usd_per_hour
+    return PriceEffect(
+        tier=tier.slug,
+        now_nano_usd_per_hour=old,
+        new_nano_usd_per_hour=nano_usd_per_hour,
+        running=running,
+        running_now_nano_usd_per_hour=running * old,
+        running_new_nano_usd_per_hour=running * nano_usd_per_hour,
+        last_30_days_nano_usd=spent,
+        last_30_days_new_nano_usd=spent * nano_usd_per_hour // old if old else spent,
+    )

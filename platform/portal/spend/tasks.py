@@ -1,0 +1,33 @@
+"""Doorbells of the room."""
+
+from datetime import timedelta
+
+from portal.core.doorbell import doorbell
+from portal.spend.holding import sync_holdings
+from portal.spend.metering import meter as meter_due
+from portal.spend.watching import watch_budgets as watch_all
+
+# Task → how often it runs whether or not anybody rings.
+PERIODIC = {
+    "spend.meter": timedelta(seconds=10),
+    "spend.watch_budgets": timedelta(seconds=3),
+    "spend.hold": timedelta(minutes=1),
+}
+
+
+@doorbell("spend.meter")
+def meter() -> None:
+    """Write the lines that are due."""
+    meter_due()
+
+
+@doorbell("spend.watch_budgets")
+def watch_budgets() -> None:
+    """Measure budgets, tell people, stop what has to stop."""
+    watch_all()
+
+
+@doorbell("spend.hold")
+def hold() -> None:
+    """Notice nodes that came, changed or went, and what is stored."""
+    sync_holdings()

@@ -1,0 +1,15 @@
+"""Puts budgets in force, and hurries where money is at stake."""
+
+from portal.core.doorbell import ring_now
+from portal.spend.admission import BudgetAdmission
+from portal.spend.tasks import meter
+from portal.workloads.ports import register_admission
+from portal.workloads.signals import LeaseClosed, lease_closed
+
+
+def _when_closed(_news: LeaseClosed) -> None:
+    ring_now(meter)
+
+
+register_admission(BudgetAdmission())
+lease_closed.connect(_when_closed)

@@ -1,0 +1,25 @@
+"""Money and budgets in words."""
+
+from datetime import datetime
+from decimal import Decimal
+
+from portal.spend.models import Budget
+from slipway.schemas.spend import BudgetPeriod
+
+_NANO = 1_000_000_000
+
+
+def dollars(nano_usd: int) -> str:
+    """Write an amount with as many decimals as show it to a hundredth of itself, at least two."""
+    amount = Decimal(abs(nano_usd)) / _NANO
+    decimals = next(
+        (few for few in (2, 3, 4, 6) if abs(round(amount, few) - amount) * 100 <= amount), 9
+    )
+    return f"{'-' if nano_usd < 0 else ''}${amount:,.{decimals}f}"
+
+
+def period_words(budget: Budget) -> str:
+    """Say what the limit is for: `for November 2026`, or `in total`."""
+    if budget.period == BudgetPeriod.TOTAL or not budget.window:
+        return "in total" if budget.period == BudgetPeriod.TOTAL else "a month"
+    return f"for {datetime.strptime(budget.window, '%Y-%m'):%B %Y}"  # noqa: DTZ007  (a name alone)
