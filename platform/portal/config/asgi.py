@@ -6,10 +6,13 @@ from typing import cast
 import django
 from asgiref.typing import ASGI3Application
 
-from portal.api.agent.holding import HoldDesired
-from portal.config.limits import BodyLimit
-from portal.config.uploads import UploadHandler
-
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")
+# The doors below know tables, which nobody may import before the apps are loaded.
 django.setup(set_prefix=False)
-application = BodyLimit(HoldDesired(cast("ASGI3Application", UploadHandler())))
+
+from portal.api.agent.holding import hold  # noqa: E402
+from portal.api.mlflow.door import MlflowDoor  # noqa: E402
+from portal.config.limits import BodyLimit  # noqa: E402
+from portal.config.uploads import UploadHandler  # noqa: E402
+
+application = MlflowDoor(BodyLimit(hold(cast("ASGI3Application", UploadHandler()))))

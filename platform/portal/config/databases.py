@@ -1,4 +1,4 @@
-"""Turn DATABASE_URL into Django's DATABASES entry."""
+"""Turn DATABASE_URL into Django's DATABASES entries: ours, and that of MLflow's tables."""
 
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,9 @@ _SQLITE_PRAGMAS = (
     "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;PRAGMA foreign_keys=ON;"
     "PRAGMA temp_store=MEMORY;PRAGMA cache_size=-16000;"
 )
+
+# Where MLflow's tables stand in PostgreSQL.
+SCHEMA = "mlflow"
 
 
 def database_from(url: str, data_dir: Path) -> dict[str, Any]:
@@ -39,3 +42,16 @@ def database_from(url: str, data_dir: Path) -> dict[str, Any]:
             "pool": {"min_size": 1, "max_size": 16, "timeout": 5},
         },
     }
+
+
+def tracking_database_from(url: str, data_dir: Path) -> dict[str, Any]:
+    """Return the DATABASES entry of MLflow's tables.
+
+    With PostgreSQL they stand in the same database under a schema of their own; without, in a file
+    of their own, so that metrics and the rest of the portal never wait for each other.
+    """
+    if not url.startswith("postgres"):
+        return database_from(f"sqlite:///{data_dir / 'mlflow.db'}", data_dir)
+    entry = database_from(url, data_dir)
+    entry["OPTIONS"] |= {"options": f"-c search_path={SCHEMA}"}
+    return entry

@@ -23,6 +23,7 @@ LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104  (asked, not bound)
 # It ends its tasks before itself: at most 5 s for them to save, and some to be heard.
 _STOP_GRACE_S = 12.0
+_REFUSED = "refused"
 # What a machine's owner sets for every program: paths, language, package index, cards.
 _KEPT = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|PIP_\w+|SSL_CERT_(FILE|DIR)|"
@@ -59,7 +60,12 @@ def identity_of(settings: Env) -> dict[str, Any]:
 
 
 def has_joined(settings: Env) -> bool:
-    """Tell whether the node can start as it is: it has a name, and belongs to this portal."""
+    """Tell whether the node can start as it is: it has a name, and belongs to this portal.
+
+    Its agent leaves a mark where the portal did not know it any more, because it was removed.
+    """
+    if (folder_of(settings) / _REFUSED).exists():
+        return False
     return name_of(settings) != "" and identity_of(settings).get("url") == portal_url(settings)
 
 
@@ -79,20 +85,22 @@ def suggested_name() -> str:
 
 def invite(settings: Env, *, name: str, token: str) -> None:
     """Leave the node a name and a join token, and nothing of what it was; raises OSError."""
-    _write_for_owner(folder_of(settings) / "name", name)
+    write_for_owner(folder_of(settings) / "name", name)
     (folder_of(settings) / "node.json").unlink(missing_ok=True)
-    _write_for_owner(token_file(settings), token)
+    (folder_of(settings) / _REFUSED).unlink(missing_ok=True)
+    write_for_owner(token_file(settings), token)
 
 
 def keep_identity(settings: Env, *, name: str, identity: dict[str, Any]) -> None:
     """Let the node go on as who it is, also at another port of this portal; raises OSError."""
-    _write_for_owner(folder_of(settings) / "name", name)
+    write_for_owner(folder_of(settings) / "name", name)
+    (folder_of(settings) / _REFUSED).unlink(missing_ok=True)
     if identity.get("url") != portal_url(settings):
         kept = json.dumps(identity | {"url": portal_url(settings)})
-        _write_for_owner(folder_of(settings) / "node.json", kept)
+        write_for_owner(folder_of(settings) / "node.json", kept)
 
 
-def _write_for_owner(path: Path, text: str) -> None:
+def write_for_owner(path: Path, text: str) -> None:
     """Write a file that nobody else can read, from its first byte on; raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -101,7 +109,8 @@ def _write_for_owner(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _environment(environ: dict[str, str]) -> dict[str, str]:
+def base_environment(environ: dict[str, str]) -> dict[str, str]:
+    """Return the environment of a program that gets nothing of ours: no database, no keys."""
     kept = {name: value for name, value in environ.items() if _KEPT.fullmatch(name)}
     beside = [kept.get("no_proxy") or kept.get("NO_PROXY") or "", LOOPBACK, "localhost", "::1"]
     without_proxy = ",".join(filter(None, beside))
@@ -127,7 +136,7 @@ def _address(settings: Env) -> str:
 def agent_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
     """Return how the node agent of this machine is kept running."""
     folder = folder_of(settings)
-    scrubbed = _environment(environ)
+    scrubbed = base_environment(environ)
     argv = [
         *(sys.executable, "-m", "workers.node_agent", "--url", portal_url(settings)),
         *("--data-dir", str(folder), "--name", name_of(settings)),

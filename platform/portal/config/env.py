@@ -48,6 +48,19 @@ class Env(BaseModel):
     portal_port: int = Field(
         default=8000, ge=1, le=65535, description="Port of the portal.", examples=["8000"]
     )
+    gateway_port: int = Field(
+        default=8002,
+        ge=1,
+        le=65535,
+        description="Port of the gateway, which answers predictions.",
+        examples=["8002"],
+    )
+    gateway_public_url: str = Field(
+        default="",
+        description="Address at which clients reach the gateway; empty means "
+        "http://localhost:<gateway port>.",
+        examples=["https://predict.example.org"],
+    )
     control_health_port: int = Field(
         default=8003,
         ge=1,
@@ -126,10 +139,22 @@ class Env(BaseModel):
         "starts.",
         examples=["true"],
     )
+    embedded_gateway: bool = Field(
+        default=True,
+        description="Whether `manage.py up` runs the gateway, which answers predictions, on this "
+        "machine.",
+        examples=["true"],
+    )
+    embedded_tracking: bool = Field(
+        default=True,
+        description="Whether `manage.py up` runs MLflow's server on this machine; metrics are "
+        "taken in without it, models and artifacts are not.",
+        examples=["true"],
+    )
     job_python: str = Field(
         default="",
-        description="Python that runs jobs which name no requirements, on the embedded node; "
-        "empty builds an environment for them from requirements/jobs.txt.",
+        description="Python that runs jobs which name no requirements, and models that ask for "
+        "nothing else, on the embedded node; empty builds it from requirements/jobs.txt.",
         examples=["/opt/ml/bin/python"],
     )
     session_days: int = Field(
@@ -146,6 +171,13 @@ class Env(BaseModel):
         ge=1,
         description="API requests a minute for one token or session.",
         examples=["1200"],
+    )
+    tracking_requests_per_minute: int = Field(
+        default=60_000,
+        ge=1,
+        description="Requests of MLflow clients a minute for one token; all ranks of a job share "
+        "one.",
+        examples=["60000"],
     )
     max_body_bytes: int = Field(
         default=1024 * 1024,
@@ -213,6 +245,11 @@ class Env(BaseModel):
     def url(self) -> str:
         """The portal's address as people type it, without a slash at the end."""
         return (self.public_url or f"http://localhost:{self.portal_port}").rstrip("/")
+
+    @property
+    def gateway_url(self) -> str:
+        """The gateway's address as clients type it, without a slash at the end."""
+        return (self.gateway_public_url or f"http://localhost:{self.gateway_port}").rstrip("/")
 
     @property
     def redis(self) -> str:

@@ -44,6 +44,7 @@ LIBRARY_POLICIES: dict[str, Policy] = {
     "api:openapi-view": Public("the shape of the API is public; its answers are not"),
     "api:api-root": Public("answers 404"),
     "agent:api-root": Public("answers 404"),
+    "gateway:api-root": Public("answers 404"),
 }
 
 
@@ -55,7 +56,7 @@ def policy_of(view: Callable[..., Any], route_name: str) -> Policy | None:
     if route_name in LIBRARY_POLICIES:
         return LIBRARY_POLICIES[route_name]
     # Views of our API fan out by method; `require_gates` has checked every operation behind them.
-    return PerOperation() if route_name.startswith(("api:", "agent:")) else None
+    return PerOperation() if route_name.startswith(("api:", "agent:", "gateway:")) else None
 
 
 class PolicyMiddleware:

@@ -1,9 +1,7 @@
 """What must be true before the processes start: tables, static files. Safe to run again."""
 
 import contextlib
-import fcntl
 import hashlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from portal.config.preparation_lock import file_lock
 from portal.config.supervision.errors import StartError
 
 _ADVISORY_LOCK = 5_117_001
@@ -25,18 +24,8 @@ _STAMP = ".stamp"
 def one_at_a_time(data_dir: Path) -> Iterator[None]:
     """Keep two preparations apart: on one data folder by a file, on one PostgreSQL by a lock."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _file_lock(data_dir / "prepare.lock"), _advisory_lock():
+    with file_lock(data_dir / "prepare.lock"), _advisory_lock():
         yield
-
-
-@contextlib.contextmanager
-def _file_lock(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -96,7 +85,7 @@ def collect_static() -> bool:
     root = Path(settings.STATIC_ROOT)
     stamp = root / _STAMP
     root.mkdir(parents=True, exist_ok=True)
-    with _file_lock(root / ".lock"):
+    with file_lock(root / ".lock"):
         fingerprint = _static_fingerprint()
         if stamp.exists() and stamp.read_text() == fingerprint:
             return False

@@ -39,6 +39,7 @@ def _fingerprint(settings: Env) -> str:
         with database.open("rb") as file:
             digest.update(file.read(100)[_SCHEMA_COUNTER])
         digest.update(str(database.stat().st_ino).encode())
+        digest.update(str((settings.data_dir / "mlflow.db").stat().st_ino).encode())
         for path in _files():
             found = path.stat()
             digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())

@@ -4,9 +4,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from portal.config import keys
-from portal.config.databases import database_from
+from portal.config.databases import database_from, tracking_database_from
 from portal.config.env import ROOT, STATIC_FOLDER, env
 from portal.config.logs import logging_from
+from portal.config.tracking_server import artifacts_url, socket_of
 
 ENV = env()
 DATA_DIR = ENV.data_dir
@@ -18,8 +19,12 @@ SECRET_KEY = keys.session_key(KEYS_DIR)
 SLIPWAY_SECRETS_KEY = keys.secrets_key(KEYS_DIR)
 SLIPWAY_ROOT = ROOT
 SLIPWAY_URL = ENV.url
+SLIPWAY_GATEWAY_URL = ENV.gateway_url
+# What nodes install for tasks that name no environment.
+SLIPWAY_JOB_REQUIREMENTS = ROOT / "requirements" / "jobs.txt"
 SLIPWAY_REDIS_URL = ENV.redis
 SLIPWAY_API_REQUESTS_PER_MINUTE = ENV.api_requests_per_minute
+SLIPWAY_TRACKING_REQUESTS_PER_MINUTE = ENV.tracking_requests_per_minute
 SLIPWAY_MAX_JSON_DEPTH = ENV.max_json_depth
 SLIPWAY_TRUSTED_PROXIES = ENV.trusted_proxies
 
@@ -51,7 +56,12 @@ INSTALLED_APPS = [
     "portal.storage",
     "portal.compute",
     "portal.workloads",
+    "portal.experiments",
+    "portal.registry",
+    "portal.datasets",
     "portal.training",
+    "portal.endpoints",
+    "portal.spend",
     "portal.api",
     "portal.web",
     "portal.config",
@@ -102,7 +112,11 @@ TEMPLATES: list[dict[str, Any]] = [
 ]
 FORM_RENDERER = "portal.web.forms.rendering.Renderer"
 
-DATABASES = {"default": database_from(ENV.database_url, DATA_DIR)}
+DATABASES = {
+    "default": database_from(ENV.database_url, DATA_DIR),
+    "tracking": tracking_database_from(ENV.database_url, DATA_DIR),
+}
+DATABASE_ROUTERS = ["portal.experiments.models.tables.DatabaseRouter"]
 CACHES = {
     # Sign-in throttling must survive a dead Redis and be shared by all portal processes.
     "default": {
@@ -256,6 +270,10 @@ SLIPWAY_STORAGE_OPTIONS = {
     "key": ENV.s3_access_key_id or None,
     "secret": ENV.s3_secret_access_key.get_secret_value() or None,
 }
+
+# Experiments
+SLIPWAY_TRACKING_SOCKET = socket_of(DATA_DIR)
+SLIPWAY_ARTIFACTS_URL = artifacts_url(ENV.storage_url, DATA_DIR)
 
 LOGGING_CONFIG = None
 logging_from(ENV.log_level, ENV.log_format)

@@ -1,8 +1,8 @@
 """`manage.py up`: start all of Slipway on this machine, in the foreground, with one log.
 
 Prepares first (a child: migrations, static files, the first administrator), then supervises the
-embedded Redis, the control worker, the portal and the agent of this machine's node. This process
-loads neither Django nor Celery.
+embedded Redis, MLflow's server, the control worker, the portal, the gateway and the agent of this
+machine's node. This process loads neither Django nor Celery.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from portal.config import embedded
+from portal.config import embedded, gateway
 from portal.config.env import ROOT, Env, env
 from portal.config.keyfiles import redis_password
 from portal.config.prepared import is_prepared
@@ -26,6 +26,7 @@ from portal.config.supervision.instance import check_space, lock_folder
 from portal.config.supervision.ports import Door, check_ports
 from portal.config.supervision.probes import http_ready, redis_ready
 from portal.config.supervision.supervisor import NAME, ProcessSpec, Supervisor
+from portal.config.tracking_server import tracking_spec
 
 _LOOPBACK = embedded.LOOPBACK
 
@@ -73,6 +74,8 @@ def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpe
                 serves_others=True,
             )
         )
+    if settings.embedded_tracking:
+        specs.append(tracking_spec(settings, environment))
     specs.append(
         ProcessSpec(
             name="control",
@@ -91,6 +94,8 @@ def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpe
             ),
         )
     )
+    if settings.embedded_gateway:
+        specs.append(gateway.gateway_spec(settings, environment))
     return specs
 
 
@@ -101,6 +106,8 @@ def _doors(settings: Env) -> list[Door]:
     ]
     if not settings.redis_url:
         doors.append(Door("SLIPWAY_REDIS_PORT", _LOOPBACK, settings.redis_port))
+    if settings.embedded_gateway:
+        doors.append(Door("SLIPWAY_GATEWAY_PORT", settings.bind, settings.gateway_port))
     return doors
 
 
@@ -130,7 +137,11 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise start_error_from(error, settings.data_dir) from None
     has_node = settings.embedded_node
-    if not is_prepared(settings) or (has_node and not embedded.has_joined(settings)):
+    if (
+        not is_prepared(settings)
+        or (has_node and not embedded.has_joined(settings))
+        or (settings.embedded_gateway and not gateway.token_of(settings))
+    ):
         code = _prepare(["--no-input"] if arguments.no_input else [])
         if code != 0:
             return code

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ _PATIENCE_S = 1.0
 _MOST_BYTES = 4096
 
 
-async def _exchange(host: str, port: int, message: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection(host, port)
+_Connect = Callable[[], Coroutine[Any, Any, tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+async def _exchange(connect: _Connect, message: bytes) -> bytes:
+    reader, writer = await connect()
     try:
         writer.write(message)
         await writer.drain()
@@ -30,13 +34,25 @@ async def _exchange(host: str, port: int, message: bytes) -> bytes:
             await writer.wait_closed()
 
 
-async def _ask(host: str, port: int, message: bytes) -> bytes | str:
+async def _ask(connect: _Connect, where: str, message: bytes) -> bytes | str:
     try:
-        return await asyncio.wait_for(_exchange(host, port, message), _PATIENCE_S)
+        return await asyncio.wait_for(_exchange(connect, message), _PATIENCE_S)
     except TimeoutError:
-        return f"port {port} does not answer"
+        return f"{where} does not answer"
     except OSError:
-        return f"nothing listens on port {port} yet"
+        return f"nothing listens on {where} yet"
+
+
+def _fault_of(answer: bytes | str, path: str) -> str:
+    """Return "" for an answer with status 200, else what it says."""
+    if isinstance(answer, str):
+        return answer
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = head.split(b"\r\n", 1)[0].split(b" ")
+    if len(status) > 1 and status[1] == b"200":
+        return ""
+    words = b" ".join(body.split())[:200].decode(errors="replace")
+    return f"{path} answers {b' '.join(status[1:]).decode(errors='replace')} {words}".rstrip()
 
 
 def http_ready(host: str, port: int, path: str = "/readyz") -> Probe:
@@ -44,15 +60,19 @@ def http_ready(host: str, port: int, path: str = "/readyz") -> Probe:
     message = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
     async def probe() -> str:
-        answer = await _ask(host, port, message)
-        if isinstance(answer, str):
-            return answer
-        head, _, body = answer.partition(b"\r\n\r\n")
-        status = head.split(b"\r\n", 1)[0].split(b" ")
-        if len(status) > 1 and status[1] == b"200":
-            return ""
-        words = b" ".join(body.split())[:200].decode(errors="replace")
-        return f"{path} answers {b' '.join(status[1:]).decode(errors='replace')} {words}".rstrip()
+        connect = partial(asyncio.open_connection, host, port)
+        return _fault_of(await _ask(connect, f"port {port}", message), path)
+
+    return probe
+
+
+def unix_http_ready(socket: Path, path: str) -> Probe:
+    """Return a probe that wants status 200 from a page behind a Unix socket."""
+    message = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+
+    async def probe() -> str:
+        connect = partial(asyncio.open_unix_connection, socket)
+        return _fault_of(await _ask(connect, socket.name, message), path)
 
     return probe
 
@@ -78,7 +98,8 @@ def redis_ready(port: int, password: str) -> Probe:
     message = f"AUTH {password}\r\nPING\r\n".encode()
 
     async def probe() -> str:
-        answer = await _ask("127.0.0.1", port, message)
+        connect = partial(asyncio.open_connection, "127.0.0.1", port)
+        answer = await _ask(connect, f"port {port}", message)
         if isinstance(answer, str):
             return answer
         return "" if b"+PONG" in answer else answer.decode(errors="replace").strip()

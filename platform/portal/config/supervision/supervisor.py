@@ -48,6 +48,8 @@ class ProcessSpec:
     uses_others: bool = False
     # One that the rest can do without: waited for, but no reason to give up when it cannot start.
     optional: bool = False
+    # Whether `up` says that it is ready only when this one is.
+    awaited: bool = True
     # Ends what it started and left running: run after it is gone for good, unless it left well.
     clear_up: tuple[str, ...] = ()
 
@@ -335,7 +337,11 @@ class Supervisor:
         await self._wait_for_optional()
 
     async def _wait_for_optional(self) -> None:
-        late = [keeper for keeper in self._keepers if not keeper.is_ready.is_set()]
+        late = [
+            keeper
+            for keeper in self._keepers
+            if keeper.spec.awaited and not keeper.is_ready.is_set()
+        ]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_OPTIONAL_PATIENCE_S):
                 for keeper in late:

@@ -20,12 +20,14 @@ from portal.accounts.services.first_administrator import (
 )
 from portal.accounts.tokens import hash_of
 from portal.compute.models import Node
-from portal.config import embedded, preparation
+from portal.config import embedded, gateway, preparation
 from portal.config.doors import check_may_open
 from portal.config.env import env
 from portal.config.prepared import note_prepared
 from portal.config.supervision.errors import StartError, start_error_from
+from portal.config.tracking_schema import prepare_tracking
 from portal.core.errors import InvalidInput
+from portal.endpoints.models import Gateway
 
 _DEFAULT_EMAIL = "admin@localhost"
 
@@ -46,6 +48,13 @@ def _database_error(error: DatabaseError) -> StartError:
 def _free_name(name: str) -> str:
     """Return a name no node has: another installation may share this database and machine."""
     if not Node.objects.present().filter(name=name).exists():
+        return name
+    return f"{name}-{secrets.token_hex(3)}"
+
+
+def _free_gateway_name(name: str) -> str:
+    """Return a name no gateway has: making a token for that name would end the other's."""
+    if not Gateway.objects.filter(name=name).exists():
         return name
     return f"{name}-{secrets.token_hex(3)}"
 
@@ -90,6 +99,9 @@ class Command(BaseCommand):
         migrations = preparation.migrate()
         if migrations:
             self._say(f"database: {migrations} migrations applied", began)
+        began = time.monotonic()
+        if prepare_tracking(env().database_url, env().data_dir):
+            self._say("MLflow's tables are up to date", began)
         if for_up:
             check_may_open(env())
         began = time.monotonic()
@@ -99,6 +111,8 @@ class Command(BaseCommand):
             self._create_administrator(ask=ask)
         if for_up and env().embedded_node:
             self._invite_node()
+        if for_up and env().embedded_gateway:
+            self._admit_gateway()
         note_prepared(env())
 
     def _invite_node(self) -> None:
@@ -116,6 +130,17 @@ class Command(BaseCommand):
         token = StringIO()
         call_command("node_token", node=name, stdout=token)
         embedded.invite(settings, name=name, token=token.getvalue())
+
+    def _admit_gateway(self) -> None:
+        """Give the gateway of this machine a token, unless it has one that is good."""
+        settings = env()
+        held = gateway.token_of(settings)
+        if held and Gateway.objects.filter(token_hash=hash_of(held)).exists():
+            return
+        token = StringIO()
+        name = _free_gateway_name(embedded.suggested_name())
+        call_command("gateway_token", name=name, stdout=token)
+        gateway.keep_token(settings, token.getvalue())
 
     def _say(self, what: str, began: float) -> None:
         self.stdout.write(f"slipway: {what} ({time.monotonic() - began:.1f} s)")

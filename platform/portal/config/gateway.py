@@ -1,0 +1,60 @@
+"""The gateway of this very machine: how `manage.py up` lets it in, and keeps it running.
+
+It faces the world, so it gets nothing of ours but a token in a file that only its owner reads. Its
+folder holds what it serves from while the portal is away. Loaded by the supervisor, so it knows
+nothing of Django.
+"""
+
+import sys
+from pathlib import Path
+
+from portal.config.embedded import EVERY_ADDRESS, base_environment, portal_url, write_for_owner
+from portal.config.env import Env
+from portal.config.supervision.probes import http_ready
+from portal.config.supervision.supervisor import ProcessSpec
+
+# It answers what it has admitted first.
+_STOP_GRACE_S = 15.0
+
+
+def folder_of(settings: Env) -> Path:
+    """Return the data folder of the gateway."""
+    return settings.data_dir / "gateway"
+
+
+def token_file(settings: Env) -> Path:
+    """Return where its token stands."""
+    return folder_of(settings) / "token"
+
+
+def token_of(settings: Env) -> str:
+    """Return the token it was given; empty before that."""
+    try:
+        return token_file(settings).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def keep_token(settings: Env, token: str) -> None:
+    """Leave it its token; raises OSError."""
+    write_for_owner(token_file(settings), token)
+
+
+def gateway_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
+    """Return how the gateway of this machine is kept running. It serves on without all others."""
+    folder = folder_of(settings)
+    return ProcessSpec(
+        name="gateway",
+        argv=(
+            *(sys.executable, "-m", "workers.gateway", "--data-dir", str(folder)),
+            *("--predictions-dir", str(settings.data_dir / "predictions")),
+            *("--host", settings.bind, "--port", str(settings.gateway_port)),
+            *("--portal-url", portal_url(settings), "--token-file", str(token_file(settings))),
+        ),
+        env=base_environment(environ),
+        ready=http_ready(
+            EVERY_ADDRESS.get(settings.bind, settings.bind), settings.gateway_port, "/healthz"
+        ),
+        stop_grace_s=_STOP_GRACE_S,
+        optional=True,
+    )

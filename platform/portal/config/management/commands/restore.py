@@ -1,0 +1,45 @@
+"""`manage.py restore FILE`: an empty installation becomes the one that was saved."""
+
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import DatabaseError
+
+from portal.config import preparation
+from portal.config.backup.archive import BackupError
+from portal.config.backup.restoring import restore
+from portal.config.env import env
+from portal.config.management.commands.backup import rows_in
+from portal.config.supervision.errors import StartError
+from portal.config.tracking_schema import prepare_tracking
+
+
+class Command(BaseCommand):
+    """Fill this installation, which must be empty and not running, from a backup."""
+
+    help = "Fill an empty installation from the file of `manage.py backup`."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("file", type=Path, help="the file that `manage.py backup` wrote")
+
+    def handle(self, **options: Any) -> None:
+        """Restore; a failure is one line, exit status 2, and changes no row."""
+        path: Path = options["file"].expanduser().absolute()
+        try:
+            preparation.check_server(env().database_url)
+            with preparation.one_at_a_time(env().data_dir):
+                preparation.migrate()
+                prepare_tracking(env().database_url, env().data_dir)
+                manifest = restore(env(), path)
+        except (BackupError, StartError, OSError, DatabaseError) as error:
+            self.stderr.write(f"slipway: {' '.join(str(error).split())[:500]}", style_func=str)
+            sys.exit(2)
+        self.stdout.write(
+            f"slipway: {rows_in(manifest):,} rows and {manifest['members']:,} files of "
+            f"{manifest['made_at'][:19]} UTC are back, equal in every digest; start with: make up"
+        )

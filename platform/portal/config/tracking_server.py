@@ -1,0 +1,75 @@
+"""MLflow's server: where the portal reaches it, and how it is kept running.
+
+Loaded by the supervisor, so it knows nothing of Django.
+"""
+
+import hashlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from portal.config.databases import SCHEMA
+from portal.config.embedded import base_environment
+from portal.config.env import Env
+from portal.config.supervision.probes import unix_http_ready
+from portal.config.supervision.supervisor import ProcessSpec
+
+# The longest path that every system takes for a Unix socket, with some room.
+_LONGEST_SOCKET = 100
+
+
+def socket_of(data_dir: Path) -> Path:
+    """Return the Unix socket of MLflow's server: in the data folder, which others cannot enter."""
+    path = data_dir / "tracking.sock"
+    if len(os.fsencode(path)) <= _LONGEST_SOCKET:
+        return path
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"slipway-{os.getuid()}-{name}" / "tracking.sock"
+
+
+def store_uri(database_url: str, data_dir: Path) -> str:
+    """Return MLflow's tables as SQLAlchemy addresses them; it may hold a password."""
+    if not database_url.startswith("postgres"):
+        return f"sqlite:///{data_dir / 'mlflow.db'}"
+    _, _, rest = database_url.partition("://")
+    joined = "&" if "?" in rest else "?"
+    return f"postgresql+psycopg://{rest}{joined}options=-csearch_path%3D{SCHEMA}"
+
+
+def artifacts_url(storage_url: str, data_dir: Path) -> str:
+    """Return where the artifacts of runs rest: beside what else the portal stores."""
+    if not storage_url:
+        return (data_dir / "artifacts").as_uri()
+    return f"{storage_url.rstrip('/')}/artifacts"
+
+
+def _access(settings: Env) -> dict[str, str]:
+    """Return what a bucket is opened with, under the names its library reads."""
+    secret = settings.s3_secret_access_key.get_secret_value()
+    known = {
+        "AWS_ACCESS_KEY_ID": settings.s3_access_key_id,
+        "AWS_SECRET_ACCESS_KEY": secret,
+        "MLFLOW_S3_ENDPOINT_URL": settings.s3_endpoint_url,
+    }
+    return {name: value for name, value in known.items() if value}
+
+
+def tracking_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
+    """Return how MLflow's server is kept running. Everything else goes on without it."""
+    socket = socket_of(settings.data_dir)
+    socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return ProcessSpec(
+        name="tracking",
+        argv=(sys.executable, "-m", "workers.tracking", str(socket)),
+        env=base_environment(environ)
+        | _access(settings)
+        | {
+            "SLIPWAY_TRACKING_STORE": store_uri(settings.database_url, settings.data_dir),
+            "SLIPWAY_TRACKING_ARTIFACTS": artifacts_url(settings.storage_url, settings.data_dir),
+        },
+        ready=unix_http_ready(socket, "/health"),
+        serves_others=True,
+        optional=True,
+        awaited=False,
+    )
