@@ -1,6 +1,7 @@
 """Where a request comes from: the address of the client, not of the proxies in front of us."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -26,19 +27,31 @@ def client_address(request: HttpRequest) -> str | None:
 
 def client_network(request: HttpRequest) -> str:
     """Return what throttles count by: an IPv4 address, or the /64 that one IPv6 client owns."""
-    found = _client_of(request)
-    if isinstance(found, IPv6Address):
-        return str(ip_network((found, 64), strict=False))
-    return str(found)
+    return _network(_client_of(request))
+
+
+def network_of(scope: Any) -> str:
+    """Return what throttles count by, of a request that is answered before Django sees it."""
+    forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+    peer = _parsed(scope["client"][0]) if scope.get("client") else None
+    return _network(_seen_by_proxy(forwarded.decode("latin1")) or peer)
+
+
+def _network(address: _Address | None) -> str:
+    if isinstance(address, IPv6Address):
+        return str(ip_network((address, 64), strict=False))
+    return str(address)
 
 
 def _client_of(request: HttpRequest) -> _Address | None:
+    return _seen_by_proxy(request.headers.get("X-Forwarded-For", "")) or peer_of(request)
+
+
+def _seen_by_proxy(forwarded: str) -> _Address | None:
+    """Return the client of an X-Forwarded-For, as far as our own proxies vouch for it."""
     proxies: int = settings.SLIPWAY_TRUSTED_PROXIES
-    found: _Address | None = None
-    if proxies:
-        entries = request.headers.get("X-Forwarded-For", "").split(",")
-        found = _parsed(entries[-proxies]) if len(entries) >= proxies else None
-    return found or peer_of(request)
+    entries = forwarded.split(",")
+    return _parsed(entries[-proxies]) if 0 < proxies <= len(entries) else None
 
 
 def _parsed(text: str) -> _Address | None:

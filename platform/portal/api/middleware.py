@@ -22,11 +22,14 @@ from portal.api.throttle import agent_throttle, api_throttle
 from portal.api.uploads import is_upload
 from portal.compute.tokens import bearer_of, has_node_shape
 from portal.core.errors import NotFound, SlipwayError, TooLarge, Unauthenticated
+from portal.endpoints.tokens import has_gateway_shape
+from portal.workloads.tokens import has_workload_shape
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 API_PREFIX = "/api/"
-# Agents of nodes: no person is behind them, and they have limits of their own.
-AGENT_PREFIX = "/api/agent/"
+# Agents of nodes, gateways and replicas: no person is behind them, and they have limits of their
+# own.
+MACHINE_PREFIXES = ("/api/agent/", "/api/gateway/")
 _OF_DJANGO = (Http404, PermissionDenied, SuspiciousOperation, BadRequest, MultiPartParserError)
 
 
@@ -69,8 +72,8 @@ class RateLimitMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         try:
-            if request.path.startswith(AGENT_PREFIX):
-                _count_agent(request)
+            if request.path.startswith(MACHINE_PREFIXES):
+                _count_machine(request)
             elif request.path.startswith(API_PREFIX):
                 api_throttle.hit(_caller(request))
         except SlipwayError as error:
@@ -87,10 +90,10 @@ def _caller(request: HttpRequest) -> str:
     return principal.key if principal else client_network(request)
 
 
-def _count_agent(request: HttpRequest) -> None:
-    """Count an agent by its token, unread: whether it is good, the gate will say."""
+def _count_machine(request: HttpRequest) -> None:
+    """Count a machine by its token, unread: whether it is good, the gate will say."""
     secret = bearer_of(request.headers.get("Authorization", ""))
-    if has_node_shape(secret):
+    if has_node_shape(secret) or has_gateway_shape(secret) or has_workload_shape(secret):
         agent_throttle.hit(hash_of(secret)[:32])
     else:
         api_throttle.hit(client_network(request))
@@ -105,7 +108,7 @@ class IdempotencyMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if request.method != "POST" or not request.path.startswith(API_PREFIX):
             return self.get_response(request)
-        if request.path.startswith(AGENT_PREFIX):  # all its operations are idempotent by themselves
+        if request.path.startswith(MACHINE_PREFIXES):  # all they ask is idempotent
             return self.get_response(request)
         try:
             key = idempotency.key_of(request)

@@ -15,15 +15,25 @@ from portal.api.routing import require_gates
 from portal.api.v1 import (
     account,
     audit,
+    budgets,
+    dataset_reading,
+    datasets,
+    endpoint_keys,
+    endpoints,
     environments,
+    experiments,
     files,
     job_news,
     jobs,
     members,
+    models,
     nodes,
     projects,
+    promotions,
     quotas,
+    runs,
     secrets,
+    spend,
     teams,
     tiers,
     users,
@@ -67,7 +77,11 @@ api = PortalApi(
 problems.register(api)
 for module in (
     *(account, projects, teams, members, secrets, files, audit, users),
-    *(jobs, job_news, workloads, environments, tiers, quotas, nodes),
+    *(experiments, runs),
+    *(jobs, job_news, workloads, environments, tiers, quotas, nodes, spend, budgets),
+    *(models, promotions),
+    *(datasets, dataset_reading),
+    *(endpoints, endpoint_keys),
 ):
     api.add_router("", module.router)
 require_gates(api)

@@ -15,6 +15,8 @@ from portal.core.errors import RateLimited
 log = structlog.get_logger(__name__)
 _REDIS_TIMEOUT_S = 0.25
 _RETRY_REDIS_AFTER_S = 10.0
+_LARGEST_BUNDLE = 50
+_MOST_KEYS = 100_000
 
 
 class Throttle:
@@ -31,17 +33,17 @@ class Throttle:
         self._down_until = 0.0
         self._lock = Lock()
 
-    def hit(self, key: str) -> None:
-        """Count one hit; raises RateLimited when the key has used up its minute."""
+    def hit(self, key: str, count: int = 1) -> None:
+        """Count some hits; raises RateLimited when the key has used up its minute."""
         limiter = self._limiter()
         try:
-            allowed = limiter.hit(self.limit, key)
+            allowed = limiter.hit(self.limit, key, cost=count)
             reset_at = 0.0 if allowed else limiter.get_window_stats(self.limit, key).reset_time
         except Exception as error:
             if limiter is self._local:
                 raise
             self._note_down(error)
-            self.hit(key)
+            self.hit(key, count)
             return
         if not allowed:
             wait_s = max(1, math.ceil(reset_at - time.time()))
@@ -69,6 +71,40 @@ class Throttle:
         log.warning("rate_limit_counts_locally", reason=str(error) or type(error).__name__)
 
 
+class Bundles:
+    """Tells a throttle of hits in bundles, where asking it of each would cost more than the work.
+
+    The limit is kept to within one bundle a process, a hundredth of it at most. A key that has used
+    up its minute is refused until the throttle takes the next bundle.
+    """
+
+    def __init__(self, throttle: Throttle) -> None:
+        self.throttle = throttle
+        self._counted: dict[str, int] = {}
+
+    def note(self, key: str) -> int:
+        """Count one hit; returns how many are to be told to the throttle now, 0 while few."""
+        size = max(1, min(_LARGEST_BUNDLE, self.throttle.limit.amount // 100))
+        counted = self._counted.get(key, 0) + 1
+        if counted < size:
+            if len(self._counted) > _MOST_KEYS:
+                self._counted.clear()
+            self._counted[key] = counted
+            return 0
+        # One less than a bundle stays, so that the next hit asks again unless this one is taken.
+        self._counted[key] = size - 1
+        return size
+
+    def tell(self, key: str, count: int) -> None:
+        """Tell the throttle; raises RateLimited."""
+        self.throttle.hit(key, count)
+        self._counted[key] = 0
+
+
 api_throttle = Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUESTS_PER_MINUTE)
 # An agent speaks for everything on its node: logs alone are several requests a second.
 agent_throttle = Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUESTS_PER_MINUTE * 10)
+# A training script logs a hundred times a second, and all ranks of a job share its token.
+tracking_throttle = Bundles(
+    Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_TRACKING_REQUESTS_PER_MINUTE)
+)

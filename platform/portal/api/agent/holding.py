@@ -1,4 +1,4 @@
-"""Holds `GET /api/agent/v1/desired` until there is something new to say.
+"""Holds what agents and gateways ask for until there is something new to say.
 
 The wait happens out here, before Django gives the request a thread: a thousand agents that wait
 cost a thousand small objects and one query forty times a second. Who asks and whether they may is
@@ -6,7 +6,8 @@ decided afterwards, by the gate of the operation; a token nobody knows is not he
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -20,30 +21,63 @@ from asgiref.typing import (
 )
 
 from portal.accounts.tokens import hash_of
-from portal.api.agent.versions import VersionWatch
+from portal.api.agent.versions import VersionWatch, versions_of_gateways, versions_of_nodes
 from portal.compute.tokens import bearer_of, has_node_shape
+from portal.endpoints.tokens import has_gateway_shape
 
-PATH = "/api/agent/v1/desired"
 LONGEST_S = 30.0
-# An agent has one request under way; a second may overlap with one that was cut off.
-_HELD_A_NODE = 4
+# Whoever asks has one request under way; a second may overlap with one that was cut off. A gateway
+# asks from each of its processes.
+_HELD_A_TOKEN = 64
 
 
-class HoldDesired:
+@dataclass(frozen=True)
+class Held:
+    """A request that is held: its path, whose tokens count, what its sender has seen already.
+
+    `seen_of` returns the version from the headers and the query; raises ValueError.
+    """
+
+    path: str
+    has_shape: Callable[[str], bool]
+    seen_of: Callable[[dict[bytes, bytes], dict[str, list[str]]], int]
+
+
+def _seen_by_query(_headers: dict[bytes, bytes], query: dict[str, list[str]]) -> int:
+    return int(query.get("seen", ["0"])[0])
+
+
+def _seen_by_etag(headers: dict[bytes, bytes], _query: dict[str, list[str]]) -> int:
+    """Read `If-None-Match: "7"`."""
+    return int(headers.get(b"if-none-match", b'"-1"').decode("latin1").strip('W/" ') or -1)
+
+
+DESIRED = Held("/api/agent/v1/desired", has_node_shape, _seen_by_query)
+SNAPSHOT = Held("/api/gateway/v1/snapshot", has_gateway_shape, _seen_by_etag)
+
+
+def hold(app: ASGI3Application) -> ASGI3Application:
+    """Let agents wait for what they should run, and gateways for what they should serve."""
+    nodes = Hold(app, DESIRED, VersionWatch(versions_of_nodes))
+    return Hold(nodes, SNAPSHOT, VersionWatch(versions_of_gateways))
+
+
+class Hold:
     """An ASGI application around another one, which answers the request after the wait."""
 
-    def __init__(self, app: ASGI3Application) -> None:
+    def __init__(self, app: ASGI3Application, held: Held, watch: VersionWatch) -> None:
         self.app = app
-        self._watch = VersionWatch()
+        self._held = held
+        self._watch = watch
 
     async def __call__(
         self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable
     ) -> None:
-        if scope["type"] != "http" or scope["method"] != "GET" or scope["path"] != PATH:
+        if scope["type"] != "http" or scope["method"] != "GET" or scope["path"] != self._held.path:
             await self.app(scope, receive, send)
             return
-        asked = _asked(scope)
-        if asked is None or self._watch.waiting_for(asked[0]) >= _HELD_A_NODE:
+        asked = _asked(scope, self._held)
+        if asked is None or self._watch.waiting_for(asked[0]) >= _HELD_A_TOKEN:
             await self.app(scope, receive, send)
             return
         token_hash, seen, wait_s = asked
@@ -72,15 +106,15 @@ class HoldDesired:
             await asyncio.gather(changed, left, return_exceptions=True)
 
 
-def _asked(scope: HTTPScope) -> tuple[str, int, float] | None:
+def _asked(scope: HTTPScope, held: Held) -> tuple[str, int, float] | None:
     """Return (hash of the token, version seen, seconds to wait), or None if there is no waiting."""
     headers = dict(scope["headers"])
     secret = bearer_of(headers.get(b"authorization", b"").decode("latin1"))
-    if not has_node_shape(secret):
+    if not held.has_shape(secret):
         return None
     query = parse_qs(scope["query_string"].decode("latin1"), max_num_fields=10)
     try:
-        seen = int(query.get("seen", ["0"])[0])
+        seen = held.seen_of(headers, query)
         wait_s = float(query.get("wait_s", ["0"])[0])
     except ValueError:
         return None  # the operation will say what is wrong

@@ -7,9 +7,9 @@ from ninja import Query, Router, Status
 from pydantic import BaseModel, Field
 
 from portal.api.agent.gating import agent_gate
-from portal.api.streams import ByteStream, let_go_of_the_database
 from portal.api.uploads import body_of
 from portal.compute.gates import NodeToken, gated_node
+from portal.core.streams import ByteStream, let_go_of_the_database
 from portal.workloads.services.logs import append_log
 from portal.workloads.services.reports import accept_reports
 from portal.workloads.services.samples import accept_samples

@@ -1,9 +1,9 @@
-"""One cheap query for all agents that wait: has what they should run changed?"""
+"""One cheap query for all who wait: has what they should run, or serve, changed?"""
 
 import asyncio
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,29 +28,34 @@ class _Waiter:
 
 
 class VersionWatch:
-    """Watches the `desired_version` of the nodes somebody waits for, in one thread a process.
+    """Watches the versions of those somebody waits for, in one thread a process.
 
-    The thread starts with the first who waits and ends soon after the last. Nodes are known by the
-    hash of their token; one that is not known has nothing to wait for.
+    The thread starts with the first who waits and ends soon after the last. They are known by the
+    hash of their token; one that is not known has nothing to wait for. `read` asks the database
+    for the versions of some hashes. On SQLite the thread asks forty times a second only whether
+    anybody has written at all, which costs microseconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[Sequence[str]], dict[str, int]]) -> None:
+        self._read = read
         self._lock = threading.Lock()
         self._waiting: dict[str, set[_Waiter]] = {}
         self._thread: threading.Thread | None = None
+        self._arrivals = 0
 
     def waiting_for(self, token_hash: str) -> int:
-        """Return how many wait for this node."""
+        """Return how many wait with this token."""
         with self._lock:
             return len(self._waiting.get(token_hash, ()))
 
     async def beyond(self, token_hash: str, seen: int) -> None:
-        """Return once the node's version is greater than `seen`, or there is no such node."""
+        """Return once the version is greater than `seen`, or nobody has this token."""
         waiter = _Waiter(seen, asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             self._waiting.setdefault(token_hash, set()).add(waiter)
+            self._arrivals += 1
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="desired", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="versions", daemon=True)
                 self._thread.start()
         try:
             await waiter.changed.wait()
@@ -64,26 +69,30 @@ class VersionWatch:
     def _run(self) -> None:
         idle_since = time.monotonic()
         pause_s = _LOOK_EVERY_S
+        writings = _Writings()
         while True:
             with self._lock:
-                hashes = list(self._waiting)
+                hashes, arrivals = list(self._waiting), self._arrivals
                 if hashes:
                     idle_since = time.monotonic()
                 elif time.monotonic() - idle_since > _IDLE_S:
                     self._thread = None
                     break
             if hashes:
-                pause_s = self._look(hashes)
+                pause_s = self._look(hashes, arrivals, writings)
             time.sleep(pause_s)
         connection.close()
 
-    def _look(self, hashes: list[str]) -> float:
+    def _look(self, hashes: list[str], arrivals: int, writings: "_Writings") -> float:
         """Ask the database once; returns how long to pause."""
         try:
-            versions = _versions_of(hashes)
+            if not writings.are_new(arrivals):
+                return _LOOK_EVERY_S
+            versions = self._read(hashes)
         except DatabaseError as error:
             log.warning("desired_versions_unknown", reason=str(error)[:200])
             connection.close()
+            writings.forget()
             return _AFTER_TROUBLE_S
         with self._lock:
             ready = [
@@ -103,10 +112,45 @@ class VersionWatch:
                 continue
 
 
-def _versions_of(hashes: list[str]) -> dict[str, int]:
+class _Writings:
+    """Whether the database may hold something new for those who wait.
+
+    SQLite counts what others have committed (`PRAGMA data_version`); elsewhere it may always.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[int, int] | None = None
+
+    def are_new(self, arrivals: int) -> bool:
+        """Tell so, also after somebody new has begun to wait."""
+        if connection.vendor != "sqlite":
+            return True
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA data_version")
+            found = (int(cursor.fetchone()[0]), arrivals)
+        if found == self._known:
+            return False
+        self._known = found
+        return True
+
+    def forget(self) -> None:
+        """Begin again: the connection was lost, and its count with it."""
+        self._known = None
+
+
+def versions_of_nodes(hashes: Sequence[str]) -> dict[str, int]:
+    """Return the version of what each node should run."""
     # By name, because this module is imported before Django has loaded its models.
     node: Any = apps.get_model("compute", "Node")
     nodes = node.objects.present().order_by()
     if len(hashes) <= _MOST_NAMED:
         nodes = nodes.filter(token_hash__in=hashes)
     return dict(nodes.values_list("token_hash", "desired_version"))
+
+
+def versions_of_gateways(hashes: Sequence[str]) -> dict[str, int]:
+    """Return the version of what gateways serve, for each gateway."""
+    gateway: Any = apps.get_model("endpoints", "Gateway")
+    serving: Any = apps.get_model("endpoints", "ServingVersion")
+    known = gateway.objects.filter(token_hash__in=hashes).values_list("token_hash", flat=True)
+    return dict.fromkeys(known, serving.objects.current())

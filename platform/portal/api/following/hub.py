@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
@@ -18,11 +17,11 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import structlog
-from django.db import close_old_connections
 
 from portal.api.following.readings import Mark, marks_of
 from portal.api.following.rights import Right, still_allowed
 from portal.core.errors import RateLimited
+from portal.core.streams import OwnThread
 
 log = structlog.get_logger(__name__)
 LOOK_S = 0.2
@@ -101,8 +100,8 @@ class Hub:
         self._followers: set[Follower] = set()
         self._task: asyncio.Task[None] | None = None
         # One connection to the database however many follow; and logs do not wait for queries.
-        self._questions = ThreadPoolExecutor(max_workers=1, thread_name_prefix="follow-ask")
-        self._files = ThreadPoolExecutor(max_workers=1, thread_name_prefix="follow-read")
+        self._questions = OwnThread("follow-ask")
+        self._files = OwnThread("follow-read")
 
     @contextmanager
     def joined(self, right: Right, job_id: str) -> Iterator[Follower]:
@@ -119,12 +118,11 @@ class Hub:
 
     async def ask(self, question: Callable[[], Result]) -> Result:
         """Run a question to the database in the hub's thread for those."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._questions, _asked_and_released, question)
+        return await self._questions.run(question)
 
     async def read(self, reading: Callable[[], Result]) -> Result:
         """Read files in the hub's thread for those."""
-        return await asyncio.get_running_loop().run_in_executor(self._files, reading)
+        return await self._files.run(reading)
 
     async def _run(self) -> None:
         try:
@@ -154,13 +152,6 @@ class Hub:
         for follower in followers:
             if follower.right not in allowed:
                 follower.cut()
-
-
-def _asked_and_released(question: Callable[[], Result]) -> Result:
-    try:
-        return question()
-    finally:
-        close_old_connections()
 
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()

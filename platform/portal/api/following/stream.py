@@ -15,7 +15,7 @@ from portal.api.following.readings import (
     progress_for,
 )
 from portal.api.following.rights import Right
-from portal.api.streams import let_go_of_the_thread
+from portal.core.streams import let_go_of_the_thread
 from portal.training.models import Job
 from slipway.schemas.training import JobProgress
 

@@ -10,7 +10,6 @@ from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.streams import ByteStream
 from portal.api.v1.shapes import PageParameters, page_of
 from portal.api.v1.workload_shapes import environment_out
 from portal.compute.logs import log_store
@@ -18,6 +17,7 @@ from portal.compute.models import Environment, EnvironmentBuild, ProjectEnvironm
 from portal.compute.services.environments import build_log_key, use_environment
 from portal.core.errors import NotFound
 from portal.core.pagination import paginate
+from portal.core.streams import ByteStream
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
 from slipway.schemas.workloads import EnvironmentIn, EnvironmentOut

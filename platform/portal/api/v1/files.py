@@ -18,12 +18,12 @@ from portal.accounts.principal import require_principal
 from portal.api import idempotency
 from portal.api.problems import plain_problem
 from portal.api.routing import gate
-from portal.api.streams import ByteStream, let_go_of_the_database
 from portal.api.uploads import body_of
 from portal.api.v1.ranges import Unsatisfiable, part_of
 from portal.api.v1.shapes import SearchParameters, page_of, user_out
 from portal.core.errors import InvalidInput, SlipwayError
 from portal.core.pagination import paginate
+from portal.core.streams import ByteStream, let_go_of_the_database
 from portal.storage.digests import sha256_from, structured
 from portal.storage.gates import LINK_PARAMETER, FileRole, UploadLink, gated_file, gated_grant
 from portal.storage.models import StoredFile

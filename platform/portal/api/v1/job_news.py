@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import HttpRequest
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
@@ -11,12 +11,12 @@ from portal.api.following.hub import seats
 from portal.api.following.rights import right_of
 from portal.api.following.stream import Wish, news_of
 from portal.api.routing import gate
-from portal.api.streams import ByteStream
 from portal.api.v1.job_shapes import checkpoint_out
 from portal.api.v1.shapes import PageParameters, page_of
 from portal.api.v1.workload_shapes import event_out, sample_out
 from portal.core.errors import InvalidInput
 from portal.core.pagination import paginate
+from portal.core.streams import ByteStream, EventStream
 from portal.training.gates import JobRole, gated_job
 from portal.training.models import Checkpoint
 from portal.workloads.models import Workload, WorkloadEvent
@@ -75,7 +75,7 @@ class FollowQuery(BaseModel):
 )
 def follow_job(
     request: HttpRequest, project: str, job: str, query: Query[FollowQuery]
-) -> StreamingHttpResponse:
+) -> EventStream:
     """Follow a job live, as server-sent events, at most a second behind.
 
     `state` (JobProgress) comes at once and with each change, `log` (LogPiece) in the order of
@@ -94,10 +94,7 @@ def follow_job(
         logs=query.logs,
         last_id=request.headers.get("Last-Event-ID", ""),
     )
-    answer = StreamingHttpResponse(news_of(wish), content_type="text/event-stream")
-    answer.headers["Cache-Control"] = "no-store"
-    answer.headers["X-Accel-Buffering"] = "no"  # a proxy in front must not collect events
-    return answer
+    return EventStream(news_of(wish))
 
 
 @router.get(

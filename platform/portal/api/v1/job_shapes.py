@@ -51,9 +51,12 @@ def job_out(job: Job, explainer: Explainer) -> JobOut:
         params=job.params,
         strategy=job.strategy or None,
         strategy_reason=_strategy_reason(job),
+        backend=job.workload.backend,
         snapshot=snapshot_out(job.snapshot),
         git=GitFacts.model_validate(job.git) if job.git else None,
         environment=job.workload.environment or None,
+        datasets=job.datasets,
+        tags=job.workload.tags,
         cloned_from=job.cloned_from_id,
         nano_usd_per_hour=price_of(job.workload),
     )

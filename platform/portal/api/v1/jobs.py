@@ -10,17 +10,25 @@ from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.models import User
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.streams import ByteStream, let_go_of_the_database
 from portal.api.uploads import body_of
 from portal.api.v1.files import promised_by
 from portal.api.v1.job_shapes import job_out, snapshot_out
 from portal.api.v1.shapes import PageQuery, page_of
 from portal.core.errors import NotFound
 from portal.core.pagination import Page, paginate
+from portal.core.streams import ByteStream, let_go_of_the_database
+from portal.spend.showing import with_cost
 from portal.storage.services import open_file
 from portal.training.gates import JobRole, gated_job
 from portal.training.models import Job
-from portal.training.services.jobs import cancel_job, clone_job, quote_job, submit_job
+from portal.training.services.jobs import (
+    admission_request,
+    cancel_job,
+    clone_job,
+    quote_job,
+    resume_job,
+    submit_job,
+)
 from portal.training.services.snapshots import snapshot_of, take_in
 from portal.workloads.explaining import Explainer
 from slipway.schemas.accounts import Role, Scope
@@ -118,7 +126,9 @@ def tell_price(request: HttpRequest, project: str, payload: JobIn) -> Quote:
 
     The snapshot need not be uploaded yet.
     """
-    return quote_job(project=gated_project(request), wanted=payload)
+    found, by = gated_project(request), require_principal(request).user
+    quote = quote_job(project=found, wanted=payload)
+    return with_cost(quote, admission_request(project=found, by=by, wanted=payload))
 
 
 @router.get(
@@ -140,6 +150,17 @@ def end_job(request: HttpRequest, project: str, job: str) -> JobOut:
     """End a job; its ranks may save a checkpoint first. One that has ended stays as it is."""
     user = require_principal(request).user
     return shown(cancel_job(job=gated_job(request), by=user), user)
+
+
+@router.post(
+    "/projects/{project}/jobs/{job}/resume",
+    auth=gate(JobRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
+    response=JobOut,
+)
+def carry_on(request: HttpRequest, project: str, job: str) -> JobOut:
+    """Carry on a job that a budget has stopped, from its newest checkpoint."""
+    user = require_principal(request).user
+    return shown(resume_job(job=gated_job(request), by=user), user)
 
 
 @router.post(

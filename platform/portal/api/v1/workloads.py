@@ -9,7 +9,6 @@ from pydantic import BaseModel, Field
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.streams import ByteStream
 from portal.api.v1.shapes import PageParameters, PageQuery, page_of
 from portal.api.v1.workload_shapes import (
     event_out,
@@ -19,6 +18,7 @@ from portal.api.v1.workload_shapes import (
     workload_out,
 )
 from portal.core.pagination import paginate
+from portal.core.streams import ByteStream
 from portal.workloads.explaining import Explainer
 from portal.workloads.gates import WorkloadRole, gated_workload
 from portal.workloads.models import Lease, Workload, WorkloadEvent

@@ -1,0 +1,1 @@
+"""The API of gateways and replicas: `slipway.schemas.serving` is the contract."""

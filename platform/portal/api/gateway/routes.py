@@ -1,0 +1,77 @@
+"""Gateways ask what to serve and report what they did; replicas report and fetch their model."""
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router, Status
+from pydantic import BaseModel, Field
+
+from portal.api.agent.gating import agent_gate
+from portal.core.streams import ByteStream, let_go_of_the_database
+from portal.endpoints.gates import GatewayToken, ReplicaToken, gated_gateway, gated_replica
+from portal.endpoints.models import ServingVersion
+from portal.endpoints.orders import orders_of
+from portal.endpoints.services.reports import (
+    read_model_file,
+    take_gateway_report,
+    take_replica_report,
+)
+from portal.endpoints.snapshots import snapshot
+from slipway.schemas.serving import GatewayReport, GatewaySnapshot, ReplicaReport, ReplicaSpec
+
+router = Router(tags=["Serving"])
+
+
+class SnapshotQuery(BaseModel):
+    """The answer waits up to `wait_s` for something newer than `If-None-Match` names."""
+
+    wait_s: float = Field(default=0, ge=0, le=60)
+
+
+@router.get(
+    "/snapshot", auth=agent_gate(GatewayToken()), response={200: GatewaySnapshot, 304: None}
+)
+def get_snapshot(
+    request: HttpRequest, response: HttpResponse, query: Query[SnapshotQuery]
+) -> Status[GatewaySnapshot | None]:
+    """Tell what to serve (`portal.api.agent.holding` has waited before this)."""
+    version = ServingVersion.objects.current()
+    if request.headers.get("If-None-Match") == _etag(version):
+        return Status(304, None)
+    found = snapshot()
+    response.headers["ETag"] = _etag(found.version)
+    return Status(200, found)
+
+
+def _etag(version: int) -> str:
+    return f'"{version}"'
+
+
+@router.post("/reports", auth=agent_gate(GatewayToken()), response={204: None})
+def report(request: HttpRequest, payload: GatewayReport) -> Status[None]:
+    """Take in what a gateway did."""
+    take_gateway_report(gateway=gated_gateway(request), report=payload)
+    return Status(204, None)
+
+
+@router.post("/replicas/{replica}/reports", auth=agent_gate(ReplicaToken()), response={204: None})
+def report_replica(request: HttpRequest, replica: str, payload: ReplicaReport) -> Status[None]:
+    """Take in how a replica stands."""
+    take_replica_report(replica=gated_replica(request), report=payload)
+    return Status(204, None)
+
+
+@router.get("/replicas/{replica}/orders", auth=agent_gate(ReplicaToken()), response=ReplicaSpec)
+def get_orders(request: HttpRequest, replica: str) -> ReplicaSpec:
+    """Tell a replica what it serves and how, with the secret that gateways know it by."""
+    return orders_of(gated_replica(request))
+
+
+@router.get(
+    "/replicas/{replica}/files/{int:number}", auth=agent_gate(ReplicaToken()), response=None
+)
+def get_model_file(request: HttpRequest, replica: str, number: int) -> ByteStream:
+    """Stream a file of the replica's model."""
+    pieces, size = read_model_file(replica=gated_replica(request), number=number)
+    let_go_of_the_database()
+    answer = ByteStream(pieces, content_type="application/octet-stream")
+    answer.headers["Content-Length"] = str(size)
+    return answer

@@ -1,0 +1,28 @@
+"""Scripts in jobs go on with the run that their job has, in the experiment that they have set."""
+
+from typing import Any
+
+from portal.api.mlflow.routes import WRITE
+from portal.api.mlflow.visitors import Visitor
+from portal.experiments.services.job_runs import follow_script, run_id_of
+
+BEGIN = "/api/2.0/mlflow/runs/get"
+# What the launcher's plug-in sends when MLflow begins the run that is there already.
+_EXPERIMENT = b"x-slipway-experiment"
+_MOST_DIGITS = 9
+
+
+def follow(visitor: Visitor, scope: Any, query: list[tuple[str, str]]) -> None:
+    """Move the job's run to the experiment that the script has set, if it told of one."""
+    told = [value for name, value in scope["headers"] if name == _EXPERIMENT]
+    token = visitor.principal.token
+    if not told or token is None or not visitor.may(WRITE):
+        return
+    wanted = told[0]
+    if not wanted.isdigit() or len(wanted) > _MOST_DIGITS:
+        return
+    # Only the token of a workload leads to its run: the id of no other token does.
+    if ("run_id", run_id_of(token.pk)) in query:
+        follow_script(
+            project_id=visitor.project_id, workload_id=token.pk, experiment_id=int(wanted)
+        )

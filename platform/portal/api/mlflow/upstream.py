@@ -1,0 +1,123 @@
+"""Passing a request on to MLflow's own server, and its answer back, in pieces."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import structlog
+from django.conf import settings
+
+from portal.api.mlflow.answers import invalid, unavailable
+from portal.api.mlflow.bodies import too_large
+
+log = structlog.get_logger(__name__)
+WORKSPACE = "x-mlflow-workspace"
+_PATIENCE = httpx.Timeout(120.0, connect=2.0, pool=10.0)
+# What of a request reaches MLflow; above all no token, and no workspace but ours.
+_PASSED_ON = (b"content-type", b"accept", b"content-encoding", b"user-agent", b"range")
+_HANDED_BACK = frozenset(
+    {"content-type", "content-disposition", "content-encoding", "content-range", "etag"}
+)
+_HOST = "http://tracking"
+# The largest artifact taken in one request.
+LARGEST_FILE = 1 << 40
+
+
+class Upstream:
+    """MLflow's server behind its Unix socket. One for each event loop."""
+
+    def __init__(self) -> None:
+        self._client: httpx.AsyncClient | None = None
+
+    def _connected(self) -> httpx.AsyncClient:
+        if self._client is None:
+            transport = httpx.AsyncHTTPTransport(
+                uds=str(settings.SLIPWAY_TRACKING_SOCKET),
+                limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
+            )
+            self._client = httpx.AsyncClient(
+                transport=transport, timeout=_PATIENCE, trust_env=False, follow_redirects=False
+            )
+        return self._client
+
+    async def pass_on(
+        self,
+        scope: Any,
+        send: Any,
+        *,
+        target: str,
+        project_id: str,
+        body: bytes | AsyncIterator[bytes],
+    ) -> int:
+        """Ask MLflow in the name of a project and hand its answer back; returns the status.
+
+        Raises Refusal when it cannot be reached.
+        """
+        given = dict(scope["headers"])
+        headers = {
+            name.decode(): given[name].decode("latin1") for name in _PASSED_ON if name in given
+        }
+        headers[WORKSPACE] = project_id
+        if isinstance(body, bytes):
+            headers["content-length"] = str(len(body))
+        elif declared := given.get(b"content-length"):
+            headers["content-length"] = declared.decode("latin1")
+        client = self._connected()
+        request = client.build_request(
+            scope["method"], f"{_HOST}{target}", headers=headers, content=body
+        )
+        try:
+            answer = await client.send(request, stream=True)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            log.warning("mlflow_is_away", reason=type(error).__name__)
+            raise unavailable(
+                "MLflow's server does not answer; metrics are still taken in. Try again soon."
+            ) from error
+        try:
+            if answer.status_code >= 500 and _is_page(answer):
+                # Its handlers turn every fault of theirs into JSON; a page means that it stumbled
+                # while it read the request.
+                log.warning("mlflow_stumbled", target=target[:200])
+                raise invalid("MLflow cannot make sense of this request.")
+            return await _hand_back(answer, send)
+        finally:
+            await answer.aclose()
+
+
+def _is_page(answer: httpx.Response) -> bool:
+    return str(answer.headers.get("content-type", "")).startswith("text/html")
+
+
+async def _hand_back(answer: httpx.Response, send: Any) -> int:
+    headers = [
+        (name.encode(), value.encode("latin1"))
+        for name, value in answer.headers.items()
+        if name in _HANDED_BACK
+    ]
+    length = answer.headers.get("content-length")
+    if length is not None:
+        headers.append((b"content-length", length.encode()))
+    headers.append((b"x-content-type-options", b"nosniff"))
+    start = {"type": "http.response.start", "status": answer.status_code, "headers": headers}
+    await send(start)
+    async for part in answer.aiter_raw():
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+    return answer.status_code
+
+
+async def arriving(receive: Any, *, most: int) -> AsyncIterator[bytes]:
+    """Yield a body as it arrives; raises Refusal once it is larger than `most` bytes."""
+    size = 0
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise httpx.ReadError("the client went away")
+        part = event.get("body", b"")
+        size += len(part)
+        if size > most:
+            raise too_large(most)
+        if part:
+            yield part
+        if not event.get("more_body", False):
+            return

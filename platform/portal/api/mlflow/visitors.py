@@ -1,0 +1,130 @@
+"""Who knocks at `/mlflow`, and which project is meant.
+
+A client can express both without being changed: the token as MLFLOW_TRACKING_TOKEN (or as the
+password of MLFLOW_TRACKING_USERNAME), the project in the address, `…/mlflow/<project>`, or as that
+user name. A token that belongs to one project alone needs neither.
+"""
+
+import base64
+import binascii
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+
+from portal.accounts.gates import ProjectRole
+from portal.accounts.models.tenancy import role_in
+from portal.accounts.principal import Principal, principal_of_bearer
+from portal.api.mlflow.answers import Refusal, missing
+from portal.core.errors import Unauthenticated
+from slipway.schemas.accounts import Role
+
+# A revoked token, a removed member and an ended job are refused after this long at the latest.
+KNOWN_FOR_S = 3.0
+_MOST_KNOWN = 10_000
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """A person (or their job) in one project."""
+
+    principal: Principal
+    project_id: str
+    project: str
+    role: Role
+
+    def may(self, policy: ProjectRole) -> bool:
+        """Whether the policy lets the visitor pass."""
+        return self.role.at_least(policy.role) and self.principal.allows(policy.scope)
+
+    def check(self, policy: ProjectRole) -> None:
+        """Raise Refusal unless the policy lets the visitor pass."""
+        if not self.role.at_least(policy.role):
+            raise Refusal(
+                403,
+                "PERMISSION_DENIED",
+                f"This needs the role {policy.role.value}; you are {self.role.value} of the "
+                f"project {self.project}. Ask an owner of it for that role.",
+            )
+        if not self.principal.allows(policy.scope):
+            raise Refusal(
+                403,
+                "PERMISSION_DENIED",
+                f"This token does not carry the scope {policy.scope.value}. Make one that does "
+                "under Settings → API tokens.",
+            )
+
+
+class Visitors:
+    """Recognises visitors, and remembers them for a few seconds. Safe between threads."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], tuple[float, Visitor]] = OrderedDict()
+        self._lock = Lock()
+
+    def remembered(self, authorization: str, project: str) -> Visitor | None:
+        """Return a visitor who was recognised a moment ago; no database is asked."""
+        found = self._known.get((authorization, project))
+        return found[1] if found is not None and found[0] > time.monotonic() else None
+
+    def recognise(self, authorization: str, project: str) -> Visitor:
+        """Return who stands behind a header, in the project named in the address ("" for none).
+
+        Raises Refusal: 401 for a bad token, 404 for a project that is not theirs, 400 when they
+        have several and named none.
+        """
+        found = _recognised(authorization, project)
+        with self._lock:
+            self._known[(authorization, project)] = (time.monotonic() + KNOWN_FOR_S, found)
+            while len(self._known) > _MOST_KNOWN:
+                self._known.popitem(last=False)
+        return found
+
+    def forget(self) -> None:
+        """Forget everybody."""
+        with self._lock:
+            self._known.clear()
+
+
+def _credentials(authorization: str) -> tuple[str, str]:
+    """Return the token, as a header of its own, and the user name that came with it."""
+    scheme, _, rest = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return authorization, ""
+    try:
+        name, _, secret = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return "", ""
+    return f"Bearer {secret}", name
+
+
+def _recognised(authorization: str, project: str) -> Visitor:
+    header, name = _credentials(authorization)
+    try:
+        principal = principal_of_bearer(header)
+    except Unauthenticated as error:
+        raise Refusal(
+            401,
+            "UNAUTHENTICATED",
+            "The token is unknown, expired or revoked. Set MLFLOW_TRACKING_TOKEN to one made under "
+            "Settings → API tokens.",
+            ((b"www-authenticate", b"Bearer"),),
+        ) from error
+    projects = principal.projects().filter(archived_at__isnull=True)
+    wanted = project or name
+    listed = list(projects.filter(slug=wanted)[:1] if wanted else projects.order_by("slug")[:2])
+    if wanted and not listed:
+        raise missing(f"There is no project {wanted} that this token may use.")
+    if not listed:
+        raise missing("This token reaches no project. Create one, or ask to be added to one.")
+    if len(listed) > 1:
+        raise Refusal(
+            400,
+            "INVALID_PARAMETER_VALUE",
+            "You have several projects: name one at the end of MLFLOW_TRACKING_URI, for example "
+            f"…/mlflow/{listed[0].slug}.",
+        )
+    role = role_in(principal.user, listed[0])
+    if role is None:
+        raise missing(f"There is no project {wanted} that this token may use.")
+    return Visitor(principal, listed[0].pk, listed[0].slug, role)

@@ -1,0 +1,111 @@
+"""Budgets: what projects, teams and people may spend."""
+
+from django.http import HttpRequest
+from ninja import Router, Status
+
+from portal.accounts.gates import SignedIn
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.api.v1.shapes import PageParameters, page_of
+from portal.core import clock
+from portal.core.pagination import paginate
+from portal.spend.gates import BudgetGate, gated_budget
+from portal.spend.models import Budget
+from portal.spend.services.budgets import (
+    change_budget,
+    override_budget,
+    remove_budget,
+    set_budget,
+)
+from slipway.schemas.accounts import Scope
+from slipway.schemas.base import PageOf
+from slipway.schemas.spend import BudgetAlertOut, BudgetChange, BudgetIn, BudgetOut, OverrideIn
+
+router = Router(tags=["Budgets"])
+_SEE = BudgetGate(Scope.PROJECTS_READ)
+_CHANGE = BudgetGate(Scope.PROJECTS_WRITE, change=True)
+_ALERTS = 20
+
+
+def budget_out(budget: Budget) -> BudgetOut:
+    """Describe a budget as it was last measured, a few seconds ago at most."""
+    moment = clock.now()
+    overridden = budget.is_overridden(moment)
+    return BudgetOut(
+        id=budget.pk,
+        scope=budget.scope,
+        name=budget.scope_name,
+        period=budget.period,
+        window=budget.window,
+        limit_nano_usd=budget.limit_nano_usd,
+        spent_nano_usd=budget.spent_nano_usd,
+        reserved_nano_usd=budget.reserved_nano_usd,
+        left_nano_usd=budget.left_nano_usd,
+        overshoot_nano_usd=budget.overshoot_nano_usd,
+        stops=budget.stops,
+        counts_exempt=budget.counts_exempt,
+        is_used_up=budget.is_used_up(moment),
+        override_until=budget.override_until if overridden else None,
+        override_reason=budget.override_reason if overridden else "",
+        alerts=[
+            BudgetAlertOut.model_validate(alert)
+            for alert in budget.alerts.order_by("-pk")[:_ALERTS]
+        ],
+    )
+
+
+@router.get(
+    "/budgets",
+    auth=gate(SignedIn(Scope.PROJECTS_READ, confined=True)),
+    response=PageOf[BudgetOut],
+)
+def list_budgets(request: HttpRequest, page: PageParameters) -> PageOf[BudgetOut]:
+    """List the budgets of projects and teams in sight and your own; administrators: all."""
+    found = Budget.objects.visible_to(require_principal(request))
+    found = found.select_related("project", "team", "person")
+    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), budget_out)
+
+
+@router.post("/budgets", auth=gate(SignedIn(Scope.PROJECTS_WRITE)), response={201: BudgetOut})
+def make_budget(request: HttpRequest, payload: BudgetIn) -> Status[BudgetOut]:
+    """Limit a project or team you own; administrators limit any of them, and people."""
+    made = set_budget(by=require_principal(request).user, wanted=payload)
+    return Status(201, budget_out(made))
+
+
+@router.get("/budgets/{budget}", auth=gate(_SEE), response=BudgetOut)
+def show_budget(request: HttpRequest, budget: str) -> BudgetOut:
+    """Show one budget."""
+    return budget_out(gated_budget(request))
+
+
+@router.patch("/budgets/{budget}", auth=gate(_CHANGE), response=BudgetOut)
+def edit_budget(request: HttpRequest, budget: str, payload: BudgetChange) -> BudgetOut:
+    """Change a budget; what it had stopped can be resumed once it has room again."""
+    changed = change_budget(
+        budget=gated_budget(request),
+        by=require_principal(request).user,
+        limit_nano_usd=payload.limit_nano_usd,
+        stops=payload.stops,
+        counts_exempt=payload.counts_exempt,
+    )
+    return budget_out(changed)
+
+
+@router.delete("/budgets/{budget}", auth=gate(_CHANGE), response={204: None})
+def delete_budget(request: HttpRequest, budget: str) -> Status[None]:
+    """Remove a limit; nothing else changes."""
+    remove_budget(budget=gated_budget(request), by=require_principal(request).user)
+    return Status(204, None)
+
+
+@router.post("/budgets/{budget}/override", auth=gate(_CHANGE), response=BudgetOut)
+def let_pass(request: HttpRequest, budget: str, payload: OverrideIn) -> BudgetOut:
+    """Let everything pass for some hours, with the reason in the audit log; 0 hours end it."""
+    changed = override_budget(
+        budget=gated_budget(request),
+        by=require_principal(request).user,
+        hours=payload.hours,
+        reason=payload.reason,
+    )
+    return budget_out(changed)

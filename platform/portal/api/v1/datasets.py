@@ -1,0 +1,280 @@
+"""Datasets: made, described, deleted; drafts filled and closed."""
+
+from typing import Annotated
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+from pydantic import BaseModel, Field
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.api.uploads import body_of
+from portal.api.v1.dataset_shapes import dataset_out, file_out, version_out
+from portal.api.v1.shapes import PageParameters, SearchParameters, page_of
+from portal.core.pagination import paginate, paginate_sorted
+from portal.core.streams import let_go_of_the_database
+from portal.datasets.gates import DatasetRole, VersionRole, gated_dataset, gated_version
+from portal.datasets.models import Dataset, Version
+from portal.datasets.services.datasets import (
+    create_dataset,
+    delete_dataset,
+    delete_version,
+    describe_dataset,
+    restore_dataset,
+    restore_version,
+)
+from portal.datasets.services.drafts import (
+    append_piece,
+    commit_draft,
+    declare_files,
+    open_draft,
+    take_pieces,
+)
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import Line, PageOf
+from slipway.schemas.datasets import (
+    MAX_FILE_BYTES,
+    CommitIn,
+    DataFileOut,
+    DatasetEdit,
+    DatasetIn,
+    DatasetOut,
+    DraftIn,
+    FilesIn,
+    MissingPieces,
+    PiecesKept,
+    Received,
+    VersionOut,
+)
+
+router = Router(tags=["Datasets"])
+_SEE = ProjectRole(Role.VIEWER, Scope.FILES_READ)
+_WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
+_SEE_DATASET = DatasetRole(Role.VIEWER, Scope.FILES_READ)
+_WRITE_DATASET = DatasetRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
+_RESTORE_DATASET = DatasetRole(Role.CONTRIBUTOR, Scope.FILES_WRITE, deleted=True)
+_SEE_VERSION = VersionRole(Role.VIEWER, Scope.FILES_READ)
+_WRITE_VERSION = VersionRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
+_RESTORE_VERSION = VersionRole(Role.CONTRIBUTOR, Scope.FILES_WRITE, deleted=True)
+_OCTETS = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+class AppendQuery(BaseModel):
+    """Which piece comes: that of `path`, a file of `size_bytes`, from `offset` on."""
+
+    path: Annotated[Line, Field(min_length=1, max_length=1000)]
+    offset: int = Field(ge=0, le=MAX_FILE_BYTES)
+    size_bytes: int = Field(ge=0, le=MAX_FILE_BYTES)
+
+
+def _shown(dataset: Dataset) -> DatasetOut:
+    return dataset_out(Dataset.objects.of_project(dataset.project).with_totals().get(pk=dataset.pk))
+
+
+@router.get("/projects/{project}/datasets", auth=gate(_SEE), response=PageOf[DatasetOut])
+def list_datasets(
+    request: HttpRequest, project: str, query: SearchParameters
+) -> PageOf[DatasetOut]:
+    """List the project's datasets, newest first."""
+    found = Dataset.objects.of_project(gated_project(request)).current().matching(query.q)
+    return page_of(
+        paginate(found.with_totals(), cursor=query.cursor, limit=query.limit), dataset_out
+    )
+
+
+@router.post("/projects/{project}/datasets", auth=gate(_WRITE), response={201: DatasetOut})
+def make_dataset(request: HttpRequest, project: str, payload: DatasetIn) -> Status[DatasetOut]:
+    """Make an empty dataset."""
+    made = create_dataset(
+        project=gated_project(request),
+        by=require_principal(request).user,
+        name=payload.name,
+        description=payload.description,
+    )
+    return Status(201, _shown(made))
+
+
+@router.get("/projects/{project}/datasets/{dataset}", auth=gate(_SEE_DATASET), response=DatasetOut)
+def show_dataset(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
+    """Show one dataset."""
+    return _shown(gated_dataset(request))
+
+
+@router.patch(
+    "/projects/{project}/datasets/{dataset}", auth=gate(_WRITE_DATASET), response=DatasetOut
+)
+def edit_dataset(
+    request: HttpRequest, project: str, dataset: str, payload: DatasetEdit
+) -> DatasetOut:
+    """Change the description."""
+    changed = describe_dataset(dataset=gated_dataset(request), description=payload.description)
+    return _shown(changed)
+
+
+@router.delete(
+    "/projects/{project}/datasets/{dataset}", auth=gate(_WRITE_DATASET), response={204: None}
+)
+def remove_dataset(request: HttpRequest, project: str, dataset: str) -> Status[None]:
+    """Delete a dataset with its versions; it can be brought back for three days."""
+    delete_dataset(dataset=gated_dataset(request))
+    return Status(204, None)
+
+
+@router.post(
+    "/projects/{project}/datasets/{dataset}/restore",
+    auth=gate(_RESTORE_DATASET),
+    response=DatasetOut,
+)
+def bring_dataset_back(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
+    """Bring back a dataset that was deleted."""
+    return _shown(restore_dataset(dataset=gated_dataset(request)))
+
+
+@router.post(
+    "/projects/{project}/datasets/{dataset}/pieces",
+    auth=gate(_WRITE_DATASET),
+    response=PiecesKept,
+    openapi_extra=_OCTETS,
+)
+def upload_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesKept:
+    """Send pieces that drafts of the project miss, as frames, at most 32 MiB of them.
+
+    A frame is the 32 bytes of a piece's SHA-256, its length as 8 bytes (big endian), its bytes.
+    """
+    found, user = gated_dataset(request).project, require_principal(request).user
+    let_go_of_the_database()
+    kept, size_bytes = take_pieces(project=found, by=user, chunks=body_of(request))
+    return PiecesKept(kept=kept, size_bytes=size_bytes)
+
+
+@router.get(
+    "/projects/{project}/datasets/{dataset}/versions",
+    auth=gate(_SEE_DATASET),
+    response=PageOf[VersionOut],
+)
+def list_versions(
+    request: HttpRequest, project: str, dataset: str, query: PageParameters
+) -> PageOf[VersionOut]:
+    """List the versions that are ready, newest first."""
+    found = Version.objects.ready().complete().filter(dataset=gated_dataset(request))
+    return page_of(paginate(found, cursor=query.cursor, limit=query.limit), version_out)
+
+
+@router.post(
+    "/projects/{project}/datasets/{dataset}/versions",
+    auth=gate(_WRITE_DATASET),
+    response={201: VersionOut},
+)
+def begin_version(
+    request: HttpRequest, project: str, dataset: str, payload: DraftIn
+) -> Status[VersionOut]:
+    """Begin a version: a draft that is seen by its id alone until it is committed and checked."""
+    by = require_principal(request).user
+    draft = open_draft(dataset=gated_dataset(request), by=by, note=payload.note)
+    return Status(201, version_out(draft))
+
+
+@router.get(
+    "/projects/{project}/datasets/{dataset}/versions/{version}",
+    auth=gate(_SEE_VERSION),
+    response=VersionOut,
+)
+def show_data_version(request: HttpRequest, project: str, dataset: str, version: str) -> VersionOut:
+    """Show a version: by its number, `latest`, or the id of a draft."""
+    return version_out(gated_version(request))
+
+
+@router.delete(
+    "/projects/{project}/datasets/{dataset}/versions/{version}",
+    auth=gate(_WRITE_VERSION),
+    response={204: None},
+)
+def remove_version(request: HttpRequest, project: str, dataset: str, version: str) -> Status[None]:
+    """Delete a version, which can be brought back for three days; a draft goes at once."""
+    delete_version(version=gated_version(request))
+    return Status(204, None)
+
+
+@router.post(
+    "/projects/{project}/datasets/{dataset}/versions/{version}/restore",
+    auth=gate(_RESTORE_VERSION),
+    response=VersionOut,
+)
+def bring_version_back(
+    request: HttpRequest, project: str, dataset: str, version: str
+) -> VersionOut:
+    """Bring back a version that was deleted."""
+    return version_out(restore_version(version=gated_version(request)))
+
+
+@router.get(
+    "/projects/{project}/datasets/{dataset}/versions/{version}/files",
+    auth=gate(_SEE_VERSION),
+    response=PageOf[DataFileOut],
+)
+def list_data_files(
+    request: HttpRequest, project: str, dataset: str, version: str, query: SearchParameters
+) -> PageOf[DataFileOut]:
+    """List the files of a version by path; `q` is looked for in the paths."""
+    files = gated_version(request).entries.files()
+    if query.q:
+        files = files.filter(path__icontains=query.q)
+    page = paginate_sorted(files, order="path", cursor=query.cursor, limit=query.limit)
+    return page_of(page, file_out)
+
+
+@router.post(
+    "/projects/{project}/datasets/{dataset}/versions/{version}/files",
+    auth=gate(_WRITE_VERSION),
+    response=MissingPieces,
+)
+def name_files(
+    request: HttpRequest, project: str, dataset: str, version: str, payload: FilesIn
+) -> MissingPieces:
+    """Add files to a draft, and learn which of their pieces have to be sent."""
+    missing = declare_files(draft=gated_version(request), files=payload.files)
+    return MissingPieces(missing=missing)
+
+
+@router.post(
+    "/projects/{project}/datasets/{dataset}/versions/{version}/append",
+    auth=gate(_WRITE_VERSION),
+    response=Received,
+    openapi_extra=_OCTETS,
+)
+def append_to_file(
+    request: HttpRequest, project: str, dataset: str, version: str, query: Query[AppendQuery]
+) -> Received:
+    """Send the next 16 MiB of a file of a draft, without knowing its digest beforehand.
+
+    Offset 0 begins the file anew. 409 `wrong_offset` says where the file goes on.
+    """
+    draft, user = gated_version(request), require_principal(request).user
+    arrived = append_piece(
+        draft=draft,
+        by=user,
+        path=query.path,
+        offset=query.offset,
+        size_bytes=query.size_bytes,
+        chunks=body_of(request),
+    )
+    return Received(path=query.path, received_bytes=arrived, size_bytes=query.size_bytes)
+
+
+@router.post(
+    "/projects/{project}/datasets/{dataset}/versions/{version}/commit",
+    auth=gate(_WRITE_VERSION),
+    response=VersionOut,
+)
+def close_draft(
+    request: HttpRequest, project: str, dataset: str, version: str, payload: CommitIn
+) -> VersionOut:
+    """Close a draft; it is checked and then gets its number, or is refused with the reason."""
+    draft = commit_draft(draft=gated_version(request), allow_bad_rows=payload.allow_bad_rows)
+    return version_out(draft)

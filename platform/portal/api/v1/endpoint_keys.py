@@ -1,0 +1,62 @@
+"""Keys of endpoints: made, listed, revoked."""
+
+from django.http import HttpRequest
+from ninja import Router, Status
+
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.api.v1.endpoint_shapes import created_key_out, endpoint_key_out
+from portal.api.v1.shapes import PageParameters, page_of
+from portal.core.pagination import paginate
+from portal.endpoints.gates import EndpointRole, gated_endpoint
+from portal.endpoints.models import EndpointKey
+from portal.endpoints.services.keys import make_key, revoke_key
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import PageOf
+from slipway.schemas.endpoints import EndpointKeyCreated, EndpointKeyIn, EndpointKeyOut
+
+router = Router(tags=["Endpoints"])
+_SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+
+
+@router.get(
+    "/projects/{project}/endpoints/{endpoint}/keys",
+    auth=gate(_SEE),
+    response=PageOf[EndpointKeyOut],
+)
+def list_endpoint_keys(
+    request: HttpRequest, project: str, endpoint: str, query: PageParameters
+) -> PageOf[EndpointKeyOut]:
+    """List the endpoint's keys, newest first, without their text."""
+    keys = EndpointKey.objects.shown().filter(endpoint=gated_endpoint(request))
+    found = paginate(keys.select_related("made_by"), cursor=query.cursor, limit=query.limit)
+    return page_of(found, endpoint_key_out)
+
+
+@router.post(
+    "/projects/{project}/endpoints/{endpoint}/keys",
+    auth=gate(_CHANGE),
+    response={201: EndpointKeyCreated},
+)
+def make_endpoint_key(
+    request: HttpRequest, project: str, endpoint: str, payload: EndpointKeyIn
+) -> Status[EndpointKeyCreated]:
+    """Make a key. Its text is in this answer and can never be shown again."""
+    user = require_principal(request).user
+    made = make_key(endpoint=gated_endpoint(request), by=user, wanted=payload)
+    return Status(201, created_key_out(made))
+
+
+@router.delete(
+    "/projects/{project}/endpoints/{endpoint}/keys/{key}",
+    auth=gate(_CHANGE),
+    response={204: None},
+)
+def revoke_endpoint_key(
+    request: HttpRequest, project: str, endpoint: str, key: str
+) -> Status[None]:
+    """Revoke a key; gateways refuse it from the next moment on."""
+    user = require_principal(request).user
+    revoke_key(endpoint=gated_endpoint(request), by=user, key_id=key)
+    return Status(204, None)

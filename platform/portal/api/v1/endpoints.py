@@ -1,0 +1,198 @@
+"""Endpoints: created, changed, promoted to, rolled back, paused, tried, deleted."""
+
+from typing import Annotated
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+from pydantic import BaseModel, Field
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.api.v1.endpoint_shapes import (
+    endpoint_event_out,
+    endpoint_out,
+    replica_out,
+    rollout_out,
+    traffic_out,
+)
+from portal.api.v1.shapes import PageParameters, PageQuery, page_of
+from portal.core.pagination import paginate
+from portal.endpoints.gates import EndpointRole, gated_endpoint
+from portal.endpoints.models import Endpoint, EndpointEvent
+from portal.endpoints.services.endpoints import (
+    change_endpoint,
+    create_endpoint,
+    delete_endpoint,
+    pause_endpoint,
+    resume_endpoint,
+)
+from portal.endpoints.services.promoting import promote, roll_back
+from portal.endpoints.services.reading import nodes_of, replicas_of, rollouts_of
+from portal.endpoints.services.traffic import traffic_of
+from portal.endpoints.services.trying import try_out
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import Line, PageOf
+from slipway.schemas.endpoints import (
+    EndpointChange,
+    EndpointEventOut,
+    EndpointIn,
+    EndpointOut,
+    EndpointStateName,
+    Promote,
+    Reason,
+    ReplicaOut,
+    RolloutOut,
+    TrafficPoint,
+    TryIn,
+    TryOut,
+)
+
+router = Router(tags=["Endpoints"])
+_SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_ALL = "/projects/{project}/endpoints"
+_ONE = "/projects/{project}/endpoints/{endpoint}"
+
+
+class EndpointsQuery(PageQuery):
+    """Filters; all that are given must match. `q` looks in names of endpoints and models."""
+
+    state: EndpointStateName | None = None
+    q: Annotated[Line, Field(max_length=100)] = ""
+
+
+class TrafficQuery(BaseModel):
+    """How many of the last minutes to show."""
+
+    minutes: int = Field(default=60, ge=1, le=1440)
+
+
+def shown(endpoint: Endpoint) -> EndpointOut:
+    """Describe an endpoint as it stands after a change."""
+    rows = Endpoint.objects.select_related("project", "tier", "made_by")
+    return endpoint_out(rows.get(pk=endpoint.pk))
+
+
+@router.get(
+    _ALL,
+    auth=gate(ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)),
+    response=PageOf[EndpointOut],
+)
+def list_endpoints(
+    request: HttpRequest, project: str, query: Query[EndpointsQuery]
+) -> PageOf[EndpointOut]:
+    """List the project's endpoints, newest first. Filters add up."""
+    found = Endpoint.objects.of_project(gated_project(request))
+    rows = found.matching(state=query.state or "", text=query.q)
+    return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), endpoint_out)
+
+
+@router.post(
+    _ALL,
+    auth=gate(ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
+    response={201: EndpointOut},
+)
+def make_endpoint(request: HttpRequest, project: str, payload: EndpointIn) -> Status[EndpointOut]:
+    """Create an endpoint that serves a model version. What can never run is refused here."""
+    user = require_principal(request).user
+    made = create_endpoint(project=gated_project(request), by=user, wanted=payload)
+    return Status(201, shown(made))
+
+
+@router.get(_ONE, auth=gate(_SEE), response=EndpointOut)
+def show_endpoint(request: HttpRequest, project: str, endpoint: str) -> EndpointOut:
+    """Show one endpoint: where it stands and why, its revisions, the rollout under way."""
+    return endpoint_out(gated_endpoint(request))
+
+
+@router.patch(_ONE, auth=gate(_CHANGE), response=EndpointOut)
+def edit_endpoint(
+    request: HttpRequest, project: str, endpoint: str, payload: EndpointChange
+) -> EndpointOut:
+    """Change replicas, limits, rules of rollback or capture while it serves."""
+    user = require_principal(request).user
+    return shown(change_endpoint(endpoint=gated_endpoint(request), by=user, change=payload))
+
+
+@router.delete(_ONE, auth=gate(_CHANGE), response={202: EndpointOut})
+def remove_endpoint(request: HttpRequest, project: str, endpoint: str) -> Status[EndpointOut]:
+    """Delete an endpoint: its replicas finish what they work on, then its name is free."""
+    user = require_principal(request).user
+    return Status(202, shown(delete_endpoint(endpoint=gated_endpoint(request), by=user)))
+
+
+@router.post(f"{_ONE}/promote", auth=gate(_CHANGE), response={202: RolloutOut})
+def roll_out_version(
+    request: HttpRequest, project: str, endpoint: str, payload: Promote
+) -> Status[RolloutOut]:
+    """Serve another version, by a plan. It goes back by itself when it does badly."""
+    user = require_principal(request).user
+    made = promote(endpoint=gated_endpoint(request), by=user, wanted=payload)
+    return Status(202, rollout_out(made))
+
+
+@router.post(f"{_ONE}/rollback", auth=gate(_CHANGE), response=EndpointOut)
+def take_version_back(
+    request: HttpRequest, project: str, endpoint: str, payload: Reason
+) -> EndpointOut:
+    """Go back to the revision before, at once while that is still warm."""
+    user = require_principal(request).user
+    return shown(roll_back(endpoint=gated_endpoint(request), by=user, reason=payload.reason))
+
+
+@router.post(f"{_ONE}/pause", auth=gate(_CHANGE), response=EndpointOut)
+def pause(request: HttpRequest, project: str, endpoint: str, payload: Reason) -> EndpointOut:
+    """Stop the replicas and answer 503 with the reason, until it is resumed."""
+    user = require_principal(request).user
+    return shown(pause_endpoint(endpoint=gated_endpoint(request), by=user, reason=payload.reason))
+
+
+@router.post(f"{_ONE}/resume", auth=gate(_CHANGE), response=EndpointOut)
+def resume(request: HttpRequest, project: str, endpoint: str) -> EndpointOut:
+    """Start the replicas again."""
+    user = require_principal(request).user
+    return shown(resume_endpoint(endpoint=gated_endpoint(request), by=user))
+
+
+@router.post(f"{_ONE}/try", auth=gate(_CHANGE), response=TryOut)
+def try_endpoint(request: HttpRequest, project: str, endpoint: str, payload: TryIn) -> TryOut:
+    """Ask for a prediction through the gateway; `request` is a body of `/invocations`."""
+    user = require_principal(request).user
+    answered = try_out(endpoint=gated_endpoint(request), by=user, body=payload.request)
+    return TryOut(status=answered.status, latency_ms=answered.latency_ms, answer=answered.body)
+
+
+@router.get(f"{_ONE}/rollouts", auth=gate(_SEE), response=PageOf[RolloutOut])
+def list_rollouts(
+    request: HttpRequest, project: str, endpoint: str, query: PageParameters
+) -> PageOf[RolloutOut]:
+    """List the endpoint's rollouts, newest first."""
+    rows = rollouts_of(gated_endpoint(request))
+    return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), rollout_out)
+
+
+@router.get(f"{_ONE}/replicas", auth=gate(_SEE), response=list[ReplicaOut])
+def list_replicas(request: HttpRequest, project: str, endpoint: str) -> list[ReplicaOut]:
+    """List the replicas that live or ended lately, each with its reason, newest first."""
+    replicas = replicas_of(gated_endpoint(request))
+    nodes = nodes_of(replicas)
+    return [replica_out(replica, nodes) for replica in replicas]
+
+
+@router.get(f"{_ONE}/events", auth=gate(_SEE), response=PageOf[EndpointEventOut])
+def list_endpoint_events(
+    request: HttpRequest, project: str, endpoint: str, query: PageParameters
+) -> PageOf[EndpointEventOut]:
+    """Tell the endpoint's story, newest first: each step and why it was taken."""
+    rows = EndpointEvent.objects.filter(endpoint=gated_endpoint(request))
+    return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), endpoint_event_out)
+
+
+@router.get(f"{_ONE}/traffic", auth=gate(_SEE), response=list[TrafficPoint])
+def show_traffic(
+    request: HttpRequest, project: str, endpoint: str, query: Query[TrafficQuery]
+) -> list[TrafficPoint]:
+    """Show requests a second, latency and errors by the minute, oldest first."""
+    found = traffic_of(endpoint=gated_endpoint(request), minutes=query.minutes)
+    return [traffic_out(minute) for minute in found]

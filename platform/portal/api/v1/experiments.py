@@ -1,0 +1,85 @@
+"""Experiments: listed, put in the bin, taken out of it."""
+
+from typing import Annotated, Literal
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+from pydantic import BaseModel, Field
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.api.routing import gate
+from portal.api.v1.run_shapes import experiment_out
+from portal.core.errors import NotFound
+from portal.experiments.place import tracker
+from portal.experiments.ports import ExperimentFacts, Stage
+from portal.experiments.services.deleting import (
+    delete_experiment,
+    empty_bin,
+    restore_experiment,
+)
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import Line
+from slipway.schemas.experiments import BinEmptied, ExperimentOut
+
+router = Router(tags=["Experiments"])
+_SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
+_CHANGE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
+_DESTROY = ProjectRole(Role.MAINTAINER, Scope.EXPERIMENTS_WRITE)
+_LARGEST_ID = 2**31 - 1
+
+
+class ExperimentsQuery(BaseModel):
+    """Filters; all that are given must match."""
+
+    q: Annotated[Line, Field(max_length=100)] = ""
+    stage: Literal["active", "deleted"] = "active"
+
+
+@router.get("/projects/{project}/experiments", auth=gate(_SEE), response=list[ExperimentOut])
+def list_experiments(
+    request: HttpRequest, project: str, query: Query[ExperimentsQuery]
+) -> list[ExperimentOut]:
+    """List the experiments of the project, the one used last first, with their runs counted."""
+    found = tracker().experiments(gated_project(request).pk, stage=Stage(query.stage), text=query.q)
+    return [experiment_out(facts) for facts in found]
+
+
+@router.delete(
+    "/projects/{project}/experiments/{experiment}", auth=gate(_CHANGE), response={204: None}
+)
+def remove_experiment(request: HttpRequest, project: str, experiment: int) -> Status[None]:
+    """Put an experiment in the bin, with its runs."""
+    delete_experiment(project=gated_project(request), experiment_id=_known(experiment))
+    return Status(204, None)
+
+
+@router.post(
+    "/projects/{project}/experiments/{experiment}/restore",
+    auth=gate(_CHANGE),
+    response=ExperimentOut,
+)
+def bring_back_experiment(request: HttpRequest, project: str, experiment: int) -> ExperimentOut:
+    """Take an experiment out of the bin, with the runs that went there with it."""
+    found = gated_project(request)
+    restore_experiment(project=found, experiment_id=_known(experiment))
+    return experiment_out(_shown(found.pk, experiment))
+
+
+@router.post("/projects/{project}/bin/empty", auth=gate(_DESTROY), response=BinEmptied)
+def destroy_what_is_in_the_bin(request: HttpRequest, project: str) -> BinEmptied:
+    """Destroy the runs in the bin, and artifacts that no run knows; tells what was freed."""
+    freed = empty_bin(project=gated_project(request))
+    return BinEmptied(runs=freed.runs, files=freed.files, size_bytes=freed.size_bytes)
+
+
+def _known(experiment: int) -> int:
+    if not 0 < experiment <= _LARGEST_ID:
+        raise NotFound
+    return experiment
+
+
+def _shown(project_id: str, experiment_id: int) -> ExperimentFacts:
+    for facts in tracker().experiments(project_id):
+        if facts.id == experiment_id:
+            return facts
+    raise NotFound

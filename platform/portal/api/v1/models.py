@@ -1,0 +1,181 @@
+"""Registered models and their versions: made, shown, described."""
+
+from django.http import HttpRequest
+from ninja import Path, Query, Router, Status
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.models import Project
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.api.v1.model_shapes import (
+    evaluation_out,
+    model_out,
+    rules_out,
+    version_detail,
+    versions_out,
+)
+from portal.api.v1.shapes import PageParameters, SearchParameters
+from portal.registry.catalog import find_model, find_version, list_models, list_versions
+from portal.registry.examining import examine
+from portal.registry.keeping import ensure_record, records_of, rules_of
+from portal.registry.lineage import lineage_of, lineage_of_version
+from portal.registry.services.actors import Actor
+from portal.registry.services.proving import (
+    read_golden,
+    record_evaluation,
+    record_golden,
+    record_of,
+)
+from portal.registry.services.registering import change_model, register_model, register_version
+from portal.registry.services.rules import change_rules
+from portal.registry.tasks import hash_version
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import PageOf, RequestSchema
+from slipway.schemas.registry import (
+    EvaluationIn,
+    EvaluationOut,
+    GoldenIn,
+    LineageOut,
+    ModelChange,
+    ModelIn,
+    ModelName,
+    ModelOut,
+    NodeKind,
+    RulesIn,
+    RulesOut,
+    VersionDetail,
+    VersionIn,
+    VersionOut,
+)
+
+router = Router(tags=["Models"])
+_SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
+_WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
+_RULE = ProjectRole(Role.MAINTAINER, Scope.MODELS_PROMOTE)
+_ONE = "/projects/{project}/models/{model}"
+_VERSION = "/projects/{project}/models/{model}/versions/{int:version}"
+
+
+class LineageQuery(RequestSchema):
+    """The node to begin with: a dataset, job, run or version, and what its kind calls it."""
+
+    kind: NodeKind
+    id: str
+
+
+def _actor(request: HttpRequest) -> Actor:
+    return Actor.of(require_principal(request))
+
+
+def _detail(project: Project, model: str, version: int) -> VersionDetail:
+    facts = find_version(project.pk, model, version)
+    record = ensure_record(project, find_model(project.pk, model), facts)
+    return version_detail(facts, rules_of(project), examine(record, facts, later=hash_version))
+
+
+@router.get("/projects/{project}/models", auth=gate(_SEE), response=PageOf[ModelOut])
+def show_models(request: HttpRequest, project: str, query: SearchParameters) -> PageOf[ModelOut]:
+    """List the registered models of the project, by name."""
+    found = gated_project(request)
+    page = list_models(found.pk, text=query.q, cursor=query.cursor, limit=query.limit)
+    return PageOf[ModelOut](items=list(map(model_out, page.items)), next_cursor=page.next_cursor)
+
+
+@router.post("/projects/{project}/models", auth=gate(_WRITE), response={201: ModelOut})
+def make_model(request: HttpRequest, project: str, payload: ModelIn) -> Status[ModelOut]:
+    """Make a registered model without a version. Registering a version makes it too."""
+    facts = register_model(project=gated_project(request), wanted=payload, by=_actor(request))
+    return Status(201, model_out(facts))
+
+
+@router.get(_ONE, auth=gate(_SEE), response=ModelOut)
+def show_model(request: HttpRequest, project: str, model: str) -> ModelOut:
+    """Show one model."""
+    return model_out(find_model(gated_project(request).pk, model))
+
+
+@router.patch(_ONE, auth=gate(_WRITE), response=ModelOut)
+def edit_model(request: HttpRequest, project: str, model: str, payload: ModelChange) -> ModelOut:
+    """Change the card, the description and tags; what is left out stays."""
+    return model_out(change_model(project=gated_project(request), model=model, change=payload))
+
+
+@router.get(f"{_ONE}/versions", auth=gate(_SEE), response=PageOf[VersionOut])
+def show_versions(
+    request: HttpRequest, project: str, model: str, query: PageParameters
+) -> PageOf[VersionOut]:
+    """List the versions of a model, newest first."""
+    found = gated_project(request)
+    facts = find_model(found.pk, model)
+    page = list_versions(found.pk, model, cursor=query.cursor, limit=query.limit)
+    items = versions_out(page.items, rules_of(found), records_of(facts))
+    return PageOf[VersionOut](items=items, next_cursor=page.next_cursor)
+
+
+@router.post(f"{_ONE}/versions", auth=gate(_WRITE), response={201: VersionDetail})
+def make_version(
+    request: HttpRequest, project: str, model: Path[ModelName], payload: VersionIn
+) -> Status[VersionDetail]:
+    """Register the next version, and the model when it is not there yet."""
+    found = gated_project(request)
+    made = register_version(project=found, model=model, wanted=payload, by=_actor(request))
+    return Status(201, _detail(found, model, made.number))
+
+
+@router.get(_VERSION, auth=gate(_SEE), response=VersionDetail)
+def show_version(request: HttpRequest, project: str, model: str, version: int) -> VersionDetail:
+    """Show a version with signature, example, the digest of each file, and figures."""
+    return _detail(gated_project(request), model, version)
+
+
+@router.put(f"{_VERSION}/golden", auth=gate(_WRITE), response=VersionDetail)
+def keep_golden(
+    request: HttpRequest, project: str, model: str, version: int, payload: GoldenIn
+) -> VersionDetail:
+    """Record golden predictions: rows that went in, and what came out for each."""
+    found, by = gated_project(request), _actor(request)
+    record_golden(project=found, model=model, number=version, golden=payload, by=by)
+    return _detail(found, model, version)
+
+
+@router.get(f"{_VERSION}/golden", auth=gate(_SEE), response=GoldenIn)
+def show_golden(request: HttpRequest, project: str, model: str, version: int) -> GoldenIn:
+    """Give the golden predictions of a version back."""
+    return read_golden(record_of(gated_project(request), model, version))
+
+
+@router.post(f"{_VERSION}/evaluations", auth=gate(_WRITE), response={201: EvaluationOut})
+def keep_evaluation(
+    request: HttpRequest, project: str, model: str, version: int, payload: EvaluationIn
+) -> Status[EvaluationOut]:
+    """Record a figure on a dataset version. Gates count only what a job reports itself."""
+    found, by = gated_project(request), _actor(request)
+    made = record_evaluation(project=found, model=model, number=version, wanted=payload, by=by)
+    return Status(201, evaluation_out(made))
+
+
+@router.get(f"{_VERSION}/lineage", auth=gate(_SEE), response=LineageOut)
+def show_version_lineage(
+    request: HttpRequest, project: str, model: str, version: int
+) -> LineageOut:
+    """Show what a version came of, and what came of it."""
+    return lineage_of_version(gated_project(request), model, version)
+
+
+@router.get("/projects/{project}/lineage", auth=gate(_SEE), response=LineageOut)
+def show_lineage(request: HttpRequest, project: str, query: Query[LineageQuery]) -> LineageOut:
+    """Show the lineage around a dataset, job, run or version of the project."""
+    return lineage_of(gated_project(request), query.kind, query.id)
+
+
+@router.get("/projects/{project}/registry-rules", auth=gate(_SEE), response=RulesOut)
+def show_rules(request: HttpRequest, project: str) -> RulesOut:
+    """Show the stages of the project and what is asked before a version reaches them."""
+    return rules_out(rules_of(gated_project(request)))
+
+
+@router.put("/projects/{project}/registry-rules", auth=gate(_RULE), response=RulesOut)
+def put_rules(request: HttpRequest, project: str, payload: RulesIn) -> RulesOut:
+    """Put other stages and gates in force; `revision` is that of the rules that were read."""
+    found, by = gated_project(request), _actor(request)
+    return rules_out(change_rules(project=found, wanted=payload, by=by))

@@ -1,0 +1,129 @@
+"""Promotions: planned, asked for, approved, done, remembered."""
+
+from django.http import HttpRequest
+from ninja import Path, Query, Router, Status
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.api.v1.model_shapes import move_out, plan_out, request_out
+from portal.api.v1.shapes import PageParameters, page_of
+from portal.core.pagination import Page, paginate
+from portal.registry.catalog import find_model, find_version
+from portal.registry.gating import Target
+from portal.registry.keeping import line_of
+from portal.registry.models import Move
+from portal.registry.services.actors import Actor
+from portal.registry.services.promoting import plan_promotion, promote, remove_alias
+from portal.registry.services.requests import ask_approval, decide, requests_of
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import PageOf
+from slipway.schemas.registry import (
+    AliasName,
+    DecisionIn,
+    MoveOut,
+    PlanOut,
+    PromoteIn,
+    RequestIn,
+    RequestOut,
+    TargetIn,
+)
+
+router = Router(tags=["Models"])
+_SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
+_MOVE = ProjectRole(Role.CONTRIBUTOR, Scope.MODELS_PROMOTE)
+_ONE = "/projects/{project}/models/{model}"
+_VERSION = "/projects/{project}/models/{model}/versions/{int:version}"
+
+
+def _actor(request: HttpRequest) -> Actor:
+    return Actor.of(require_principal(request))
+
+
+def _target(named: TargetIn) -> Target:
+    return Target(named.kind, named.name)
+
+
+@router.get(f"{_VERSION}/plan", auth=gate(_SEE), response=PlanOut)
+def show_plan(
+    request: HttpRequest, project: str, model: str, version: int, query: Query[TargetIn]
+) -> PlanOut:
+    """Say what a promotion would change, and how each gate stands; nothing is changed."""
+    found, target = gated_project(request), _target(query)
+    return plan_out(plan_promotion(project=found, model=model, number=version, target=target))
+
+
+@router.post(f"{_VERSION}/promote", auth=gate(_MOVE), response={201: MoveOut})
+def promote_version(
+    request: HttpRequest, project: str, model: str, version: int, payload: PromoteIn
+) -> Status[MoveOut]:
+    """Move a version to a stage, or an alias to it. Of two at the same time one gets a 409."""
+    move = promote(
+        project=gated_project(request),
+        model=model,
+        number=version,
+        target=_target(payload),
+        by=_actor(request),
+        sequence=payload.sequence,
+        override_reason=payload.override_reason,
+        archive_replaced=payload.archive_replaced,
+    )
+    return Status(201, move_out(move))
+
+
+@router.get(f"{_ONE}/history", auth=gate(_SEE), response=PageOf[MoveOut])
+def show_history(
+    request: HttpRequest, project: str, model: str, query: PageParameters
+) -> PageOf[MoveOut]:
+    """List every move of a model, newest first: one line, in which nothing happens twice."""
+    line = line_of(find_model(gated_project(request).pk, model))
+    moves = Move.objects.filter(line=line).select_related("by")
+    page: Page[Move] = paginate(moves, cursor=query.cursor, limit=query.limit)
+    return page_of(page, move_out)
+
+
+@router.delete(f"{_ONE}/aliases/{{alias}}", auth=gate(_MOVE), response=MoveOut)
+def drop_alias(request: HttpRequest, project: str, model: str, alias: Path[AliasName]) -> MoveOut:
+    """Take an alias away; one that gates protect, as a maintainer."""
+    found, by = gated_project(request), _actor(request)
+    return move_out(remove_alias(project=found, model=model, alias=alias, by=by))
+
+
+@router.post(f"{_VERSION}/requests", auth=gate(_MOVE), response={201: RequestOut})
+def ask(
+    request: HttpRequest, project: str, model: str, version: int, payload: RequestIn
+) -> Status[RequestOut]:
+    """Ask for the approval of a promotion."""
+    made = ask_approval(
+        project=gated_project(request),
+        model=model,
+        number=version,
+        target=_target(payload),
+        by=_actor(request),
+        note=payload.note,
+    )
+    return Status(201, request_out(made))
+
+
+@router.get(f"{_VERSION}/requests", auth=gate(_SEE), response=list[RequestOut])
+def show_requests(request: HttpRequest, project: str, model: str, version: int) -> list[RequestOut]:
+    """List what was asked about a version, newest first."""
+    found = gated_project(request)
+    find_version(found.pk, model, version)
+    return [request_out(row) for row in requests_of(found, model, version)]
+
+
+@router.post(f"{_ONE}/requests/{{request_id}}/decision", auth=gate(_MOVE), response=RequestOut)
+def say(
+    request: HttpRequest, project: str, model: str, request_id: str, payload: DecisionIn
+) -> RequestOut:
+    """Approve or reject, as a maintainer who neither registered nor asked; or withdraw."""
+    decided = decide(
+        project=gated_project(request),
+        model=model,
+        request_id=request_id,
+        verdict=payload.verdict,
+        by=_actor(request),
+        note=payload.note,
+    )
+    return request_out(decided)

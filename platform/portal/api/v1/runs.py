@@ -1,0 +1,191 @@
+"""Runs: searched, shown, compared, put in the bin; their curves and artifacts."""
+
+from typing import Annotated, Literal
+
+from django.http import HttpRequest
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.api.routing import gate
+from portal.api.v1.run_shapes import (
+    artifact_out,
+    comparison_out,
+    curve_out,
+    run_detail_out,
+    run_out,
+)
+from portal.api.v1.shapes import PageQuery
+from portal.core.streams import ByteStream
+from portal.experiments.filters import MAX_LENGTH
+from portal.experiments.gates import RunRole, gated_run
+from portal.experiments.place import tracker
+from portal.experiments.ports import Stage
+from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
+from portal.experiments.services.deleting import delete_runs, restore_runs
+from portal.experiments.services.reading import MOST_COLUMNS, compare, search_of
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import Line, PageOf, Text
+from slipway.schemas.experiments import (
+    MOST_COMPARED,
+    MOST_KEYS,
+    ArtifactOut,
+    Axis,
+    ComparisonOut,
+    CurveOut,
+    RunDetailOut,
+    RunId,
+    RunIds,
+    RunOut,
+    RunsMoved,
+)
+
+router = Router(tags=["Runs"])
+_SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
+_CHANGE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
+_SEE_RUN = RunRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
+_BYTES = {
+    "responses": {
+        200: {
+            "description": "The bytes of the artifact",
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+        }
+    }
+}
+_MOST_POINTS = 20_000
+Key = Annotated[Line, Field(min_length=1, max_length=250)]
+Path = Annotated[Line, Field(max_length=1000)]
+
+
+class RunsQuery(PageQuery):
+    """What is wanted. `columns` are fields whose values come along; none named means all."""
+
+    filter: Annotated[Text, Field(max_length=MAX_LENGTH)] = ""
+    experiment: list[Annotated[int, Field(ge=1, le=2**31 - 1)]] = Field(
+        default_factory=list, max_length=100
+    )
+    order: Annotated[Line, Field(max_length=300)] = ""
+    columns: list[Annotated[Line, Field(max_length=300)]] = Field(
+        default_factory=list, max_length=MOST_COLUMNS
+    )
+    stage: Literal["active", "deleted"] = "active"
+
+
+class CompareQuery(BaseModel):
+    """Which runs."""
+
+    run: list[RunId] = Field(default_factory=list, max_length=MOST_COMPARED)
+
+
+class CurvesQuery(CompareQuery):
+    """Which metrics of which runs, how many points of each at most; thinned out along `axis`."""
+
+    key: list[Key] = Field(default_factory=list, max_length=MOST_KEYS)
+    points: int = Field(default=1_000, ge=10, le=_MOST_POINTS)
+    axis: Axis = "step"
+
+
+class FolderQuery(BaseModel):
+    """A file or folder among the artifacts; empty is their top."""
+
+    path: Path = ""
+
+
+@router.get("/projects/{project}/runs", auth=gate(_SEE), response=PageOf[RunOut])
+def search_runs(request: HttpRequest, project: str, query: Query[RunsQuery]) -> PageOf[RunOut]:
+    """Find runs by MLflow's filter syntax, in an order such as `-metrics.loss`, newest first.
+
+    A mistake in the filter is told with the position where it stands.
+    """
+    page = tracker().search(
+        search_of(
+            project_id=gated_project(request).pk,
+            experiments=query.experiment,
+            filter_text=query.filter,
+            order=query.order,
+            columns=query.columns or None,
+            stage=Stage(query.stage),
+            limit=query.limit,
+            cursor=query.cursor,
+        )
+    )
+    return PageOf[RunOut](items=[run_out(run) for run in page.items], next_cursor=page.next_cursor)
+
+
+@router.get("/projects/{project}/runs/compare", auth=gate(_SEE), response=ComparisonOut)
+def compare_runs(request: HttpRequest, project: str, query: Query[CompareQuery]) -> ComparisonOut:
+    """Show runs side by side: which parameters differ, and the last values of their metrics."""
+    found = compare(project_id=gated_project(request).pk, run_ids=query.run)
+    return comparison_out(found)
+
+
+@router.get("/projects/{project}/runs/curves", auth=gate(_SEE), response=list[CurveOut])
+def curves_of_runs(request: HttpRequest, project: str, query: Query[CurvesQuery]) -> list[CurveOut]:
+    """Return metrics of runs in use over time.
+
+    Of long curves the lowest and highest points of each stretch are kept, and `total` says how many
+    points there are.
+    """
+    curves = tracker().curves(
+        gated_project(request).pk,
+        query.run,
+        query.key,
+        most_points=query.points,
+        axis=query.axis,
+    )
+    return [curve_out(curve) for curve in curves]
+
+
+@router.post("/projects/{project}/runs/delete", auth=gate(_CHANGE), response=RunsMoved)
+def remove_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMoved:
+    """Put runs in the bin, from where they can be taken back for thirty days."""
+    return RunsMoved(runs=delete_runs(project=gated_project(request), run_ids=payload.runs))
+
+
+@router.post("/projects/{project}/runs/restore", auth=gate(_CHANGE), response=RunsMoved)
+def bring_back_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMoved:
+    """Take runs out of the bin; those whose experiment is in it stay there."""
+    return RunsMoved(runs=restore_runs(project=gated_project(request), run_ids=payload.runs))
+
+
+@router.get("/projects/{project}/runs/{run}", auth=gate(_SEE_RUN), response=RunDetailOut)
+def show_run(request: HttpRequest, project: str, run: str) -> RunDetailOut:
+    """Show one run, in use or in the bin."""
+    return run_detail_out(gated_run(request))
+
+
+@router.get(
+    "/projects/{project}/runs/{run}/artifacts", auth=gate(_SEE_RUN), response=list[ArtifactOut]
+)
+def list_artifacts(
+    request: HttpRequest, project: str, run: str, query: Query[FolderQuery]
+) -> list[ArtifactOut]:
+    """List a folder of the run's artifacts, folders first."""
+    found = artifacts_of(
+        project_id=gated_project(request).pk, run=gated_run(request), path=query.path
+    )
+    return [artifact_out(artifact) for artifact in found]
+
+
+@router.get(
+    "/projects/{project}/runs/{run}/artifacts/content",
+    auth=gate(_SEE_RUN),
+    response=None,
+    openapi_extra=_BYTES,
+)
+def download_artifact(
+    request: HttpRequest, project: str, run: str, query: Query[FolderQuery]
+) -> ByteStream:
+    """Download one file of the run's artifacts."""
+    owner, found = gated_project(request).pk, gated_run(request)
+    artifact = artifact_of(project_id=owner, run=found, path=query.path)
+    pieces = read_artifact(
+        project_id=owner, run=found, artifact=artifact, length=artifact.size_bytes
+    )
+    answer = ByteStream(pieces, content_type="application/octet-stream")
+    answer.headers["Content-Length"] = str(artifact.size_bytes)
+    answer.headers["Content-Disposition"] = "attachment"
+    answer.headers["Cache-Control"] = "private, no-store"
+    return answer

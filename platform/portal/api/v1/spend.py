@@ -1,0 +1,102 @@
+"""What things cost: who, what, which; idle waste; exports; prices of bare resources."""
+
+from typing import Annotated
+
+from django.http import HttpRequest, StreamingHttpResponse
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from portal.accounts.gates import Administrator, ProjectRole, SignedIn, gated_project
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.compute.models import Tier
+from portal.core.errors import NotFound
+from portal.spend.focus import focus_download
+from portal.spend.reading import Scope as Whose
+from portal.spend.services.prices import current_rates, effect_of_price, price_resource
+from portal.spend.showing import scope_in_sight, shown_idle, shown_spend
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import Line, PageOf
+from slipway.schemas.spend import (
+    MOST_NANO_USD,
+    IdleOut,
+    PriceEffect,
+    RateIn,
+    RateOut,
+    SpendOut,
+)
+
+router = Router(tags=["Spend"])
+_MINE = SignedIn(Scope.WORKLOADS_READ, confined=True)
+_PROJECT = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
+
+
+class WindowQuery(BaseModel):
+    """`today`, `7d`, `month` (the present one) or a month such as `2026-11`, all in UTC."""
+
+    window: Annotated[Line, Field(max_length=10)] = "month"
+
+
+class PriceQuery(BaseModel):
+    """A price to be looked at before it is set."""
+
+    nano_usd_per_hour: Annotated[int, Field(ge=0, le=MOST_NANO_USD)]
+
+
+@router.get("/spend", auth=gate(_MINE), response=SpendOut)
+def show_spend(request: HttpRequest, query: Query[WindowQuery]) -> SpendOut:
+    """Show what all projects in sight have cost, live."""
+    return shown_spend(scope_in_sight(require_principal(request)), query.window)
+
+
+@router.get("/spend/installation", auth=gate(Administrator()), response=SpendOut)
+def show_installation(request: HttpRequest, query: Query[WindowQuery]) -> SpendOut:
+    """Show what everything has cost; without single runs, into which administrators do not see."""
+    return shown_spend(Whose(), query.window, with_runs=False)
+
+
+@router.get("/spend/idle", auth=gate(_MINE), response=PageOf[IdleOut])
+def list_idle(request: HttpRequest, query: Query[WindowQuery]) -> PageOf[IdleOut]:
+    """List what is paid for and hardly used, by cause; nodes for administrators alone."""
+    return PageOf[IdleOut](items=shown_idle(require_principal(request), query.window))
+
+
+@router.get("/spend/export", auth=gate(_MINE), response=None)
+def export_spend(request: HttpRequest, query: Query[WindowQuery]) -> StreamingHttpResponse:
+    """Download the lines of all projects in sight as a CSV of FOCUS columns."""
+    return focus_download(scope_in_sight(require_principal(request)), query.window)
+
+
+@router.get("/projects/{project}/spend", auth=gate(_PROJECT), response=SpendOut)
+def show_project_spend(request: HttpRequest, project: str, query: Query[WindowQuery]) -> SpendOut:
+    """Show what one project has cost, live."""
+    return shown_spend(Whose(projects=(gated_project(request).pk,)), query.window)
+
+
+@router.get("/projects/{project}/spend/export", auth=gate(_PROJECT), response=None)
+def export_project_spend(
+    request: HttpRequest, project: str, query: Query[WindowQuery]
+) -> StreamingHttpResponse:
+    """Download the lines of one project as a CSV of FOCUS columns."""
+    return focus_download(Whose(projects=(gated_project(request).pk,)), query.window)
+
+
+@router.get("/spend/rates", auth=gate(_MINE), response=PageOf[RateOut])
+def list_rates(request: HttpRequest) -> PageOf[RateOut]:
+    """List the prices of bare resources: idle capacity and stored bytes are priced at them."""
+    return PageOf[RateOut](items=current_rates())
+
+
+@router.put("/spend/rates/{resource}", auth=gate(Administrator()), response=RateOut)
+def put_rate(request: HttpRequest, resource: str, payload: RateIn) -> RateOut:
+    """Price a bare resource from now on."""
+    return price_resource(resource=resource, nano_usd_per_hour=payload.nano_usd_per_hour)
+
+
+@router.get("/tiers/{tier}/price-effect", auth=gate(Administrator()), response=PriceEffect)
+def show_price_effect(request: HttpRequest, tier: str, query: Query[PriceQuery]) -> PriceEffect:
+    """Say what a new price of a tier would change, before it is set."""
+    found = Tier.objects.filter(slug=tier).first()
+    if found is None:
+        raise NotFound
+    return effect_of_price(tier=found, nano_usd_per_hour=query.nano_usd_per_hour)
