@@ -10,7 +10,8 @@ from portal.accounts.principal import Principal
 from portal.core import clock
 from portal.core.errors import NotFound
 from portal.training.models import Job, JobQuerySet
-from portal.training.services.jobs import cost_of
+from portal.training.services.jobs import cost_of, price_of
+from portal.workloads.costs import unix_ms
 from portal.workloads.explaining import Explainer
 from portal.workloads.lifecycle import ENDS, WAITING
 from portal.workloads.models import Lease, Workload
@@ -90,7 +91,7 @@ def jobs_in_sight(principal: Principal) -> JobQuerySet:
     """Return the jobs of every project the person sees, with what a list of them shows."""
     found = Job.objects.filter(workload__project__in=principal.projects().live())
     found = found.select_related("workload__project", "workload__tier", "workload__submitted_by")
-    return found.prefetch_related("workload__leases__node")
+    return found.prefetch_related("workload__leases__node", "workload__tier__prices")
 
 
 def job_of(project: Project, job_id: str) -> Job:
@@ -168,7 +169,7 @@ def _step(leases: Sequence[Lease]) -> int | None:
 def _standing(job: Job, why: str) -> Standing:
     workload = job.workload
     word, tone = _WORDS[workload.status]
-    leases = list(workload.leases.all())
+    runs = any(lease.is_open for lease in workload.leases.all())
     waits = workload.status in WAITING
     return Standing(
         job=job,
@@ -178,7 +179,7 @@ def _standing(job: Job, why: str) -> Standing:
         why=why,
         began=workload.waits_since if waits else workload.started_at or workload.created_at,
         until=workload.ended_at,
-        cost=cost_of(workload, until_ms=int(clock.now().timestamp() * 1000)),
-        rate=sum(lease.nano_usd_per_hour for lease in leases if lease.is_open),
+        cost=cost_of(workload, until_ms=unix_ms(clock.now())),
+        rate=price_of(workload) if runs else 0,
         step=_step(_present(workload)),
     )

@@ -15,18 +15,16 @@ page ask twice.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import structlog
-from asgiref.sync import sync_to_async
-from django.db import close_old_connections
 from django.db.models import Min
 
 from portal.core.errors import RateLimited
+from portal.core.streams import OwnThread, let_go_of_the_thread
 from portal.web.listeners import Listener, still_allowed
 from portal.web.models import LiveEvent
 
@@ -84,8 +82,9 @@ class Hub:
         self._seen: dict[int, float] = {}
         self._task: asyncio.Task[None] | None = None
         self._standing = asyncio.Event()
-        # One thread, so that listening holds one database connection and only while it asks.
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="live")
+        # Logs do not wait for queries.
+        self._questions = OwnThread("live-ask")
+        self._files = OwnThread("live-read")
 
     def room_for(self, user_id: str) -> bool:
         """Whether the person may open one more stream in this process."""
@@ -113,9 +112,11 @@ class Hub:
 
     async def ask(self, question: Callable[[], Result]) -> Result:
         """Run a question to the database in the thread of the hub."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._thread, _asked_and_released, question
-        )
+        return await self._questions.run(question)
+
+    async def read(self, reading: Callable[[], Result]) -> Result:
+        """Read files in the thread the hub has for that."""
+        return await self._files.run(reading)
 
     async def _run(self) -> None:
         try:
@@ -177,13 +178,6 @@ class Hub:
                 stream.end(cut=True)
 
 
-def _asked_and_released(question: Callable[[], Result]) -> Result:
-    try:
-        return question()
-    finally:
-        close_old_connections()
-
-
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
 
 
@@ -194,8 +188,7 @@ def hub() -> Hub:
 
 async def rings_for(listener: Listener, since: int) -> AsyncIterator[bytes]:
     """Stream server-sent events to one page: first what it missed since event `since`."""
-    # The request's own connection would otherwise stay open as long as the page does.
-    await sync_to_async(close_old_connections)()
+    await let_go_of_the_thread()
     house = hub()
     try:
         with house.joined(listener) as stream:

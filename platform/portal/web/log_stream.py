@@ -6,7 +6,8 @@
     event: complete  {}: nothing will be added; nobody needs to come back
 
 A page that was asked for the end starts a little before it. Who may listen is decided as for every
-other stream, by the hub.
+other stream, by the hub. How the job stands is asked of the database once a second; in between
+only the length of the log is looked at.
 """
 
 import asyncio
@@ -15,17 +16,17 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from asgiref.sync import sync_to_async
-from django.db import close_old_connections
-
-from portal.core.errors import NotFound, RateLimited
+from portal.core.errors import RateLimited
+from portal.core.streams import let_go_of_the_thread
 from portal.web.listeners import Listener
 from portal.web.live import CUT, HEARTBEAT_S, Hub, hub
-from portal.web.logs import TAIL_BYTES, Piece, piece_of
+from portal.web.logs import TAIL_BYTES, Piece, piece_at
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Workload
+from portal.workloads.services.logs import LogPlace, log_places
 
 BRISK_S, CALM_S = 0.2, 0.5
+ASK_S = 1.0
 # How long a log that has stopped growing is still looked at briskly.
 CALM_AFTER_S = 5.0
 PIECE_BYTES = 256 * 1024
@@ -44,20 +45,27 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """What the database says: the log if there is one, the latest attempt, whether it is over."""
+
+    log: LogPlace | None
+    newest: int
+    is_over: bool
+
+
+@dataclass(frozen=True)
 class Look:
-    """What one look at the log has found. `newest` is the latest attempt of the job."""
+    """What one look at the log has found: text, and bytes that were left out before it."""
 
     piece: Piece | None
     gap: tuple[int, int] | None
-    newest: int
-    is_over: bool
 
 
 async def follow(
     listener: Listener, *, workload_id: str, attempt: int, rank: int, start: int | None
 ) -> AsyncIterator[bytes]:
     """Stream a log from byte `start`, or from shortly before its end."""
-    await sync_to_async(close_old_connections)()
+    await let_go_of_the_thread()
     place = Place(workload_id, attempt, rank, start)
     house = hub()
     try:
@@ -79,8 +87,12 @@ async def _events(house: Hub, place: Place) -> AsyncIterator[bytes]:
     """Yield events until the log is complete; nothing at all when there is nothing to say."""
     loop = asyncio.get_running_loop()
     moved_s = spoke_s = loop.time()
+    standing, asked_s = await house.ask(lambda: standing_of(place)), loop.time()
     while True:
-        look = await house.ask(lambda: look_at(place))
+        if loop.time() - asked_s >= ASK_S:
+            standing, asked_s = await house.ask(lambda: standing_of(place)), loop.time()
+        found = standing.log
+        look = await house.read(lambda log=found: look_at(place, log))  # type: ignore[misc]
         if look.gap:
             yield _written("gap", {"start": look.gap[0], "end": look.gap[1]})
         if look.piece is not None and look.piece.text:
@@ -88,11 +100,13 @@ async def _events(house: Hub, place: Place) -> AsyncIterator[bytes]:
             place.start = look.piece.end
             moved_s = spoke_s = loop.time()
             continue
-        if look.newest > place.attempt and (look.piece is None or look.piece.is_complete):
-            place.attempt, place.start = look.newest, 0
+        is_told = look.piece is None or look.piece.is_complete
+        if standing.newest > place.attempt and is_told:
+            place.attempt, place.start = standing.newest, 0
+            asked_s = 0.0
             yield _written("attempt", {"attempt": place.attempt})
             continue
-        if look.is_over and (look.piece is None or look.piece.is_complete):
+        if standing.is_over and is_told:
             yield _written("complete", {})
             return
         if loop.time() - spoke_s >= HEARTBEAT_S:
@@ -104,31 +118,29 @@ async def _events(house: Hub, place: Place) -> AsyncIterator[bytes]:
         await asyncio.sleep(CALM_S if calm else BRISK_S)
 
 
-def look_at(place: Place) -> Look:
-    """Read on from a place; moves it to near the end when it is too far behind, or nowhere yet."""
+def standing_of(place: Place) -> Standing:
+    """Ask how the job stands, and where the log of a place is."""
     workload = Workload.objects.get(pk=place.workload_id)
-    is_over = workload.status in ENDS
+    found = log_places(
+        workload=workload, rank=place.rank, attempt=place.attempt, most_ranks=place.rank + 1
+    )
+    return Standing(found[0] if found else None, workload.epoch, workload.status in ENDS)
+
+
+def look_at(place: Place, log: LogPlace | None) -> Look:
+    """Read on from a place; moves it to near the end when it is too far behind, or nowhere yet."""
+    if log is None:
+        return Look(None, None)
     start = place.start
-    try:
-        piece = piece_of(
-            workload,
-            attempt=place.attempt,
-            rank=place.rank,
-            start=2**60 if start is None else start,
-            most_bytes=PIECE_BYTES,
-        )
-    except NotFound:
-        return Look(None, None, workload.epoch, is_over)
+    piece = piece_at(log, start=2**60 if start is None else start, most_bytes=PIECE_BYTES)
     behind = piece.size - piece.start
     near = max(0, piece.size - TAIL_BYTES)
     if start is not None and behind <= MOST_BEHIND_BYTES:
-        return Look(piece, None, workload.epoch, is_over)
+        return Look(piece, None)
     gap = (piece.start, near) if start is not None else None
-    piece = piece_of(
-        workload, attempt=place.attempt, rank=place.rank, start=near, most_bytes=PIECE_BYTES
-    )
+    piece = piece_at(log, start=near, most_bytes=PIECE_BYTES)
     place.start = piece.start
-    return Look(piece, gap, workload.epoch, is_over)
+    return Look(piece, gap)
 
 
 def _piece_written(piece: Piece) -> bytes:

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from portal.core.errors import InvalidInput, NotFound
 from portal.workloads.models import Workload
-from portal.workloads.services.logs import RankLog, log_of, read_log
+from portal.workloads.services.logs import LogPlace, RankLog, log_of, log_places, read_log
 
 TAIL_BYTES = 64 * 1024
 MOST_MATCHES = 200
@@ -45,21 +45,26 @@ def number(request: HttpRequest, name: str, default: int = 0) -> int:
 
 
 def piece_of(workload: Workload, *, attempt: int, rank: int, start: int, most_bytes: int) -> Piece:
-    """Read whole characters from byte `start` on; raises NotFound for a log there is not.
+    """Read whole characters from byte `start` on; raises NotFound for a log there is not."""
+    found = log_places(workload=workload, rank=rank, attempt=attempt, most_ranks=rank + 1)
+    if not found:
+        raise NotFound
+    return piece_at(found[0], start=start, most_bytes=most_bytes)
+
+
+def piece_at(log: LogPlace, *, start: int, most_bytes: int) -> Piece:
+    """Read whole characters from byte `start` on; asks no database.
 
     A character whose rest has not been written yet waits for the next time.
     """
-    log = log_of(workload=workload, attempt=attempt, rank=rank)
-    start = min(start, log.size_bytes)
-    wanted = min(most_bytes, log.size_bytes - start)
-    data = b"".join(
-        read_log(workload=workload, attempt=attempt, rank=rank, start=start, length=wanted)
-    )
+    size = log.size_bytes()
+    start = min(start, size)
+    data = log.read(start, min(most_bytes, size - start))
     reader = codecs.getincrementaldecoder("utf-8")("replace")
-    is_last = log.is_complete and start + len(data) >= log.size_bytes
+    is_last = log.is_complete and start + len(data) >= size
     text = reader.decode(data, final=is_last)
     kept = len(reader.getstate()[0])
-    return Piece(start, start + len(data) - kept, log.size_bytes, is_last, text)
+    return Piece(start, start + len(data) - kept, size, is_last, text)
 
 
 def tail_of(workload: Workload, request: HttpRequest) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from decimal import Decimal, InvalidOperation
 
 NANO = 1_000_000_000
 MOST_NANO_USD = 10**15
+_CENT = NANO // 100
 _DECIMALS = (2, 3, 4, 6, 9)
 
 
@@ -31,3 +32,15 @@ def nano_usd_of(text: str) -> int:
     if amount != amount.to_integral_value():
         raise ValueError("Nine decimals are the most.")
     return int(amount)
+
+
+def is_tiny(nano_usd: int) -> bool:
+    """Whether an amount is less than a cent, and something."""
+    return 0 < abs(nano_usd) < _CENT
+
+
+def short_dollars(nano_usd: int) -> str:
+    """Write an amount as `dollars` does, and what is less than a cent as that."""
+    if not is_tiny(nano_usd):
+        return dollars(nano_usd)
+    return "< $0.01" if nano_usd > 0 else "> -$0.01"

@@ -29,10 +29,15 @@ RAIL = (
     Entry("Home", "home", "home", "home"),
     Entry("Projects", "folders", "projects", "projects"),
     Entry("Teams", "users", "teams", "teams"),
+    Entry("Spend", "coins", "spend", "spend"),
 )
 IN_PROJECT = (
     Entry("Overview", "layout-dashboard", "project", "overview"),
     Entry("Jobs", "rocket", "project_jobs", "jobs"),
+    Entry("Datasets", "folder", "project_datasets", "datasets"),
+    Entry("Experiments", "flask", "project_experiments", "experiments"),
+    Entry("Spend", "coins", "project_spend", "spend"),
+    Entry("Models", "packages", "project_models", "models"),
     Entry("Members", "users", "project_members", "members"),
     Entry("Secrets", "lock", "project_secrets", "secrets", Role.CONTRIBUTOR),
     Entry("Audit log", "history", "project_audit", "audit", Role.MAINTAINER),

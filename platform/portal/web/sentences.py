@@ -25,6 +25,11 @@ _SENTENCES = {
     "workload.submit": "submitted {label} in {group}",
     "workload.stop": "stopped {label} in {group}",
     "workload.requeue": "put {label} back into the queue of {group}",
+    "run.delete": "put {label} of {group} in the bin",
+    "run.restore": "took {label} of {group} out of the bin",
+    "run.destroy": "emptied the bin of {label}",
+    "experiment.delete": "put experiment {label} of {group} in the bin",
+    "experiment.restore": "took experiment {label} of {group} out of the bin",
     "environment.add": "made the environment {label} for {group}",
     "file.create": "stored the file {label} in {group}",
     "node.invite": "made a token for a node to join ({label})",
@@ -48,7 +53,7 @@ _SENTENCES = {
 }
 KINDS = (
     *("project", "team", "member", "invitation", "token", "secret", "user"),
-    *("workload", "environment", "file", "node", "tier", "quota"),
+    *("workload", "environment", "file", "node", "tier", "quota", "run", "experiment"),
 )
 VERBS = tuple(_SENTENCES)
 

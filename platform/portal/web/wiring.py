@@ -5,6 +5,7 @@ from threading import Lock
 
 from portal.accounts.signals import AccountsChanged, accounts_changed
 from portal.compute.signals import NodeChanged, node_changed
+from portal.experiments.signals import RunsChanged, runs_changed
 from portal.web.listeners import INSTALLATION
 from portal.web.models import LiveEvent
 from portal.workloads.signals import WorkloadChanged, workload_changed
@@ -20,6 +21,10 @@ def _write(news: AccountsChanged) -> None:
 
 def _write_workload(news: WorkloadChanged) -> None:
     _ring(news.project_id, "jobs")
+
+
+def _write_runs(news: RunsChanged) -> None:
+    _ring(news.project_id, "runs")
 
 
 def _write_node(_news: NodeChanged) -> None:
@@ -44,3 +49,4 @@ def _sweep_now_and_then() -> None:
 accounts_changed.connect(_write)
 workload_changed.connect(_write_workload)
 node_changed.connect(_write_node)
+runs_changed.connect(_write_runs)

@@ -28,6 +28,7 @@ STRATEGIES = {
     "tensor=2": "Each layer is split across ranks of one machine: for wide layers.",
     "ps=1:async": "A parameter server; workers never wait for each other.",
 }
+BACKENDS = (("process", "A process of the node"), ("docker", "A Docker container"))
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 
 
@@ -74,6 +75,20 @@ class NewJob(forms.Form):
         "arrange this themselves (torchrun, Lightning, accelerate).",
         widget=forms.TextInput(attrs={**_TEXT, "list": "strategies", "placeholder": "none"}),
     )
+    backend = forms.ChoiceField(
+        label="Runs in",
+        choices=BACKENDS,
+        required=False,
+        help_text="A container keeps more apart and starts more slowly; its node needs Docker.",
+        widget=forms.Select,
+    )
+    datasets = forms.CharField(
+        required=False,
+        max_length=1500,
+        help_text="Versions it reads, such as digits:3; in the script "
+        'slipway.dataset("digits"). Separate several by spaces.',
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "digits:3"}),
+    )
     requirements = forms.CharField(
         required=False,
         max_length=65_536,
@@ -107,6 +122,14 @@ class NewJob(forms.Form):
         widget=forms.TextInput(attrs=_TEXT),
     )
 
+    tags = forms.CharField(
+        required=False,
+        max_length=1200,
+        help_text="Such as team=vision paper=icml; spend is split by them. Separate several by "
+        "spaces.",
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "team=vision"}),
+    )
+
     def __init__(
         self, data: QueryDict | None, *, project: Project, source: Job | None, **kwargs: Any
     ) -> None:
@@ -128,17 +151,18 @@ class NewJob(forms.Form):
         except ValueError as error:
             raise forms.ValidationError(f"A quotation mark is left open ({error}).") from error
 
+    def clean_datasets(self) -> list[str]:
+        """Read the references, separated by spaces or commas."""
+        return str(self.cleaned_data["datasets"]).replace(",", " ").split()
+
+    def clean_tags(self) -> dict[str, str]:
+        """Read name=value, separated by spaces."""
+        return _pairs(str(self.cleaned_data["tags"]).split())
+
     def clean_params(self) -> dict[str, str]:
         """Read a line each."""
-        found: dict[str, str] = {}
-        for line in self.cleaned_data["params"].splitlines():
-            if not line.strip():
-                continue
-            name, separator, value = line.partition("=")
-            if not separator:
-                raise forms.ValidationError(f"“{line[:40]}” is not of the form name=value.")
-            found[name.strip()] = value.strip()
-        return found
+        lines = self.cleaned_data["params"].splitlines()
+        return _pairs([line for line in lines if line.strip()])
 
     def clean(self) -> dict[str, Any]:
         """Put it all together; what the schema refuses stands beside its field."""
@@ -172,6 +196,16 @@ class NewJob(forms.Form):
         self.add_error("snapshot", words_of(error))
 
 
+def _pairs(texts: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise forms.ValidationError(f"“{text[:40]}” is not of the form name=value.")
+        found[name.strip()] = value.strip()
+    return found
+
+
 def _code_of(project: Project, chosen: str) -> list[Snapshot]:
     """Return the newest code of the project, and the chosen one wherever it stands."""
     found = Snapshot.objects.filter(project=project).defer("marks").select_related("created_by")
@@ -189,6 +223,7 @@ def fresh(tier: str) -> dict[str, Any]:
         "procs": 1,
         "max_attempts": 3,
         "priority": 0,
+        "backend": "process",
     }
 
 
@@ -204,9 +239,12 @@ def same_as(job: Job) -> dict[str, Any]:
         "nodes": workload.nodes,
         "procs": workload.procs,
         "strategy": job.strategy,
+        "backend": workload.backend,
         "requirements": job.requirements,
+        "datasets": " ".join(job.datasets),
         "max_attempts": workload.max_attempts,
         "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / 3600,
         "priority": workload.priority,
         "name": workload.name,
+        "tags": " ".join(f"{name}={value}" for name, value in workload.tags.items()),
     }

@@ -22,6 +22,9 @@ SCOPE_MEANINGS = {
     Scope.FILES_WRITE: "Upload files to your projects",
     Scope.WORKLOADS_READ: "See what runs in your projects, with its logs",
     Scope.WORKLOADS_WRITE: "Run and stop things in your projects",
+    Scope.MODELS_PROMOTE: "Promote models, and approve promotions",
+    Scope.EXPERIMENTS_READ: "Read experiments, runs and models, with MLflow too",
+    Scope.EXPERIMENTS_WRITE: "Log runs and register models, with MLflow too",
     Scope.ADMIN: "Administer this installation",
 }
 TOKEN_DAYS = ((7, "7 days"), (30, "30 days"), (90, "90 days"), (180, "180 days"), (365, "1 year"))

@@ -20,7 +20,7 @@ from portal.web.icons import svg
 from portal.web.jobs import Standing
 from portal.web.listing import NEWEST
 from portal.web.moments import exact, in_words, lasting
-from portal.web.money import dollars
+from portal.web.money import dollars, is_tiny, short_dollars
 from portal.web.places import address_of
 from portal.web.sentences import sentence_of
 
@@ -199,9 +199,22 @@ def terminal(name: str, line: str, *args: str, words: str = "") -> dict[str, str
 
 
 @register.filter
-def money(nano_usd: int) -> str:
-    """Show an amount of money."""
+def money(nano_usd: int) -> SafeString | str:
+    """Show an amount of money: below a cent as that, with the exact amount where one points."""
+    words = short_dollars(nano_usd)
+    return (
+        format_html("<span{}>{}</span>", exact, words) if (exact := _exactly(nano_usd)) else words
+    )
+
+
+@register.filter
+def price(nano_usd: int) -> str:
+    """Show a price of one of something, of which many are bought: however small, as digits."""
     return dollars(nano_usd)
+
+
+def _exactly(nano_usd: int) -> SafeString | str:
+    return format_html(' title="{}"', dollars(nano_usd)) if is_tiny(nano_usd) else ""
 
 
 @register.filter
@@ -239,10 +252,34 @@ def costing(standing: Standing) -> SafeString:
         clock.now().isoformat(),
     )
     return format_html(
-        '<span class="counted"{}>{}</span>',
+        '<span class="counted"{}{}>{}</span>',
+        _exactly(standing.cost),
         goes_on if standing.rate else "",
-        dollars(standing.cost),
+        short_dollars(standing.cost),
     )
+
+
+@register.simple_tag
+def ticking(nano_usd: int, nano_usd_per_hour: int = 0) -> SafeString:
+    """Show an amount that counts on in the browser at what an hour costs now."""
+    goes_on = format_html(
+        ' data-cost="{}" data-rate="{}" data-cost-at="{}"',
+        nano_usd,
+        nano_usd_per_hour,
+        clock.now().isoformat(),
+    )
+    return format_html(
+        '<span class="counted"{}{}>{}</span>',
+        _exactly(nano_usd),
+        goes_on if nano_usd_per_hour else "",
+        short_dollars(nano_usd),
+    )
+
+
+@register.filter
+def lasts(seconds: float) -> str:
+    """Show how long something took."""
+    return f"{seconds:.2f} s" if seconds < 10 else lasting(seconds)
 
 
 @register.filter

@@ -1,12 +1,8 @@
 """The log of a job: live, in ranges, searched, whole; and what its tasks use."""
 
-from collections.abc import AsyncIterator, Iterator
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from asgiref.sync import sync_to_async
-from django.db import connection
-from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -14,6 +10,7 @@ from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.principal import require_principal
 from portal.core.errors import Forbidden
 from portal.core.policy import guarded_by
+from portal.core.streams import ByteStream, EventStream
 from portal.web.jobs import job_of
 from portal.web.listeners import listener_of
 from portal.web.listing import word
@@ -31,7 +28,7 @@ _SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
 
 @guarded_by(_SEE)
 @require_safe
-def project_job_follow(request: HttpRequest, project: str, job: str) -> StreamingHttpResponse:
+def project_job_follow(request: HttpRequest, project: str, job: str) -> EventStream:
     """Stream the log of one rank from a byte on, as it grows."""
     workload = _workload(request, job)
     principal = require_principal(request)
@@ -48,10 +45,7 @@ def project_job_follow(request: HttpRequest, project: str, job: str) -> Streamin
         rank=number(request, "rank"),
         start=_resumed_from(request),
     )
-    response = StreamingHttpResponse(pieces, content_type="text/event-stream")
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["X-Accel-Buffering"] = "no"  # a proxy in front must not collect pieces
-    return response
+    return EventStream(pieces)
 
 
 def _resumed_from(request: HttpRequest) -> int | None:
@@ -99,33 +93,17 @@ def project_job_find(request: HttpRequest, project: str, job: str) -> HttpRespon
 
 @guarded_by(_SEE)
 @require_safe
-def project_job_download(request: HttpRequest, project: str, job: str) -> StreamingHttpResponse:
+def project_job_download(request: HttpRequest, project: str, job: str) -> ByteStream:
     """Hand out the log of one rank, byte for byte."""
     workload = _workload(request, job)
     attempt, rank = number(request, "attempt", workload.epoch), number(request, "rank")
     log = log_of(workload=workload, attempt=attempt, rank=rank)
     pieces = read_log(workload=workload, attempt=attempt, rank=rank, start=0, length=log.size_bytes)
-    response = _Download(pieces, content_type="text/plain; charset=utf-8")
+    response = ByteStream(pieces, content_type="text/plain; charset=utf-8")
     name = f"{workload.pk}-attempt{attempt}-rank{rank}.log"
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     response.headers["Cache-Control"] = "no-store"
     return response
-
-
-class _Download(StreamingHttpResponse):
-    """Fetches each piece in the request's thread when the browser is ready for it."""
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        await sync_to_async(_let_go_of_the_database)()
-        pieces = cast("Iterator[bytes]", self.streaming_content)
-        fetch = sync_to_async(partial(next, pieces, None))
-        while (piece := await fetch()) is not None:
-            yield piece
-
-
-def _let_go_of_the_database() -> None:
-    if not connection.in_atomic_block:
-        connection.close()
 
 
 @guarded_by(_SEE)

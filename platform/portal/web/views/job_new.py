@@ -9,13 +9,14 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.accounts.gates import ProjectRole, gated_project
-from portal.accounts.models import Project
+from portal.accounts.models import Project, User
 from portal.accounts.principal import require_principal
 from portal.compute.models import Tier
 from portal.core.errors import InvalidInput, SlipwayError
 from portal.core.policy import guarded_by
+from portal.spend.showing import with_cost
 from portal.training.models import Job
-from portal.training.services.jobs import quote_job, submit_job
+from portal.training.services.jobs import admission_request, quote_job, submit_job
 from portal.training.services.uploads import take_upload
 from portal.web.forms.jobs import STRATEGIES, NewJob, fresh, same_as
 from portal.web.forms.submission import carry_out, sent, status_of, words_of
@@ -29,6 +30,8 @@ from slipway.schemas.training import JobIn, Quote
 
 # Stands for code that has not been chosen yet: a price can be told without it.
 _NO_CODE = "0" * 64
+# What of the form tells its price.
+_PRICED = (*("name", "script", "tier", "nodes", "procs", "strategy", "backend", "max_hours"),)
 _CHUNK_BYTES = 1024 * 1024
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _WHERE = {"room": "projects", "section": "jobs"}
@@ -55,7 +58,7 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
         "source": source,
         "tiers": [(tier, room.count_of(tier.need)) for tier in offered],
         "strategies": STRATEGIES.items(),
-        **_priced(found, form),
+        **_priced(found, by, form),
     }
     status = 200 if asks_price else status_of(form)
     return render(request, "web/jobs/new.html", context | _WHERE, status=status)
@@ -108,23 +111,26 @@ def _submit(project: Project, by: Any, form: NewJob) -> Job:
 @require_POST
 def project_job_quote(request: HttpRequest, project: str) -> HttpResponse:
     """Say what the form as it stands would cost and whether it would wait; nothing is queued."""
-    found = gated_project(request)
+    found, by = gated_project(request), require_principal(request).user
     form = NewJob(request.POST, project=found, source=_source(request, found))
     return render(
-        request, "web/jobs/quote.html", {"form": form, "is_part": True, **_priced(found, form)}
+        request, "web/jobs/quote.html", {"form": form, "is_part": True, **_priced(found, by, form)}
     )
 
 
-def _priced(project: Project, form: NewJob) -> dict[str, Any]:
+def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
     """Quote what can be read of the form so far, whatever else is still wrong in it."""
-    facts = {name: form[name].value() for name in ("tier", "nodes", "procs", "strategy")}
+    facts = {name: form[name].value() for name in _PRICED}
     facts = {name: value for name, value in facts.items() if value not in (None, "")}
     chosen = str(form["strategy"].value() or "").strip().lower()
     meaning = STRATEGIES.get(chosen) or STRATEGIES.get(chosen.partition("=")[0])
     hours = _hours(form)
     try:
         wanted = JobIn.model_validate({"snapshot": _NO_CODE, "script": "x.py", **facts})
-        quote: Quote = quote_job(project=project, wanted=wanted)
+        quote: Quote = with_cost(
+            quote_job(project=project, wanted=wanted),
+            admission_request(project=project, by=by, wanted=wanted),
+        )
     except SlipwayError as error:
         return {"quote": None, "quote_fault": words_of(error), "meaning": meaning}
     except ValueError:  # of the schema: what is typed is not complete yet

@@ -5,14 +5,17 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.accounts.principal import require_principal
 from portal.compute.models import Environment, Tier
 from portal.core.policy import guarded_by
+from portal.datasets.services.uses import read_by
+from portal.experiments.services.job_runs import run_of
 from portal.training.models import Checkpoint, Job
-from portal.training.services.jobs import cancel_job
+from portal.training.services.jobs import cancel_job, resume_job
+from portal.web.builds import builds_of
 from portal.web.forms.submission import one_click
 from portal.web.jobs import GROUPS, Standing, job_of, jobs_of, standing_of, standings_of
 from portal.web.listing import listing, word
@@ -21,12 +24,14 @@ from portal.web.moments import lasting
 from portal.web.places import address_of
 from portal.web.questions import Question, ask
 from portal.workloads.models import Lease, WorkloadEvent
+from portal.workloads.services.resuming import is_resumable
 from slipway.schemas.accounts import Role, Scope
 
 SORTS = {"name": "workload__name", "tier": "workload__tier__slug"}
 FILTERS = ("q", "state", "who", "tier")
 STORY_LINES = 200
 CHECKPOINTS = 20
+MOST_CHARTS = 12
 _SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _WHERE = {"room": "projects", "section": "jobs"}
@@ -64,6 +69,11 @@ def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
     context = page_of(standing) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
     if request.headers.get("HX-Request") != "true":  # a refreshed state brings no log with it
         context |= tail_of(standing.workload, request)
+        run = run_of(standing.workload)
+        context |= {
+            "run": run,
+            "charted": [it.key for it in run.metrics][:MOST_CHARTS] if run else [],
+        }
     return render(request, "web/jobs/job.html", context | _WHERE)
 
 
@@ -72,17 +82,21 @@ def page_of(standing: Standing) -> dict[str, Any]:
     job, workload = standing.job, standing.workload
     leases = sorted(workload.leases.all(), key=lambda lease: (-lease.epoch, lease.index))
     story = WorkloadEvent.objects.filter(workload=workload).order_by("-pk")[:STORY_LINES]
+    places = [lease for lease in leases if lease.epoch == workload.epoch]
     return {
         "it": standing,
         "job": job,
         "workload": workload,
         "story": list(story),
-        "places": [lease for lease in leases if lease.epoch == workload.epoch],
+        "places": places,
+        "builds": builds_of(workload, places),
         "attempts": sorted({lease.epoch for lease in leases}, reverse=True),
         "ranks": range(workload.nodes * workload.procs),
         "took": _times_of(job, leases),
         "environment": Environment.objects.filter(digest=workload.environment).first(),
         "checkpoints": Checkpoint.objects.filter(job=job).order_by("-step")[:CHECKPOINTS],
+        "is_resumable": is_resumable(workload),
+        "read": read_by(workload=workload),
         "clones": Job.objects.filter(cloned_from=job).select_related("workload")[:10],
     }
 
@@ -116,6 +130,17 @@ def _kind(line: str) -> str:
     if line.startswith(("diff ", "+++", "---", "index ")):
         return "file"
     return {"+": "added", "-": "removed", "@": "place"}.get(line[:1], "same")
+
+
+@guarded_by(_RUN)
+@require_POST
+def project_job_resume(request: HttpRequest, project: str, job: str) -> HttpResponse:
+    """Carry on a job that a budget has stopped, from its checkpoint."""
+    found, by = gated_project(request), require_principal(request).user
+    wanted = job_of(found, job)
+    if one_click(request, lambda: resume_job(job=wanted, by=by)):
+        messages.success(request, f"{wanted.workload.name} goes on from its checkpoint.")
+    return redirect(address_of(found, "job", job))
 
 
 @guarded_by(_RUN)

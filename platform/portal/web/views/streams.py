@@ -1,6 +1,6 @@
 """The streams by which open pages hear what has changed."""
 
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import HttpRequest
 from django.views.decorators.http import require_safe
 
 from portal.accounts.gates import ProjectRole, SignedIn, TeamRole, gated_project, gated_team
@@ -8,6 +8,7 @@ from portal.accounts.models.tenancy import Group
 from portal.accounts.principal import require_principal
 from portal.core.errors import Forbidden
 from portal.core.policy import guarded_by
+from portal.core.streams import EventStream
 from portal.web.listeners import listener_of
 from portal.web.live import rings_for
 from slipway.schemas.accounts import Role, Scope
@@ -17,38 +18,33 @@ _MOST_DIGITS = 18
 
 @guarded_by(SignedIn(Scope.PROJECTS_READ))
 @require_safe
-def events(request: HttpRequest) -> StreamingHttpResponse:
+def events(request: HttpRequest) -> EventStream:
     """What concerns the person: projects, tokens, sessions."""
     return _stream(request, None)
 
 
 @guarded_by(ProjectRole(Role.VIEWER, Scope.PROJECTS_READ, archived=True))
 @require_safe
-def project_events(request: HttpRequest, project: str) -> StreamingHttpResponse:
+def project_events(request: HttpRequest, project: str) -> EventStream:
     """What concerns the person and one project."""
     return _stream(request, gated_project(request))
 
 
 @guarded_by(TeamRole(Role.VIEWER, Scope.PROJECTS_READ))
 @require_safe
-def team_events(request: HttpRequest, team: str) -> StreamingHttpResponse:
+def team_events(request: HttpRequest, team: str) -> EventStream:
     """What concerns the person and one team."""
     return _stream(request, gated_team(request))
 
 
-def _stream(request: HttpRequest, group: Group | None) -> StreamingHttpResponse:
+def _stream(request: HttpRequest, group: Group | None) -> EventStream:
     principal = require_principal(request)
     if principal.token is not None or not request.session.session_key:
         raise Forbidden(
             "Live updates are for signed-in browsers.", next_step="Read the API instead."
         )
     listener = listener_of(principal.user, request.session.session_key, group)
-    response = StreamingHttpResponse(
-        rings_for(listener, _resumed_from(request)), content_type="text/event-stream"
-    )
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["X-Accel-Buffering"] = "no"  # a proxy in front must not collect rings
-    return response
+    return EventStream(rings_for(listener, _resumed_from(request)))
 
 
 def _resumed_from(request: HttpRequest) -> int:

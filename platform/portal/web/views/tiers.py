@@ -16,6 +16,7 @@ from portal.compute.services.quotas import set_quota
 from portal.compute.services.tiers import change_tier, create_tier
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
+from portal.spend.services.prices import effect_of_price
 from portal.web.forms.compute import ChangePrice, NewTier, SetQuota
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.listing import listing, word
@@ -79,15 +80,22 @@ def tier(request: HttpRequest, tier: str) -> HttpResponse:
     form = ChangePrice(
         sent(request), initial={"price": f"{found.nano_usd_per_hour / _NANO:.9f}".rstrip("0")}
     )
-    done = carry_out(
-        request, form, lambda data: change_tier(tier=found, nano_usd_per_hour=data["price"])
-    )
+    effect = None
+    if request.POST.get("do") == "preview":
+        done = None
+        if form.is_valid():
+            effect = effect_of_price(tier=found, nano_usd_per_hour=form.cleaned_data["price"])
+    else:
+        done = carry_out(
+            request, form, lambda data: change_tier(tier=found, nano_usd_per_hour=data["price"])
+        )
     if done:
         messages.success(request, "The new price counts from now on.")
         return redirect("tier", tier)
     context = {
         "tier": found,
         "form": form,
+        "effect": effect,
         "prices": TierPrice.objects.filter(tier=found)[:PRICES_SHOWN],
         "free": Room(read_sites()).count_of(found.need),
         "fitting": [node.name for node in Node.objects.present() if node.suits(found.need)],
@@ -120,7 +128,7 @@ def tier_retire(request: HttpRequest, tier: str) -> HttpResponse:
         title=f"Withdraw {found.name}?",
         effects=(
             "Nobody can choose it any more; clones of jobs that ran on it need another tier.",
-            f"What runs or waits on it ({active}) goes on at the price it was granted.",
+            f"What runs or waits on it ({active}) goes on.",
             "Nothing is deleted: it can be offered again.",
         ),
         button="Withdraw the tier",

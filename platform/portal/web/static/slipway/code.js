@@ -77,7 +77,7 @@ function choose(found, label) {
   document.getElementById("id_snapshot_error")?.remove();
   suggestions.replaceChildren(...found.scripts.map((name) => new Option("", name)));
   if (!found.scripts.includes(script.value)) {
-    script.value = found.scripts.find((name) => /(^|\/)(train|main)\.py$/.test(name)) ?? found.scripts[0] ?? "";
+    script.value = found.scripts.find((name) => /(^|\/)(train|main)(\.ipynb)?\.py$/.test(name)) ?? found.scripts[0] ?? "";
   }
   choice.dispatchEvent(new Event("change", { bubbles: true }));
 }

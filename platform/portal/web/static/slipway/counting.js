@@ -1,5 +1,5 @@
 // Lets durations and costs count on while a page stays open. Says the same as portal/web/moments.py
-// (`lasting`) and portal/web/money.py (`dollars`).
+// (`lasting`) and portal/web/money.py (`dollars`, `short_dollars`).
 const UNITS = [
   [86400, "d"],
   [3600, "h"],
@@ -8,6 +8,7 @@ const UNITS = [
 ];
 const HOUR_MS = 3600000;
 const NANO = 1e9;
+const CENT = 1e7;
 const DECIMALS = [2, 3, 4, 6, 9];
 
 function lasting(seconds) {
@@ -28,6 +29,14 @@ function dollars(nano) {
   return `$${amount.toLocaleString("en-US", { minimumFractionDigits: few, maximumFractionDigits: few })}`;
 }
 
+// What is less than a cent is written as that; the exact amount stands where one points.
+function putAmount(element, nano) {
+  const isTiny = nano > 0 && nano < CENT;
+  put(element, isTiny ? "< $0.01" : dollars(nano));
+  if (isTiny) element.title = dollars(Math.trunc(nano));
+  else element.removeAttribute("title");
+}
+
 function put(element, words) {
   if (element.textContent !== words) element.textContent = words;
 }
@@ -39,7 +48,7 @@ function count() {
   }
   for (const element of document.querySelectorAll("[data-cost]")) {
     const { cost, rate, costAt } = element.dataset;
-    put(element, dollars(Number(cost) + (Number(rate) * Math.max(0, now - Date.parse(costAt))) / HOUR_MS));
+    putAmount(element, Number(cost) + (Number(rate) * Math.max(0, now - Date.parse(costAt))) / HOUR_MS);
   }
 }
 

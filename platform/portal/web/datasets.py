@@ -1,0 +1,108 @@
+"""What the pages say about datasets: tables drawn, a part of the preview, differences."""
+
+from dataclasses import dataclass
+
+from portal.datasets.differences import difference
+from portal.datasets.gates import version_of
+from portal.datasets.models import Dataset, DataTable, Version, VersionQuerySet
+from slipway.schemas.datasets import DifferenceOut
+from slipway.schemas.statistics import ColumnStatistics, TableStatistics
+
+ROWS = 25
+COLUMNS_SHOWN = 200
+_BAR, _HEIGHT = 5, 24
+
+
+def ready_versions(dataset: Dataset) -> VersionQuerySet:
+    """Return the versions people see, newest first."""
+    found = Version.objects.ready().complete().filter(dataset=dataset)
+    return found.order_by("-number")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar of a small histogram, in its drawing's own units."""
+
+    x: int
+    y: int
+    height: int
+
+
+@dataclass(frozen=True)
+class ShownColumn:
+    """A column and the drawing of how its values are distributed."""
+
+    facts: ColumnStatistics
+    missing_percent: float
+    bars: list[Bar]
+
+
+@dataclass(frozen=True)
+class ShownTable:
+    """A table of a version."""
+
+    row: DataTable
+    statistics: TableStatistics
+    columns: list[ShownColumn]
+
+
+def shown_tables(version: Version) -> list[ShownTable]:
+    """Return the tables of a version with their columns drawn."""
+    found = []
+    for row in version.tables.defer("preview").order_by("name"):
+        statistics = TableStatistics.model_validate(row.statistics)
+        columns = [_column(column) for column in statistics.columns[:COLUMNS_SHOWN]]
+        found.append(ShownTable(row, statistics, columns))
+    return found
+
+
+def _column(column: ColumnStatistics) -> ShownColumn:
+    counts = [part.count for part in column.number.histogram] if column.number else []
+    counts = counts or [top.count for top in column.top]
+    most = max(counts, default=0) or 1
+    heights = [round(_HEIGHT * count / most) for count in counts]
+    bars = [Bar(at * _BAR, _HEIGHT - height, height) for at, height in enumerate(heights)]
+    everything = column.count + column.missing
+    return ShownColumn(column, 100 * column.missing / everything if everything else 0.0, bars)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Some of the first rows of a table, and where the next and the earlier ones begin."""
+
+    table: str
+    columns: list[str]
+    rows: list[list[str | None]]
+    first: int
+    kept: int
+    earlier: int | None
+    later: int | None
+
+
+def previewed(version: Version, table: str, rows: str) -> Preview | None:
+    """Return a page of the preview, from row number `rows` on; None where there is no table."""
+    tables = version.tables.order_by("name")
+    row = (tables.filter(name=table).first() if table else None) or tables.first()
+    if row is None:
+        return None
+    kept = len(row.preview)
+    first = min(int(rows), kept) if rows.isascii() and rows.isdecimal() and len(rows) < 6 else 0
+    width = len(row.preview[0]) if row.preview else COLUMNS_SHOWN
+    return Preview(
+        table=row.name,
+        columns=[column["name"] for column in row.statistics["columns"]][:width],
+        rows=row.preview[first : first + ROWS],
+        first=first,
+        kept=kept,
+        earlier=max(0, first - ROWS) if first else None,
+        later=first + ROWS if first + ROWS < kept else None,
+    )
+
+
+def changes_of(version: Version, since: str) -> DifferenceOut | None:
+    """Return what is new since a version, the one before unless named; None for the first."""
+    earlier = version_of(version.dataset, since) if since else None
+    if earlier is None or earlier.number is None or earlier.pk == version.pk:
+        before = ready_versions(version.dataset).filter(number__lt=version.number or 0)
+        earlier = before.first()
+    return difference(since=earlier, version=version) if earlier else None

@@ -1,0 +1,18 @@
+"""The form of a new dataset."""
+
+from django import forms
+
+
+class NewDataset(forms.Form):
+    """What it is called and what is in it."""
+
+    name = forms.CharField(
+        max_length=63,
+        help_text="Lower-case letters, digits, dots, hyphens and underscores.",
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "spellcheck": "false", "placeholder": "digits"}
+        ),
+    )
+    description = forms.CharField(
+        required=False, max_length=2000, widget=forms.Textarea(attrs={"rows": 3})
+    )

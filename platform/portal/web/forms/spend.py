@@ -1,0 +1,166 @@
+"""Forms about budgets, prices of bare resources, and renting or buying."""
+
+from dataclasses import fields
+from typing import Any
+
+from django import forms
+
+from portal.accounts.models import Project, Team
+from portal.spend.rates import RESOURCES
+from portal.spend.renting import Assumptions
+from portal.web.money import NANO, nano_usd_of
+from slipway.schemas.spend import BudgetIn, BudgetPeriod
+
+_TEXT = {"autocomplete": "off", "spellcheck": "false"}
+_MOST_HOURS = 24 * 7
+_UNITS = {
+    "cpu": "One CPU",
+    "memory": "One GiB of memory",
+    "gpu": "One GPU",
+    "storage": "One GB stored",
+}
+
+
+class Dollars(forms.CharField):
+    """An amount in dollars, cleaned to nano-USD."""
+
+    def __init__(self, *, required: bool = True, **settings: Any) -> None:
+        widget = forms.TextInput(attrs={**_TEXT, "inputmode": "decimal"})
+        super().__init__(max_length=24, widget=widget, required=required, **settings)
+
+    def clean(self, value: Any) -> int | None:
+        """Return nano-USD, None for nothing."""
+        text = str(super().clean(value))
+        if not text:
+            return None
+        try:
+            return nano_usd_of(text)
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+def dollars_text(nano_usd: int) -> str:
+    """Write nano-USD as a person types it."""
+    return f"{nano_usd / NANO:.9f}".rstrip("0").rstrip(".")
+
+
+class SetBudget(forms.Form):
+    """A new limit for a project, a team or a person."""
+
+    group = forms.CharField(
+        label="Project or team",
+        required=False,
+        max_length=48,
+        help_text="Its address, as in /p/churn-model.",
+        widget=forms.TextInput(attrs={**_TEXT, "list": "groups"}),
+    )
+    person = forms.EmailField(
+        label="Or a person", required=False, help_text="By e-mail address; administrators only."
+    )
+    limit = Dollars(label="Limit in dollars")
+    period = forms.ChoiceField(
+        label="For",
+        choices=((BudgetPeriod.MONTH.value, "each month"), (BudgetPeriod.TOTAL.value, "all time")),
+    )
+    stops = forms.BooleanField(
+        label="At the limit, refuse new starts and stop what runs", required=False, initial=True
+    )
+    counts_exempt = forms.BooleanField(label="Stop endpoints too", required=False)
+
+    def clean(self) -> dict[str, Any]:
+        """Put together what is asked of the service, as `wanted`."""
+        data = super().clean() or {}
+        if bool(data.get("group")) == bool(data.get("person")):
+            self.add_error("group", "Name a project or a team, or a person.")
+        if self.errors:
+            return data
+        slug = data["group"].strip()
+        is_team = not Project.objects.filter(slug=slug).exists() and Team.objects.filter(slug=slug)
+        try:
+            data["wanted"] = BudgetIn(
+                project=slug if slug and not is_team else None,
+                team=slug if is_team else None,
+                person=data["person"] or None,
+                period=BudgetPeriod(data["period"]),
+                limit_nano_usd=data["limit"],
+                stops=data["stops"],
+                counts_exempt=data["counts_exempt"],
+            )
+        except ValueError:
+            self.add_error("group", "The limit is more than nothing, and the address a short name.")
+        return data
+
+
+class ChangeBudget(forms.Form):
+    """Another limit, or what happens at it."""
+
+    limit = Dollars(label="Limit in dollars")
+    stops = forms.BooleanField(
+        label="At the limit, refuse new starts and stop what runs", required=False
+    )
+    counts_exempt = forms.BooleanField(label="Stop endpoints too", required=False)
+
+    def clean_limit(self) -> int:
+        """Refuse no limit at all."""
+        limit: int = self.cleaned_data["limit"]
+        if limit < 1:
+            raise forms.ValidationError("The limit is more than nothing.")
+        return limit
+
+
+class Override(forms.Form):
+    """Letting everything pass for a while."""
+
+    hours = forms.FloatField(
+        min_value=0,
+        max_value=_MOST_HOURS,
+        initial=1,
+        help_text="0 ends it.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    reason = forms.CharField(max_length=300, help_text="It stands in the audit log.")
+
+
+class Rates(forms.Form):
+    """The prices of bare resources, from now on."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        for name in RESOURCES:
+            self.fields[name] = Dollars(label=f"{_UNITS[name]}, dollars an hour")
+
+
+_EXPLAINED = {
+    "rent_per_hour": "What an hour of one such machine costs you rented.",
+    "used_hours": "How many such hours you need a month; filled in from your own use.",
+    "price": "What one machine costs to buy, with everything in it.",
+    "watts": "What it draws on average; it is always on.",
+    "power_per_kwh": "Dollars a kilowatt-hour.",
+    "power_overhead": "What cooling adds: 1.4 is 40 % more.",
+    "hosting_per_month": "Rack, network and insurance, dollars a month.",
+    "staff_hours_per_month": "Hours a month somebody looks after it.",
+    "staff_per_hour": "What such an hour costs, in dollars.",
+    "interest_percent": "What the money would earn elsewhere, a year.",
+    "months": "Over how many months it is written off.",
+    "rest_percent": "What is left of its price after that.",
+    "failing_percent": "Part of its hours lost to faults and repairs.",
+    "most_percent": "Part of the rest that can be put to use; queues never fill a machine wholly.",
+}
+_LABELS = {"price": "Purchase price in dollars", "watts": "Power in watts", "months": "Write-off"}
+
+
+class RentOrBuy(forms.Form):
+    """Every assumption of the comparison, each with what it means."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        for field in fields(Assumptions):
+            is_months = field.name == "months"
+            kind = forms.IntegerField if is_months else forms.FloatField
+            self.fields[field.name] = kind(
+                label=_LABELS.get(field.name, field.name.replace("_", " ").capitalize()),
+                min_value=1 if is_months or field.name == "price" else 0,
+                max_value=120 if is_months else 100 if "percent" in field.name else 10**9,
+                help_text=_EXPLAINED[field.name],
+                widget=forms.NumberInput(attrs={"step": "any"}),
+            )

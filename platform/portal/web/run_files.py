@@ -1,0 +1,167 @@
+"""Artifacts on pages: the folder one looks at, and a preview of the file one has chosen.
+
+Nothing of a file ever becomes part of a page as it is: text is escaped, tables and notebooks are
+drawn anew, pictures and HTML come by a signed link of a few minutes, into an <img> or a frame
+without an origin.
+"""
+
+import csv
+import io
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from portal.accounts.models import Project
+from portal.accounts.principal import require_principal
+from portal.core import clock
+from portal.core.errors import NotFound, SlipwayError
+from portal.experiments.gates import link_target
+from portal.experiments.ports import Artifact, RunDetail
+from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
+from portal.storage.signing import Grant, sign
+
+LINK_LIFETIME = timedelta(minutes=5)
+PREVIEW_BYTES = 256 * 1024
+TABLE_ROWS, TABLE_COLUMNS = 100, 50
+MOST_CELLS = 200
+PICTURES = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "svg": "image/svg+xml",
+}
+PAGES = {"html": "text/html; charset=utf-8", "htm": "text/html; charset=utf-8"}
+_TABLES = {"csv": ",", "tsv": "\t"}
+_TEXTS = frozenset(
+    {
+        *("txt", "log", "md", "json", "yaml", "yml", "py", "toml", "cfg", "ini", "sh", "xml"),
+        *("mlmodel", "jsonl", "rst", "sql", "js", "css", "r", "c", "h", "cpp"),
+    }
+)
+
+
+@dataclass
+class Preview:
+    """What is shown of a file. `kind` is picture, page, table, notebook, text or none."""
+
+    artifact: Artifact
+    kind: str
+    url: str = ""
+    text: str = ""
+    is_whole: bool = True
+    head: list[str] = field(default_factory=list)
+    lines: list[list[str]] = field(default_factory=list)
+    cells: list[dict[str, Any]] = field(default_factory=list)
+    why: str = ""
+
+
+def shown_artifacts(request: HttpRequest, project: Project, run: RunDetail) -> dict[str, Any]:
+    """Return the folder that `path` names, or the file's preview with the folder it is in."""
+    path = request.GET.get("path", "").strip("/")
+    found: dict[str, Any] = {"path": path, "crumbs": [], "preview": None, "artifacts_fault": ""}
+    try:
+        entries = artifacts_of(project_id=project.pk, run=run, path=path)
+        if path and not entries:
+            artifact = artifact_of(project_id=project.pk, run=run, path=path)
+            found["preview"] = preview_of(request, project, run, artifact)
+            path = path.rpartition("/")[0]
+            entries = artifacts_of(project_id=project.pk, run=run, path=path)
+    except NotFound:
+        found["artifacts_fault"] = "There is no such artifact any more."
+        entries = artifacts_of(project_id=project.pk, run=run)
+        path = ""
+    except SlipwayError as error:
+        found["artifacts_fault"] = " ".join(filter(None, (error.message, error.next_step)))
+        entries = []
+    parts = [part for part in path.split("/") if part]
+    found["crumbs"] = [(part, "/".join(parts[: at + 1])) for at, part in enumerate(parts)]
+    return found | {"entries": entries}
+
+
+def preview_of(
+    request: HttpRequest, project: Project, run: RunDetail, artifact: Artifact
+) -> Preview:
+    """Return what can be shown of a file."""
+    ending = artifact.name.rpartition(".")[2].lower()
+    preview = Preview(artifact, "none", is_whole=artifact.size_bytes <= PREVIEW_BYTES)
+    if ending in PICTURES or ending in PAGES:
+        preview.kind = "picture" if ending in PICTURES else "page"
+        preview.url = signed_url(request, project, run, artifact)
+        return preview
+    if ending not in {*_TABLES, *_TEXTS, "ipynb"} and artifact.name != "MLmodel":
+        preview.why = "There is no preview of such files; download it to look at it."
+        return preview
+    if ending == "ipynb":
+        limit = 4 * PREVIEW_BYTES
+        if artifact.size_bytes > limit:
+            preview.why = "This notebook is too large to be drawn here; download it."
+            return preview
+        return _notebook(preview, _bytes(project, run, artifact, limit))
+    content = _bytes(project, run, artifact, PREVIEW_BYTES).decode(errors="replace")
+    if ending in _TABLES:
+        return _table(preview, content, _TABLES[ending])
+    preview.kind, preview.text = "text", content
+    return preview
+
+
+def signed_url(request: HttpRequest, project: Project, run: RunDetail, artifact: Artifact) -> str:
+    """Return an address that shows one file for a few minutes, without any cookie."""
+    target = link_target(project.slug, run.facts.id, artifact.path)
+    grant = Grant("GET", target, clock.now() + LINK_LIFETIME)
+    link = sign(grant, by=require_principal(request))
+    query = urlencode({"path": artifact.path, "link": link.text})
+    return f"{reverse('project_run_file', args=[project.slug, run.facts.id])}?{query}"
+
+
+def _bytes(project: Project, run: RunDetail, artifact: Artifact, most: int) -> bytes:
+    length = min(most, artifact.size_bytes)
+    return b"".join(read_artifact(project_id=project.pk, run=run, artifact=artifact, length=length))
+
+
+def _table(preview: Preview, content: str, separator: str) -> Preview:
+    """Draw the first lines of a table; the last one may be cut off and is left out then."""
+    lines = content.splitlines(keepends=True)
+    if not preview.is_whole:
+        lines = lines[:-1]
+    try:
+        read = csv.reader(io.StringIO("".join(lines)), delimiter=separator)
+        rows = [line[:TABLE_COLUMNS] for _, line in zip(range(TABLE_ROWS + 1), read, strict=False)]
+    except csv.Error:
+        preview.kind, preview.text = "text", content
+        return preview
+    preview.kind = "table"
+    preview.head, preview.lines = (rows[0], rows[1:]) if rows else ([], [])
+    preview.is_whole = preview.is_whole and len(lines) <= TABLE_ROWS + 1
+    return preview
+
+
+def _notebook(preview: Preview, content: bytes) -> Preview:
+    """Draw the cells of a notebook: sources, printed text and pictures; never its HTML."""
+    try:
+        cells = json.loads(content)["cells"]
+        preview.cells = [_notebook_cell(cell) for cell in cells[:MOST_CELLS]]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        preview.why = "This is no notebook that can be read; download it to look at it."
+        return preview
+    preview.kind, preview.is_whole = "notebook", len(cells) <= MOST_CELLS
+    return preview
+
+
+def _notebook_cell(cell: dict[str, Any]) -> dict[str, Any]:
+    outputs: list[dict[str, str]] = []
+    for output in cell.get("outputs") or []:
+        data = output.get("data") or {}
+        if "image/png" in data:
+            outputs.append({"picture": "".join(data["image/png"]).replace("\n", "")})
+            continue
+        text = output.get("text") or data.get("text/plain") or output.get("traceback") or ""
+        outputs.append({"text": "".join(text)})
+    kind = "code" if cell.get("cell_type") == "code" else "words"
+    return {"kind": kind, "source": "".join(cell.get("source") or ""), "outputs": outputs}

@@ -1,0 +1,202 @@
+"""What the pages say about runs: the view an address asks for, columns, cells, words."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, QueryDict
+
+from portal.core.errors import InvalidInput
+from portal.experiments.filters import FieldKind, RunField, parse_field
+from portal.experiments.place import tracker
+from portal.experiments.ports import RunFacts, RunGroup, RunPage, RunSearch, Stage
+from portal.experiments.services.reading import search_of
+
+PAGE_RUNS = 50
+MOST_GROUPS = 100
+_OWN_METRICS, _OWN_PARAMS = 5, 4
+_SAMPLED = 5
+_TONES = {"RUNNING": "strong", "FINISHED": "ok", "FAILED": "bad", "KILLED": "", "SCHEDULED": "warn"}
+_WORDS = {"KILLED": "stopped"}
+_LAST_MS = 253_402_300_799_000
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The head of a column: its name, the address that sorts by it, how it is sorted now."""
+
+    label: str
+    kind: str
+    url: str
+    aria: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run in a list. `cells` are (text, whether it is a number) in the order of headings."""
+
+    run: RunFacts
+    word: str
+    tone: str
+    began: datetime | None
+    lasted_s: float | None
+    cells: Sequence[tuple[str, bool]]
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it goes on."""
+        return self.run.status == "RUNNING"
+
+
+@dataclass
+class View:
+    """A list of runs as its address asks for it. `fault` says what cannot be understood, where."""
+
+    filter_text: str
+    order: str
+    group: str
+    stage: Stage
+    chosen: list[str]
+    fault: str = ""
+    faulty: str = ""
+    columns: list[RunField] = field(default_factory=list)
+    headings: list[Heading] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    groups: Sequence[RunGroup] = ()
+    next_cursor: str | None = None
+    first: bool = True
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether fewer than all runs are asked for."""
+        return bool(self.filter_text)
+
+    @property
+    def any_running(self) -> bool:
+        """Whether a run that is shown goes on."""
+        return any(row.is_active for row in self.rows)
+
+
+def view_of(request: HttpRequest, project_id: str, experiments: Sequence[int]) -> View:
+    """Return the runs an address asks for; what is typed wrong stands in the view's fault."""
+    asked = request.GET
+    view = View(
+        filter_text=asked.get("filter", "").strip(),
+        order=asked.get("order", ""),
+        group=asked.get("group", "").strip(),
+        stage=Stage.DELETED if asked.get("stage") == "deleted" else Stage.ACTIVE,
+        chosen=[text for text in asked.getlist("c") if text.strip()],
+        first=not asked.get("cursor"),
+    )
+    try:
+        _fill(view, project_id, experiments, asked)
+    except InvalidInput as error:
+        view.fault = " ".join(filter(None, (error.message, error.next_step)))
+        view.faulty = error.field or ""
+    return view
+
+
+def _fill(view: View, project_id: str, experiments: Sequence[int], asked: QueryDict) -> None:
+    wanted = search_of(
+        project_id=project_id,
+        experiments=experiments,
+        filter_text=view.filter_text,
+        order=view.order,
+        columns=view.chosen,
+        stage=view.stage,
+        limit=MOST_GROUPS if view.group else PAGE_RUNS,
+        cursor=asked.get("cursor") or None,
+    )
+    view.columns = list(wanted.columns or ())
+    if view.group:
+        view.groups = tracker().groups(wanted, parse_field(view.group, name="group"))
+        return
+    page = tracker().search(wanted)
+    if not view.chosen and page.items:
+        page = _with_own_columns(view, wanted, page)
+    view.next_cursor = page.next_cursor
+    view.headings = [_heading(column, view.order, asked) for column in view.columns]
+    view.rows = [row_of(run, view.columns) for run in page.items]
+
+
+def _with_own_columns(view: View, wanted: RunSearch, page: RunPage) -> RunPage:
+    """Show what the first runs have logged, where nobody has chosen columns."""
+    if wanted.stage is Stage.DELETED:
+        return page
+    ids = [run.id for run in page.items]
+    sample = tracker().runs(wanted.project_id, ids[:_SAMPLED])
+    metrics = dict.fromkeys(key for run in sample for key in run.metrics)
+    params = dict.fromkeys(key for run in sample for key in run.params)
+    view.columns = [
+        *(RunField(FieldKind.METRIC, key) for key in list(metrics)[:_OWN_METRICS]),
+        *(RunField(FieldKind.PARAM, key) for key in list(params)[:_OWN_PARAMS]),
+    ]
+    return RunPage(tracker().with_columns(page.items, view.columns), page.next_cursor)
+
+
+def _heading(column: RunField, order: str, asked: QueryDict) -> Heading:
+    text = str(column)
+    now = {text: "ascending", f"-{text}": "descending"}.get(order, "")
+    query = asked.copy()
+    query.pop("cursor", None)
+    query["order"] = text if now == "descending" else f"-{text}"
+    return Heading(column.key, column.kind.value.removesuffix("s"), f"?{query.urlencode()}", now)
+
+
+def row_of(run: RunFacts, columns: Sequence[RunField]) -> Row:
+    """Return a run as a line of a list."""
+    lasted = None
+    if run.started_ms is not None and run.ended_ms is not None:
+        lasted = max(0, run.ended_ms - run.started_ms) / 1000
+    return Row(
+        run=run,
+        word=word_of(run.status),
+        tone=_TONES.get(run.status, ""),
+        began=moment(run.started_ms),
+        lasted_s=lasted,
+        cells=[_cell(run, column) for column in columns],
+    )
+
+
+def word_of(status: str) -> str:
+    """Return the word for the status of a run."""
+    return _WORDS.get(status, status.lower())
+
+
+def _cell(run: RunFacts, column: RunField) -> tuple[str, bool]:
+    if column.kind is FieldKind.METRIC:
+        value = run.metrics.get(column.key)
+        return ("" if value is None else number(value)), True
+    if column.kind is FieldKind.ATTRIBUTE:
+        return str({"run_id": run.id, "user_id": run.user}.get(column.key, "")), False
+    return (run.params if column.kind is FieldKind.PARAM else run.tags).get(column.key, ""), False
+
+
+def number(value: float) -> str:
+    """Write a value of a metric: six digits that count, and the words for what is no number."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value:.6g}"
+
+
+def moment(milliseconds: int | None) -> datetime | None:
+    """Return a moment from milliseconds since 1970."""
+    if milliseconds is None or not 0 <= milliseconds <= _LAST_MS:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def narrowed_to(view: View, group: RunGroup) -> str:
+    """Return the query of the runs of one group."""
+    by = parse_field(view.group, name="group")
+    if group.value is None:
+        term = f"{by} is null"
+    else:
+        quoted = group.value.replace("'", "''")
+        term = f"{by} = {group.value}" if by.is_number else f"{by} = '{quoted}'"
+    joined = " and ".join(filter(None, (view.filter_text, term)))
+    return urlencode([("filter", joined), *(("c", text) for text in view.chosen)])

@@ -1,0 +1,86 @@
+// Sends files of a dataset in pieces; what has arrived stays, so a cut-off upload goes on there.
+const PIECE = 16 * 1024 ** 2;
+const TRIES = 6;
+const form = document.getElementById("data-form");
+const state = document.getElementById("data-state");
+const commit = document.querySelector("#data-commit button");
+const waiting = document.querySelector("[data-reload]");
+let sending = 0;
+
+if (waiting) setTimeout(() => window.location.reload(), Number(waiting.dataset.reload));
+
+function say(words, bad = false) {
+  state.textContent = words;
+  state.classList.toggle("is-bad", bad);
+}
+
+function pause(ms) {
+  return new Promise((done) => {
+    setTimeout(done, ms);
+  });
+}
+
+function percent(done, all) {
+  return all ? Math.floor((100 * done) / all) : 100;
+}
+
+// Where a file that began to arrive earlier goes on; the server says when this is wrong.
+function begun(path, size) {
+  const row = [...document.querySelectorAll("[data-unfinished]")].find((one) => one.dataset.unfinished === path && Number(one.dataset.size) === size);
+  return row ? PIECE : 0;
+}
+
+async function piece(path, file, offset) {
+  const query = new URLSearchParams({ path, offset, size_bytes: file.size });
+  const answer = await fetch(`${form.dataset.append}?${query}`, {
+    method: "POST",
+    body: file.slice(offset, offset + PIECE),
+    headers: {
+      "Content-Type": "application/octet-stream",
+      "X-CSRFToken": form.querySelector("[name=csrfmiddlewaretoken]").value,
+    },
+  });
+  const said = await answer.json();
+  if (answer.ok) return said.received_bytes;
+  if (said.code === "wrong_offset") return Number(/Go on at (\d+)/.exec(said.next_step ?? "")?.[1] ?? 0);
+  if (answer.status >= 500 || answer.status === 429) throw new TypeError("again");
+  throw new Error(`${said.detail ?? "The portal did not take it."} ${said.next_step ?? ""}`);
+}
+
+async function send(path, file) {
+  let offset = begun(path, file.size);
+  let tries = 0;
+  do {
+    say(`Sending ${path}: ${percent(offset, file.size)} %`);
+    try {
+      offset = await piece(path, file, offset);
+      tries = 0;
+    } catch (error) {
+      tries += 1;
+      if (!(error instanceof TypeError) || tries >= TRIES) throw error;
+      say(`The connection broke; ${path} goes on in a moment.`);
+      await pause(500 * 2 ** tries);
+    }
+  } while (offset < file.size);
+}
+
+async function sendAll(files, pathOf) {
+  sending += 1;
+  if (commit) commit.disabled = true;
+  try {
+    for (const file of files) await send(pathOf(file), file);
+    window.location.reload();
+  } catch (error) {
+    say(error instanceof TypeError ? "The portal does not answer. Choose the files again to go on." : error.message, true);
+  } finally {
+    sending -= 1;
+  }
+}
+
+if (form) {
+  document.getElementById("id_files").addEventListener("change", (event) => sendAll([...event.target.files], (file) => file.name));
+  document.getElementById("id_folder").addEventListener("change", (event) => sendAll([...event.target.files], (file) => file.webkitRelativePath.split("/").slice(1).join("/")));
+  window.addEventListener("beforeunload", (event) => {
+    if (sending) event.preventDefault();
+  });
+}

@@ -1,0 +1,21 @@
+// The list of runs: how many are chosen, and finding a column among many.
+function count(form) {
+  const chosen = form.querySelectorAll('input[name="run"]:checked').length;
+  form.querySelector("[data-chosen]").textContent = chosen
+    ? `${chosen} run${chosen === 1 ? "" : "s"} chosen`
+    : "Choose runs to compare them.";
+}
+
+document.addEventListener("change", (event) => {
+  const form = event.target.closest("[data-runs-form]");
+  if (form) count(form);
+});
+
+document.addEventListener("input", (event) => {
+  if (!event.target.matches("[data-columns-find]")) return;
+  event.stopPropagation(); // narrowing the choice down is no change of the list
+  const words = event.target.value.toLowerCase();
+  for (const item of event.target.closest(".columns-panel").querySelectorAll("li")) {
+    item.hidden = !item.textContent.toLowerCase().includes(words);
+  }
+}, true);

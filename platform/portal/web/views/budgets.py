@@ -1,0 +1,150 @@
+"""Budgets: the list, setting one, one budget with its alerts, letting pass, removing."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from portal.accounts.gates import SignedIn
+from portal.accounts.models import Project
+from portal.accounts.models.tenancy import Membership
+from portal.accounts.principal import require_principal
+from portal.core import clock
+from portal.core.policy import guarded_by
+from portal.spend.gates import BudgetGate, gated_budget
+from portal.spend.models import Budget
+from portal.spend.services.budgets import (
+    change_budget,
+    may_change,
+    override_budget,
+    remove_budget,
+    set_budget,
+)
+from portal.web.forms.spend import ChangeBudget, Override, SetBudget, dollars_text
+from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.listing import listing
+from portal.web.questions import Question, ask
+from portal.workloads.models import Workload
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.workloads import ReasonCode, WorkloadState
+
+ALERTS_SHOWN = 50
+STOPPED_SHOWN = 50
+_WHERE = {"room": "spend"}
+
+
+@guarded_by(SignedIn(Scope.PROJECTS_WRITE))
+@require_http_methods(["GET", "HEAD", "POST"])
+def budgets(request: HttpRequest) -> HttpResponse:
+    """List the budgets that concern the person; set one."""
+    principal = require_principal(request)
+    form = SetBudget(sent(request), initial={"group": request.GET.get("group", "")[:48]})
+    done = carry_out(
+        request, form, lambda data: set_budget(by=principal.user, wanted=data["wanted"])
+    )
+    if done:
+        messages.success(request, f"The budget of {done.result.scope_name} is set.")
+        return redirect("budget", done.result.pk)
+    found = Budget.objects.visible_to(principal).select_related("project", "team", "person")
+    shown = listing(request, found)
+    owned = Membership.objects.filter(user=principal.user, role=Role.OWNER, project__isnull=False)
+    context = {
+        "listing": shown,
+        "form": form,
+        "groups": Project.objects.live()
+        .filter(pk__in=owned.values("project"))
+        .order_by("slug")
+        .values_list("slug", flat=True)[:200],
+    }
+    return render(request, "web/spend/budgets.html", context | _WHERE, status=status_of(form))
+
+
+@guarded_by(BudgetGate(Scope.PROJECTS_READ))
+@require_http_methods(["GET", "HEAD", "POST"])
+def budget(request: HttpRequest, budget: str) -> HttpResponse:
+    """Show one budget; change it, or let everything pass for a while."""
+    found, user, moment = gated_budget(request), require_principal(request).user, clock.now()
+    asks = request.POST.get("do", "")
+    change = ChangeBudget(
+        sent(request) if asks != "override" else None,
+        initial={
+            "limit": dollars_text(found.limit_nano_usd),
+            "stops": found.stops,
+            "counts_exempt": found.counts_exempt,
+        },
+    )
+    override = Override(sent(request) if asks == "override" else None)
+    done = (
+        carry_out(request, override, lambda data: _override(found, user, data))
+        if asks == "override"
+        else carry_out(request, change, lambda data: _change(found, user, data))
+    )
+    if done:
+        messages.success(request, "The budget is changed.")
+        return redirect("budget", found.pk)
+    context = {
+        "budget": found,
+        "is_used_up": found.is_used_up(moment),
+        "is_overridden": found.is_overridden(moment),
+        "part": min(100, found.spent_nano_usd * 100 // found.limit_nano_usd),
+        "alerts": found.alerts.order_by("-pk")[:ALERTS_SHOWN],
+        "stopped": _stopped_by(request, found),
+        "may_change": may_change(found, user),
+        "change": change,
+        "override": override,
+    }
+    status = max(status_of(change), status_of(override))
+    return render(request, "web/spend/budget.html", context | _WHERE, status=status)
+
+
+def _change(found: Budget, user: Any, data: dict[str, Any]) -> Budget:
+    return change_budget(
+        budget=found,
+        by=user,
+        limit_nano_usd=data["limit"],
+        stops=data["stops"],
+        counts_exempt=data["counts_exempt"],
+    )
+
+
+def _override(found: Budget, user: Any, data: dict[str, Any]) -> Budget:
+    return override_budget(budget=found, by=user, hours=data["hours"], reason=data["reason"])
+
+
+def _stopped_by(request: HttpRequest, found: Budget) -> list[Workload]:
+    """Return what budgets have stopped and can be resumed, as far as the person sees it."""
+    stopped = Workload.objects.visible_to(require_principal(request)).filter(
+        state=WorkloadState.STOPPED, reason=ReasonCode.BUDGET, kind="job"
+    )
+    if found.project_id:
+        stopped = stopped.filter(project=found.project_id)
+    elif found.team_id:
+        stopped = stopped.filter(team=found.team_id)
+    else:
+        stopped = stopped.filter(submitted_by=found.person_id)
+    return list(stopped.select_related("project").order_by("-pk")[:STOPPED_SHOWN])
+
+
+@guarded_by(BudgetGate(Scope.PROJECTS_WRITE, change=True))
+@require_http_methods(["GET", "HEAD", "POST"])
+def budget_delete(request: HttpRequest, budget: str) -> HttpResponse:
+    """Ask, then remove a limit."""
+    found = gated_budget(request)
+    if request.method == "POST":
+        remove_budget(budget=found, by=require_principal(request).user)
+        messages.success(request, f"{found.scope_name} has no such limit any more.")
+        return redirect("budgets")
+    question = Question(
+        title=f"Remove the budget of {found.scope_name}?",
+        effects=(
+            "Nothing is refused or stopped on its account any more.",
+            "What was spent stays in the ledger, and this in the audit log.",
+        ),
+        button="Remove the budget",
+        back=reverse("budget", args=[found.pk]),
+        **_WHERE,
+    )
+    return ask(request, question)

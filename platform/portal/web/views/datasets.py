@@ -1,0 +1,234 @@
+"""Datasets of a project: the list, one of them, a version or draft, what is done with them."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.models import User
+from portal.accounts.principal import require_principal
+from portal.core.policy import guarded_by
+from portal.datasets.gates import DatasetRole, VersionRole, gated_dataset, gated_version
+from portal.datasets.models import Dataset, Version
+from portal.datasets.services.datasets import (
+    create_dataset,
+    delete_dataset,
+    delete_version,
+    restore_dataset,
+    restore_version,
+)
+from portal.datasets.services.drafts import commit_draft, open_draft
+from portal.datasets.services.uses import uses_of
+from portal.web.datasets import (
+    changes_of,
+    previewed,
+    ready_versions,
+    shown_tables,
+)
+from portal.web.forms.datasets import NewDataset
+from portal.web.forms.submission import carry_out, one_click, sent, status_of
+from portal.web.listing import listing, word
+from portal.web.places import address_of
+from portal.web.questions import Question, ask
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.datasets import VersionState
+
+FILES_SHOWN = 50
+DELETED_SHOWN = 20
+_SEE = ProjectRole(Role.VIEWER, Scope.FILES_READ)
+_WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
+_WHERE = {"room": "projects", "section": "datasets"}
+
+
+def _may_write(request: HttpRequest) -> bool:
+    return gated_role(request).at_least(Role.CONTRIBUTOR)
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_datasets(request: HttpRequest, project: str) -> HttpResponse:
+    """List the datasets, newest first unless asked otherwise."""
+    everything = Dataset.objects.of_project(gated_project(request))
+    found = everything.current().matching(word(request, "q")).with_totals()
+    context = {
+        "listing": listing(request, found, sorts={"name": "name"}),
+        "deleted": everything.can_be_restored()[:DELETED_SHOWN],
+        "may_write": _may_write(request),
+        **_WHERE,
+    }
+    return render(request, "web/datasets/list.html", context)
+
+
+@guarded_by(_WRITE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_dataset_new(request: HttpRequest, project: str) -> HttpResponse:
+    """Make a dataset and begin its first version."""
+    found, by = gated_project(request), require_principal(request).user
+    form = NewDataset(sent(request))
+
+    def make(data: dict[str, Any]) -> Version:
+        return open_draft(dataset=create_dataset(project=found, by=by, **data), by=by)
+
+    done = carry_out(request, form, make)
+    if done:
+        return redirect(_page(done.result))
+    context = {"form": form, **_WHERE}
+    return render(request, "web/datasets/new.html", context, status=status_of(form))
+
+
+def _page(version: Version) -> str:
+    dataset = version.dataset
+    name = str(version.number or version.pk)
+    return address_of(dataset.project, "dataset_version", dataset.name, name)
+
+
+@guarded_by(DatasetRole(Role.VIEWER, Scope.FILES_READ))
+@require_safe
+def project_dataset(request: HttpRequest, project: str, dataset: str) -> HttpResponse:
+    """Show a dataset and its versions, and the person's own drafts that are not done."""
+    found, viewer = gated_dataset(request), require_principal(request).user
+    context = {
+        "dataset": found,
+        "listing": listing(request, ready_versions(found), filters=()),
+        "drafts": _drafts_of(found, viewer),
+        "deleted": found.versions.can_be_restored()[:DELETED_SHOWN],
+        "may_write": _may_write(request),
+        **_WHERE,
+    }
+    return render(request, "web/datasets/dataset.html", context)
+
+
+def _drafts_of(dataset: Dataset, viewer: User) -> list[Version]:
+    unfinished = (VersionState.DRAFT, VersionState.CHECKING, VersionState.REFUSED)
+    mine = Version.objects.filter(dataset=dataset, created_by=viewer, state__in=unfinished)
+    return list(mine.order_by("-pk")[:10])
+
+
+@guarded_by(DatasetRole(Role.CONTRIBUTOR, Scope.FILES_WRITE))
+@require_POST
+def project_dataset_begin(request: HttpRequest, project: str, dataset: str) -> HttpResponse:
+    """Begin another version."""
+    by = require_principal(request).user
+    return redirect(_page(open_draft(dataset=gated_dataset(request), by=by)))
+
+
+@guarded_by(VersionRole(Role.VIEWER, Scope.FILES_READ))
+@require_safe
+def project_dataset_version(
+    request: HttpRequest, project: str, dataset: str, version: str
+) -> HttpResponse:
+    """Show a version, or the draft it is to become."""
+    found = gated_version(request)
+    files = found.entries.files().order_by("path")
+    text = word(request, "q")
+    files = files.filter(path__icontains=text) if text else files
+    context = {
+        "dataset": found.dataset,
+        "version": found,
+        "files": files[:FILES_SHOWN],
+        "files_found": files.count() if text or not found.number else found.files,
+        "may_write": _may_write(request),
+        **_WHERE,
+    }
+    if found.state != VersionState.READY:
+        return render(request, "web/datasets/draft.html", context)
+    context |= {
+        "tables": shown_tables(found),
+        "preview": previewed(found, word(request, "table"), word(request, "rows")),
+        "changes": changes_of(found, word(request, "since")),
+        "others": ready_versions(found.dataset).exclude(pk=found.pk)[:FILES_SHOWN],
+        "uses": uses_of(found),
+    }
+    return render(request, "web/datasets/version.html", context)
+
+
+@guarded_by(VersionRole(Role.CONTRIBUTOR, Scope.FILES_WRITE))
+@require_POST
+def project_dataset_commit(
+    request: HttpRequest, project: str, dataset: str, version: str
+) -> HttpResponse:
+    """Close a draft; its page tells how the check goes."""
+    found = gated_version(request)
+    allowed = bool(request.POST.get("allow_bad_rows"))
+    one_click(request, lambda: commit_draft(draft=found, allow_bad_rows=allowed))
+    return redirect(_page(found))
+
+
+@guarded_by(DatasetRole(Role.CONTRIBUTOR, Scope.FILES_WRITE))
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_dataset_delete(request: HttpRequest, project: str, dataset: str) -> HttpResponse:
+    """Ask, then delete a dataset."""
+    found = gated_dataset(request)
+    back = address_of(found.project, "dataset", found.name)
+    if request.method == "POST":
+        if not one_click(request, lambda: delete_dataset(dataset=found)):
+            return redirect(back)
+        messages.success(request, f"{found.name} is deleted. It can be brought back below.")
+        return redirect(address_of(found.project, "datasets"))
+    count = ready_versions(found).count()
+    question = Question(
+        title=f"Delete the dataset {found.name}?",
+        effects=(
+            f"Its {count} version{'' if count == 1 else 's'} can no longer be read by jobs.",
+            "It can be brought back for three days; then its bytes are freed.",
+        ),
+        button="Delete the dataset",
+        back=back,
+        **_WHERE,
+    )
+    return ask(request, question)
+
+
+@guarded_by(VersionRole(Role.CONTRIBUTOR, Scope.FILES_WRITE))
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_dataset_version_delete(
+    request: HttpRequest, project: str, dataset: str, version: str
+) -> HttpResponse:
+    """Ask, then delete a version or a draft."""
+    found = gated_version(request)
+    back = address_of(found.dataset.project, "dataset", found.dataset.name)
+    if request.method == "POST":
+        if one_click(request, lambda: delete_version(version=found)):
+            said = f"{found.reference} is deleted. It can be brought back below."
+            messages.success(request, said if found.number else "The draft is gone.")
+        return redirect(back)
+    jobs = [use.row.workload_id for use in uses_of(found) if use.row.workload_id]
+    question = Question(
+        title=f"Delete {found.reference}?" if found.number else "Delete this draft?",
+        effects=(
+            f"{len(set(jobs))} job{'' if len(set(jobs)) == 1 else 's'} cannot be repeated then.",
+            "It can be brought back for three days; then its bytes are freed.",
+        )
+        if found.number
+        else ("What was sent for it is dropped.",),
+        button="Delete",
+        back=back,
+        **_WHERE,
+    )
+    return ask(request, question)
+
+
+@guarded_by(DatasetRole(Role.CONTRIBUTOR, Scope.FILES_WRITE, deleted=True))
+@require_POST
+def project_dataset_restore(request: HttpRequest, project: str, dataset: str) -> HttpResponse:
+    """Bring back a dataset that was deleted."""
+    found = gated_dataset(request)
+    if not one_click(request, lambda: restore_dataset(dataset=found)):
+        return redirect(address_of(found.project, "datasets"))
+    messages.success(request, f"{found.name} is back.")
+    return redirect(address_of(found.project, "dataset", found.name))
+
+
+@guarded_by(VersionRole(Role.CONTRIBUTOR, Scope.FILES_WRITE, deleted=True))
+@require_POST
+def project_dataset_version_restore(
+    request: HttpRequest, project: str, dataset: str, version: str
+) -> HttpResponse:
+    """Bring back a version that was deleted."""
+    found = gated_version(request)
+    if one_click(request, lambda: restore_version(version=found)):
+        messages.success(request, f"{found.reference} is back.")
+    return redirect(address_of(found.dataset.project, "dataset", found.dataset.name))

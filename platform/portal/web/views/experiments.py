@@ -1,0 +1,245 @@
+"""Experiments of a project: the list, the runs of one or of all, the bin."""
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.models import Project
+from portal.compute.resources import memory_text
+from portal.core.errors import NotFound
+from portal.core.policy import guarded_by
+from portal.experiments.place import mlflow_answers, tracker
+from portal.experiments.ports import ExperimentFacts, RunSearch, Stage
+from portal.experiments.services.deleting import (
+    KEPT_DAYS,
+    delete_experiment,
+    delete_runs,
+    empty_bin,
+    restore_experiment,
+    restore_runs,
+)
+from portal.web.forms.submission import one_click
+from portal.web.listing import word
+from portal.web.places import address_of
+from portal.web.questions import Question, ask
+from portal.web.runs import moment, narrowed_to, number, view_of
+from slipway.schemas.accounts import Role, Scope
+
+MOST_RUNS = 200
+_MIB = 1024**2
+_UNDO = "undo_runs"
+_SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
+_CHANGE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
+_DESTROY = ProjectRole(Role.MAINTAINER, Scope.EXPERIMENTS_WRITE)
+_WHERE = {"room": "projects", "section": "experiments"}
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_experiments(request: HttpRequest, project: str) -> HttpResponse:
+    """List the experiments, the one used last first."""
+    found = gated_project(request)
+    stage = _stage(request)
+    experiments = tracker().experiments(found.pk, stage=stage, text=word(request, "q"))
+    rows = [(it, moment(it.newest_ms), moment(it.created_ms)) for it in experiments]
+    context = {
+        "mlflow_is_away": not mlflow_answers(),
+        "rows": rows,
+        "stage": stage,
+        "searched": word(request, "q"),
+        "runs_in_all": sum(it.runs for it in experiments),
+        "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
+        "may_destroy": gated_role(request).at_least(Role.MAINTAINER),
+        "kept_days": KEPT_DAYS,
+        "snippet_uri": f"export MLFLOW_TRACKING_URI={settings.SLIPWAY_URL}/mlflow/{found.slug}",
+    }
+    return render(request, "web/experiments/list.html", context | _WHERE)
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_runs(request: HttpRequest, project: str) -> HttpResponse:
+    """List the runs of all experiments in use, or those in the bin."""
+    return _runs_page(request, None)
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_experiment(request: HttpRequest, project: str, experiment: int) -> HttpResponse:
+    """List the runs of one experiment."""
+    return _runs_page(request, _experiment(gated_project(request), experiment))
+
+
+def _runs_page(request: HttpRequest, experiment: ExperimentFacts | None) -> HttpResponse:
+    found = gated_project(request)
+    view = view_of(request, found.pk, [experiment.id] if experiment else [])
+    context = {
+        "mlflow_is_away": not mlflow_answers(),
+        "experiment": experiment,
+        "view": view,
+        "groups": [
+            (group, narrowed_to(view, group), moment(group.newest_ms), _means(group.means, view))
+            for group in view.groups
+        ],
+        "names": [] if experiment else _names(found.pk),
+        "undo": request.session.pop(_UNDO, None) if view.first else None,
+        "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
+        "may_destroy": gated_role(request).at_least(Role.MAINTAINER),
+        "kept_days": KEPT_DAYS,
+    }
+    return render(request, "web/experiments/runs.html", context | _WHERE)
+
+
+def _means(means: dict[str, float], view: Any) -> list[str]:
+    metrics = [column.key for column in view.columns if column.kind == "metrics"]
+    return [number(means[key]) if key in means else "" for key in metrics]
+
+
+def _names(project_id: str) -> list[tuple[int, str]]:
+    return [(it.id, it.name) for it in tracker().experiments(project_id)[:100]]
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_columns(request: HttpRequest, project: str) -> HttpResponse:
+    """Offer the columns a list of runs can have."""
+    experiment = request.GET.get("experiment", "")
+    ids = (int(experiment),) if experiment.isascii() and experiment.isdigit() else ()
+    known = tracker().fields(RunSearch(gated_project(request).pk, ids))
+    offered = [str(it) for it in known.fields if not it.key.startswith("mlflow.")]
+    chosen = [text for text in request.GET.getlist("c") if text][:100]
+    context = {
+        "fields": [(text, text in chosen) for text in dict.fromkeys([*chosen, *offered])],
+        "known": known,
+    }
+    return render(request, "web/experiments/columns.html", context | _WHERE)
+
+
+@guarded_by(_CHANGE)
+@require_POST
+def project_runs_delete(request: HttpRequest, project: str) -> HttpResponse:
+    """Put the chosen runs in the bin, and offer to undo it."""
+    found, ids = gated_project(request), _chosen(request)
+    done = one_click(request, lambda: delete_runs(project=found, run_ids=ids))
+    if done and done.result:
+        request.session[_UNDO] = done.result
+    elif done:
+        messages.warning(request, "No run was chosen.")
+    return redirect(_back(request, found))
+
+
+@guarded_by(_CHANGE)
+@require_POST
+def project_runs_restore(request: HttpRequest, project: str) -> HttpResponse:
+    """Take the chosen runs out of the bin."""
+    found, ids = gated_project(request), _chosen(request)
+    done = one_click(request, lambda: restore_runs(project=found, run_ids=ids))
+    if done:
+        count = len(done.result)
+        messages.success(request, f"{count} run{'' if count == 1 else 's'} back in use.")
+    return redirect(_back(request, found))
+
+
+@guarded_by(_CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_experiment_delete(request: HttpRequest, project: str, experiment: int) -> HttpResponse:
+    """Ask, then put an experiment in the bin."""
+    found = gated_project(request)
+    wanted = _experiment(found, experiment)
+    if request.method == "POST":
+        done = one_click(
+            request, lambda: delete_experiment(project=found, experiment_id=experiment)
+        )
+        if done:
+            messages.success(request, f"{wanted.name} is in the bin.")
+        return redirect(address_of(found, "experiments"))
+    question = Question(
+        title=f"Put {wanted.name} in the bin?",
+        effects=(
+            f"Its {wanted.runs} run{'' if wanted.runs == 1 else 's'} go with it.",
+            f"For {KEPT_DAYS} days it can be taken back under Experiments → Bin.",
+        ),
+        button="Put in the bin",
+        back=reverse("project_experiment", args=[found.slug, experiment]),
+        room="projects",
+        section="experiments",
+    )
+    return ask(request, question)
+
+
+@guarded_by(_CHANGE)
+@require_POST
+def project_experiment_restore(request: HttpRequest, project: str, experiment: int) -> HttpResponse:
+    """Take an experiment out of the bin."""
+    found = gated_project(request)
+    done = one_click(request, lambda: restore_experiment(project=found, experiment_id=experiment))
+    if done:
+        messages.success(request, "The experiment is back, with the runs that went with it.")
+    return redirect(address_of(found, "experiments"))
+
+
+@guarded_by(_DESTROY)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_bin_empty(request: HttpRequest, project: str) -> HttpResponse:
+    """Ask, then destroy what is in the bin, and say what that freed."""
+    found = gated_project(request)
+    back = f"{reverse('project_runs', args=[found.slug])}?stage=deleted"
+    if request.method == "POST":
+        done = one_click(request, lambda: empty_bin(project=found))
+        if done:
+            freed = done.result
+            messages.success(
+                request,
+                f"{freed.runs} run{'' if freed.runs == 1 else 's'} destroyed, "
+                f"{freed.files} file{'' if freed.files == 1 else 's'} and "
+                f"{_size(freed.size_bytes)} freed.",
+            )
+        return redirect(back)
+    question = Question(
+        title="Empty the bin for good?",
+        effects=(
+            "Every run in the bin is destroyed: metrics, parameters, tags and artifacts.",
+            "Artifacts that belong to no run any more are freed too.",
+            "Nothing of it can be taken back.",
+        ),
+        button="Empty the bin",
+        back=back,
+        room="projects",
+        section="experiments",
+    )
+    return ask(request, question)
+
+
+def _size(size_bytes: int) -> str:
+    return memory_text(size_bytes) if size_bytes >= _MIB else f"{size_bytes:,} bytes"
+
+
+def _stage(request: HttpRequest) -> Stage:
+    return Stage.DELETED if request.GET.get("stage") == "deleted" else Stage.ACTIVE
+
+
+def _experiment(project: Project, experiment_id: int) -> ExperimentFacts:
+    for stage in Stage:
+        for found in tracker().experiments(project.pk, stage=stage):
+            if found.id == experiment_id:
+                return found
+    raise NotFound
+
+
+def _chosen(request: HttpRequest) -> list[str]:
+    return [it for it in request.POST.getlist("run") if len(it) == 32][:MOST_RUNS]
+
+
+def _back(request: HttpRequest, project: Project) -> str:
+    """Return the list the form was sent from, which it names by its experiment."""
+    experiment = request.POST.get("experiment", "")
+    if experiment.isascii() and experiment.isdigit() and len(experiment) < 11:
+        return reverse("project_experiment", args=[project.slug, int(experiment)])
+    url = reverse("project_runs", args=[project.slug])
+    return f"{url}?stage=deleted" if request.POST.get("stage") == "deleted" else url

@@ -1,0 +1,225 @@
+"""One version of a model: what it is, how it compares, and its promotion."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.models import Project
+from portal.accounts.principal import require_principal
+from portal.core.errors import InvalidInput
+from portal.core.policy import guarded_by
+from portal.experiments.models import LatestMetric
+from portal.registry.catalog import find_model, find_version
+from portal.registry.examining import digest_of, examine
+from portal.registry.gating import Target
+from portal.registry.keeping import ensure_record, moment_of, rules_of
+from portal.registry.lineage import lineage_of_version
+from portal.registry.services.actors import Actor
+from portal.registry.services.promoting import Plan, plan_promotion, promote, stage_of
+from portal.registry.services.proving import golden_of
+from portal.registry.services.requests import ask_approval, decide, requests_of
+from portal.registry.tasks import hash_version
+from portal.web.forms.models import Promotion
+from portal.web.forms.submission import carry_out, one_click, sent
+from portal.web.listing import word
+from portal.web.runs import number as written
+from portal.web.views.models import WHERE
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.registry import LineageOut, NodeKind, TargetKind, Verdict
+
+_SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
+_MOVE = ProjectRole(Role.CONTRIBUTOR, Scope.MODELS_PROMOTE)
+_ALIAS = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_-]{0,98}\Z")
+_STEPS = (NodeKind.DATASET, NodeKind.JOB, NodeKind.RUN, NodeKind.VERSION)
+_LATER = (NodeKind.ENDPOINT, NodeKind.PREDICTIONS)
+_HEADINGS = {
+    NodeKind.DATASET: "Data",
+    NodeKind.JOB: "Job",
+    NodeKind.RUN: "Run",
+    NodeKind.VERSION: "Version",
+    NodeKind.ENDPOINT: "Endpoint",
+    NodeKind.PREDICTIONS: "Predictions",
+}
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_model_version(
+    request: HttpRequest, project: str, model: str, version: int
+) -> HttpResponse:
+    """Show a version: signature, example, files, figures, lineage, and what it compares with."""
+    found = gated_project(request)
+    facts, at = find_model(found.pk, model), find_version(found.pk, model, version)
+    record = examine(ensure_record(found, facts, at), at, later=hash_version)
+    rules = rules_of(found)
+    champion = _in_production(found, model, version, str(rules.stages[-2:][0]))
+    context = {
+        "model": facts,
+        "version": at,
+        "number_text": str(at.number),
+        "record": record,
+        "stage": stage_of(record, rules),
+        "targets": [stage for stage in rules.stages if stage != stage_of(record, rules)],
+        "created": moment_of(at.created_ms),
+        "golden": golden_of(record),
+        "digest": digest_of(record),
+        "total_bytes": sum(size for _, size, _ in record.files),
+        "evaluations": record.evaluations.select_related("recorded_by")[:50],
+        "requests": requests_of(found, model, version)[:10],
+        "lineage": _columns(found, lineage_of_version(found, model, version)),
+        "champion": champion,
+        "compared": _compared(found, at.run_id, champion.run_id) if champion else [],
+        "may_move": gated_role(request).at_least(Role.CONTRIBUTOR),
+        "may_decide": gated_role(request).at_least(Role.MAINTAINER),
+    }
+    return render(request, "web/models/version.html", context | WHERE)
+
+
+def _in_production(project: Project, model: str, number: int, stage: str) -> Any:
+    """Return the version that is in the last stage but one now, unless it is this one."""
+    target = Target(TargetKind.STAGE, stage)
+    plan = plan_promotion(project=project, model=model, number=number, target=target)
+    return find_version(project.pk, model, plan.replaces) if plan.replaces else None
+
+
+def _compared(project: Project, ours: str, theirs: str) -> list[tuple[str, str, str]]:
+    """Return the metrics of two runs side by side: name, ours, theirs."""
+    runs = [run for run in (ours, theirs) if run]
+    found = LatestMetric.objects.filter(
+        run__in=runs, run__experiment__workspace=project.pk
+    ).order_by("key")[:200]
+    values: dict[str, dict[str, str]] = {}
+    for row in found:
+        values.setdefault(row.key, {})[row.run_id] = written(row.number)
+    return [(key, its.get(ours, ""), its.get(theirs, "")) for key, its in values.items()]
+
+
+def _columns(project: Project, graph: LineageOut) -> list[tuple[str, list[tuple[Any, str]]]]:
+    """Return a graph as columns from data to predictions, with the address of each node."""
+    kinds = [*_STEPS, *(kind for kind in _LATER if any(n.kind is kind for n in graph.nodes))]
+    return [
+        (
+            _HEADINGS[kind],
+            [(node, _address(project, kind, node.id)) for node in graph.nodes if node.kind is kind],
+        )
+        for kind in kinds
+    ]
+
+
+def _address(project: Project, kind: NodeKind, name: str) -> str:
+    if kind is NodeKind.JOB:
+        return reverse("project_job", args=[project.slug, name])
+    if kind is NodeKind.RUN:
+        return reverse("project_run", args=[project.slug, name])
+    return ""
+
+
+@guarded_by(_MOVE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_model_promote(
+    request: HttpRequest, project: str, model: str, version: int
+) -> HttpResponse:
+    """Show what a promotion would change, with its gates; do it, or ask for approval."""
+    found, by = gated_project(request), Actor.of(require_principal(request))
+    target = _target(request)
+    form = Promotion(sent(request))
+    service = _asked_for(request, found, model, version, target, by)
+    done = carry_out(request, form, service)
+    if done:
+        messages.success(request, done.result)
+        return redirect("project_model_version", found.slug, model, version)
+    plan = plan_promotion(project=found, model=model, number=version, target=target)
+    context = {
+        "plan": plan,
+        "number_text": str(version),
+        "form": form,
+        "asks_approval": _asks_approval(plan),
+        "closed": [gate for gate in plan.gates if not gate.passed],
+        "last_stage": plan.rules.stages[-1],
+        "may_override": gated_role(request).at_least(Role.MAINTAINER),
+        "may_decide": _may_decide(request, plan, by),
+    }
+    status = 422 if form.is_bound else 200
+    return render(request, "web/models/promote.html", context | WHERE, status=status)
+
+
+def _may_decide(request: HttpRequest, plan: Plan, by: Actor) -> bool:
+    if plan.request is None or not gated_role(request).at_least(Role.MAINTAINER):
+        return False
+    return by.user.pk not in (plan.request.requested_by_id, plan.record.author_id)
+
+
+def _target(request: HttpRequest) -> Target:
+    alias = word(request, "alias")
+    if alias:
+        if not _ALIAS.match(alias):
+            raise InvalidInput(
+                "An alias has letters, digits, _ and - alone.",
+                field="alias",
+                next_step="For example champion.",
+            )
+        return Target(TargetKind.ALIAS, alias)
+    return Target(TargetKind.STAGE, word(request, "stage"))
+
+
+def _asks_approval(plan: Plan) -> bool:
+    return plan.request is None and any(
+        gate.kind.value == "approval" and not gate.passed for gate in plan.gates
+    )
+
+
+def _asked_for(
+    request: HttpRequest, project: Project, model: str, version: int, target: Target, by: Actor
+) -> Callable[[dict[str, Any]], str]:
+    """Return what the button that was pressed does; it says what it has done."""
+
+    def ask(data: dict[str, Any]) -> str:
+        ask_approval(
+            project=project, model=model, number=version, target=target, by=by, note=data["note"]
+        )
+        return "Asked. A maintainer who is not the author decides."
+
+    def move(data: dict[str, Any]) -> str:
+        overriding = request.POST.get("do") == "override"
+        promote(
+            project=project,
+            model=model,
+            number=version,
+            target=target,
+            by=by,
+            sequence=data["sequence"],
+            override_reason=data["override_reason"] or None if overriding else None,
+            archive_replaced=data["archive_replaced"],
+        )
+        return f"Version {version} is at the {target}."
+
+    return ask if request.POST.get("do") == "ask" else move
+
+
+@guarded_by(ProjectRole(Role.CONTRIBUTOR, Scope.MODELS_PROMOTE))
+@require_POST
+def project_model_decide(
+    request: HttpRequest, project: str, model: str, request_id: str
+) -> HttpResponse:
+    """Approve or reject a request, or withdraw one's own."""
+    found, by = gated_project(request), Actor.of(require_principal(request))
+    said = request.POST.get("verdict", "")
+    verdict = Verdict(said) if said in list(Verdict) else Verdict.WITHDRAW
+    done = one_click(
+        request,
+        lambda: decide(project=found, model=model, request_id=request_id, verdict=verdict, by=by),
+    )
+    if done is None:
+        return redirect("project_model", found.slug, model)
+    decided = done.result
+    messages.success(request, f"The request is {decided.state}.")
+    address = reverse("project_model_promote", args=[found.slug, model, decided.record.number])
+    return redirect(f"{address}?{urlencode({decided.kind: decided.target})}")

@@ -1,0 +1,130 @@
+"""Models of a project: the list, one model, its card, registering a run's model."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.models import Project
+from portal.accounts.principal import require_principal
+from portal.core.policy import guarded_by
+from portal.registry.catalog import (
+    ModelFacts,
+    VersionFacts,
+    find_model,
+    list_models,
+    list_versions,
+)
+from portal.registry.keeping import line_of, moment_of, records_of, rules_of
+from portal.registry.models import Move, VersionRecord
+from portal.registry.services.actors import Actor
+from portal.registry.services.promoting import stage_of
+from portal.registry.services.registering import change_model, register_version
+from portal.web.forms.models import ModelCard, RegisterModel
+from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.listing import word
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.registry import ModelChange, TargetGates, VersionIn
+
+_SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
+_WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
+WHERE = {"room": "projects", "section": "models"}
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_models(request: HttpRequest, project: str) -> HttpResponse:
+    """List the registered models, with what is in each stage, and the gates of the project."""
+    found = gated_project(request)
+    cursor = request.GET.get("cursor") or None
+    page = list_models(found.pk, text=word(request, "q"), cursor=cursor)
+    rules = rules_of(found)
+    context = {
+        "rows": [(facts, _placed(facts), moment_of(facts.updated_ms)) for facts in page.items],
+        "next_cursor": page.next_cursor,
+        "first": cursor is None,
+        "searched": word(request, "q"),
+        "stages": rules.stages,
+        "gates": [TargetGates.model_validate(written) for written in rules.gates],
+        "may_write": gated_role(request).at_least(Role.CONTRIBUTOR),
+    }
+    return render(request, "web/models/list.html", context | WHERE)
+
+
+def _placed(facts: ModelFacts) -> dict[str, int]:
+    """Return the newest version in each stage."""
+    line = line_of(facts)
+    placed = VersionRecord.objects.filter(line=line).exclude(stage="").order_by("number")
+    return dict(placed.values_list("stage", "number")) if line else {}
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_model(request: HttpRequest, project: str, model: str) -> HttpResponse:
+    """Show a model: its versions, aliases, card and history."""
+    found = gated_project(request)
+    facts = find_model(found.pk, model)
+    cursor = request.GET.get("cursor") or None
+    page = list_versions(found.pk, model, cursor=cursor)
+    line, rules, records = line_of(facts), rules_of(found), records_of(facts)
+    moves = Move.objects.filter(line=line).select_related("by").order_by("-sequence")[:20]
+    context = {
+        "model": facts,
+        "card": line.card if line else "",
+        "rows": [
+            (one, records.get(one.number), stage_of(records.get(one.number), rules), moment)
+            for one, moment in ((v, moment_of(v.created_ms)) for v in page.items)
+        ],
+        "next_cursor": page.next_cursor,
+        "first": cursor is None,
+        "moves": moves,
+        "may_write": gated_role(request).at_least(Role.CONTRIBUTOR),
+    }
+    return render(request, "web/models/model.html", context | WHERE)
+
+
+@guarded_by(_WRITE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_model_card(request: HttpRequest, project: str, model: str) -> HttpResponse:
+    """Write the card of a model."""
+    found = gated_project(request)
+    line = line_of(find_model(found.pk, model))
+    form = ModelCard(sent(request), initial={"card": line.card if line else ""})
+    done = carry_out(
+        request,
+        form,
+        lambda data: change_model(
+            project=found, model=model, change=ModelChange(card=data["card"])
+        ),
+    )
+    if done:
+        messages.success(request, "The card is saved.")
+        return redirect("project_model", found.slug, model)
+    context = {"form": form, "model_name": model}
+    return render(request, "web/models/card.html", context | WHERE, status=status_of(form))
+
+
+@guarded_by(_WRITE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_model_register(request: HttpRequest, project: str) -> HttpResponse:
+    """Register the model of a run; the address may name the run already."""
+    found = gated_project(request)
+    given = {"run": request.GET.get("run", "")[:32], "name": request.GET.get("name", "")[:100]}
+    form = RegisterModel(sent(request), initial=given | {"path": "model"})
+    by = Actor.of(require_principal(request))
+    done = carry_out(request, form, lambda data: _register(found, by, data))
+    if done:
+        made = done.result
+        messages.success(request, f"{made.model} has version {made.number}.")
+        return redirect("project_model_version", found.slug, made.model, made.number)
+    context = {"form": form}
+    return render(request, "web/models/register.html", context | WHERE, status=status_of(form))
+
+
+def _register(project: Project, by: Actor, data: dict[str, Any]) -> VersionFacts:
+    source = f"runs:/{data['run']}/{data['path']}"
+    wanted = VersionIn(source=source, description=data["description"])
+    return register_version(project=project, model=data["name"], wanted=wanted, by=by)

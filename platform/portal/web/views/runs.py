@@ -1,0 +1,83 @@
+"""One run, and several side by side."""
+
+from typing import Any
+
+from csp.decorators import csp_update
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.core.policy import guarded_by
+from portal.experiments.gates import RunRole, gated_run
+from portal.experiments.place import mlflow_answers
+from portal.experiments.ports import RunDetail
+from portal.experiments.services.job_runs import JOB_TAG
+from portal.experiments.services.reading import compare
+from portal.training.models import Job
+from portal.web.run_files import shown_artifacts
+from portal.web.runs import moment, number, row_of
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.experiments import MOST_COMPARED
+
+MOST_CHARTS = 24
+MOST_METRICS_COMPARED = 30
+NOTE = "mlflow.note.content"
+_SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
+_WHERE = {"room": "projects", "section": "experiments"}
+
+
+@guarded_by(RunRole(Role.VIEWER, Scope.EXPERIMENTS_READ))
+@csp_update({"frame-src": ["'self'"]})  # type: ignore[arg-type]  # (a caged artifact)
+@require_safe
+def project_run(request: HttpRequest, project: str, run: str) -> HttpResponse:
+    """Show one run: its curves, what was logged, its artifacts, where it came from."""
+    found, shown = gated_project(request), gated_run(request)
+    context: dict[str, Any] = {
+        "mlflow_is_away": not mlflow_answers(),
+        "run": shown,
+        "it": row_of(shown.facts, ()),
+        "ended": moment(shown.facts.ended_ms),
+        "note": shown.facts.tags.get(NOTE, ""),
+        "tags": {k: v for k, v in shown.facts.tags.items() if k != NOTE},
+        "latest": [(it, number(it.value)) for it in shown.metrics],
+        "charted": [it.key for it in shown.metrics][:MOST_CHARTS],
+        "job": _job_of(shown, found.pk),
+        "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
+    }
+    if request.headers.get("HX-Request") != "true" or "path" in request.GET:
+        context |= shown_artifacts(request, found, shown)
+    return render(request, "web/experiments/run.html", context | _WHERE)
+
+
+def _job_of(run: RunDetail, project_id: str) -> Job | None:
+    """Return the job a run says it came from, when that is one of the project."""
+    job_id = run.facts.tags.get(JOB_TAG, "")
+    jobs = Job.objects.filter(pk=job_id, workload__project=project_id)
+    return jobs.select_related("workload").first() if job_id else None
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_compare(request: HttpRequest, project: str) -> HttpResponse:
+    """Show runs side by side: what differs, their curves, how values hang together."""
+    asked = [it for it in request.GET.getlist("run") if len(it) == 32][:MOST_COMPARED]
+    found = compare(project_id=gated_project(request).pk, run_ids=asked)
+    metrics = list(found.metrics)[:MOST_METRICS_COMPARED]
+    rows = [
+        (
+            row_of(run, ()),
+            [run.params.get(name) for name in found.differing],
+            [number(run.metrics[key]) if key in run.metrics else "" for key in metrics],
+        )
+        for run in found.runs
+    ]
+    context = {
+        "comparison": found,
+        "rows": rows,
+        "metrics": metrics,
+        "hidden_metrics": len(found.metrics) - len(metrics),
+        "differing": found.differing,
+        "cli_line": f"slipway run compare {' '.join(run.id for run in found.runs)} --project {{}}",
+    }
+    return render(request, "web/experiments/compare.html", context | _WHERE)

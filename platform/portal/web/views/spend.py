@@ -1,0 +1,231 @@
+"""Spend: what was spent, by whom, on what; idle waste; exports; prices; rent or buy."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from portal.accounts.gates import Administrator, ProjectRole, SignedIn, gated_project
+from portal.accounts.principal import require_principal
+from portal.compute.models import Tier
+from portal.core import clock
+from portal.core.policy import guarded_by
+from portal.spend.focus import focus_download
+from portal.spend.forecasts import forecast_of
+from portal.spend.models import Budget
+from portal.spend.models.ledger import KIND_STORAGE
+from portal.spend.reading import Scope as Whose
+from portal.spend.reading import live_of, spent_in
+from portal.spend.renting import HOURS_A_MONTH, Assumptions, compare
+from portal.spend.services.prices import current_rates, price_resource
+from portal.spend.showing import scope_in_sight, shown_idle, shown_spend
+from portal.spend.windows import MONTH, TODAY, WEEK, Window, next_month, window_of
+from portal.web.forms.spend import Rates, RentOrBuy, dollars_text
+from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.listing import word
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.spend import GroupCostOut, ShareOut, SpendOut
+
+_MINE = SignedIn(Scope.WORKLOADS_READ)
+_PROJECT = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_WHERE = {"room": "spend"}
+_BUDGETS_AT_HOME = 3
+# What one might buy, when nothing is known: a small server without GPUs.
+_PRICE = 9000.0
+_HOURS = 400.0
+
+
+@guarded_by(_MINE)
+@require_safe
+def spend(request: HttpRequest) -> HttpResponse:
+    """Show what all projects in sight have cost, live."""
+    principal = require_principal(request)
+    shown = shown_spend(scope_in_sight(principal), _window(request))
+    budgets = Budget.objects.visible_to(principal)
+    context = _page(request, shown) | {
+        "budgets": list(budgets.select_related("project", "team", "person")[:20]),
+        "idle": shown_idle(principal, shown.window),
+        "export_route": "spend_export",
+    }
+    return render(request, "web/spend/spend.html", context | _WHERE)
+
+
+@guarded_by(_PROJECT)
+@require_safe
+def project_spend(request: HttpRequest, project: str) -> HttpResponse:
+    """Show what one project has cost, live."""
+    found = gated_project(request)
+    shown = shown_spend(Whose(projects=(found.pk,)), _window(request))
+    budgets = Budget.objects.over(project=found.pk, team=found.team_id or "", person="")
+    context = _page(request, shown) | {
+        "budgets": list(budgets.filter(person=None).select_related("project", "team", "person")),
+        "is_project": True,
+        "room": "projects",
+        "section": "spend",
+    }
+    return render(request, "web/spend/spend.html", context)
+
+
+@guarded_by(Administrator())
+@require_safe
+def spend_installation(request: HttpRequest) -> HttpResponse:
+    """Show what everything has cost; without single runs, into which administrators do not see."""
+    principal = require_principal(request)
+    shown = shown_spend(Whose(), _window(request), with_runs=False)
+    context = _page(request, shown) | {
+        "is_installation": True,
+        "idle": shown_idle(principal, shown.window),
+        "budgets": list(Budget.objects.select_related("project", "team", "person")[:50]),
+    }
+    return render(request, "web/spend/spend.html", context | _WHERE)
+
+
+def _window(request: HttpRequest) -> str:
+    return word(request, "window") or MONTH
+
+
+def _page(request: HttpRequest, shown: SpendOut) -> dict[str, Any]:
+    window = window_of(shown.window, shown.as_of)
+    present = window_of(MONTH, shown.as_of).name
+    splits = [
+        ("By project", shown.by_project),
+        ("By person", shown.by_person),
+        ("By tier", shown.by_tier),
+        ("By kind", shown.by_kind),
+    ]
+    if shown.by_tag:
+        splits.append(("By tag", shown.by_tag))
+    return {
+        "shown": shown,
+        "label": window.label,
+        "is_present": shown.window in (present, TODAY, WEEK),
+        "presets": [(TODAY, "Today"), (WEEK, "7 days"), (present, "This month")],
+        "before": _month_beside(window, back=True),
+        "after": None if shown.window == present else _month_beside(window, back=False),
+        "splits": [(title, _parts(shares, shown.nano_usd)) for title, shares in splits],
+        "grouped": _grouped(shown),
+        "storage": next((one.nano_usd for one in shown.by_kind if one.id == KIND_STORAGE), 0),
+        "days": json.dumps([[day.day.isoformat(), day.nano_usd / 1e9] for day in shown.by_day]),
+        "query": f"?window={shown.window}",
+    }
+
+
+def _parts(shares: list[ShareOut], total: int) -> list[tuple[ShareOut, int]]:
+    return [(one, max(0, 100 * one.nano_usd // total) if total > 0 else 0) for one in shares]
+
+
+def _grouped(shown: SpendOut) -> list[tuple[str, str, str, list[GroupCostOut]]]:
+    """Return title, noun, what is counted and the rows of each table of experiments, endpoints."""
+    found: dict[tuple[str, str], list[GroupCostOut]] = {}
+    for one in shown.groups:
+        found.setdefault((one.noun, one.work), []).append(one)
+    return [(f"By {noun}", noun, work, rows) for (noun, work), rows in found.items()]
+
+
+def _month_beside(window: Window, *, back: bool) -> str | None:
+    if not window.month:
+        return None
+    first = window.first
+    if not back:
+        return f"{next_month(first):%Y-%m}"
+    year, month = (first.year, first.month - 1) if first.month > 1 else (first.year - 1, 12)
+    return f"{year}-{month:02d}"
+
+
+@guarded_by(_MINE)
+@require_safe
+def spend_month(request: HttpRequest) -> HttpResponse:
+    """Show the present month in a few lines, for Home."""
+    principal, moment = require_principal(request), clock.now()
+    scope, window = scope_in_sight(principal), window_of(MONTH, moment)
+    spent = spent_in(scope, month=window.name, moment=moment)
+    budgets = Budget.objects.visible_to(principal).select_related("project", "team", "person")
+    context = {
+        "spent": spent,
+        "rate": live_of(scope, moment).nano_usd_per_hour,
+        "forecast": forecast_of(scope, moment, spent_nano_usd=spent),
+        "budgets": budgets.order_by("-spent_nano_usd")[:_BUDGETS_AT_HOME],
+        "label": window.label,
+    }
+    return render(request, "web/spend/month.html", context)
+
+
+@guarded_by(_MINE)
+@require_safe
+def spend_export(request: HttpRequest) -> StreamingHttpResponse:
+    """Download the lines of all projects in sight as FOCUS columns."""
+    return focus_download(scope_in_sight(require_principal(request)), _window(request))
+
+
+@guarded_by(_PROJECT)
+@require_safe
+def project_spend_export(request: HttpRequest, project: str) -> StreamingHttpResponse:
+    """Download the lines of one project as FOCUS columns."""
+    return focus_download(Whose(projects=(gated_project(request).pk,)), _window(request))
+
+
+@guarded_by(Administrator())
+@require_http_methods(["GET", "HEAD", "POST"])
+def spend_rates(request: HttpRequest) -> HttpResponse:
+    """Price bare resources: what idle capacity and stored bytes cost."""
+    rates = current_rates()
+    form = Rates(
+        sent(request),
+        initial={rate.resource: dollars_text(rate.nano_usd_per_hour) for rate in rates},
+    )
+    done = carry_out(request, form, _price_all)
+    if done:
+        messages.success(request, "The prices count from now on.")
+        return redirect("spend_rates")
+    tiers = Tier.objects.filter(is_active=True).order_by("slug")[:100]
+    context = {"form": form, "rates": rates, "tiers": tiers}
+    return render(request, "web/spend/rates.html", context | _WHERE, status=status_of(form))
+
+
+def _price_all(data: dict[str, Any]) -> int:
+    for resource, nano_usd in data.items():
+        price_resource(resource=resource, nano_usd_per_hour=nano_usd)
+    return len(data)
+
+
+@guarded_by(_MINE)
+@require_safe
+def spend_rent_or_buy(request: HttpRequest) -> HttpResponse:
+    """Compare renting what one uses with owning it; every assumption can be changed."""
+    start = asdict(_from_use(request))
+    given = {name: request.GET.get(name) or value for name, value in start.items()}
+    form = RentOrBuy(given)
+    found = Assumptions(**form.cleaned_data) if form.is_valid() else None
+    compared = compare(found) if found is not None else None
+    context = {
+        "form": form,
+        "given": found,
+        "compared": compared,
+        "curves": json.dumps(
+            {"renting": compared.renting, "owning": compared.owning} if compared else {}
+        ),
+        "is_own_use": "used_hours" not in request.GET,
+    }
+    return render(request, "web/spend/rent_or_buy.html", context | _WHERE)
+
+
+def _from_use(request: HttpRequest) -> Assumptions:
+    """Take what was used in the last 7 days on the tier most was spent on, as if for a month."""
+    shown = shown_spend(scope_in_sight(require_principal(request)), WEEK)
+    used = {one.id: one.nano_usd for one in shown.by_tier}
+    tiers = Tier.objects.filter(pk__in=used, nano_usd_per_hour__gt=0)
+    tier = max(tiers, key=lambda one: used[one.pk], default=None)
+    if tier is None:
+        return Assumptions(rent_per_hour=0.5, used_hours=_HOURS, price=_PRICE)
+    rent = tier.nano_usd_per_hour / 1e9
+    hours = used[tier.pk] / tier.nano_usd_per_hour * HOURS_A_MONTH / (7 * 24)
+    return Assumptions(
+        rent_per_hour=rent,
+        used_hours=round(hours, 1),
+        price=_PRICE if not tier.gpus else 30_000.0 * tier.gpus,
+        watts=300.0 if not tier.gpus else 900.0 * tier.gpus,
+    )
