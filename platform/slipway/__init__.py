@@ -7,6 +7,8 @@ with slipway.Client() as client:
         ...
 
 job = slipway.train("train.py", params={"lr": 0.1}, watch=True)
+data = slipway.dataset("digits:3").arrow()
+predictions = slipway.Endpoint("digits").predict(frame)
 """
 
 from importlib import import_module
@@ -16,12 +18,17 @@ from slipway.version import __version__
 
 __all__ = [
     "Client",
+    "Endpoint",
+    "Model",
     "Pages",
     "Retries",
     "SlipwayError",
     "__version__",
+    "dataset",
     "errors",
     "job",
+    "register",
+    "track",
     "train",
 ]
 
@@ -29,11 +36,16 @@ __all__ = [
 # neither for HTTP nor for schemas. Type checkers read `__init__.pyi`.
 _HOMES = {
     "Client": "slipway.client",
+    "Endpoint": "slipway.endpoint",
+    "Model": "slipway.registering",
     "Pages": "slipway.pages",
     "Retries": "slipway.retries",
     "SlipwayError": "slipway.errors",
+    "dataset": "slipway.datasets",
     "errors": "slipway.errors",
     "job": "slipway.job",
+    "register": "slipway.registering",
+    "track": "slipway.track",
     "train": "slipway.training",
 }
 
@@ -42,7 +54,15 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'slipway' has no attribute {name!r}")
-    module = import_module(home)
+    try:
+        module = import_module(home)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("slipway"):
+            raise
+        raise ImportError(
+            f"slipway.{name} needs {error.name}, which is not installed here. "
+            "Add httpx, platformdirs and pydantic to the requirements."
+        ) from error
     found = module if home == f"slipway.{name}" else getattr(module, name)
     globals()[name] = found
     return found

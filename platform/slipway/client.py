@@ -8,13 +8,20 @@ import httpx
 from slipway.connection import Connection
 from slipway.credentials import chosen_token, chosen_url, clean_url
 from slipway.resources.audit import Audit
+from slipway.resources.budgets import Budgets
+from slipway.resources.datasets import Datasets
+from slipway.resources.endpoints import Endpoints
+from slipway.resources.experiments import Experiments
 from slipway.resources.invitations import Invitations
 from slipway.resources.jobs import Jobs
 from slipway.resources.members import Members
+from slipway.resources.models import Models
 from slipway.resources.nodes import Nodes
 from slipway.resources.projects import Projects
+from slipway.resources.runs import Runs
 from slipway.resources.secrets import Secrets
 from slipway.resources.snapshots import Snapshots
+from slipway.resources.spend import Spend
 from slipway.resources.teams import Teams
 from slipway.resources.tiers import Tiers
 from slipway.resources.tokens import Tokens
@@ -63,8 +70,15 @@ class Client:
         self.users = Users(self._connection)
         self.snapshots = Snapshots(self._connection)
         self.jobs = Jobs(self._connection)
+        self.models = Models(self._connection)
+        self.endpoints = Endpoints(self._connection)
+        self.datasets = Datasets(self._connection)
+        self.experiments = Experiments(self._connection)
+        self.runs = Runs(self._connection)
         self.tiers = Tiers(self._connection)
         self.nodes = Nodes(self._connection)
+        self.spend = Spend(self._connection)
+        self.budgets = Budgets(self._connection)
 
     def __repr__(self) -> str:
         return f"<slipway.Client {self.url} token=***>"

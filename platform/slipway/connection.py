@@ -5,7 +5,7 @@ import random
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
@@ -29,7 +29,7 @@ from slipway.visible import visible
 
 Answer = TypeVar("Answer", bound=AnswerSchema)
 Shape = TypeVar("Shape")
-Query = Mapping[str, str | int | None]
+Query = Mapping[str, str | int | Sequence[str] | None]
 USER_AGENT = f"slipway/{__version__} python/{platform.python_version()} {sys.platform}"
 _REPEATABLE = frozenset({"GET", "PUT", "DELETE", "POST"})  # POST carries an Idempotency-Key
 _NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)

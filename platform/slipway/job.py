@@ -1,14 +1,14 @@
 """Inside a job: what it is, how far it has come, and whether it should stop now.
 
-    from slipway import job
+    >>> from slipway import job
 
-    me = job.current()
-    for step in range(start, steps + 1):
-        train_one_step()
-        job.report_step(step)
-        if job.should_stop():
-            save(me.checkpoint_dir)
-            break
+    >>> me = job.current()
+    >>> for step in range(start, steps + 1):
+    ...     train_one_step()
+    ...     job.report_step(step)
+    ...     if job.should_stop():
+    ...         save(me.checkpoint_dir)
+    ...         break
 
 Everywhere else, on a laptop or under torchrun, the same script runs unchanged: `current` tells what
 the environment says, and the rest does nothing. Standard library only; cheap enough for every step.
@@ -22,7 +22,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -38,8 +38,9 @@ _Handler = Callable[[int, FrameType | None], object]
 class Job:
     """A job as one of its processes sees it; outside Slipway a job of this process alone.
 
-    `attempt` counts from 1. `params` are those it was submitted with, as text. `checkpoint_dir` is
-    the folder that outlives an attempt, None outside; `project` is a slug.
+    `attempt` counts from 1. `params` are those it was submitted with, as text; `datasets` the
+    versions it reads, such as `digits:3`. `checkpoint_dir` is the folder that outlives an attempt,
+    None outside; `project` is a slug.
     """
 
     id: str | None = None
@@ -50,6 +51,7 @@ class Job:
     attempt: int = 1
     params: Mapping[str, str] = field(default_factory=dict)
     strategy: str | None = None
+    datasets: Sequence[str] = ()
     checkpoint_dir: Path | None = None
 
     @property
@@ -77,6 +79,7 @@ def current() -> Job:
         attempt=_number("SLIPWAY_ATTEMPT", _number("TORCHELASTIC_RESTART_COUNT", 0) + 1),
         params=_params(found.get("SLIPWAY_PARAMS", "")),
         strategy=found.get("SLIPWAY_STRATEGY") or None,
+        datasets=tuple(one for one in found.get("SLIPWAY_DATASETS", "").split(",") if one),
         checkpoint_dir=_checkpoint_dir(found),
     )
 

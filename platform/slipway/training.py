@@ -10,7 +10,8 @@ from slipway.credentials import default_project
 from slipway.errors import InvalidInput
 from slipway.money import dollars
 from slipway.resources.jobs import job_body
-from slipway.schemas.training import JobOut
+from slipway.schemas.training import JobIn, JobOut
+from slipway.schemas.workloads import BackendName
 from slipway.snapshots import DEFAULT_LIMIT_BYTES, take_snapshot
 from slipway.terminal_text import tame
 from slipway.visible import visible
@@ -23,10 +24,13 @@ def train(
     nodes: int = 1,
     procs: int = 1,
     strategy: str | None = None,
+    backend: BackendName | None = None,
     tier: str | None = None,
     params: Mapping[str, object] | None = None,
     args: Sequence[str] = (),
     requirements: str | Path | None = None,
+    datasets: Sequence[str] = (),
+    tags: Mapping[str, str] | None = None,
     name: str | None = None,
     priority: int | None = None,
     max_attempts: int | None = None,
@@ -41,12 +45,9 @@ def train(
 ) -> JobOut:
     """Run `script`, a Python file or notebook of `folder`, as a job on `nodes` times `procs` ranks.
 
-    The code of the folder travels as a snapshot (see `slipway.snapshots`). `params` reach the
-    script as `--name=value` after `args`; `strategy` is a word of `slipway.distributed`;
-    `requirements` is the path of a requirements file. `project` defaults to the one in use,
-    `client` to one of the stored login. With `watch` the call shows the log and returns when the
-    job has ended; otherwise it returns at once. Raises SlipwayError, before anything is queued,
-    for what can never run.
+    The code travels as a snapshot. `params` reach the script as `--name=value` after `args`,
+    `strategy` is a word of `slipway.distributed`, `requirements` a file, `datasets` as `digits:3`;
+    spend is split by `tags`. `project` and `client` default to those in use; `watch` shows the log.
     """
     with contextlib.ExitStack() as stack:
         if client is None:
@@ -65,16 +66,23 @@ def train(
             nodes=nodes,
             procs=procs,
             strategy=strategy,
+            backend=backend,
             tier=tier,
             requirements=None if requirements is None else requirements_text(requirements),
+            datasets=[*datasets] or None,
+            tags=None if tags is None else {**tags},
             priority=priority,
             max_attempts=max_attempts,
             max_hours=max_hours,
             hang_after_minutes=hang_after_minutes,
         )
         client.snapshots.upload(snapshot, project=place)
-        job = client.jobs.submit_body(body, project=place)
-        return _watched(client, job) if watch else job
+        return _submitted(client, body, place, watch=watch)
+
+
+def _submitted(client: Client, body: JobIn, project: str, *, watch: bool) -> JobOut:
+    job = client.jobs.submit_body(body, project=project)
+    return _watched(client, job) if watch else job
 
 
 def requirements_text(path: str | Path) -> str:

@@ -19,6 +19,8 @@ from slipway.cli.train import (
     DEFAULT_MAX_MB,
     ArgsArgument,
     AttemptsOption,
+    BackendOption,
+    DatasetOption,
     IncludeOption,
     MaxMbOption,
     NameOption,
@@ -42,7 +44,7 @@ from slipway.schemas.workloads import WorkloadState
 from slipway.snapshots.limits import size_text
 from slipway.watching import LogLines
 
-app = typer.Typer(no_args_is_help=True, help="Training jobs: list, log, cancel, clone.")
+app = typer.Typer(no_args_is_help=True, help="Training jobs: list, log, cancel, resume, clone.")
 
 JobArgument = Annotated[
     str,
@@ -80,6 +82,7 @@ def show(session: Session, job: JobOut) -> None:
         "Strategy because": job.strategy_reason,
         "Ranks": f"{_ranks(job)} ({workload.nodes} x {workload.procs})",
         "Tier": workload.tier,
+        "Back end": job.backend,
         "Attempt": workload.attempt,
         "Step": job.step,
         "Resumable from step": job.resumable_step,
@@ -90,6 +93,8 @@ def show(session: Session, job: JobOut) -> None:
         f"{size_text(job.snapshot.size_bytes)}",
         "Commit": f"{git.commit[:12]} {git.branch}{dirty}" if git is not None else None,
         "Environment": job.environment,
+        "Datasets": job.datasets,
+        "Tags": [f"{name}={value}" for name, value in job.tags.items()],
         "Cloned from": job.cloned_from,
         "Submitted by": workload.submitted_by,
         "Created": workload.created_at,
@@ -253,6 +258,25 @@ def cancel(session: Session, job: JobArgument, project: ProjectOption = None) ->
     )
 
 
+@command(app, "resume")
+def resume(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
+    """Carry on a job that a budget has stopped, from its newest checkpoint."""
+    found = session.client.jobs.resume(job, project=session.project(project))
+    if session.output.as_json:
+        session.output.document(found)
+    elif session.output.quiet:
+        session.output.line(found.workload.id)
+    session.output.note(f"{found.workload.id} is {found.workload.state}.")
+
+
+def _changed(
+    params: dict[str, str], given: list[str] | None, without: list[str] | None
+) -> dict[str, str]:
+    """Return parameters with some left out and some given."""
+    kept = {key: value for key, value in params.items() if key not in (without or ())}
+    return kept | parse_pairs(given or (), option="--param")
+
+
 @command(app, "clone")
 def clone(
     session: Session,
@@ -275,7 +299,9 @@ def clone(
     nodes: NodesOption = None,
     procs: ProcsOption = None,
     strategy: StrategyOption = None,
+    backend: BackendOption = None,
     tier: TierOption = None,
+    dataset: DatasetOption = None,
     name: NameOption = None,
     max_attempts: AttemptsOption = None,
     project: ProjectOption = None,
@@ -283,12 +309,9 @@ def clone(
 ) -> None:
     """Submit a job again: the same code, parameters and hardware, with what is given changed."""
     slug = session.project(project)
-    params: dict[str, str] | None = None
+    params = None
     if param or without_param:
-        before = session.client.jobs.get(job, project=slug).params
-        dropped = set(without_param or ())
-        params = {key: value for key, value in before.items() if key not in dropped}
-        params |= parse_pairs(param or (), option="--param")
+        params = _changed(session.client.jobs.get(job, project=slug).params, param, without_param)
     digest, git = None, None
     if code is not None:
         with taken(session, code, script, include, max_mb) as snapshot:
@@ -309,6 +332,8 @@ def clone(
             nodes=nodes,
             procs=procs,
             strategy=strategy,
+            backend=backend,
+            datasets=dataset,
             max_attempts=max_attempts,
         )
     finish(session, made, watch_it=watch_it)

@@ -10,8 +10,11 @@ import typer.main
 
 Command = Any  # Typer carries its own copy of Click, whose types it does not offer
 
-NOUNS = (*("job", "project", "team", "invitation", "secret", "token", "tier", "node", "audit"),)
-VERBS = ("train",)
+NOUNS = (
+    *("job", "run", "dataset", "model", "endpoint", "project", "team", "invitation", "secret"),
+    *("token", "tier", "node", "audit", "budget"),
+)
+VERBS = ("train", "spend")
 
 
 class _Commands(MutableMapping[str, Command]):

@@ -18,6 +18,7 @@ from slipway.errors import InvalidInput, NotFound
 from slipway.money import dollars
 from slipway.resources.jobs import job_body
 from slipway.schemas.training import JobIn, JobOut, Quote
+from slipway.schemas.workloads import BackendName
 from slipway.snapshots import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES, Snapshot, take_snapshot
 from slipway.training import requirements_text
 
@@ -36,6 +37,12 @@ NodesOption = Annotated[int | None, typer.Option("--nodes", min=1, help="On how 
 ProcsOption = Annotated[int | None, typer.Option("--procs", min=1, help="Processes on each.")]
 StrategyOption = Annotated[
     str | None, typer.Option("--strategy", help="How ranks share the work: ddp, zero3, auto …")
+]
+BackendOption = Annotated[
+    BackendName | None,
+    typer.Option(
+        "--backend", help="What keeps its ranks apart: a process of the node, or a container."
+    ),
 ]
 TierOption = Annotated[
     str | None,
@@ -57,6 +64,14 @@ AttemptsOption = Annotated[
 RequirementsOption = Annotated[
     Path | None,
     typer.Option("--requirements", "-r", metavar="FILE", help="Packages the job needs."),
+]
+DatasetOption = Annotated[
+    list[str] | None,
+    typer.Option("--dataset", metavar="NAME:VERSION", help="A version it reads; repeatable."),
+]
+TagOption = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="NAME=VALUE", help="Split what is spent by it; repeatable."),
 ]
 PriorityOption = Annotated[
     int | None,
@@ -103,9 +118,12 @@ def train(
     nodes: NodesOption = None,
     procs: ProcsOption = None,
     strategy: StrategyOption = None,
+    backend: BackendOption = None,
     tier: TierOption = None,
     param: ParamOption = None,
     requirements: RequirementsOption = None,
+    dataset: DatasetOption = None,
+    tag: TagOption = None,
     name: NameOption = None,
     priority: PriorityOption = None,
     max_attempts: AttemptsOption = None,
@@ -132,8 +150,11 @@ def train(
             nodes=nodes,
             procs=procs,
             strategy=strategy,
+            backend=backend,
             tier=tier,
             requirements=requirements_text(requirements) if requirements else None,
+            datasets=dataset,
+            tags=parse_pairs(tag or (), option="--tag") or None,
             name=name,
             priority=priority,
             max_attempts=max_attempts,
@@ -207,10 +228,28 @@ def show_quote(session: Session, quote: Quote) -> None:
     session.output.facts(
         {
             "Price": f"{dollars(quote.nano_usd_per_hour)} an hour",
+            "Expected": expected_text(quote),
+            "Budget": [
+                f"{budget.name}: {dollars(budget.left_nano_usd)} of "
+                f"{dollars(budget.limit_nano_usd)} left"
+                + ("" if budget.would_admit else ", which is too little for this job")
+                for budget in quote.budgets
+            ],
             "Can run": quote.can_ever_run,
             "Would wait": quote.would_wait,
             "Why": quote.explanation,
         }
+    )
+
+
+def expected_text(quote: Quote) -> str:
+    """Say what a job will cost, from like ones of the past."""
+    if quote.expected is None:
+        return "no history yet"
+    told = quote.expected
+    return (
+        f"{dollars(told.nano_usd)} (from {dollars(told.low_nano_usd)} to "
+        f"{dollars(told.high_nano_usd)} in {told.runs} like runs)"
     )
 
 

@@ -1,11 +1,11 @@
 """Training on several ranks for people who bring a model and a loss; the strategy is one word.
 
-    import slipway.distributed as dist
+    >>> import slipway.distributed as dist
 
-    trainer = dist.prepare(model, make_optimizer, loss_fn, strategy="zero3+offload")
-    trainer.resume()
-    for batch in trainer.shard(dataset, batch_size=256, epochs=3):
-        loss = trainer.step(batch)
+    >>> trainer = dist.prepare(model, make_optimizer, loss_fn, strategy="zero3+offload")
+    >>> trainer.resume()
+    >>> for batch in trainer.shard(dataset, batch_size=256, epochs=3):
+    ...     loss = trainer.step(batch)
 
 The same script runs alone on a laptop, under torchrun, and under `slipway train`. Needs torch.
 """

@@ -19,7 +19,7 @@ from slipway.schemas.training import (
     Quote,
     SampleOut,
 )
-from slipway.schemas.workloads import WorkloadEventOut, WorkloadState
+from slipway.schemas.workloads import BackendName, WorkloadEventOut, WorkloadState
 
 PATIENCE_S = 300.0
 _LOG_TRIES = 5
@@ -66,8 +66,11 @@ class Jobs:
         nodes: int = 1,
         procs: int = 1,
         strategy: str | None = None,
+        backend: BackendName | None = None,
         tier: str | None = None,
         requirements: str | None = None,
+        datasets: Sequence[str] = (),
+        tags: Mapping[str, str] | None = None,
         priority: int | None = None,
         max_attempts: int | None = None,
         max_hours: float | None = None,
@@ -76,8 +79,8 @@ class Jobs:
         """Submit `script` of the snapshot with that digest; it runs on `nodes` times `procs` ranks.
 
         `params` reach the script as `--name=value` after `args`; `requirements` is the text of a
-        requirements file. `slipway.train` does this for a folder of code. Raises InvalidInput for
-        what can never run.
+        requirements file; `datasets` are versions it reads (`digits:3`); spend is split by `tags`.
+        `slipway.train` does this for a folder of code. Raises InvalidInput for what can never run.
         """
         body = job_body(
             script=script,
@@ -89,8 +92,11 @@ class Jobs:
             nodes=nodes,
             procs=procs,
             strategy=strategy,
+            backend=backend,
             tier=tier,
             requirements=requirements,
+            datasets=[*datasets] or None,
+            tags=None if tags is None else {**tags},
             priority=priority,
             max_attempts=max_attempts,
             max_hours=max_hours,
@@ -111,6 +117,10 @@ class Jobs:
         """Stop a job; its ranks may save a checkpoint first. One that has ended stays as it is."""
         return self._connection.fetch(JobOut, "POST", *_path(project, job), "cancel")
 
+    def resume(self, job: str, *, project: str) -> JobOut:
+        """Carry on a job that a budget has stopped, from its newest checkpoint."""
+        return self._connection.fetch(JobOut, "POST", *_path(project, job), "resume")
+
     def clone(
         self,
         job: str,
@@ -126,6 +136,9 @@ class Jobs:
         nodes: int | None = None,
         procs: int | None = None,
         strategy: str | None = None,
+        backend: BackendName | None = None,
+        datasets: Sequence[str] | None = None,
+        tags: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
     ) -> JobOut:
         """Submit a job again with what is given changed; `params` replaces all of them."""
@@ -141,6 +154,9 @@ class Jobs:
             nodes=nodes,
             procs=procs,
             strategy=strategy,
+            backend=backend,
+            datasets=None if datasets is None else [*datasets],
+            tags=None if tags is None else {**tags},
             max_attempts=max_attempts,
         )
         return self._connection.fetch(JobOut, "POST", *_path(project, job), "clone", body=body)

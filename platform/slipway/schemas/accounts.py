@@ -52,6 +52,9 @@ class Scope(StrEnum):
     FILES_WRITE = "files:write"
     WORKLOADS_READ = "workloads:read"
     WORKLOADS_WRITE = "workloads:write"
+    MODELS_PROMOTE = "models:promote"
+    EXPERIMENTS_READ = "experiments:read"
+    EXPERIMENTS_WRITE = "experiments:write"
     ADMIN = "admin"
 
 

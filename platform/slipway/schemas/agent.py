@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from slipway.schemas.base import AnswerSchema, Line, RequestSchema
-from slipway.schemas.workloads import Labels, ReasonCode, Resources
+from slipway.schemas.workloads import BackendName, Labels, ReasonCode, Resources
 
 Id = Annotated[str, Field(max_length=32)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -118,7 +118,7 @@ class TaskSpec(AnswerSchema):
     `persistent_key`. `gpu_indices` are the GPUs of the node this task may see, and no others.
     """
 
-    backend: Literal["process", "docker"]
+    backend: BackendName
     argv: list[str]
     env: dict[str, str] = {}
     snapshot: str | None = None
@@ -128,7 +128,7 @@ class TaskSpec(AnswerSchema):
     first_rank: Rank = 0
     resources: Resources
     gpu_indices: list[int] = []
-    warm: Literal["torch", "jupyterlab"] | None = None
+    warm: Literal["torch", "jupyterlab", "serving"] | None = None
     persistent_key: str
     stop_grace_s: float = Field(default=10.0, ge=0)
     hang_after_s: float | None = None
@@ -153,7 +153,7 @@ class Desired(AnswerSchema):
 
     version: int
     tasks: list[DesiredTask]
-    prewarm: list[Literal["torch", "jupyterlab"]] = []
+    prewarm: list[Literal["torch", "jupyterlab", "serving"]] = []
 
 
 class RankEnd(AnswerSchema):

@@ -2,9 +2,11 @@
 
 import re
 import unicodedata
-from typing import Annotated, Generic, TypeVar
+from functools import cache
+from math import isfinite
+from typing import Annotated, Any, Generic, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
 from pydantic.config import JsonDict
 
 Item = TypeVar("Item")
@@ -85,20 +87,69 @@ Slug = Annotated[
 ]
 
 
-def _refuse_truth_value(value: object) -> object:
-    """Refuse true and false, which Python would take for 1 and 0."""
-    if isinstance(value, bool):
-        raise ValueError("is true or false, and has to be a number")
+# Strict: true is not 1 and "1" is no number. Bounds added to them stand in the API's description,
+# which they would not behind a validator; so RequestSchema takes 3.0 for the 3 it is in JSON.
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
+Truth = Annotated[bool, Strict()]
+
+
+def _clean_json(value: Any) -> Any:
+    """Refuse what parsers of JSON take and no writer gives back as it came."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            left += [*one, *one.values()]
+        elif isinstance(one, list | tuple):
+            left += one
+        elif isinstance(one, str):
+            bad = next((each for each in one if "\ud800" <= each <= "\udfff"), None)
+            if bad is not None:
+                raise ValueError(f"holds half a character (U+{ord(bad):04X})")
+        elif isinstance(one, float) and not isfinite(one):
+            raise ValueError("holds a number that is not finite, which JSON cannot carry")
+        elif isinstance(one, int) and not -(2**63) <= one < 2**64:
+            raise ValueError("holds a whole number of more than 64 bits")
     return value
 
 
-Whole = Annotated[int, BeforeValidator(_refuse_truth_value)]
+# JSON of any kind, kept and passed on as it came; NUL and control characters are data here.
+JsonValue = Annotated[Any, AfterValidator(_clean_json)]
+JsonObject = Annotated[dict[str, Any], AfterValidator(_clean_json)]
 
 
 class RequestSchema(BaseModel):
     """Body of a request: an unknown field is an error, so that a typing slip is not ignored."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_whole_numbers(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        names = _whole_fields(cls)
+        return {name: _as_whole(value) if name in names else value for name, value in data.items()}
+
+
+@cache
+def _whole_fields(schema: type[BaseModel]) -> frozenset[str]:
+    """Return the fields that take whole numbers, alone or in a list."""
+    fields = schema.model_fields.items()
+    return frozenset(name for name, field in fields if _takes_int(field.annotation))
+
+
+def _takes_int(annotation: Any) -> bool:
+    inner = get_args(annotation)
+    return annotation is int or (float not in inner and any(map(_takes_int, inner)))
+
+
+def _as_whole(value: Any) -> Any:
+    """Return 3.0 as the 3 that it is in JSON, and everything else as it came."""
+    if isinstance(value, list):
+        return [_as_whole(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class AnswerSchema(BaseModel):

@@ -42,7 +42,9 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field
 
 from slipway.schemas.base import AnswerSchema, Line, Name, RequestSchema, Slug, Text
-from slipway.schemas.workloads import WorkloadOut
+from slipway.schemas.datasets import DatasetReference
+from slipway.schemas.spend import BudgetLeft, ExpectedCost
+from slipway.schemas.workloads import BackendName, WorkloadOut
 
 MAX_DIFF_CHARACTERS = 1_000_000
 
@@ -57,6 +59,10 @@ def _storable(text: str) -> str:
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 RelativePath = Annotated[Line, Field(min_length=1, max_length=500)]
 Argument = Annotated[Line, Field(max_length=4096)]
+# What spend is split by: at most ten a job, such as `team=vision`.
+TagName = Annotated[Line, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$")]
+TagValue = Annotated[Line, Field(min_length=1, max_length=60)]
+Tags = Annotated[dict[TagName, TagValue], Field(max_length=10)]
 ParameterName = Annotated[Line, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")]
 
 
@@ -86,7 +92,10 @@ class JobIn(RequestSchema):
 
     `params` reach the script as `--name=value` after `args`, and stand on the job. `strategy` is a
     word of `slipway.distributed`. `requirements` is the text of a requirements file; empty means
-    the environment of the installation.
+    the environment of the installation. `backend` says what keeps the ranks apart from others on
+    their node: `process`, which starts at once, or `docker`, a container. `datasets` are versions
+    it reads (`digits:3`; without a number the latest at this moment): in the job
+    `slipway.dataset("digits")` is that version. `tags` split what is spent, whoever pays it.
     """
 
     name: Name | None = None
@@ -98,7 +107,10 @@ class JobIn(RequestSchema):
     nodes: int = Field(default=1, ge=1, le=1024)
     procs: int = Field(default=1, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
+    backend: BackendName = "process"
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
+    datasets: list[DatasetReference] = Field(default=[], max_length=20)
+    tags: Tags = {}
     git: GitFacts | None = None
     priority: int = Field(default=0, ge=-100, le=100)
     max_attempts: int = Field(default=3, ge=1, le=20)
@@ -122,16 +134,26 @@ class JobEdit(RequestSchema):
     nodes: int | None = Field(default=None, ge=1, le=1024)
     procs: int | None = Field(default=None, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
+    backend: BackendName | None = None
+    datasets: list[DatasetReference] | None = Field(default=None, max_length=20)
+    tags: Tags | None = None
     max_attempts: int | None = Field(default=None, ge=1, le=20)
 
 
 class Quote(AnswerSchema):
-    """What a job would cost and whether it could start now. Money in nano-USD."""
+    """What a job would cost and whether it could start now. Money in nano-USD.
+
+    `expected` is what like jobs of the past have cost, absent without history; `budgets` are those
+    that would have to let it in, each of which sets `set_aside_nano_usd` aside for it.
+    """
 
     nano_usd_per_hour: int
     can_ever_run: bool
     would_wait: bool
     explanation: str
+    expected: ExpectedCost | None = None
+    budgets: list[BudgetLeft] = []
+    set_aside_nano_usd: int = 0
 
 
 class CheckpointOut(AnswerSchema):
@@ -163,9 +185,12 @@ class JobOut(AnswerSchema):
     params: dict[str, str]
     strategy: str | None = None
     strategy_reason: str | None = None
+    backend: str = "process"
     snapshot: SnapshotOut
     git: GitFacts | None = None
     environment: str | None = None
+    datasets: list[str] = []
+    tags: dict[str, str] = {}
     cloned_from: str | None = None
     nano_usd_per_hour: int
     cost_nano_usd: int

@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import IO, Self
 
 from slipway.errors import InvalidInput
+from slipway.schemas.notebook import SUFFIX, script_name
 from slipway.schemas.training import GitFacts
 from slipway.snapshots.folder import Contents, LeftOut, contents_of
 from slipway.snapshots.git import GitFailed, facts_of
 from slipway.snapshots.limits import DEFAULT_LIMIT_BYTES, check_names, check_size
-from slipway.snapshots.notebook import SUFFIX, script_name, script_of
+from slipway.snapshots.notebook import script_of
 from slipway.snapshots.secrecy import looks_secret
 from slipway.snapshots.tar import PIECE_BYTES, Member, pack
 from slipway.visible import visible

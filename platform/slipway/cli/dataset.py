@@ -1,0 +1,381 @@
+"""`slipway dataset`: versions of data, sent, looked into, fetched."""
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipway.cli.exits import UsageMistake
+from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.project import ProjectOption, Yes
+from slipway.cli.questions import confirm
+from slipway.cli.session import Session, command
+from slipway.cli.tables import Column, Fit
+from slipway.cli.transfer import progress_bar
+from slipway.datasets import dataset as one_dataset
+from slipway.schemas.base import PageOf
+from slipway.schemas.datasets import ColumnShift, UseOut, VersionOut
+from slipway.schemas.statistics import ColumnStatistics
+from slipway.snapshots.limits import size_text
+
+app = typer.Typer(no_args_is_help=True, help="Datasets: push, pull, list, compare.")
+
+DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset.")]
+ReferenceArgument = Annotated[
+    str, typer.Argument(metavar="DATASET[:VERSION]", help="Name, and version if not the latest.")
+]
+TableOption = Annotated[
+    str | None, typer.Option("--table", help="Which table; the first if left out.")
+]
+
+
+def _parts(reference: str) -> tuple[str, str]:
+    name, _, version = reference.partition(":")
+    if not name:
+        raise UsageMistake("No dataset is named.", next_step="Name one, for example digits:3.")
+    return name, version or "latest"
+
+
+def _show(session: Session, version: VersionOut) -> None:
+    if session.output.as_json:
+        session.output.document(version)
+    elif session.output.quiet:
+        session.output.line(version.reference or version.id)
+    else:
+        session.output.facts(
+            {
+                "Version": version.reference or version.id,
+                "State": version.state,
+                "Why": version.reason or None,
+                "Note": version.note or None,
+                "Files": version.files,
+                "Size": size_text(version.size_bytes),
+                "Rows": version.rows,
+                "Bad rows": version.bad_rows or None,
+                "Digest": version.digest,
+                "By": version.created_by.email,
+                "Created": version.created_at,
+            }
+        )
+
+
+@command(app, "list")
+def list_datasets(
+    session: Session,
+    project: ProjectOption = None,
+    search: Annotated[
+        str | None, typer.Option("--search", "-s", help="Only those whose name holds this.")
+    ] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the datasets of a project."""
+    found = session.client.datasets.list(project=session.project(project), search=search)
+    show_list(
+        session,
+        collect(found, limit=limit, cursor=cursor),
+        columns=[
+            Column("Name", style="bold"),
+            Column("Latest"),
+            Column("Versions"),
+            Column("Size"),
+            Column("Description", fit=Fit.WRAPPED, dispensable=2),
+            Column("Created", dispensable=1),
+        ],
+        row=lambda d: (
+            d.name,
+            d.latest,
+            d.versions,
+            size_text(d.size_bytes),
+            d.description,
+            d.created_at,
+        ),
+        key=lambda d: d.name,
+        nothing="There is no dataset yet. Make one: slipway dataset push digits digits.csv",
+    )
+
+
+@command(app, "push")
+def push(
+    session: Session,
+    dataset: DatasetArgument,
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="FILES", help="Files and folders: all of the version.")
+    ],
+    project: ProjectOption = None,
+    note: Annotated[str, typer.Option("--note", "-m", help="What is new in it.")] = "",
+    allow_bad_rows: Annotated[
+        bool, typer.Option("--allow-bad-rows", help="Take it although rows cannot be read.")
+    ] = False,
+) -> None:
+    """Make files a new version of a dataset; interrupted, it goes on where it was."""
+    slug = session.project(project)
+    before = _latest(session, dataset, slug)
+    with progress_bar(session, "Sending data", total_bytes=None) as bar:
+        version = session.client.datasets.push(
+            dataset,
+            *sources,
+            project=slug,
+            note=note,
+            allow_bad_rows=allow_bad_rows,
+            progress=lambda _files, sent_bytes: bar.show(sent_bytes),
+        )
+    if before is not None and version.number is not None and version.number <= before:
+        session.output.note(f"Nothing has changed since {version.reference}.")
+    _show(session, version)
+
+
+def _latest(session: Session, dataset: str, project: str) -> int | None:
+    found = session.client.datasets.list(project=project, search=dataset)
+    return next((one.latest for one in found if one.name == dataset), None)
+
+
+@command(app, "pull")
+def pull(
+    session: Session,
+    dataset: ReferenceArgument,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Copy the files into it.")
+    ] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Fetch a version, verified; without --to, tell the folder of the cache it is in."""
+    _parts(dataset)
+    slug = session.project(project)
+    found = one_dataset(dataset, project=slug, client=session.client)
+    path = found.path
+    if to is not None:
+        try:
+            shutil.copytree(path, to, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        except OSError as error:
+            raise UsageMistake(
+                f"The files cannot be written to {to}: {error}.", next_step="Choose another folder."
+            ) from None
+        path = to
+    if session.output.as_json:
+        session.output.document({"version": found.reference, "path": str(path)})
+    else:
+        session.output.line(str(path))
+
+
+@command(app, "show")
+def show(session: Session, dataset: ReferenceArgument, project: ProjectOption = None) -> None:
+    """Show a version."""
+    name, version = _parts(dataset)
+    slug = session.project(project)
+    _show(session, session.client.datasets.version(name, version, project=slug))
+
+
+@command(app, "versions")
+def versions(
+    session: Session,
+    dataset: DatasetArgument,
+    project: ProjectOption = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the versions of a dataset."""
+    found = session.client.datasets.versions(dataset, project=session.project(project))
+    show_list(
+        session,
+        collect(found, limit=limit, cursor=cursor),
+        columns=[
+            Column("Version", style="bold"),
+            Column("Files"),
+            Column("Size"),
+            Column("Rows"),
+            Column("Note", fit=Fit.WRAPPED, dispensable=2),
+            Column("By", dispensable=3),
+            Column("Created", dispensable=1),
+        ],
+        row=lambda v: (
+            v.reference,
+            v.files,
+            size_text(v.size_bytes),
+            v.rows,
+            v.note,
+            v.created_by.email,
+            v.created_at,
+        ),
+        key=lambda v: v.reference or v.id,
+        nothing="It has no version yet: slipway dataset push DATASET FILES",
+    )
+
+
+@command(app, "files")
+def files(
+    session: Session,
+    dataset: ReferenceArgument,
+    project: ProjectOption = None,
+    search: Annotated[
+        str | None, typer.Option("--search", "-s", help="Only those whose path holds this.")
+    ] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the files of a version."""
+    name, version = _parts(dataset)
+    found = session.client.datasets.files(
+        name, version, project=session.project(project), search=search
+    )
+    show_list(
+        session,
+        collect(found, limit=limit, cursor=cursor),
+        columns=[Column("Path", style="bold"), Column("Size"), Column("Digest", dispensable=1)],
+        row=lambda f: (f.path, size_text(f.size_bytes), f.digest[:12]),
+        key=lambda f: f.path,
+        nothing="There is no such file.",
+    )
+
+
+@command(app, "stats")
+def stats(
+    session: Session,
+    dataset: ReferenceArgument,
+    table: TableOption = None,
+    project: ProjectOption = None,
+) -> None:
+    """Show the columns of a table and how their values are distributed."""
+    name, version = _parts(dataset)
+    tables = session.client.datasets.tables(name, version, project=session.project(project))
+    found = [one for one in tables if table in (None, one.name)]
+    if not found:
+        raise UsageMistake(
+            "There is no such table in this version.",
+            next_step=f"Tables: {', '.join(one.name for one in tables) or 'none'}.",
+        )
+    if found[0].note:
+        session.output.note(found[0].note)
+    show_list(
+        session,
+        PageOf(items=list(found[0].statistics.columns)),
+        columns=[
+            Column("Column", style="bold"),
+            Column("Type"),
+            Column("Values"),
+            Column("Missing"),
+            Column("Distinct", dispensable=1),
+            Column("Min"),
+            Column("Mean"),
+            Column("Max"),
+            Column("Most frequent", fit=Fit.WRAPPED, dispensable=2),
+        ],
+        row=_column,
+        key=lambda c: c.name,
+        nothing="The table has no columns.",
+    )
+
+
+def _column(column: ColumnStatistics) -> tuple[str | int | None, ...]:
+    number = column.number
+    return (
+        column.name,
+        column.type,
+        column.count,
+        column.missing,
+        column.distinct,
+        f"{number.min:g}" if number else column.earliest,
+        f"{number.mean:g}" if number else None,
+        f"{number.max:g}" if number else column.latest,
+        ", ".join(top.value for top in column.top[:3]) or None,
+    )
+
+
+@command(app, "diff")
+def diff(
+    session: Session,
+    dataset: ReferenceArgument,
+    since: Annotated[
+        int | None, typer.Option("--since", min=1, help="Compare with it; else the one before.")
+    ] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Tell what is new in a version since an earlier one."""
+    name, version = _parts(dataset)
+    found = session.client.datasets.changes(
+        name, version, project=session.project(project), since=since
+    )
+    if session.output.as_json:
+        session.output.document(found)
+        return
+    session.output.facts(
+        {
+            "Since": f"{name}:{found.since}",
+            "Files added": found.added.count,
+            "Files removed": found.removed.count,
+            "Files changed": found.changed.count,
+            "Size": f"{size_text(found.size_bytes_before)} → {size_text(found.size_bytes_after)}",
+        }
+    )
+    for table in found.tables:
+        session.output.line("")
+        session.output.facts(
+            {
+                "Table": table.name,
+                "Change": table.change,
+                "Rows": f"{table.rows_before} → {table.rows_after}",
+                "Columns": [_shift(column) for column in table.columns[:50]],
+            }
+        )
+
+
+def _shift(shift: ColumnShift) -> str:
+    if shift.change == "type":
+        return f"{shift.name}: {shift.before} → {shift.after}"
+    if shift.change != "values":
+        return f"{shift.name}: {shift.change}"
+    if shift.mean_before is not None and shift.mean_after is not None:
+        return f"{shift.name}: mean {shift.mean_before:g} → {shift.mean_after:g}"
+    if shift.share_shift is not None:
+        return f"{shift.name}: shares moved by up to {shift.share_shift:.1%}"
+    return f"{shift.name}: other values"
+
+
+@command(app, "uses")
+def uses(session: Session, dataset: ReferenceArgument, project: ProjectOption = None) -> None:
+    """List the jobs and runs that read a version, and the models that came of them."""
+    name, version = _parts(dataset)
+    found = session.client.datasets.uses(name, version, project=session.project(project))
+    show_list(
+        session,
+        PageOf[UseOut](items=list(found)),
+        columns=[Column("Job", style="bold"), Column("Run"), Column("Models"), Column("By")],
+        row=_use,
+        key=lambda use: use.job or use.run or "",
+        nothing="Nothing has read it yet.",
+    )
+
+
+def _use(use: UseOut) -> tuple[str | None, ...]:
+    models = ", ".join(f"{model.name}:{model.version}" for model in use.models)
+    return (use.job, use.run, models or None, use.by.email)
+
+
+@command(app, "delete")
+def delete(
+    session: Session, dataset: ReferenceArgument, project: ProjectOption = None, yes: Yes = False
+) -> None:
+    """Delete a dataset, or one version of it (DATASET:VERSION); can be undone for three days."""
+    slug = session.project(project)
+    name, _, version = dataset.partition(":")
+    confirm(f"Delete {dataset} of {slug}?", yes=yes, output=session.output)
+    if version:
+        session.client.datasets.delete_version(name, version, project=slug)
+    else:
+        session.client.datasets.delete(name, project=slug)
+    session.output.note(f"Deleted {dataset}. Undo it: slipway dataset restore {dataset}")
+
+
+@command(app, "restore")
+def restore(session: Session, dataset: ReferenceArgument, project: ProjectOption = None) -> None:
+    """Bring back a deleted dataset, or a deleted version of one."""
+    slug = session.project(project)
+    name, _, version = dataset.partition(":")
+    if version:
+        if not version.isdecimal():
+            raise UsageMistake("A version is a number.", next_step=f"For example {name}:3.")
+        session.client.datasets.restore_version(name, int(version), project=slug)
+    else:
+        session.client.datasets.restore(name, project=slug)
+    session.output.note(f"{dataset} is back.")

@@ -1,0 +1,417 @@
+"""`slipway endpoint`: create, promote, roll back, pause, keys, predict."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from slipway.cli.endpoint_keys import EndpointArgument
+from slipway.cli.endpoint_keys import app as keys
+from slipway.cli.exits import UsageMistake
+from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.project import ProjectOption, Yes
+from slipway.cli.questions import confirm
+from slipway.cli.session import RETRIES, Session, command
+from slipway.cli.tables import Column, Fit
+from slipway.cli.transfer import receive_file
+from slipway.cli.watch import PipeScreen, shows_colours
+from slipway.endpoint import Endpoint
+from slipway.money import dollars
+from slipway.resources.endpoints import plan_of
+from slipway.schemas.endpoints import EndpointOut, PlanKind, RolloutOut
+from slipway.schemas.training import LogPiece
+from slipway.watching import LogLines
+
+app = typer.Typer(
+    no_args_is_help=True, help="Endpoints: create, promote, roll back, pause, keys, predict."
+)
+app.add_typer(keys, name="keys")
+
+ReasonOption = Annotated[str | None, typer.Option("--reason", help="Why; it stands in the story.")]
+MAX_INPUT_BYTES = 64 * 1024**2
+
+
+def _show(session: Session, found: EndpointOut) -> None:
+    if session.output.as_json:
+        session.output.document(found)
+        return
+    if session.output.quiet:
+        session.output.line(found.name)
+        return
+    rollout = found.rollout
+    facts: dict[str, object] = {
+        "Name": found.name,
+        "State": found.state,
+        "Why": found.reason,
+        "Address": found.url,
+        "Revisions": [
+            f"{one.number}: {one.model} {one.version}, {one.state}, {one.weight} %"
+            for one in found.revisions
+            if one.weight or one.state not in ("retired", "failed")
+        ],
+        "Rollout": _progress(rollout) if rollout else None,
+        "Next step at": rollout.next_step_at if rollout else None,
+        "Replicas": f"{found.replicas_ready} of {found.replicas_wanted} ready "
+        f"(between {found.min_replicas} and {found.max_replicas})",
+        "Tier": found.tier,
+        "Price now": f"{dollars(found.nano_usd_per_hour)} an hour",
+        "Made by": found.made_by,
+        "Created": found.created_at,
+        "Page": session.client.endpoints.page(found.name, project=found.project),
+    }
+    session.output.facts(facts)
+
+
+def _progress(rollout: RolloutOut) -> str:
+    steps = " → ".join(f"{percent} %" for percent in rollout.percents)
+    return (
+        f"revision {rollout.revision}, {rollout.plan.value.replace('_', ' ')} ({steps}), "
+        f"{rollout.state.replace('_', ' ')}, step {rollout.step} of {len(rollout.percents)}"
+    )
+
+
+@command(app, "create")
+def create(
+    session: Session,
+    endpoint: EndpointArgument,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A registered model.")],
+    version: Annotated[
+        str | None, typer.Option("--version", help="Its number or an alias; else the latest.")
+    ] = None,
+    tier: Annotated[
+        str | None, typer.Option("--tier", help="Hardware of each replica; else the cheapest.")
+    ] = None,
+    min_replicas: Annotated[
+        int | None, typer.Option("--min", min=1, help="Fewest replicas (1 unless told).")
+    ] = None,
+    max_replicas: Annotated[
+        int | None, typer.Option("--max", min=1, help="Most replicas (as many as --min).")
+    ] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Create an endpoint that serves a version of a model."""
+    made = session.client.endpoints.create(
+        endpoint,
+        model,
+        project=session.project(project),
+        version=version,
+        tier=tier,
+        min_replicas=min_replicas,
+        max_replicas=max_replicas,
+    )
+    _show(session, made)
+
+
+@command(app, "list")
+def list_endpoints(
+    session: Session,
+    project: ProjectOption = None,
+    search: Annotated[
+        str | None,
+        typer.Option("--search", "-s", help="Only those whose name or model holds this."),
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="STATE", help="Only in this state.")
+    ] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the endpoints of a project, newest first."""
+    pages = session.client.endpoints.list(
+        project=session.project(project), search=search, state=state
+    )
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            Column("Name", style="bold"),
+            Column("State"),
+            Column("Serves", fit=Fit.WRAPPED),
+            Column("Replicas"),
+            Column("An hour", dispensable=1),
+            Column("Created", dispensable=2),
+        ],
+        row=lambda one: (
+            one.name,
+            one.state,
+            ", ".join(f"{r.model} {r.version}: {r.weight} %" for r in one.revisions if r.weight),
+            f"{one.replicas_ready}/{one.replicas_wanted}",
+            dollars(one.nano_usd_per_hour),
+            one.created_at,
+        ),
+        key=lambda one: one.name,
+        nothing="There is no endpoint yet. Create one: slipway endpoint create NAME MODEL",
+    )
+
+
+@command(app, "show")
+def show(session: Session, endpoint: EndpointArgument, project: ProjectOption = None) -> None:
+    """Show an endpoint: state and why, revisions, the rollout under way, cost."""
+    _show(session, session.client.endpoints.get(endpoint, project=session.project(project)))
+
+
+@command(app, "promote")
+def promote(
+    session: Session,
+    endpoint: EndpointArgument,
+    version: Annotated[
+        str | None, typer.Argument(metavar="VERSION", help="A number or an alias of the model.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Another model than it serves now.")
+    ] = None,
+    revision: Annotated[
+        int | None, typer.Option("--revision", min=1, help="An earlier revision instead.")
+    ] = None,
+    plan: Annotated[
+        PlanKind | None, typer.Option("--plan", help="How traffic moves (all_at_once).")
+    ] = None,
+    percent: Annotated[
+        list[int] | None,
+        typer.Option("--percent", min=1, max=100, help="A step of a canary; repeat it."),
+    ] = None,
+    bake_s: Annotated[
+        float | None, typer.Option("--bake", min=0, help="Seconds each step lasts (60).")
+    ] = None,
+    shadow_percent: Annotated[
+        float | None, typer.Option("--shadow", min=0.01, max=100, help="How much a shadow copies.")
+    ] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Serve another version; it goes back by itself when it does badly."""
+    if version is not None and revision is not None:
+        raise UsageMistake("A version and a revision are named.", next_step="Name one of them.")
+    place = session.project(project)
+    made = session.client.endpoints.promote(
+        endpoint,
+        project=place,
+        model=model,
+        version=version,
+        revision=revision,
+        plan=plan_of(plan, percent or None, bake_s, shadow_percent),
+    )
+    if session.output.as_json:
+        session.output.document(made)
+    elif session.output.quiet:
+        session.output.line(made.id)
+    else:
+        session.output.facts(
+            {
+                "Rollout": made.id,
+                "Progress": _progress(made),
+                "In place of revision": made.previous,
+                "Page": session.client.endpoints.page(endpoint, project=place),
+            }
+        )
+
+
+@command(app, "rollback")
+def rollback(
+    session: Session,
+    endpoint: EndpointArgument,
+    reason: ReasonOption = None,
+    project: ProjectOption = None,
+) -> None:
+    """Go back to the revision before, at once while that is still warm."""
+    place = session.project(project)
+    _show(session, session.client.endpoints.rollback(endpoint, project=place, reason=reason))
+
+
+@command(app, "pause")
+def pause(
+    session: Session,
+    endpoint: EndpointArgument,
+    reason: ReasonOption = None,
+    project: ProjectOption = None,
+) -> None:
+    """Stop the replicas; it answers 503 with the reason until it is resumed."""
+    place = session.project(project)
+    _show(session, session.client.endpoints.pause(endpoint, project=place, reason=reason))
+
+
+@command(app, "resume")
+def resume(session: Session, endpoint: EndpointArgument, project: ProjectOption = None) -> None:
+    """Start the replicas again."""
+    _show(session, session.client.endpoints.resume(endpoint, project=session.project(project)))
+
+
+@command(app, "scale")
+def scale(
+    session: Session,
+    endpoint: EndpointArgument,
+    min_replicas: Annotated[
+        int | None, typer.Option("--min", min=1, help="Fewest replicas.")
+    ] = None,
+    max_replicas: Annotated[int | None, typer.Option("--max", min=1, help="Most replicas.")] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Change between how many replicas it moves."""
+    if min_replicas is None and max_replicas is None:
+        raise UsageMistake("Nothing would change.", next_step="Give --min or --max.")
+    changed = session.client.endpoints.scale(
+        endpoint,
+        project=session.project(project),
+        min_replicas=min_replicas,
+        max_replicas=max_replicas,
+    )
+    _show(session, changed)
+
+
+@command(app, "delete")
+def delete(
+    session: Session, endpoint: EndpointArgument, yes: Yes = False, project: ProjectOption = None
+) -> None:
+    """Delete an endpoint; its replicas finish what they work on."""
+    place = session.project(project)
+    confirm(
+        f"Delete the endpoint {endpoint} of {place}? Every client of it gets 404 from then on.",
+        yes=yes,
+        output=session.output,
+    )
+    _show(session, session.client.endpoints.delete(endpoint, project=place))
+
+
+@command(app, "story")
+def story(
+    session: Session,
+    endpoint: EndpointArgument,
+    project: ProjectOption = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """Tell what happened to an endpoint and why, newest first."""
+    pages = session.client.endpoints.events(endpoint, project=session.project(project))
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[Column("When"), Column("What", fit=Fit.WRAPPED)],
+        row=lambda event: (event.at, event.message),
+        key=lambda event: event.message,
+        nothing="Nothing has happened yet.",
+    )
+
+
+@command(app, "replicas")
+def replicas(session: Session, endpoint: EndpointArgument, project: ProjectOption = None) -> None:
+    """List the replicas that live or ended lately, each with its reason."""
+    found = session.client.endpoints.replicas(endpoint, project=session.project(project))
+    output = session.output
+    if output.as_json:
+        output.document({"items": [one.model_dump(mode="json") for one in found]})
+    elif output.quiet:
+        for one in found:
+            output.line(one.workload or one.id)
+    else:
+        output.table(
+            [
+                Column("Workload", style="bold"),
+                Column("Revision"),
+                Column("State"),
+                Column("Why", fit=Fit.WRAPPED),
+                Column("Node", dispensable=1),
+                Column("Created", dispensable=2),
+            ],
+            [
+                (one.workload, one.revision, one.state, one.reason, one.node, one.created_at)
+                for one in found
+            ],
+        )
+
+
+@command(app, "logs")
+def logs(
+    session: Session,
+    endpoint: EndpointArgument,
+    replica: Annotated[
+        str | None, typer.Option("--replica", help="Its workload; else the newest replica.")
+    ] = None,
+    download: Annotated[
+        Path | None, typer.Option("--download", metavar="FILE", help="Write the bytes to a file.")
+    ] = None,
+    yes: Yes = False,
+    project: ProjectOption = None,
+) -> None:
+    """Show the log of a replica."""
+    if session.output.as_json:
+        raise UsageMistake(
+            "A log is not JSON.", next_step="Leave out --json, or use --download FILE."
+        )
+    place = session.project(project)
+    mine = session.client.endpoints.replicas(endpoint, project=place)
+    known = [one.workload for one in mine if one.workload is not None]
+    workload = replica or next(iter(known), None)
+    if workload is None or workload not in known:
+        raise UsageMistake(
+            f"{endpoint} has no such replica.",
+            next_step=f"See them with `slipway endpoint replicas {endpoint}`.",
+        )
+    content = session.client.endpoints.logs(workload, project=place)
+    if download is not None:
+        if download.exists():
+            confirm(f"Replace the file {download}?", yes=yes, output=session.output)
+        receive_file(session, content, download, label="Receiving", option="--download")
+        session.output.line(str(download))
+        return
+    screen = PipeScreen(session)
+    lines = LogLines(ranks=1, colours=shows_colours())
+    offset = 0
+    for data in content:
+        screen.lines(lines.of(LogPiece.of(attempt=1, rank=0, offset=offset, data=data)))
+        offset += len(data)
+    screen.lines(lines.rest())
+
+
+@command(app, "predict")
+def predict(
+    session: Session,
+    endpoint: EndpointArgument,
+    source: Annotated[
+        str,
+        typer.Argument(metavar="JSON", help="The input as JSON, @FILE, or - for standard input."),
+    ],
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            envvar="SLIPWAY_ENDPOINT_KEY",
+            help="A key of the endpoint; without one the portal asks for you.",
+        ),
+    ] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Ask for a prediction: rows, records, columns, or a body of /invocations."""
+    data = _read_input(source)
+    with Endpoint(
+        endpoint,
+        key=key,
+        project=session.project(project),
+        client=session.client,
+        retries=RETRIES,
+    ) as asked:
+        answer = asked.predict(data)
+    session.output.line(json.dumps(answer, ensure_ascii=True))
+
+
+def _read_input(source: str) -> Any:
+    try:
+        if source == "-":
+            text = sys.stdin.read(MAX_INPUT_BYTES + 1)
+        elif source.startswith("@"):
+            with Path(source[1:]).open(encoding="utf-8") as file:
+                text = file.read(MAX_INPUT_BYTES + 1)
+        else:
+            text = source
+        if len(text) > MAX_INPUT_BYTES:
+            raise UsageMistake("The input is larger than 64 MiB.", next_step="Send it in parts.")
+        return json.loads(text)
+    except OSError as error:
+        raise UsageMistake(
+            f"{source[1:]} cannot be read: {error.strerror}.", next_step="Name a file that can."
+        ) from None
+    except ValueError as error:
+        raise UsageMistake(
+            f"The input is not JSON: {error}.",
+            next_step="For example '[[0, 0, 5, 13]]' or '[{\"age\": 33}]'.",
+        ) from None

@@ -1,0 +1,115 @@
+"""`slipway endpoint keys`: what clients of an endpoint ask for predictions with."""
+
+from typing import Annotated
+
+import typer
+
+from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.project import ProjectOption, Yes
+from slipway.cli.questions import confirm
+from slipway.cli.session import Session, command
+from slipway.cli.tables import Column
+from slipway.schemas.endpoints import EndpointKeyCreated
+
+app = typer.Typer(no_args_is_help=True, help="Keys that clients ask for predictions with.")
+
+EndpointArgument = Annotated[str, typer.Argument(metavar="ENDPOINT", help="Its name.")]
+
+
+@command(app, "list")
+def list_keys(
+    session: Session,
+    endpoint: EndpointArgument,
+    project: ProjectOption = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the keys of an endpoint, newest first, without their text."""
+    pages = session.client.endpoints.keys.list(endpoint, project=session.project(project))
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            Column("Id", style="bold"),
+            Column("Name"),
+            Column("Begins with"),
+            Column("May"),
+            Column("Expires"),
+            Column("Revoked", dispensable=1),
+        ],
+        row=lambda key: (
+            key.id,
+            key.name,
+            key.prefix,
+            ", ".join(key.scopes),
+            key.expires_at,
+            key.revoked_at,
+        ),
+        key=lambda key: key.id,
+        nothing="There is no key yet. Make one: slipway endpoint keys create ENDPOINT NAME",
+    )
+
+
+@command(app, "create")
+def create_key(
+    session: Session,
+    endpoint: EndpointArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will use it.")],
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="predict (the default) or read; repeat it.")
+    ] = None,
+    expires_in_days: Annotated[
+        int | None, typer.Option("--days", min=1, max=3650, help="Days until it expires (never).")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", help="Most requests a second (no limit of its own).")
+    ] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Make a key; its text is written once and never again."""
+    made = session.client.endpoints.keys.create(
+        endpoint,
+        name,
+        project=session.project(project),
+        scopes=scope or None,
+        expires_in_days=expires_in_days,
+        rate_per_s=rate,
+    )
+    _show_key(session, made)
+
+
+def _show_key(session: Session, made: EndpointKeyCreated) -> None:
+    if session.output.as_json:
+        session.output.document(made)
+    elif session.output.quiet:
+        session.output.line(made.key)
+    else:
+        session.output.facts(
+            {
+                "Key": made.key,
+                "Id": made.id,
+                "Name": made.name,
+                "May": made.scopes,
+                "Expires": made.expires_at,
+            }
+        )
+        session.output.note("Copy the key now: it is shown only this once.")
+
+
+@command(app, "revoke")
+def revoke_key(
+    session: Session,
+    endpoint: EndpointArgument,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Id of the key.")],
+    yes: Yes = False,
+    project: ProjectOption = None,
+) -> None:
+    """Revoke a key; gateways refuse it within seconds."""
+    place = session.project(project)
+    confirm(
+        f"Revoke the key {key} of {endpoint}? Whoever uses it is refused from then on.",
+        yes=yes,
+        output=session.output,
+    )
+    session.client.endpoints.keys.revoke(endpoint, key, project=place)
+    session.output.note("Revoked.")

@@ -1,0 +1,321 @@
+"""`slipway model`: register, look at gates, ask, approve, promote."""
+
+from typing import Annotated
+
+import typer
+
+from slipway.cli.exits import UsageMistake
+from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.project import ProjectOption
+from slipway.cli.session import Session, command
+from slipway.cli.tables import Column, Fit
+from slipway.registering import source_of, target_of
+from slipway.schemas.base import PageOf
+from slipway.schemas.registry import MoveOut, PlanOut, RequestOut, Verdict, VersionDetail
+from slipway.snapshots.limits import size_text
+
+app = typer.Typer(no_args_is_help=True, help="Models: register, compare, approve, promote.")
+
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
+VersionArgument = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Its number.")]
+TargetArgument = Annotated[
+    str, typer.Argument(metavar="TARGET", help="A stage of the project, or else an alias.")
+]
+RequestArgument = Annotated[str, typer.Argument(metavar="REQUEST", help="Id of the request.")]
+NoteOption = Annotated[str | None, typer.Option("--note", help="A word to whom it concerns.")]
+
+
+def _show_version(session: Session, found: VersionDetail) -> None:
+    if session.output.as_json:
+        session.output.document(found)
+        return
+    if session.output.quiet:
+        session.output.line(str(found.version))
+        return
+    signature = found.signature
+    facts: dict[str, object] = {
+        "Model": found.model,
+        "Version": found.version,
+        "Stage": found.stage,
+        "Aliases": found.aliases,
+        "Author": found.author.email if found.author else None,
+        "Source": found.source,
+        "Run": found.run_id,
+        "Flavours": found.flavors,
+        "Inputs": [column.name for column in signature.inputs] if signature else None,
+        "Recorded predictions": found.golden.rows if found.golden else None,
+        "Figures": [
+            f"{one.metric} on {one.dataset}: {one.note or one.value}"
+            f"{'' if one.is_verified else ' (not by a job)'}"
+            for one in found.evaluations
+        ],
+        "Files": f"{len(found.files)}, {size_text(found.size_bytes)}",
+        "Digest": found.digest,
+        "Fault": found.fault,
+        "Created": found.created_at,
+    }
+    session.output.facts(facts)
+
+
+def _show_move(session: Session, move: MoveOut) -> None:
+    if session.output.as_json:
+        session.output.document(move)
+    elif session.output.quiet:
+        session.output.line(str(move.sequence))
+    else:
+        session.output.facts(
+            {
+                "Version": move.version,
+                "Now at": f"{move.kind.value} {move.target}",
+                "In place of": move.replaced,
+                "Gates": [gate.sentence for gate in move.gates],
+                "In spite of them": move.override_reason,
+                "Place in the history": move.sequence,
+            }
+        )
+
+
+def _show_request(session: Session, request: RequestOut) -> None:
+    if session.output.as_json:
+        session.output.document(request)
+    elif session.output.quiet:
+        session.output.line(request.id)
+    else:
+        session.output.facts(
+            {
+                "Request": request.id,
+                "Model": request.model,
+                "Version": request.version,
+                "To": f"{request.kind.value} {request.target}",
+                "State": request.state.value,
+                "Asked by": request.requested_by.email,
+                "Decided by": request.decided_by.email if request.decided_by else None,
+                "Said": request.decision_note,
+            }
+        )
+
+
+@command(app, "list")
+def list_models(
+    session: Session,
+    project: ProjectOption = None,
+    search: Annotated[
+        str | None, typer.Option("--search", "-s", help="Only those whose name holds this.")
+    ] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the registered models of a project, by name."""
+    pages = session.client.models.list(project=session.project(project), search=search)
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            Column("Name", style="bold"),
+            Column("Versions"),
+            Column("Stages", fit=Fit.WRAPPED),
+            Column("Aliases", fit=Fit.WRAPPED),
+        ],
+        row=lambda model: (
+            model.name,
+            model.versions,
+            ", ".join(f"{stage}: {number}" for stage, number in model.stages.items()),
+            ", ".join(f"{alias}: {number}" for alias, number in model.aliases.items()),
+        ),
+        key=lambda model: model.name,
+        nothing="There is no model yet. Register one: slipway model register RUN_ID NAME",
+    )
+
+
+@command(app, "versions")
+def list_versions(
+    session: Session,
+    model: ModelArgument,
+    project: ProjectOption = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the versions of a model, newest first."""
+    pages = session.client.models.versions(model, project=session.project(project))
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            Column("Version", style="bold"),
+            Column("Stage"),
+            Column("Aliases", fit=Fit.WRAPPED),
+            Column("Author", dispensable=2),
+            Column("Created", dispensable=1),
+        ],
+        row=lambda one: (
+            one.version,
+            one.stage,
+            ", ".join(one.aliases),
+            one.author.email if one.author else "",
+            one.created_at,
+        ),
+        key=lambda one: str(one.version),
+        nothing="The model has no version yet.",
+    )
+
+
+@command(app, "show")
+def show_version(
+    session: Session, model: ModelArgument, version: VersionArgument, project: ProjectOption = None
+) -> None:
+    """Show a version: signature, files, figures."""
+    place = session.project(project)
+    _show_version(session, session.client.models.version(model, version, project=place))
+
+
+@command(app, "register")
+def register(
+    session: Session,
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Id of a run, or a URI such as runs:/RUN/model.")
+    ],
+    model: ModelArgument,
+    path: Annotated[str, typer.Option("--path", help="Where in the run the model is.")] = "model",
+    description: Annotated[str | None, typer.Option("--description", help="What is new.")] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Register what a run logged as the next version of a model."""
+    made = session.client.models.register(
+        model,
+        source_of(source, path),
+        project=session.project(project),
+        description=description,
+    )
+    _show_version(session, made)
+
+
+@command(app, "plan")
+def show_plan(
+    session: Session,
+    model: ModelArgument,
+    version: VersionArgument,
+    target: TargetArgument,
+    project: ProjectOption = None,
+) -> None:
+    """Say what a promotion would change, and how its gates stand."""
+    place = session.project(project)
+    where = target_of(session.client, place, target)
+    plan = session.client.models.plan(model, version, project=place, **where)
+    if session.output.as_json:
+        session.output.document(plan)
+    elif session.output.quiet:
+        session.output.line("yes" if plan.may_promote else "no")
+    else:
+        session.output.facts(_plan_facts(plan))
+
+
+def _plan_facts(plan: PlanOut) -> dict[str, object]:
+    closed = [gate for gate in plan.gates if not gate.passed]
+    return {
+        "Would": plan.sentence,
+        "Open": [gate.sentence for gate in plan.gates if gate.passed],
+        "Closed": [gate.sentence for gate in closed],
+        "Next step": [gate.next_step for gate in closed if gate.next_step],
+    }
+
+
+@command(app, "promote")
+def promote(
+    session: Session,
+    model: ModelArgument,
+    version: VersionArgument,
+    target: TargetArgument,
+    override: Annotated[
+        str | None,
+        typer.Option("--override", metavar="REASON", help="Pass closed gates; it is audited."),
+    ] = None,
+    archive: Annotated[
+        bool, typer.Option("--archive-replaced", help="Archive what it takes the place of.")
+    ] = False,
+    project: ProjectOption = None,
+) -> None:
+    """Move a version to a stage, or an alias to it."""
+    place = session.project(project)
+    where = target_of(session.client, place, target)
+    move = session.client.models.promote(
+        model,
+        version,
+        project=place,
+        stage=where.get("stage"),
+        alias=where.get("alias"),
+        override_reason=override,
+        archive_replaced=archive,
+    )
+    _show_move(session, move)
+
+
+@command(app, "ask")
+def ask(
+    session: Session,
+    model: ModelArgument,
+    version: VersionArgument,
+    target: TargetArgument,
+    note: NoteOption = None,
+    project: ProjectOption = None,
+) -> None:
+    """Ask a maintainer to approve a promotion."""
+    place = session.project(project)
+    where = target_of(session.client, place, target)
+    made = session.client.models.ask(model, version, project=place, note=note, **where)
+    _show_request(session, made)
+
+
+@command(app, "decide")
+def decide(
+    session: Session,
+    model: ModelArgument,
+    request: RequestArgument,
+    verdict: Annotated[str, typer.Argument(metavar="approve|reject|withdraw")],
+    note: NoteOption = None,
+    project: ProjectOption = None,
+) -> None:
+    """Approve or reject a promotion, as a maintainer; or withdraw what you asked for."""
+    if verdict not in list(Verdict):
+        raise UsageMistake(
+            f"{verdict} is no verdict.", next_step="Say approve, reject or withdraw."
+        )
+    place = session.project(project)
+    decided = session.client.models.decide(
+        model, request, project=place, verdict=verdict, note=note
+    )
+    _show_request(session, decided)
+
+
+@command(app, "history")
+def history(
+    session: Session,
+    model: ModelArgument,
+    project: ProjectOption = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List every move of a model, newest first."""
+    pages = session.client.models.history(model, project=session.project(project))
+    found: PageOf[MoveOut] = collect(pages, limit=limit, cursor=cursor)
+    show_list(
+        session,
+        found,
+        columns=[
+            Column("Place", style="bold"),
+            Column("Version"),
+            Column("To"),
+            Column("In place of"),
+            Column("By", dispensable=2),
+            Column("When", dispensable=1),
+        ],
+        row=lambda move: (
+            move.sequence,
+            move.version if move.version is not None else "none",
+            f"{move.kind.value} {move.target}",
+            move.replaced if move.replaced is not None else "",
+            move.by.email,
+            move.created_at,
+        ),
+        key=lambda move: move.id,
+        nothing="No version of the model was moved yet.",
+    )

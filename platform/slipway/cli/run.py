@@ -1,0 +1,243 @@
+"""`slipway run`: what was tried, how it went, side by side."""
+
+import math
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+import typer
+
+from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.project import ProjectOption, Yes
+from slipway.cli.questions import confirm
+from slipway.cli.session import Session, command
+from slipway.cli.tables import Column, Fit
+from slipway.cli.transfer import receive_file
+from slipway.schemas.base import PageOf
+from slipway.schemas.experiments import ArtifactOut, RunOut
+from slipway.snapshots.limits import size_text
+
+app = typer.Typer(
+    no_args_is_help=True, help="Tracked runs: list, show, compare, artifacts, delete, restore."
+)
+_MOST_SHOWN = 6
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")]
+RunsArgument = Annotated[list[str], typer.Argument(metavar="RUN...", help="Ids of runs.")]
+
+
+def _number(value: float | None) -> str | None:
+    if value is None:
+        return None
+    return f"{value:.6g}" if math.isfinite(value) else str(value)
+
+
+def _brief(run: RunOut) -> str:
+    shown = [f"{key} {_number(value)}" for key, value in run.metrics.items()]
+    rest = len(shown) - _MOST_SHOWN
+    return ", ".join(shown[:_MOST_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+@command(app, "list")
+def list_runs(
+    session: Session,
+    project: ProjectOption = None,
+    filter_text: Annotated[
+        str | None,
+        typer.Option("--filter", "-f", help="In MLflow's syntax: metrics.loss < 0.5"),
+    ] = None,
+    experiment: Annotated[
+        list[int] | None, typer.Option("--experiment", "-e", help="Only of this experiment.")
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option("--order", help="For example metrics.loss, or -metrics.loss.")
+    ] = None,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Those in the bin.")] = False,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the runs of a project, newest first."""
+    pages = session.client.runs.list(
+        project=session.project(project),
+        filter=filter_text or None,
+        experiments=experiment or (),
+        order=order,
+        deleted=deleted,
+    )
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            Column("Id"),
+            Column("Name", fit=Fit.WRAPPED, style="bold"),
+            Column("Status"),
+            Column("Experiment", dispensable=4),
+            Column("By", fit=Fit.WRAPPED, dispensable=5),
+            Column("Started", dispensable=1),
+            Column("Metrics", fit=Fit.CLIPPED, dispensable=2),
+        ],
+        row=lambda r: (
+            *(r.id, r.name, r.status, r.experiment_id, r.user, r.started_at, _brief(r)),
+        ),
+        key=lambda r: r.id,
+        nothing="No run was found.",
+    )
+
+
+@command(app, "experiments")
+def list_experiments(
+    session: Session,
+    project: ProjectOption = None,
+    search: Annotated[
+        str | None, typer.Option("--search", "-s", help="Only those whose name holds this.")
+    ] = None,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Those in the bin.")] = False,
+) -> None:
+    """List the experiments of a project, the one used last first."""
+    found = session.client.experiments.list(
+        project=session.project(project), search=search, deleted=deleted
+    )
+    show_list(
+        session,
+        PageOf(items=list(found)),
+        columns=[
+            Column("Id"),
+            Column("Name", fit=Fit.WRAPPED, style="bold"),
+            Column("Runs"),
+            Column("Last run", dispensable=1),
+            Column("Created", dispensable=2),
+        ],
+        row=lambda e: (e.id, e.name, e.runs, e.newest_run_at, e.created_at),
+        key=lambda e: str(e.id),
+        nothing="Nothing is tracked here yet. How to: docs/experiments.md",
+    )
+
+
+@command(app, "show")
+def show_run(session: Session, run: RunArgument, project: ProjectOption = None) -> None:
+    """Show one run with all that was logged to it."""
+    slug = session.project(project)
+    found = session.client.runs.get(run, project=slug)
+    if session.output.as_json:
+        session.output.document(found)
+        return
+    if session.output.quiet:
+        session.output.line(found.id)
+        return
+    session.output.facts(
+        {
+            "Id": found.id,
+            "Name": found.name,
+            "Experiment": found.experiment,
+            "Status": found.status,
+            "By": found.user,
+            "Job": found.job,
+            "Started": found.started_at,
+            "Ended": found.ended_at,
+            "Parameters": [f"{key}={value}" for key, value in found.params.items()],
+            "Metrics": [f"{key} {_number(value)}" for key, value in found.metrics.items()],
+            "Read": [f"{it.name} ({it.digest})" for it in found.inputs],
+            "Page": session.client.runs.page(found.id, project=slug),
+        }
+    )
+
+
+@command(app, "compare")
+def compare(session: Session, runs: RunsArgument, project: ProjectOption = None) -> None:
+    """Show runs side by side: parameters that differ, and their metrics."""
+    found = session.client.runs.compare(runs, project=session.project(project))
+    if session.output.as_json:
+        session.output.document(found)
+        return
+    columns = [Column("Run", style="bold"), Column("Status", dispensable=1)]
+    names = [*found.differing_params, *found.metrics]
+    columns += [Column(name, dispensable=at + 2) for at, name in enumerate(names)]
+    session.output.table(
+        columns,
+        [
+            [
+                *(run.id if session.output.quiet else run.name or run.id, run.status),
+                *(run.params.get(name) for name in found.differing_params),
+                *(_number(run.metrics.get(name)) for name in found.metrics),
+            ]
+            for run in found.runs
+        ],
+    )
+    if found.common_params:
+        same = ", ".join(f"{key}={value}" for key, value in found.common_params.items())
+        session.output.note(f"The same in all: {same}")
+
+
+@command(app, "artifacts")
+def artifacts(
+    session: Session,
+    run: RunArgument,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A folder or file.")] = "",
+    download: Annotated[
+        Path | None, typer.Option("--download", metavar="FILE", help="Write the file here.")
+    ] = None,
+    yes: Yes = False,
+    project: ProjectOption = None,
+) -> None:
+    """List the artifacts of a run, or download one."""
+    slug = session.project(project)
+    if download is None:
+        found = session.client.runs.artifacts(run, project=slug, path=path)
+        show_list(
+            session,
+            PageOf(items=list(found)),
+            columns=[Column("Path", fit=Fit.WRAPPED), Column("Size")],
+            row=_artifact,
+            key=lambda it: it.path,
+            nothing="There is no artifact.",
+        )
+        return
+    file = download / PurePosixPath(path).name if download.is_dir() else download
+    if file.exists():
+        confirm(f"Replace the file {file}?", yes=yes, output=session.output)
+    with session.client.runs.download(run, path, project=slug) as content:
+        size = receive_file(session, content, file, label="Receiving", option="--download")
+    if session.output.as_json:
+        session.output.document({"path": str(file), "size_bytes": size})
+    elif session.output.quiet:
+        session.output.line(str(file))
+    session.output.note(f"{file}: {size:,} bytes.")
+
+
+def _artifact(found: ArtifactOut) -> tuple[str, str]:
+    return found.path, "folder" if found.is_folder else size_text(found.size_bytes)
+
+
+@command(app, "delete")
+def delete(session: Session, runs: RunsArgument, project: ProjectOption = None) -> None:
+    """Put runs in the bin; `slipway run restore` takes them back."""
+    moved = session.client.runs.delete(runs, project=session.project(project))
+    _tell(session, [*moved], "in the bin")
+
+
+@command(app, "restore")
+def restore(session: Session, runs: RunsArgument, project: ProjectOption = None) -> None:
+    """Take runs out of the bin."""
+    moved = session.client.runs.restore(runs, project=session.project(project))
+    _tell(session, [*moved], "back in use")
+
+
+@command(app, "empty-bin")
+def empty_bin(session: Session, yes: Yes = False, project: ProjectOption = None) -> None:
+    """Destroy the runs in the bin for good, and say how many bytes that freed."""
+    slug = session.project(project)
+    confirm(f"Destroy every run in the bin of {slug} for good?", yes=yes, output=session.output)
+    freed = session.client.experiments.empty_bin(project=slug)
+    if session.output.as_json:
+        session.output.document(freed)
+    session.output.note(
+        f"{freed.runs} runs destroyed, {freed.files} files and {size_text(freed.size_bytes)} freed."
+    )
+
+
+def _tell(session: Session, moved: list[str], where: str) -> None:
+    if session.output.as_json:
+        session.output.document({"runs": moved})
+    elif session.output.quiet:
+        for run in moved:
+            session.output.line(run)
+    session.output.note(f"{len(moved)} run{'' if len(moved) == 1 else 's'} {where}.")

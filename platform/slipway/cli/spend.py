@@ -1,0 +1,145 @@
+"""`slipway spend`: what things cost, live."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipway.cli.completion import complete_project
+from slipway.cli.exits import UsageMistake
+from slipway.cli.session import Session, command
+from slipway.cli.tables import Column, Fit
+from slipway.cli.transfer import receive_file
+from slipway.money import dollars
+from slipway.schemas.spend import ForecastOut, ShareOut, SpendOut
+from slipway.snapshots.limits import size_text
+
+app = typer.Typer()
+
+
+class Split(StrEnum):
+    """What a window's spend can be split by."""
+
+    PROJECT = "project"
+    PERSON = "person"
+    TIER = "tier"
+    KIND = "kind"
+    DAY = "day"
+    RUN = "run"
+    TAG = "tag"
+    EXPERIMENT = "experiment"
+    ENDPOINT = "endpoint"
+    STORED = "stored"
+
+
+@command(app, "spend")
+def spend(
+    session: Session,
+    window: Annotated[
+        str, typer.Option("--window", help="today, 7d, month, or a month such as 2026-11.")
+    ] = "month",
+    project: Annotated[
+        str | None,
+        typer.Option("--project", help="Only this project.", autocompletion=complete_project),
+    ] = None,
+    by: Annotated[Split, typer.Option("--by", help="What to split it by.")] = Split.PROJECT,
+    everything: Annotated[
+        bool, typer.Option("--installation", help="Everything; for administrators.")
+    ] = False,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Write the lines to this file, as FOCUS columns.")
+    ] = None,
+) -> None:
+    """Tell what was spent, what it burns now, and what the month will have cost."""
+    if csv is not None:
+        if everything:
+            raise UsageMistake("--csv exports projects.", next_step="Leave out --installation.")
+        with session.client.spend.export(window=window, project=project) as content:
+            size_bytes = receive_file(session, content, csv, label="Exporting", option="--csv")
+        session.output.note(f"{csv}: {size_bytes:,} bytes.")
+        return
+    source = session.client.spend
+    found = (
+        source.installation(window=window)
+        if everything
+        else source.get(window=window, project=project)
+    )
+    if session.output.as_json:
+        session.output.document(found)
+    elif session.output.quiet:
+        session.output.line(str(found.nano_usd))
+    else:
+        session.output.facts(
+            {
+                "Window": f"{found.window} (UTC)",
+                "Spent": dollars(found.nano_usd),
+                "Burns now": f"{dollars(found.nano_usd_per_hour)} an hour",
+                "Forecast": _forecast_text(found.forecast),
+            }
+        )
+        sys.stdout.write("\n")
+        _table(session, found, by)
+
+
+def _forecast_text(forecast: ForecastOut | None) -> str:
+    if forecast is None:
+        return "not before three whole days of this month's kind were seen"
+    return (
+        f"{dollars(forecast.nano_usd)} (from {dollars(forecast.low_nano_usd)} to "
+        f"{dollars(forecast.high_nano_usd)}, from {forecast.days_seen} days)"
+    )
+
+
+def _table(session: Session, found: SpendOut, by: Split) -> None:
+    if by is Split.RUN:
+        session.output.table(
+            [Column("Id", style="bold"), Column("Name", fit=Fit.WRAPPED), Column("Cost")],
+            [(run.workload, run.name, dollars(run.nano_usd)) for run in found.runs],
+        )
+        return
+    if by in (Split.EXPERIMENT, Split.ENDPOINT):
+        _groups(session, found, by)
+        return
+    if by is Split.STORED:
+        session.output.table(
+            [Column("What", style="bold"), Column("Project"), Column("Size"), Column("An hour")],
+            [
+                (one.what, one.project, size_text(one.size_bytes), dollars(one.nano_usd_per_hour))
+                for one in found.stored
+            ],
+        )
+        return
+    rows: list[tuple[str, str]]
+    if by is Split.DAY:
+        rows = [(day.day.isoformat(), dollars(day.nano_usd)) for day in found.by_day]
+    else:
+        shares: list[ShareOut] = getattr(found, f"by_{by.value}")
+        rows = [(share.name, dollars(share.nano_usd)) for share in shares]
+    session.output.table([Column(by.value.title(), style="bold"), Column("Cost")], rows)
+    if not rows:
+        session.output.note("Nothing was spent in this window.")
+
+
+def _groups(session: Session, found: SpendOut, by: Split) -> None:
+    """Write what experiments or endpoints have cost, and a thousand predictions of each."""
+    mine = [group for group in found.groups if group.noun == by.value]
+    columns = [Column(by.value.title(), style="bold"), Column("Project"), Column("Cost")]
+    if by is Split.EXPERIMENT:
+        rows = [(group.name, group.project, dollars(group.nano_usd)) for group in mine]
+        session.output.table(columns, rows)
+        return
+    session.output.table(
+        [*columns, Column("Predictions"), Column("Per 1,000")],
+        [
+            (
+                group.name,
+                group.project,
+                dollars(group.nano_usd),
+                f"{group.done or 0:,}",
+                "-" if group.nano_usd_per_1000 is None else dollars(group.nano_usd_per_1000),
+            )
+            for group in mine
+        ],
+    )

@@ -1,0 +1,204 @@
+"""Predictions from Python: `slipway.Endpoint("digits").predict(frame)`."""
+
+import json
+import os
+import random
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from slipway.client import Client
+from slipway.connection import USER_AGENT
+from slipway.credentials import clean_token, clean_url, default_project
+from slipway.errors import ConnectionFailed, InvalidInput, SlipwayError, UnexpectedAnswer, error_for
+from slipway.prediction_bodies import answer_like, body_of
+from slipway.retries import Retries, retry_after_s
+from slipway.schemas.problem import Problem
+from slipway.visible import visible
+
+# Nothing was predicted, or the replica was lost on the way: asking again is safe. A prediction that
+# ran out of time is not repeated, as it would only add to the load.
+_ASKED_AGAIN = frozenset({429, 502, 503})
+_LARGEST_PROBLEM = 1_000_000
+
+
+class Endpoint:
+    """An endpoint to be asked for predictions.
+
+    `key` defaults to SLIPWAY_ENDPOINT_KEY; `url` is the endpoint's address at the gateway and is
+    looked up in Slipway unless given, so with both nothing but the gateway is needed. Without a key
+    the portal asks for you, signed in as you are: good for looking, not for load.
+
+    `timeout_s` bounds connecting and each wait for bytes; `retries` says how often a request is
+    sent again that the gateway turned away (429, 503, by its Retry-After) or lost. It may be shared
+    between threads. Use it as a context manager, or call `close`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: str | None = None,
+        url: str | None = None,
+        project: str | None = None,
+        timeout_s: float = 60.0,
+        retries: Retries | None = None,
+        client: Client | None = None,
+    ) -> None:
+        self.name = name
+        given = key or os.environ.get("SLIPWAY_ENDPOINT_KEY")
+        self._key = clean_token(given) if given else None
+        self._url = clean_url(url) if url else None
+        self._project = project
+        self._client, self._owns_client = client, client is None
+        self._retries = retries or Retries()
+        self._http = httpx.Client(
+            timeout=timeout_s,
+            follow_redirects=False,  # a redirect could carry the key elsewhere
+            headers={"User-Agent": USER_AGENT, "Content-Type": "application/json"},
+        )
+
+    def __repr__(self) -> str:
+        return f"<slipway.Endpoint {self.name}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that are kept open between predictions."""
+        self._http.close()
+        if self._owns_client and self._client is not None:
+            self._client.close()
+            self._client = None
+
+    @property
+    def url(self) -> str:
+        """Where the endpoint answers."""
+        if self._url is None:
+            client = self._slipway()
+            self._url = client.endpoints.get(self.name, project=self._place(client)).url
+        return self._url
+
+    def predict(self, data: Any) -> Any:
+        """Return the predictions for a data frame, an array, records, rows or columns.
+
+        A frame comes back as a frame or series with the same index, an array as an array, anything
+        else as lists and mappings. Raises InvalidInput, whose `errors` name each column and what
+        was expected; RateLimited and Unavailable when waiting did not help; ServerError when the
+        model itself failed.
+        """
+        body = body_of(data)
+        content = self._through_the_portal(body) if self._key is None else self._ask(body)
+        if not isinstance(content, dict) or "predictions" not in content:
+            raise UnexpectedAnswer(
+                f"The answer of {self.name} holds no predictions.",
+                next_step="Check that the address is that of an endpoint of Slipway.",
+            )
+        return answer_like(data, content["predictions"])
+
+    def _ask(self, body: dict[str, Any]) -> Any:
+        request = self._http.build_request(
+            "POST",
+            f"{self.url}/invocations",
+            content=json.dumps(body, allow_nan=False, separators=(",", ":")),
+            headers={"Authorization": f"Bearer {self._key}"},
+        )
+        attempt = 0
+        while True:
+            attempt += 1
+            asked_s: int | None = None
+            try:
+                answer = self._http.send(request)
+            except httpx.RequestError as error:
+                failure = self._no_answer(error)
+                again = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            else:
+                if answer.is_success:
+                    return self._content(answer)
+                asked_s = retry_after_s(answer.headers)
+                failure = _refusal(answer.status_code, answer.content, answer.headers, asked_s)
+                again = answer.status_code in _ASKED_AGAIN
+            wait = self._retries.wait_s(attempt, asked_s=asked_s, jitter=random.random())  # noqa: S311
+            if not again or wait is None:
+                raise failure from None
+            time.sleep(wait)
+
+    def _content(self, answer: httpx.Response) -> Any:
+        try:
+            return answer.json()
+        except ValueError:
+            raise UnexpectedAnswer(
+                f"The answer of {self.url} is not JSON.",
+                status=answer.status_code,
+                next_step="Check that the address is that of an endpoint of Slipway.",
+            ) from None
+
+    def _no_answer(self, error: httpx.RequestError) -> SlipwayError:
+        reason = (
+            "it did not answer in time"
+            if isinstance(error, httpx.TimeoutException)
+            else f"it cannot be reached ({visible(str(error))})"
+        )
+        return ConnectionFailed(
+            f"No answer from {self.url}: {reason}.",
+            next_step="Check the address and the network, and that a gateway runs.",
+        )
+
+    def _through_the_portal(self, body: dict[str, Any]) -> Any:
+        client = self._slipway()
+        attempt = 0
+        while True:
+            attempt += 1
+            found = client.endpoints.try_out(self.name, body, project=self._place(client))
+            if found.status < 300:
+                return found.answer
+            said = json.dumps(found.answer).encode()
+            wait = self._retries.wait_s(attempt, asked_s=None, jitter=random.random())  # noqa: S311
+            if found.status not in _ASKED_AGAIN or wait is None:
+                raise _refusal(found.status, said, {}, None)
+            time.sleep(wait)
+
+    def _slipway(self) -> Client:
+        if self._client is None:
+            self._client = Client()
+        return self._client
+
+    def _place(self, client: Client) -> str:
+        slug = self._project or default_project(client.url)
+        if slug is None:
+            raise InvalidInput(
+                "No project is named and none is in use.",
+                field="project",
+                next_step='Pass project="…", or the `url` and `key` of the endpoint.',
+            )
+        return slug
+
+
+def _refusal(status: int, content: bytes, headers: Any, asked_s: int | None) -> SlipwayError:
+    """Return the typed error of an answer that is no success."""
+    problem: Problem | None = None
+    if len(content) <= _LARGEST_PROBLEM:
+        with suppress(ValueError):
+            problem = _problem_of(status, json.loads(content))
+    request_id = headers.get("x-request-id") or headers.get("x-slipway-prediction-id") or ""
+    return error_for(status, problem, request_id=request_id, retry_after_s=asked_s)
+
+
+def _problem_of(status: int, said: Any) -> Problem | None:
+    """Read an error's body; one that only has a detail is given the rest."""
+    if not isinstance(said, dict) or not isinstance(said.get("detail"), str):
+        return None
+    return Problem.model_validate(
+        {"type": "about:blank", "title": "", "status": status, "code": "not_predicted"} | said
+    )

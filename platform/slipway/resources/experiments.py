@@ -1,0 +1,38 @@
+"""Experiments: listed, put in the bin, taken out of it."""
+
+from collections.abc import Sequence
+
+from slipway.connection import Connection
+from slipway.schemas.experiments import BinEmptied, ExperimentOut
+
+
+class Experiments:
+    """The experiments of a project; `experiment` is the number of one.
+
+    GET projects/{project}/experiments · DELETE …/{experiment} · POST …/{experiment}/restore ·
+    POST projects/{project}/bin/empty
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def list(
+        self, *, project: str, search: str | None = None, deleted: bool = False
+    ) -> Sequence[ExperimentOut]:
+        """Return the experiments, the one used last first, with their runs counted."""
+        query = {"q": search, "stage": "deleted" if deleted else None}
+        segments = ("projects", project, "experiments")
+        return self._connection.fetch_list(ExperimentOut, *segments, query=query)
+
+    def delete(self, experiment: int, *, project: str) -> None:
+        """Put an experiment in the bin, with its runs."""
+        self._connection.send("DELETE", "projects", project, "experiments", str(experiment))
+
+    def restore(self, experiment: int, *, project: str) -> ExperimentOut:
+        """Take an experiment out of the bin, with the runs that went there with it."""
+        segments = ("projects", project, "experiments", str(experiment), "restore")
+        return self._connection.fetch(ExperimentOut, "POST", *segments)
+
+    def empty_bin(self, *, project: str) -> BinEmptied:
+        """Destroy the runs in the bin, and artifacts no run knows; tells what that freed."""
+        return self._connection.fetch(BinEmptied, "POST", "projects", project, "bin", "empty")

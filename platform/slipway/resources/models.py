@@ -1,0 +1,253 @@
+"""Registered models: versions, stages, gates, approvals."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slipway.connection import Connection
+from slipway.pages import Pages
+from slipway.resources.requests import build
+from slipway.schemas.base import PageOf
+from slipway.schemas.registry import (
+    DecisionIn,
+    EvaluationIn,
+    EvaluationOut,
+    GoldenIn,
+    LineageOut,
+    ModelChange,
+    ModelIn,
+    ModelOut,
+    MoveOut,
+    PlanOut,
+    PromoteIn,
+    RequestIn,
+    RequestOut,
+    RulesIn,
+    RulesOut,
+    TargetIn,
+    Verdict,
+    VersionDetail,
+    VersionIn,
+    VersionOut,
+)
+
+
+class Models:
+    """The registered models of a project; `model` is the name of one, `version` a number.
+
+    A target is exactly one of `stage` and `alias`.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def list(self, *, project: str, search: str | None = None) -> Pages[ModelOut]:
+        """List models by name."""
+        segments = ("projects", project, "models")
+        return Pages(self._connection, segments, PageOf[ModelOut], {"q": search})
+
+    def get(self, model: str, *, project: str) -> ModelOut:
+        """Return one model."""
+        return self._connection.fetch(ModelOut, "GET", *_path(project, model))
+
+    def create(
+        self,
+        model: str,
+        *,
+        project: str,
+        description: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> ModelOut:
+        """Make a model without a version."""
+        body = build(ModelIn, name=model, description=description, tags=tags and dict(tags))
+        return self._connection.fetch(ModelOut, "POST", "projects", project, "models", body=body)
+
+    def edit(
+        self,
+        model: str,
+        *,
+        project: str,
+        card: str | None = None,
+        description: str | None = None,
+        tags: Mapping[str, str | None] | None = None,
+    ) -> ModelOut:
+        """Change the card (markdown), the description and tags; a tag of None is removed."""
+        body = build(ModelChange, card=card, description=description, tags=tags and dict(tags))
+        return self._connection.fetch(ModelOut, "PATCH", *_path(project, model), body=body)
+
+    def versions(self, model: str, *, project: str) -> Pages[VersionOut]:
+        """List versions, newest first."""
+        segments = (*_path(project, model), "versions")
+        return Pages(self._connection, segments, PageOf[VersionOut])
+
+    def version(self, model: str, version: int, *, project: str) -> VersionDetail:
+        """Return one version with what its files say."""
+        return self._connection.fetch(VersionDetail, "GET", *_path(project, model, version))
+
+    def register(
+        self,
+        model: str,
+        source: str,
+        *,
+        project: str,
+        run_id: str | None = None,
+        description: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> VersionDetail:
+        """Register `runs:/RUN/path`, `models:/…` or `mlflow-artifacts:/…` as the next version."""
+        body = build(
+            VersionIn,
+            source=source,
+            run_id=run_id,
+            description=description,
+            tags=tags and dict(tags),
+        )
+        segments = (*_path(project, model), "versions")
+        return self._connection.fetch(VersionDetail, "POST", *segments, body=body)
+
+    def record_golden(
+        self,
+        model: str,
+        version: int,
+        *,
+        project: str,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        absolute_tolerance: float | None = None,
+        relative_tolerance: float | None = None,
+    ) -> VersionDetail:
+        """Record rows that went in, and what came out for each, to be equal again later."""
+        body = build(
+            GoldenIn,
+            inputs=[*inputs],
+            outputs=[*outputs],
+            absolute_tolerance=absolute_tolerance,
+            relative_tolerance=relative_tolerance,
+        )
+        segments = (*_path(project, model, version), "golden")
+        return self._connection.fetch(VersionDetail, "PUT", *segments, body=body)
+
+    def evaluate(
+        self,
+        model: str,
+        version: int,
+        *,
+        project: str,
+        metric: str,
+        dataset: str,
+        value: float | None = None,
+        run_id: str | None = None,
+    ) -> EvaluationOut:
+        """Record a figure on a dataset version; gates count what a job reports itself."""
+        finite = value is None or abs(value) < float("inf")
+        body = build(
+            EvaluationIn,
+            metric=metric,
+            dataset=dataset,
+            value=value if finite else None,
+            not_finite=None if finite else str(value),
+            run_id=run_id,
+        )
+        segments = (*_path(project, model, version), "evaluations")
+        return self._connection.fetch(EvaluationOut, "POST", *segments, body=body)
+
+    def plan(
+        self,
+        model: str,
+        version: int,
+        *,
+        project: str,
+        stage: str | None = None,
+        alias: str | None = None,
+    ) -> PlanOut:
+        """Tell what a promotion would change and how its gates stand; nothing is changed."""
+        target = build(TargetIn, stage=stage, alias=alias)
+        query = {"stage": target.stage, "alias": target.alias}
+        segments = (*_path(project, model, version), "plan")
+        return self._connection.fetch(PlanOut, "GET", *segments, query=query)
+
+    def promote(
+        self,
+        model: str,
+        version: int,
+        *,
+        project: str,
+        stage: str | None = None,
+        alias: str | None = None,
+        sequence: int | None = None,
+        override_reason: str | None = None,
+        archive_replaced: bool | None = None,
+    ) -> MoveOut:
+        """Move a version to a stage, or an alias to it; raises Conflict for a closed gate.
+
+        `sequence` is that of the plan that was looked at: who was overtaken gets Conflict too.
+        """
+        body = build(
+            PromoteIn,
+            stage=stage,
+            alias=alias,
+            sequence=sequence,
+            override_reason=override_reason,
+            archive_replaced=archive_replaced,
+        )
+        segments = (*_path(project, model, version), "promote")
+        return self._connection.fetch(MoveOut, "POST", *segments, body=body)
+
+    def ask(
+        self,
+        model: str,
+        version: int,
+        *,
+        project: str,
+        stage: str | None = None,
+        alias: str | None = None,
+        note: str | None = None,
+    ) -> RequestOut:
+        """Ask a maintainer to approve a promotion."""
+        body = build(RequestIn, stage=stage, alias=alias, note=note)
+        segments = (*_path(project, model, version), "requests")
+        return self._connection.fetch(RequestOut, "POST", *segments, body=body)
+
+    def requests(self, model: str, version: int, *, project: str) -> Sequence[RequestOut]:
+        """Return what was asked about a version, newest first."""
+        return self._connection.fetch_list(RequestOut, *_path(project, model, version), "requests")
+
+    def decide(
+        self,
+        model: str,
+        request: str,
+        *,
+        project: str,
+        verdict: Verdict | str,
+        note: str | None = None,
+    ) -> RequestOut:
+        """Approve or reject a request, as a maintainer; or withdraw one's own."""
+        body = build(DecisionIn, verdict=verdict, note=note)
+        segments = (*_path(project, model), "requests", request, "decision")
+        return self._connection.fetch(RequestOut, "POST", *segments, body=body)
+
+    def remove_alias(self, model: str, alias: str, *, project: str) -> MoveOut:
+        """Take an alias away."""
+        segments = (*_path(project, model), "aliases", alias)
+        return self._connection.fetch(MoveOut, "DELETE", *segments)
+
+    def history(self, model: str, *, project: str) -> Pages[MoveOut]:
+        """List every move of a model, newest first."""
+        return Pages(self._connection, (*_path(project, model), "history"), PageOf[MoveOut])
+
+    def lineage(self, model: str, version: int, *, project: str) -> LineageOut:
+        """Return what a version came of, and what came of it."""
+        return self._connection.fetch(LineageOut, "GET", *_path(project, model, version), "lineage")
+
+    def rules(self, *, project: str) -> RulesOut:
+        """Return the stages of a project and its gates."""
+        return self._connection.fetch(RulesOut, "GET", "projects", project, "registry-rules")
+
+    def put_rules(self, rules: RulesIn, *, project: str) -> RulesOut:
+        """Put other stages and gates in force, as a maintainer."""
+        segments = ("projects", project, "registry-rules")
+        return self._connection.fetch(RulesOut, "PUT", *segments, body=rules)
+
+
+def _path(project: str, model: str, version: int | None = None) -> tuple[str, ...]:
+    place = ("projects", project, "models", model)
+    return place if version is None else (*place, "versions", str(version))

@@ -1,0 +1,112 @@
+"""Runs: searched, compared, put in the bin; their curves and artifacts."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from slipway.connection import Connection, Download, Query, address
+from slipway.pages import Pages
+from slipway.resources.requests import build
+from slipway.schemas.base import PageOf
+from slipway.schemas.experiments import (
+    ArtifactOut,
+    Axis,
+    ComparisonOut,
+    CurveOut,
+    RunDetailOut,
+    RunIds,
+    RunOut,
+    RunsMoved,
+)
+
+
+class Runs:
+    """The runs of a project; `run` is the id of one, as MLflow knows it.
+
+    GET projects/{project}/runs · GET …/{run} · GET …/compare, curves · POST …/delete, restore ·
+    GET …/{run}/artifacts, artifacts/content
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def page(self, run: str, *, project: str) -> str:
+        """Return the address of the page of a run, for a browser."""
+        return f"{self._connection.url}{address('p', project, 'runs', run)}"
+
+    def list(
+        self,
+        *,
+        project: str,
+        filter: str | None = None,  # noqa: A002  (the word MLflow's users know)
+        experiments: Sequence[int] = (),
+        order: str | None = None,
+        columns: Sequence[str] = (),
+        deleted: bool = False,
+    ) -> Pages[RunOut]:
+        """Find runs by MLflow's filter syntax, newest first unless `order` says otherwise.
+
+        `order` is a field such as `metrics.loss`, with a `-` in front for descending; `columns`
+        are the fields whose values come along, all when none is named.
+        """
+        query = {
+            "filter": filter,
+            "experiment": [str(number) for number in experiments],
+            "order": order,
+            "columns": [*columns],
+            "stage": "deleted" if deleted else None,
+        }
+        return Pages(self._connection, ("projects", project, "runs"), PageOf[RunOut], query)
+
+    def get(self, run: str, *, project: str) -> RunDetailOut:
+        """Return one run, in use or in the bin."""
+        return self._connection.fetch(RunDetailOut, "GET", *_path(project, run))
+
+    def compare(self, runs: Sequence[str], *, project: str) -> ComparisonOut:
+        """Return up to 200 runs side by side: which parameters differ, their last metrics."""
+        segments = ("projects", project, "runs", "compare")
+        return self._connection.fetch(ComparisonOut, "GET", *segments, query={"run": [*runs]})
+
+    def curves(
+        self,
+        runs: Sequence[str],
+        keys: Sequence[str],
+        *,
+        project: str,
+        points: int = 1_000,
+        axis: Axis = "step",
+    ) -> Sequence[CurveOut]:
+        """Return metrics over time, each of about `points` points at most.
+
+        Of longer curves the lowest and highest points of each stretch along `axis` are kept.
+        """
+        query: Query = {"run": [*runs], "key": [*keys], "points": points, "axis": axis}
+        return self._connection.fetch_list(
+            CurveOut, "projects", project, "runs", "curves", query=query
+        )
+
+    def delete(self, runs: Sequence[str], *, project: str) -> Sequence[str]:
+        """Put runs in the bin; returns those that were not there."""
+        body = build(RunIds, runs=[*runs])
+        segments = ("projects", project, "runs", "delete")
+        return self._connection.fetch(RunsMoved, "POST", *segments, body=body).runs
+
+    def restore(self, runs: Sequence[str], *, project: str) -> Sequence[str]:
+        """Take runs out of the bin; returns which came back."""
+        body = build(RunIds, runs=[*runs])
+        segments = ("projects", project, "runs", "restore")
+        return self._connection.fetch(RunsMoved, "POST", *segments, body=body).runs
+
+    def artifacts(self, run: str, *, project: str, path: str = "") -> Sequence[ArtifactOut]:
+        """Return what stands in a folder of a run's artifacts, folders first."""
+        query = {"path": path}
+        segments = (*_path(project, run), "artifacts")
+        return self._connection.fetch_list(ArtifactOut, *segments, query=query)
+
+    def download(self, run: str, path: str, *, project: str) -> AbstractContextManager[Download]:
+        """Receive an artifact: `with … as file: for chunk in file`."""
+        segments = (*_path(project, run), "artifacts", "content")
+        return self._connection.stream(*segments, query={"path": path})
+
+
+def _path(project: str, run: str) -> tuple[str, str, str, str]:
+    return ("projects", project, "runs", run)

@@ -1,0 +1,326 @@
+"""Datasets on the wire: versions that never change, made of files that are stored once.
+
+Under `/api/v1/projects/{project}/datasets`:
+
+GET    .                                PageOf[DatasetOut]; ?q=
+POST   .                                DatasetIn → DatasetOut (201)
+GET    {dataset}                        DatasetOut
+PATCH  {dataset}                        DatasetEdit → DatasetOut
+DELETE {dataset}                        204; can be undone for three days
+POST   {dataset}/restore                → DatasetOut
+POST   {dataset}/pieces                 frames of pieces (application/octet-stream) → PiecesKept
+GET    {dataset}/versions               PageOf[VersionOut]: those that are ready, newest first
+POST   {dataset}/versions               DraftIn → VersionOut (201): a draft nobody else sees
+GET    {dataset}/versions/{version}     VersionOut; a number, `latest`, or the id of a draft
+DELETE {dataset}/versions/{version}     204; a draft at once, a version can be undone
+POST   {dataset}/versions/{version}/restore   → VersionOut
+POST   {dataset}/versions/{version}/files     FilesIn → MissingPieces
+POST   {dataset}/versions/{version}/append    bytes of one piece: ?path=&offset=&size_bytes=
+                                              → Received
+POST   {dataset}/versions/{version}/commit    CommitIn → VersionOut
+GET    {dataset}/versions/{version}/files     PageOf[DataFileOut]; ?q=
+GET    {dataset}/versions/{version}/manifest  application/x-ndjson of DataFileOut
+GET    {dataset}/versions/{version}/content   bytes of one file: ?path=&offset=
+GET    {dataset}/versions/{version}/archive   a tar: ?after=&below_bytes=
+GET    {dataset}/versions/{version}/tables    list[DataTableOut]
+GET    {dataset}/versions/{version}/preview   PreviewOut: ?table=&offset=&limit=
+GET    {dataset}/versions/{version}/changes   DifferenceOut: ?since=
+GET    {dataset}/versions/{version}/uses      list[UseOut]
+POST   {dataset}/versions/{version}/uses      UseIn → UseOut
+
+A file is sent in pieces of `PIECE_BYTES`, the last one shorter; an empty file has none. Its
+`digest` is the SHA-256 of its one piece, and of the digests (as bytes) of its pieces, one after the
+other, where it has several or none. A piece the project has is never asked for again, so an upload
+that was cut off goes on where it was. A *frame* is the 32 bytes of a piece's SHA-256, its length as
+8 bytes (big endian), and its bytes.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from slipway.schemas.accounts import UserOut
+from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Text
+from slipway.schemas.statistics import TableStatistics
+
+PIECE_BYTES = 16 * 1024**2
+BUNDLE_BYTES = 32 * 1024**2
+FILES_AT_ONCE = 1000
+MAX_FILE_BYTES = 64 * 1024**3
+MAX_FILES = 1_000_000
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+REFERENCE_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}(:(latest|[1-9][0-9]{0,8}))?$"
+_SHA256 = r"^[0-9a-f]{64}$"
+
+
+def digest_of(pieces: Sequence[str]) -> str:
+    """Return the digest of a file from those of its pieces, 64 hex digits each."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return hashlib.sha256(b"".join(bytes.fromhex(piece) for piece in pieces)).hexdigest()
+
+
+def pieces_in(size_bytes: int) -> int:
+    """Return how many pieces a file of that size has."""
+    return -(-size_bytes // PIECE_BYTES)
+
+
+def key_of(path: str) -> str:
+    """Return what files of a version are ordered by."""
+    return hashlib.sha256(path.encode()).hexdigest()
+
+
+def checked_path(path: str) -> str:
+    """Return a path inside a version; raises ValueError for one that could lead out of it."""
+    parts = path.split("/")
+    if path.startswith("/") or "\\" in path or (len(path) > 1 and path[1] == ":"):
+        raise ValueError("is not a relative path with forward slashes")
+    if any(part in ("", ".", "..") for part in parts):
+        raise ValueError("has an empty part, . or ..")
+    if len(path.encode()) > 1000 or any(len(part.encode()) > 255 for part in parts):
+        raise ValueError("is longer than 1,000 bytes, or one of its parts than 255")
+    return path
+
+
+Sha256 = Annotated[str, Field(pattern=_SHA256)]
+DatasetName = Annotated[str, Field(pattern=NAME_PATTERN)]
+DatasetReference = Annotated[str, Field(pattern=REFERENCE_PATTERN)]
+DataPath = Annotated[Line, Field(min_length=1, max_length=1000), AfterValidator(checked_path)]
+RunId = Annotated[str, Field(pattern=r"^[0-9a-zA-Z_-]{1,64}$")]
+
+
+class VersionState(StrEnum):
+    """Where a version is; only a ready one has a number and is seen by others."""
+
+    DRAFT = "draft"
+    CHECKING = "checking"
+    READY = "ready"
+    REFUSED = "refused"
+    DELETED = "deleted"
+    PURGED = "purged"
+
+
+class DatasetIn(RequestSchema):
+    """A dataset to make."""
+
+    name: DatasetName
+    description: Annotated[Text, Field(max_length=2000)] = ""
+
+
+class DatasetEdit(RequestSchema):
+    """What changes of a dataset."""
+
+    description: Annotated[Text, Field(max_length=2000)]
+
+
+class DatasetOut(AnswerSchema):
+    """A dataset. `latest` is the number of its newest version, None while it has none."""
+
+    id: str
+    project: str
+    name: str
+    description: str
+    latest: int | None
+    versions: int
+    size_bytes: int
+    created_by: UserOut
+    created_at: datetime
+    deleted_at: datetime | None = None
+
+
+class DraftIn(RequestSchema):
+    """A version to make. `note` says what is new in it."""
+
+    note: Annotated[Text, Field(max_length=2000)] = ""
+
+
+class CommitIn(RequestSchema):
+    """All files are there: check them and make them a version.
+
+    With `allow_bad_rows` columns whose values do not agree become text, and rows that cannot be
+    read are left out of the statistics; without it such a draft is refused, with line and column.
+    """
+
+    allow_bad_rows: bool = False
+
+
+class Problem(AnswerSchema):
+    """Something in a file that cannot be read as what it claims to be. Lines count from 1."""
+
+    path: str
+    line: int | None = None
+    column: str | None = None
+    message: str
+
+
+class VersionOut(AnswerSchema):
+    """A version. `reference` is how jobs name it; None until it is ready.
+
+    `reason` says in a sentence why it was refused; `same_as` names the version it equals then.
+    """
+
+    id: str
+    dataset: str
+    number: int | None
+    reference: str | None
+    state: VersionState
+    note: str
+    digest: str | None
+    files: int
+    size_bytes: int
+    rows: int | None
+    reason: str = ""
+    same_as: int | None = None
+    bad_rows: int = 0
+    problems: list[Problem] = []
+    created_by: UserOut
+    created_at: datetime
+    ready_at: datetime | None = None
+    deleted_at: datetime | None = None
+
+
+class DataFileIn(RequestSchema):
+    """A file of a draft: where it lies, how long it is, and the digests of its pieces."""
+
+    path: DataPath
+    size_bytes: int = Field(ge=0, le=MAX_FILE_BYTES)
+    pieces: list[Sha256] = Field(max_length=MAX_FILE_BYTES // PIECE_BYTES)
+
+
+class FilesIn(RequestSchema):
+    """Files to add to a draft; a path that is there already is replaced."""
+
+    files: list[DataFileIn] = Field(min_length=1, max_length=FILES_AT_ONCE)
+
+
+class MissingPieces(AnswerSchema):
+    """The digests of the pieces that have to be sent; the project has the others."""
+
+    missing: list[str]
+
+
+class PiecesKept(AnswerSchema):
+    """How many of the pieces sent are kept now; nobody asked for the others."""
+
+    kept: int
+    size_bytes: int
+
+
+class Received(AnswerSchema):
+    """How much of a file has arrived: where the next piece goes on."""
+
+    path: str
+    received_bytes: int
+    size_bytes: int
+
+
+class DataFileOut(AnswerSchema):
+    """A file of a version. `pieces` are named in the manifest alone."""
+
+    path: str
+    size_bytes: int
+    digest: str
+    pieces: list[str] = []
+
+
+class DataTableOut(AnswerSchema):
+    """A table in a version: one file, or several that are numbered parts of one.
+
+    `note` says why statistics are missing or are those of a part of it.
+    """
+
+    name: str
+    format: str
+    files: int
+    bad_rows: int
+    note: str = ""
+    statistics: TableStatistics
+
+
+class PreviewOut(AnswerSchema):
+    """Some of the first rows of a table, every value as text (None where it is missing)."""
+
+    table: str
+    columns: list[str]
+    offset: int
+    rows: list[list[str | None]]
+    kept: int
+
+
+class ChangedFiles(AnswerSchema):
+    """How many files, and the first hundred of their paths."""
+
+    count: int
+    paths: list[str]
+
+
+class ColumnShift(AnswerSchema):
+    """How a column differs between two versions.
+
+    `mean_shift` is counted in standard deviations of the older one; `share_shift` is the largest
+    change of the share of rows that one frequent value has, from 0 to 1.
+    """
+
+    name: str
+    change: str
+    before: str | None = None
+    after: str | None = None
+    missing_before: float | None = None
+    missing_after: float | None = None
+    mean_before: float | None = None
+    mean_after: float | None = None
+    mean_shift: float | None = None
+    share_shift: float | None = None
+
+
+class TableDifference(AnswerSchema):
+    """How a table differs: `change` is added, removed, changed or same."""
+
+    name: str
+    change: str
+    rows_before: int | None = None
+    rows_after: int | None = None
+    columns: list[ColumnShift] = []
+
+
+class DifferenceOut(AnswerSchema):
+    """What is new in a version since another one of the same dataset."""
+
+    since: int
+    number: int
+    added: ChangedFiles
+    removed: ChangedFiles
+    changed: ChangedFiles
+    size_bytes_before: int
+    size_bytes_after: int
+    tables: list[TableDifference]
+
+
+class UseIn(RequestSchema):
+    """Somebody reads a version; in a job its token says which, `run` is the MLflow run, if any."""
+
+    run: RunId | None = None
+
+
+class DerivedModelOut(AnswerSchema):
+    """A model version that came of a use."""
+
+    name: str
+    version: str
+    run: str | None = None
+
+
+class UseOut(AnswerSchema):
+    """A job or run that reads a version, and the models that came of it."""
+
+    job: str | None = None
+    job_name: str | None = None
+    run: str | None = None
+    declared: bool
+    by: UserOut
+    at: datetime
+    models: list[DerivedModelOut] = []

@@ -1,0 +1,286 @@
+"""Endpoints as people ask for and see them; `schemas.serving` is what gateways and replicas say."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from slipway.schemas.base import (
+    AnswerSchema,
+    JsonObject,
+    Line,
+    Name,
+    Number,
+    RequestSchema,
+    Slug,
+    Truth,
+    Whole,
+)
+
+ModelName = Annotated[Line, Field(min_length=1, max_length=200)]
+ModelVersion = Annotated[Line, Field(min_length=1, max_length=100)]
+Percent = Annotated[Whole, Field(ge=1, le=100)]
+
+
+class PlanKind(StrEnum):
+    """How traffic moves to a new revision.
+
+    `all_at_once`; `canary`: a growing share; `shadow`: copies of predictions, whose answers are
+    compared and given to nobody, until somebody promotes the revision for good.
+    """
+
+    ALL_AT_ONCE = "all_at_once"
+    CANARY = "canary"
+    SHADOW = "shadow"
+
+
+class Plan(RequestSchema):
+    """How traffic moves. Each step lasts `bake_s` seconds, in which trouble takes it all back.
+
+    `percents` are the steps of a canary, growing; by default 1, 10, 50 and 100.
+    """
+
+    kind: PlanKind = PlanKind.ALL_AT_ONCE
+    percents: Annotated[list[Percent], Field(max_length=20)] = []
+    bake_s: Number = Field(default=60.0, ge=0, le=7 * 86_400)
+    shadow_percent: Number = Field(default=100.0, gt=0, le=100)
+
+    @model_validator(mode="after")
+    def _growing(self) -> Self:
+        if self.percents and self.kind != PlanKind.CANARY:
+            raise ValueError("percents: only a canary has steps")
+        if any(
+            after <= before for before, after in zip(self.percents, self.percents[1:], strict=False)
+        ):
+            raise ValueError("percents: each step must be greater than the one before")
+        return self
+
+
+class RollbackRules(RequestSchema):
+    """When a rollout goes back by itself; null switches one rule off, `is_on` all of them.
+
+    `max_latency_factor` compares the slowest hundredth with that of the revision before.
+    """
+
+    is_on: Truth = True
+    max_error_percent: Number | None = Field(default=2.0, ge=0, le=100)
+    max_p99_ms: Number | None = Field(default=None, gt=0, le=3_600_000)
+    max_latency_factor: Number | None = Field(default=3.0, ge=1, le=1000)
+
+
+class RequestRate(RequestSchema):
+    """At most so many requests a second, and `burst` of them at once."""
+
+    per_s: Number = Field(gt=0, le=10_000_000)
+    burst: Whole = Field(ge=1, le=10_000_000)
+
+
+class LimitsIn(RequestSchema):
+    """What gateways admit: size and time of a request, how many at once, and how fast."""
+
+    max_body_bytes: Whole = Field(default=16 * 1024**2, ge=1, le=1024**3)
+    max_in_flight: Whole = Field(default=1024, ge=1, le=100_000)
+    max_queue_ms: Number = Field(default=2000.0, gt=0, le=3_600_000)
+    timeout_s: Number = Field(default=60.0, gt=0, le=3600)
+    rate: RequestRate | None = None
+
+
+EndpointStateName = Literal["creating", "serving", "paused", "failed", "deleting"]
+CaptureWord = Literal["on", "strict", "off"]
+Replicas = Annotated[Whole, Field(ge=1, le=1000)]
+
+
+class EndpointIn(RequestSchema):
+    """A new endpoint. `version` is a number, or a name that points at one; the latest unless given.
+
+    `tier` is the cheapest unless given. More replicas start when each has more than
+    `target_concurrency` requests to work on, or they wait longer than `target_queue_ms`.
+    """
+
+    name: Slug
+    model: ModelName
+    version: ModelVersion | None = None
+    tier: Slug | None = None
+    min_replicas: Replicas = 1
+    max_replicas: Replicas | None = None
+    target_concurrency: Whole = Field(default=64, ge=1, le=100_000)
+    target_queue_ms: Number = Field(default=100.0, gt=0, le=3_600_000)
+    limits: LimitsIn = LimitsIn()
+    rules: RollbackRules = RollbackRules()
+    capture: CaptureWord = "on"
+
+
+class EndpointChange(RequestSchema):
+    """What may change while it serves; what is left out stays."""
+
+    min_replicas: Replicas | None = None
+    max_replicas: Replicas | None = None
+    target_concurrency: Whole | None = Field(default=None, ge=1, le=100_000)
+    target_queue_ms: Number | None = Field(default=None, gt=0, le=3_600_000)
+    limits: LimitsIn | None = None
+    rules: RollbackRules | None = None
+    capture: CaptureWord | None = None
+
+
+class Promote(RequestSchema):
+    """Which version is to be served: of a model, or that of an earlier `revision`."""
+
+    model: ModelName | None = None
+    version: ModelVersion | None = None
+    revision: Whole | None = Field(default=None, ge=1, le=2**31 - 1)
+    plan: Plan = Plan()
+
+
+class Reason(RequestSchema):
+    """Why, in the words of whoever does it; it stands in the story."""
+
+    reason: Annotated[Line, Field(max_length=500)] = ""
+
+
+class RevisionOut(AnswerSchema):
+    """A revision. `weight` is its share of the traffic in percent."""
+
+    number: int
+    model: str
+    version: str
+    state: str
+    reason: str = ""
+    weight: int
+    replicas_ready: int
+    replicas_wanted: int
+    answered: int
+    failed: int
+    mirrored: int = 0
+    differed: int = 0
+    made_by: str
+    created_at: datetime
+    ready_at: datetime | None = None
+
+
+class RolloutOut(AnswerSchema):
+    """A rollout. `step` counts from 1, and the present one began at `step_since`."""
+
+    id: str
+    revision: int
+    previous: int | None = None
+    plan: PlanKind
+    percents: list[int]
+    state: str
+    step: int
+    step_since: datetime | None = None
+    next_step_at: datetime | None = None
+    reason: str = ""
+    made_by: str
+    created_at: datetime
+    ended_at: datetime | None = None
+
+
+class ReplicaOut(AnswerSchema):
+    """A replica, with the sentence that says why it stands where it stands."""
+
+    id: str
+    revision: int
+    workload: str | None = None
+    state: str
+    reason: str = ""
+    node: str | None = None
+    load_ms: float | None = None
+    warm_ms: float | None = None
+    forward_ms: float | None = None
+    created_at: datetime
+    ready_at: datetime | None = None
+
+
+class EndpointOut(AnswerSchema):
+    """An endpoint. `url` is where its gateway answers, `rollout` the one under way."""
+
+    id: str
+    name: str
+    project: str
+    state: str
+    reason: str = ""
+    url: str
+    tier: str
+    min_replicas: int
+    max_replicas: int
+    replicas_wanted: int
+    replicas_ready: int
+    target_concurrency: int
+    target_queue_ms: float
+    nano_usd_per_hour: int
+    capture: str
+    limits: LimitsIn
+    rules: RollbackRules
+    revisions: list[RevisionOut] = []
+    rollout: RolloutOut | None = None
+    made_by: str
+    created_at: datetime
+
+
+class EndpointEventOut(AnswerSchema):
+    """One line of an endpoint's story."""
+
+    at: datetime
+    kind: str
+    message: str
+
+
+class EndpointKeyIn(RequestSchema):
+    """A new key. `predict` asks for predictions and all below; `read` for metadata and health."""
+
+    name: Name
+    scopes: Annotated[list[Literal["predict", "read"]], Field(min_length=1, max_length=2)] = [
+        "predict"
+    ]
+    expires_in_days: Whole | None = Field(default=None, ge=1, le=3650)
+    rate: RequestRate | None = None
+
+
+class EndpointKeyOut(AnswerSchema):
+    """A key without its text. `prefix` is how it starts, to recognise it by."""
+
+    id: str
+    name: str
+    prefix: str
+    scopes: list[str]
+    rate: RequestRate | None = None
+    made_by: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+class EndpointKeyCreated(EndpointKeyOut):
+    """The one answer that carries the key."""
+
+    key: str = Field(repr=False)
+
+
+class TrafficPoint(AnswerSchema):
+    """A minute of an endpoint: requests a second, milliseconds, and what was not answered well."""
+
+    at: datetime
+    rps: float
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    answered: int = 0
+    refused: int = 0
+    failed: int = 0
+    turned_away: int = 0
+    unauthorized: int = 0
+
+
+class TryIn(RequestSchema):
+    """A request to try out: `request` is a body of `/invocations`."""
+
+    request: JsonObject
+
+
+class TryOut(AnswerSchema):
+    """What the endpoint answered, through its gateway."""
+
+    status: int
+    latency_ms: float
+    answer: Any = None

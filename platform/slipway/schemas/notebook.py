@@ -1,0 +1,105 @@
+"""A notebook as the script a job runs: its code cells, one after the other.
+
+Used by the SDK for the code of a folder and by the portal for what is uploaded, so that the same
+notebook is the same job from everywhere.
+"""
+
+import io
+import json
+import re
+import tokenize
+
+SUFFIX = ".ipynb"
+# Commands of a notebook that only concern its screen; a script is the same without them.
+_HARMLESS = re.compile(
+    r"%(matplotlib|config|load_ext|reload_ext|autoreload|precision|pylab|xmode|pdb)\b"
+)
+_COMMAND = re.compile(r"[ \t]*(%|!|\?)|[ \t]*[A-Za-z_][\w.]*\?{1,2}[ \t]*$")
+_TIMED = re.compile(r"%%(time|capture)\b.*$")
+_MOST_SHOWN = 80
+_BETWEEN = {
+    *(tokenize.NEWLINE, tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT),
+}
+
+
+class NotebookError(ValueError):
+    """A file is no notebook that can be run as a script.
+
+    `fault` goes behind the name of the file ("is not a notebook"), `next_step` says what to do.
+    """
+
+    def __init__(self, fault: str, next_step: str) -> None:
+        super().__init__(f"it {fault}\nNext step: {next_step}")
+        self.fault = fault
+        self.next_step = next_step
+
+
+def script_name(notebook: str) -> str:
+    """Return the path of the script made of a notebook; it lies beside it."""
+    return f"{notebook}.py"
+
+
+def script_of(content: bytes, *, label: str) -> bytes:
+    """Return the code cells of a notebook as a script; `label` names it there, in one line.
+
+    Raises NotebookError for a file that is no notebook of Python, or for a cell with a command that
+    only a notebook understands (`!pip install …`).
+    """
+    try:
+        document = json.loads(content)
+        language = document.get("metadata", {}).get("kernelspec", {}).get("language", "python")
+        cells = [cell for cell in document["cells"] if cell["cell_type"] == "code"]
+        sources = ["".join(cell["source"]) for cell in cells]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise NotebookError("is not a notebook", "Save it again in JupyterLab.") from None
+    if str(language).lower() != "python":
+        raise NotebookError(
+            f"is a notebook of {_shown(str(language))}", "Only Python can be run as a job."
+        )
+    parts = [
+        f"# %% cell {number} of {label}\n{_cell(source, number)}\n"
+        for number, source in enumerate(sources, start=1)
+    ]
+    return "\n".join(parts).encode(errors="backslashreplace")
+
+
+def _cell(source: str, number: int) -> str:
+    lines = source.split("\n")
+    if lines and _TIMED.match(lines[0]):
+        lines[0] = f"# {lines[0]}"
+    for index, line in enumerate(lines):
+        if _HARMLESS.match(line.strip()):
+            lines[index] = f"{line[: len(line) - len(line.lstrip())]}pass  # {line.strip()}"
+    code = "\n".join(lines)
+    suspects = [line for line in lines if _COMMAND.match(line)]
+    if suspects and _has_command(code):
+        raise NotebookError(
+            f"has the command '{_shown(suspects[0].strip())}' in its code cell {number}, "
+            "which only a notebook understands",
+            "Take it out; what it installs belongs into a requirements file (--requirements).",
+        )
+    return code
+
+
+def _has_command(code: str) -> bool:
+    """Whether a statement begins with a command; the same marks inside of one may be Python.
+
+    By tokens alone: compiling what a stranger wrote can exhaust the stack of who compiles.
+    """
+    begins = True
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(code).readline):
+            if token.type in _BETWEEN:
+                begins = begins or token.type == tokenize.NEWLINE
+                continue
+            if token.string in ("!", "?") or (begins and token.string == "%"):
+                return True
+            begins = False
+    except (tokenize.TokenError, SyntaxError):
+        return True  # no Python, and a line of it looks like a command
+    return False
+
+
+def _shown(text: str) -> str:
+    """Return foreign text as one short line of a message, with nothing in it a terminal obeys."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text[:_MOST_SHOWN])

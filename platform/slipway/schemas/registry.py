@@ -1,0 +1,497 @@
+"""Registered models on the wire: versions, stages, gates, approvals, lineage.
+
+Under `/api/v1/projects/{project}`:
+
+GET    models                                   PageOf[ModelOut]; ?q=
+POST   models                                   ModelIn → ModelOut (201)
+GET    models/{model}                           ModelOut
+PATCH  models/{model}                           ModelChange → ModelOut
+GET    models/{model}/history                   PageOf[MoveOut]: every move, in one line
+DELETE models/{model}/aliases/{alias}           → MoveOut
+GET    models/{model}/versions                  PageOf[VersionOut]
+POST   models/{model}/versions                  VersionIn → VersionOut (201); makes the model too
+GET    models/{model}/versions/{version}        VersionDetail
+PUT    models/{model}/versions/{version}/golden     GoldenIn → VersionDetail
+GET    models/{model}/versions/{version}/golden     GoldenIn
+POST   models/{model}/versions/{version}/evaluations  EvaluationIn → EvaluationOut (201)
+GET    models/{model}/versions/{version}/plan   PlanOut; ?stage= or ?alias=
+POST   models/{model}/versions/{version}/promote    PromoteIn → MoveOut (201)
+POST   models/{model}/versions/{version}/requests   RequestIn → RequestOut (201)
+GET    models/{model}/versions/{version}/requests   list[RequestOut]
+POST   models/{model}/requests/{request}/decision   DecisionIn → RequestOut
+GET    models/{model}/versions/{version}/lineage    LineageOut
+GET    lineage                                  LineageOut; ?kind=&id=
+GET    registry-rules                           RulesOut
+PUT    registry-rules                           RulesIn → RulesOut
+
+A version is the one an MLflow client sees: number, alias and tags are the same objects.
+"""
+
+import math
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from slipway.schemas.accounts import UserOut
+from slipway.schemas.base import (
+    AnswerSchema,
+    JsonValue,
+    Line,
+    Number,
+    RequestSchema,
+    Text,
+    Truth,
+    Whole,
+)
+
+MAX_GOLDEN_ROWS = 200
+DEFAULT_STAGES = ("Development", "Staging", "Production", "Archived")
+
+
+def _clean_model_name(name: str) -> str:
+    if name != name.strip() or name in (".", "..") or "/" in name or ":" in name:
+        raise ValueError("has no slash, colon or space at its ends, and is not . or ..")
+    return name
+
+
+ModelName = Annotated[
+    Line,
+    AfterValidator(_clean_model_name),
+    Field(min_length=1, max_length=100, json_schema_extra={"pattern": r"^[A-Za-z0-9_.-]+$"}),
+]
+AliasName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,98}$", max_length=99)]
+StageName = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9 _-]{0,38}[A-Za-z0-9])?$")]
+MetricName = Annotated[Line, Field(min_length=1, max_length=250)]
+DatasetRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}:[1-9][0-9]{0,8}$")]
+TagName = Annotated[Line, Field(min_length=1, max_length=250)]
+TagValue = Annotated[Text, Field(max_length=5000)]
+Tags = Annotated[dict[TagName, TagValue], Field(max_length=100)]
+Reason = Annotated[Text, Field(min_length=3, max_length=2000)]
+Note = Annotated[Text, Field(max_length=2000)]
+
+
+class TargetKind(StrEnum):
+    """What a version is moved to."""
+
+    STAGE = "stage"
+    ALIAS = "alias"
+
+
+class GateKind(StrEnum):
+    """What may be asked of a version before it moves."""
+
+    SIGNATURE = "signature"
+    GOLDEN = "golden"
+    EVALUATION = "evaluation"
+    APPROVAL = "approval"
+
+
+class SignatureGate(RequestSchema):
+    """The version says what goes in and what comes out."""
+
+    kind: Literal["signature"]
+
+
+class GoldenGate(RequestSchema):
+    """Inputs with the outputs that training saw are recorded."""
+
+    kind: Literal["golden"]
+
+
+class EvaluationGate(RequestSchema):
+    """A job measured `metric` on `dataset`, at least as good as the version now at the target.
+
+    `margin` is by how much it must be better; a negative one says how much worse it may be.
+    """
+
+    kind: Literal["evaluation"]
+    metric: MetricName
+    dataset: DatasetRef
+    higher_is_better: Truth = True
+    margin: Number = 0.0
+
+
+class ApprovalGate(RequestSchema):
+    """A maintainer who is not the author has approved."""
+
+    kind: Literal["approval"]
+
+
+Gate = Annotated[
+    SignatureGate | GoldenGate | EvaluationGate | ApprovalGate, Field(discriminator="kind")
+]
+
+
+class TargetGates(RequestSchema):
+    """What is asked before a version reaches a stage, or an alias is set to it."""
+
+    kind: TargetKind
+    name: Annotated[str, Field(min_length=1, max_length=99)]
+    gates: list[Gate] = Field(max_length=20)
+
+
+class RulesIn(RequestSchema):
+    """The stages of a project, in order, and its gates. `revision` is the one that was read."""
+
+    stages: list[StageName] = Field(default=list(DEFAULT_STAGES), min_length=1, max_length=12)
+    gates: list[TargetGates] = Field(default=[], max_length=50)
+    revision: Whole = Field(ge=0, le=2**31 - 1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RulesIn":
+        names = [name.lower() for name in self.stages]
+        if len(set(names)) != len(names):
+            raise ValueError("the same stage twice, apart from capitals")
+        targets = [(gates.kind, gates.name.lower()) for gates in self.gates]
+        if len(set(targets)) != len(targets):
+            raise ValueError("gates of the same target twice")
+        unknown = [
+            gates.name
+            for gates in self.gates
+            if gates.kind is TargetKind.STAGE and gates.name not in self.stages
+        ]
+        if unknown:
+            raise ValueError(f"gates of stages that are not there: {', '.join(unknown)}")
+        return self
+
+
+class RulesOut(AnswerSchema):
+    """The rules in force. `revision` counts their changes; hand it back with the next one."""
+
+    stages: list[str]
+    gates: list[TargetGates]
+    revision: int
+
+
+class ModelIn(RequestSchema):
+    name: ModelName
+    description: Note = ""
+    tags: Tags = {}
+
+
+class ModelChange(RequestSchema):
+    """What changes. `tags` sets the named ones; a tag of null is removed."""
+
+    card: Annotated[Text, Field(max_length=100_000)] | None = None
+    description: Note | None = None
+    tags: Annotated[dict[TagName, TagValue | None], Field(max_length=100)] | None = None
+
+
+class ModelOut(AnswerSchema):
+    """A registered model. `stages` holds the newest version in each stage that has one."""
+
+    name: str
+    description: str
+    card: str
+    tags: dict[str, str]
+    aliases: dict[str, int]
+    stages: dict[str, int]
+    versions: int
+    latest_version: int | None = None
+    sequence: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class VersionIn(RequestSchema):
+    """A version to register: `source` is `runs:/RUN/path`, `models:/…` or `mlflow-artifacts:/…`."""
+
+    source: Annotated[Line, Field(min_length=6, max_length=500)]
+    run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+    description: Note = ""
+    tags: Tags = {}
+
+
+class ModelFileOut(AnswerSchema):
+    """A file of a version."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+class ColumnOut(AnswerSchema):
+    """One input, output or parameter of a signature; `shape` is that of a tensor."""
+
+    name: str
+    type: str
+    required: bool = True
+    shape: list[int] | None = None
+
+
+class SignatureOut(AnswerSchema):
+    """What goes into a model and what comes out."""
+
+    inputs: list[ColumnOut]
+    outputs: list[ColumnOut]
+    params: list[ColumnOut] = []
+
+
+class VersionOut(AnswerSchema):
+    """A version of a model."""
+
+    model: str
+    version: int
+    stage: str
+    aliases: list[str]
+    description: str
+    tags: dict[str, str]
+    source: str
+    run_id: str | None = None
+    author: UserOut | None = None
+    created_at: datetime
+
+
+class EvaluationOut(AnswerSchema):
+    """A figure of a version on a dataset version.
+
+    `is_verified` tells whether a job of this platform reported it itself; others do not count for
+    gates. `value` is null when the figure is not a finite number, and `note` says what it was.
+    """
+
+    id: str
+    metric: str
+    dataset: str
+    value: float | None
+    note: str = ""
+    is_verified: bool
+    workload: str | None = None
+    run_id: str | None = None
+    recorded_by: UserOut
+    created_at: datetime
+
+
+class GoldenFacts(AnswerSchema):
+    """The recorded predictions of a version, in short."""
+
+    rows: int
+    sha256: str
+    absolute_tolerance: float
+    relative_tolerance: float
+    created_at: datetime
+
+
+class VersionDetail(VersionOut):
+    """A version with what its files say. `fault` says why they could not be read.
+
+    `digest` stands for all files; it and the digests of `files` are there when `are_files_known`.
+    """
+
+    flavors: list[str]
+    signature: SignatureOut | None = None
+    example: str | None = None
+    fault: str | None = None
+    files: list[ModelFileOut]
+    are_files_known: bool
+    size_bytes: int
+    digest: str | None = None
+    golden: GoldenFacts | None = None
+    evaluations: list[EvaluationOut]
+
+
+class GoldenIn(RequestSchema):
+    """Rows that went in when the model was registered, and what came out, to be equal again.
+
+    A number is equal within `absolute_tolerance + relative_tolerance * |recorded|`.
+    """
+
+    inputs: list[JsonValue] = Field(min_length=1, max_length=MAX_GOLDEN_ROWS)
+    outputs: list[JsonValue] = Field(min_length=1, max_length=MAX_GOLDEN_ROWS)
+    absolute_tolerance: float = Field(default=1e-6, ge=0, le=1e6)
+    relative_tolerance: float = Field(default=1e-5, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _paired(self) -> "GoldenIn":
+        if len(self.inputs) != len(self.outputs):
+            raise ValueError(
+                f"{len(self.inputs)} inputs and {len(self.outputs)} outputs: one for each is needed"
+            )
+        return self
+
+
+class EvaluationIn(RequestSchema):
+    """A figure to record. Without `value` it is the last one that `run_id` logged under `metric`.
+
+    `not_finite` names what a figure was that JSON cannot carry.
+    """
+
+    metric: MetricName
+    dataset: DatasetRef
+    value: float | None = None
+    not_finite: Literal["nan", "inf", "-inf"] | None = None
+    run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+
+    @model_validator(mode="after")
+    def _one_figure(self) -> "EvaluationIn":
+        given = sum(part is not None for part in (self.value, self.not_finite, self.run_id))
+        if given != 1:
+            raise ValueError("exactly one of value, not_finite and run_id is needed")
+        return self
+
+    @property
+    def figure(self) -> float | None:
+        """The figure that was given, NaN and infinities included; None when a run has it."""
+        return float(self.not_finite) if self.not_finite is not None else self.value
+
+
+class GateResult(AnswerSchema):
+    """How one gate stands: in a sentence, and what to do where it is closed."""
+
+    kind: GateKind
+    passed: bool
+    sentence: str
+    next_step: str | None = None
+
+
+class PlanOut(AnswerSchema):
+    """What a promotion would change. Hand `sequence` back to promote what was looked at."""
+
+    model: str
+    version: int
+    kind: TargetKind
+    target: str
+    stage_now: str
+    replaces: int | None = None
+    gates: list[GateResult]
+    may_promote: bool
+    sequence: int
+    sentence: str
+
+
+class TargetIn(RequestSchema):
+    """Where to: exactly one of a stage and an alias."""
+
+    stage: StageName | None = None
+    alias: AliasName | None = None
+
+    @model_validator(mode="after")
+    def _one_target(self) -> "TargetIn":
+        if (self.stage is None) == (self.alias is None):
+            raise ValueError("exactly one of stage and alias is needed")
+        return self
+
+    @property
+    def kind(self) -> TargetKind:
+        """What the target is."""
+        return TargetKind.STAGE if self.stage is not None else TargetKind.ALIAS
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.stage or self.alias or ""
+
+
+class PromoteIn(TargetIn):
+    """Move a version. `sequence` is that of the plan that was looked at.
+
+    `override_reason` passes closed gates; maintainers only, and it stands in the audit log.
+    `archive_replaced` moves the version it takes the place of to the last stage.
+    """
+
+    sequence: Whole | None = Field(default=None, ge=0, le=2**31 - 1)
+    override_reason: Reason | None = None
+    archive_replaced: bool = False
+
+
+class MoveOut(AnswerSchema):
+    """One move in the history of a model. `version` is null where an alias was removed."""
+
+    id: str
+    sequence: int
+    kind: TargetKind
+    target: str
+    version: int | None
+    replaced: int | None = None
+    stage_before: str | None = None
+    gates: list[GateResult]
+    override_reason: str | None = None
+    by: UserOut
+    created_at: datetime
+
+
+class RequestState(StrEnum):
+    """How a request for a promotion stands."""
+
+    OPEN = "open"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    WITHDRAWN = "withdrawn"
+    USED = "used"
+
+
+class RequestIn(TargetIn):
+    """Ask a maintainer to approve a promotion."""
+
+    note: Note = ""
+
+
+class Verdict(StrEnum):
+    """What is said to a request: two by a maintainer, the last by who asked."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    WITHDRAW = "withdraw"
+
+
+class DecisionIn(RequestSchema):
+    verdict: Verdict
+    note: Note = ""
+
+
+class RequestOut(AnswerSchema):
+    """A request for a promotion, and what was said to it."""
+
+    id: str
+    model: str
+    version: int
+    kind: TargetKind
+    target: str
+    state: RequestState
+    note: str
+    requested_by: UserOut
+    decided_by: UserOut | None = None
+    decision_note: str = ""
+    created_at: datetime
+    decided_at: datetime | None = None
+
+
+class NodeKind(StrEnum):
+    """What stands in a graph of lineage, from data to predictions."""
+
+    DATASET = "dataset"
+    JOB = "job"
+    RUN = "run"
+    VERSION = "version"
+    ENDPOINT = "endpoint"
+    PREDICTIONS = "predictions"
+
+
+class LineageNode(AnswerSchema):
+    """One thing; `key` is unique within the graph, `id` is what its kind calls it."""
+
+    key: str
+    kind: NodeKind
+    id: str
+    label: str
+    detail: str = ""
+
+
+class LineageEdge(AnswerSchema):
+    """`source` came before `target`, by their keys."""
+
+    source: str
+    target: str
+
+
+class LineageOut(AnswerSchema):
+    """What a thing came of, and what came of it."""
+
+    nodes: list[LineageNode]
+    edges: list[LineageEdge]
+
+
+def spelled(value: float) -> str:
+    """Return a figure as people read it, NaN and infinities included."""
+    return f"{value:.6g}" if math.isfinite(value) else str(value)

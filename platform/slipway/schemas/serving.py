@@ -1,0 +1,387 @@
+"""The data plane on the wire: what the portal tells gateways and replicas, and what they tell back.
+
+Gateway (`python -m workers.gateway`), with its own token (`Authorization: Bearer …`):
+
+GET  /api/gateway/v1/snapshot   GatewaySnapshot with an `ETag`; 304 for the same `If-None-Match`.
+                                Asked for every second. The whole truth, level-triggered: what is
+                                not in it is not served. It is kept on the gateway's disk (mode
+                                0600) and served from there while the portal is away.
+POST /api/gateway/v1/reports    GatewayReport → 204, every two seconds. Counters count from the
+                                start of the gateway process (`boot_id`), so a lost or repeated
+                                report changes nothing: the portal keeps the newest by `sequence`.
+
+Replica (`python -m workers.model_server`), a workload with its own short-lived token:
+
+SLIPWAY_REPLICA                 the address of its ReplicaSpec, fetched with SLIPWAY_TOKEN; or the
+                                path of a file with it, or the JSON itself
+POST {report_url}               ReplicaReport → 204: loading → warming → ready | failed, at once
+                                at each change and again every ten seconds while it lives.
+
+The portal puts a replica into the snapshot when it has reported `ready` with its address. Readiness
+is a golden prediction that came back equal, never an open port. To take one out: drop it from the
+snapshot (the gateway finishes what it sent there), then stop the workload. To roll back: put the
+weight on the revision that is still warm. A key is never in a snapshot, only its SHA-256.
+
+Times on the wire are Unix times; durations and sizes carry their unit in the name.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from slipway.schemas.base import AnswerSchema, Line, RequestSchema
+
+Id = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Moment = Annotated[int, Field(ge=0, le=2**48)]
+EndpointName = Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$")]
+Address = Annotated[str, Field(min_length=1, max_length=300)]
+
+# Upper bounds in milliseconds of the latency histograms; one more bucket holds what is slower.
+LATENCY_BOUNDS_MS = (
+    *(0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 25.0, 50.0, 75.0, 100.0, 150.0, 250.0),
+    *(500.0, 1000.0, 2500.0, 5000.0, 10000.0, 30000.0),
+)
+
+
+class Datatype(StrEnum):
+    """Types of elements, by the names of the Open Inference Protocol; BYTES is text."""
+
+    BOOL = "BOOL"
+    UINT8 = "UINT8"
+    UINT16 = "UINT16"
+    UINT32 = "UINT32"
+    UINT64 = "UINT64"
+    INT8 = "INT8"
+    INT16 = "INT16"
+    INT32 = "INT32"
+    INT64 = "INT64"
+    FP16 = "FP16"
+    FP32 = "FP32"
+    FP64 = "FP64"
+    BYTES = "BYTES"
+
+
+class FieldSpec(AnswerSchema):
+    """One input, output or parameter: a tensor, or a column when its signature has columns.
+
+    `shape` is that of a whole batch: -1 for any length, the first axis being the rows; columns are
+    `[-1]`. `required` false lets a column be left out, which the model then sees as missing.
+    """
+
+    name: Annotated[Line, Field(max_length=500)]
+    datatype: Datatype
+    shape: Annotated[list[int], Field(max_length=16)] = [-1]
+    required: bool = True
+
+
+class Signature(AnswerSchema):
+    """What a model takes and gives. `columns`: a table (pandas); `tensors`: named arrays.
+
+    Without inputs nothing is checked before the model sees it.
+    """
+
+    kind: Literal["columns", "tensors"] = "tensors"
+    inputs: Annotated[list[FieldSpec], Field(max_length=10_000)] = []
+    outputs: Annotated[list[FieldSpec], Field(max_length=10_000)] = []
+    params: Annotated[list[FieldSpec], Field(max_length=1000)] = []
+
+
+class ModelFormat(StrEnum):
+    """How a model is stored, and so what loads it, in a replica and nowhere else."""
+
+    MLFLOW = "mlflow"
+    TORCHSCRIPT = "torchscript"
+    TORCH_EXPORT = "torch_export"
+    ONNX = "onnx"
+
+
+class ModelFile(AnswerSchema):
+    """A file of the model, fetched from `url` with the replica's token and checked by digest.
+
+    `path` is relative to the model's folder and stays inside it. Without `url` the file has to be
+    in `ReplicaSpec.model_dir` already, and its digest is checked there.
+    """
+
+    path: Annotated[Line, Field(min_length=1, max_length=1000)]
+    sha256: Digest
+    size_bytes: Count
+    url: Annotated[str, Field(max_length=4000)] | None = None
+
+
+class GoldenPrediction(AnswerSchema):
+    """A request whose answer is known: `predictions` as the scoring door gives them.
+
+    `request` is a body of `/invocations`. Numbers agree when they are within
+    `atol + rtol * |expected|`; everything else has to be equal.
+    """
+
+    request: dict[str, Any]
+    predictions: Any
+    rtol: float = Field(default=1e-4, ge=0, le=1)
+    atol: float = Field(default=1e-6, ge=0)
+
+
+class Batching(AnswerSchema):
+    """How requests that wait together are predicted together. Nothing ever waits for others."""
+
+    max_rows: int = Field(default=64, ge=1, le=65_536)
+
+
+class ReplicaSpec(AnswerSchema):
+    """Everything a replica needs. `secret` is what gateways have to know to speak with it.
+
+    `listen` is where it listens: `unix:/path` or `host:port`, port 0 for one of the system's
+    choice; the address that came of it is in its report. `advertise_host` replaces the host there,
+    for machines that are reached by another name than they listen on. `entry` is the file of the
+    model inside its folder; formats that are a folder (mlflow) take none.
+    """
+
+    replica_id: Id
+    endpoint_id: Id
+    endpoint: EndpointName
+    revision_id: Id
+    model: Annotated[Line, Field(max_length=200)]
+    model_version: Annotated[Line, Field(max_length=100)]
+    format: ModelFormat
+    model_dir: Annotated[str, Field(max_length=4000)]
+    entry: Annotated[Line, Field(max_length=1000)] | None = None
+    files: Annotated[list[ModelFile], Field(max_length=100_000)] = []
+    signature: Signature | None = None
+    golden: Annotated[list[GoldenPrediction], Field(max_length=100)] = []
+    batching: Batching = Batching()
+    listen: Address = "127.0.0.1:0"
+    advertise_host: Annotated[Line, Field(max_length=253)] | None = None
+    secret: Annotated[str, Field(min_length=16, max_length=200)]
+    report_url: Annotated[str, Field(max_length=4000)] | None = None
+    token: Annotated[str, Field(max_length=4000)] | None = None
+
+
+class ReplicaState(StrEnum):
+    """Where a replica stands. `ready`: every golden prediction came back equal."""
+
+    LOADING = "loading"
+    WARMING = "warming"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class ReplicaReport(RequestSchema):
+    """What a replica says of itself. `reason` says in a sentence why it is not ready.
+
+    `signature` is what was found in the model where the spec gave none. `load_ms` and `warm_ms` are
+    how long loading and warming took, `forward_ms` a prediction of one row when warm.
+    """
+
+    replica_id: Id
+    revision_id: Id
+    state: ReplicaState
+    reason: Annotated[Line, Field(max_length=2000)] = ""
+    address: Address | None = None
+    signature: Signature | None = None
+    load_ms: float | None = Field(default=None, ge=0)
+    warm_ms: float | None = Field(default=None, ge=0)
+    forward_ms: float | None = Field(default=None, ge=0)
+    sent_unix_ms: Moment
+
+
+# From the portal to the gateway
+
+
+class ReplicaRoute(AnswerSchema):
+    """A ready replica, where it is, and the secret it knows its gateways by."""
+
+    id: Id
+    address: Address
+    secret: Annotated[str, Field(min_length=16, max_length=200)]
+
+
+class RevisionRoute(AnswerSchema):
+    """A revision with its share of the traffic.
+
+    `weight` is relative to the other revisions of the endpoint; 0 keeps it connected and warm, so
+    that moving traffic to it takes one snapshot. Should a revision have no replica left, its share
+    goes to the others.
+    """
+
+    id: Id
+    model: Annotated[Line, Field(max_length=200)]
+    model_version: Annotated[Line, Field(max_length=100)]
+    weight: int = Field(default=0, ge=0, le=1_000_000)
+    replicas: Annotated[list[ReplicaRoute], Field(max_length=1000)] = []
+    signature: Signature | None = None
+
+
+class Shadow(AnswerSchema):
+    """A revision that gets a copy of the requests and whose answers nobody is given.
+
+    `percent` of the answered predictions are mirrored. They are captured with `shadow` set and the
+    id of the prediction they copy, and compared with its outputs (`RevisionCounters.differed`).
+    """
+
+    revision_id: Id
+    percent: float = Field(default=100.0, ge=0, le=100)
+
+
+class Rate(AnswerSchema):
+    """A token bucket: so many requests a second, and at most `burst` at once.
+
+    Counted in each gateway process by itself.
+    """
+
+    per_s: float = Field(gt=0, le=10_000_000)
+    burst: int = Field(ge=1, le=10_000_000)
+
+
+class KeyScope(StrEnum):
+    """`predict`: ask for predictions, and all below. `read`: metadata, health, OpenAPI."""
+
+    PREDICT = "predict"
+    READ = "read"
+
+
+class KeyRoute(AnswerSchema):
+    """A key of one endpoint: the SHA-256 of its text, in hex. An expired key is refused.
+
+    Revoking: leave it out of the next snapshot. While the portal is down an operator revokes by
+    `python -m workers.gateway.revoke` on the gateway's host.
+    """
+
+    id: Id
+    sha256: Digest
+    scopes: list[KeyScope] = [KeyScope.PREDICT]
+    expires_unix_s: Moment | None = None
+    rate: Rate | None = None
+
+
+class EndpointLimits(AnswerSchema):
+    """What one endpoint admits.
+
+    More than `max_body_bytes` is 413; above `rate` 429. What waits or runs is bounded: above
+    `max_in_flight` requests, or when the queue ahead would take longer than `max_queue_ms` at the
+    pace of the last second, the request is answered 503 with `Retry-After`. A request that took
+    `timeout_s` is answered 504.
+    """
+
+    max_body_bytes: int = Field(default=16 * 1024**2, ge=1, le=1024**3)
+    max_in_flight: int = Field(default=1024, ge=1, le=100_000)
+    max_queue_ms: float = Field(default=2_000.0, gt=0)
+    timeout_s: float = Field(default=60.0, gt=0, le=3600)
+    rate: Rate | None = None
+
+
+class CaptureMode(StrEnum):
+    """`on`: in the log before the answer leaves, on the disk ≤ 100 ms later. `strict`: on the disk
+    before the answer leaves. `off`: predictions are not captured."""
+
+    ON = "on"
+    STRICT = "strict"
+    OFF = "off"
+
+
+class EndpointRoute(AnswerSchema):
+    """One endpoint. `name` is its part of addresses, unique in the installation.
+
+    A `paused` endpoint answers 503 with the reason.
+    """
+
+    id: Id
+    name: EndpointName
+    project: Annotated[Line, Field(max_length=100)] = ""
+    state: Literal["serving", "paused"] = "serving"
+    reason: Annotated[Line, Field(max_length=2000)] = ""
+    revisions: Annotated[list[RevisionRoute], Field(max_length=1000)] = []
+    shadow: Shadow | None = None
+    keys: Annotated[list[KeyRoute], Field(max_length=100_000)] = []
+    limits: EndpointLimits = EndpointLimits()
+    capture: CaptureMode = CaptureMode.ON
+
+
+class GatewaySnapshot(AnswerSchema):
+    """Everything a gateway serves, as of `version`, which grows with every change."""
+
+    version: Count
+    endpoints: Annotated[list[EndpointRoute], Field(max_length=100_000)] = []
+
+
+# From the gateway to the portal
+
+
+class Histogram(AnswerSchema):
+    """Counts by latency: `counts[i]` were at most `LATENCY_BOUNDS_MS[i]`, the last were slower.
+
+    `sum_ms` is the sum of them all.
+    """
+
+    counts: list[Count] = Field(min_length=len(LATENCY_BOUNDS_MS) + 1, max_length=64)
+    sum_ms: float = Field(ge=0)
+
+
+class RevisionCounters(AnswerSchema):
+    """What happened to requests routed to a revision since the gateway started.
+
+    `answered`: 200. `refused`: what the client got wrong (4xx of the model server). `failed`: the
+    model or its replica failed (5xx), which is what counts against a rollout. `retried`: sent to
+    another replica because one died. `mirrored`, `differed`, `shadow_failed` count what a shadow
+    was given, how often its outputs were not those of the answer, and its failures. `in_flight`
+    and `waiting` are of this moment; `queue_ms_sum` is time between arrival and forward pass.
+    """
+
+    revision_id: Id
+    answered: Count = 0
+    refused: Count = 0
+    failed: Count = 0
+    retried: Count = 0
+    mirrored: Count = 0
+    differed: Count = 0
+    shadow_failed: Count = 0
+    in_flight: Count = 0
+    queue_ms_sum: float = 0.0
+    latency: Histogram
+
+
+class EndpointCounters(AnswerSchema):
+    """Requests of an endpoint that no revision saw, by why, and its revisions."""
+
+    endpoint_id: Id
+    unauthorized: Count = 0
+    rate_limited: Count = 0
+    too_large: Count = 0
+    shed: Count = 0
+    unavailable: Count = 0
+    timed_out: Count = 0
+    revisions: list[RevisionCounters] = Field(default=[], max_length=1000)
+
+
+class ReplicaLink(AnswerSchema):
+    """How a replica looks from a gateway. `reason` says why it is not connected."""
+
+    replica_id: Id
+    state: Literal["connecting", "ready", "draining"]
+    in_flight: Count = 0
+    reason: Annotated[Line, Field(max_length=500)] = ""
+
+
+class CaptureCounters(AnswerSchema):
+    """Captured predictions: written to the log, dropped (disk full), not yet in Parquet."""
+
+    written: Count = 0
+    dropped: Count = 0
+    waiting_bytes: Count = 0
+    reason: Annotated[Line, Field(max_length=500)] = ""
+
+
+class GatewayReport(RequestSchema):
+    """How one gateway process is doing. `gateway` is its name, `boot_id` new with every start."""
+
+    gateway: Id
+    boot_id: Id
+    sequence: Count
+    snapshot_version: Count
+    sent_unix_ms: Moment
+    endpoints: list[EndpointCounters] = Field(default=[], max_length=100_000)
+    replicas: list[ReplicaLink] = Field(default=[], max_length=100_000)
+    capture: CaptureCounters = CaptureCounters()
