@@ -2,11 +2,16 @@
 
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.test import TransactionTestCase
+from pytest_django import DjangoDbBlocker
 
+from portal.config.env import env
+from portal.config.tracking_schema import fill_for_tests, forget_connections
 from tests.personas import Api, Personas, make_personas
 
 
@@ -16,10 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Hear the signals that a shell in the background, or nohup, makes its programs ignore.
+    """Let every test with a database use MLflow's too: each job has a run there.
 
-    What is ignored here, the programs under test would ignore too, and wait for ever.
+    Hear the signals that a shell in the background, or nohup, makes its programs ignore. What is
+    ignored here, the programs under test would ignore too, and wait for ever.
     """
+    TransactionTestCase.databases = {"default", "tracking"}
     for number, handler in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGHUP, signal.SIG_DFL),
@@ -39,6 +46,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     folder = Path(settings.DATA_DIR)
     if not hasattr(config, "workerinput") and folder.name.startswith("slipway-tests-"):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Give the test run's database of MLflow its tables, which Django does not make.
+
+    A test that reads or writes them asks for the database by name:
+    `pytest.mark.django_db(databases=["default", "tracking"])`.
+    """
+    with django_db_blocker.unblock():
+        fill_for_tests(env().database_url)
+    yield
+    with django_db_blocker.unblock():
+        forget_connections()
 
 
 @pytest.fixture

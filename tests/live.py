@@ -19,10 +19,14 @@ from tests.processes import database_of_its_own
 ROOT = Path(__file__).resolve().parents[1]
 START_S = 30.0
 PEOPLE = ("alice", "bob", "charlie", "root")
-# Runs inside the portal's own process: people with tokens of every scope they may have.
+# Runs inside the portal's own process: MLflow's tables, and people with tokens of every scope they
+# may have.
 _MAKE_PEOPLE = """
 import json, sys
+from portal.config.env import env
+from portal.config.tracking_schema import prepare_tracking
 from tests.personas import make_token, make_user
+prepare_tracking(env().database_url, env().data_dir)
 print("made " + json.dumps({
     name: make_token(make_user(name, is_administrator=name == "root")) for name in %r
 }))

@@ -5,6 +5,7 @@ import tempfile
 
 os.environ.setdefault("SLIPWAY_DATA_DIR", tempfile.mkdtemp(prefix="slipway-tests-"))
 os.environ.setdefault("SLIPWAY_REDIS_PORT", "9")  # nobody listens on the discard port here
+os.environ.setdefault("SLIPWAY_GATEWAY_PORT", "9")
 os.environ.setdefault("SLIPWAY_API_REQUESTS_PER_MINUTE", "1000000")
 
 from portal.config.settings import *  # noqa: F403

@@ -66,6 +66,17 @@ class Live:
         """Send a signal to a process of it."""
         os.kill(self.pid_of(name), number)
 
+    def kill(self, mark: str) -> None:
+        """kill -9 of the child with `mark` in its command; returns when there is another one."""
+        found = [pid for pid in children_of(self.program.pid) if mark in command_of(pid)]
+        os.kill(found[0], signal.SIGKILL)
+
+        def another() -> bool:
+            children = children_of(self.program.pid)
+            return any(mark in command_of(pid) for pid in children if pid not in found)
+
+        wait_for(another, f"another {mark}", within_s=10)
+
     def another_control(self) -> tuple[Program, int]:
         """Start one more control worker; returns it and its health port once it is ready."""
         (port,) = free_ports(1)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.live import Live
 from tests.jobs import Jobs
-from tests.processes import children_of, command_of, installation, is_alive, wait_for
+from tests.processes import installation, is_alive, wait_for
 
 pytestmark = pytest.mark.torch
 STEPS, KEPT_EVERY = 60, 5
@@ -119,30 +119,15 @@ def training(live: Live, jobs: Jobs) -> Training:
     return Training(live, jobs)
 
 
-def _kill_child(live: Live, mark: str) -> None:
-    """kill -9 of a process of the platform, and wait until there is another one."""
-    found = [pid for pid in children_of(live.program.pid) if mark in command_of(pid)]
-    os.kill(found[0], signal.SIGKILL)
-    wait_for(
-        lambda: [
-            pid
-            for pid in children_of(live.program.pid)
-            if mark in command_of(pid) and pid not in found
-        ],
-        f"another {mark}",
-        within_s=10,
-    )
-
-
 @pytest.mark.parametrize("mark", ["workers.node_agent", "manage.py portal", "workers.control"])
 def test_ranks_do_not_notice_the_death_of(live: Live, training: Training, mark: str) -> None:
-    _kill_child(live, mark)
+    live.kill(mark)
     training.check(attempts=1)
 
 
 def test_ranks_do_not_notice_the_death_of_redis(live: Live, training: Training) -> None:
     live.redis().flushall()
-    _kill_child(live, "redis-server")
+    live.kill("redis-server")
     training.check(attempts=1)
 
 

@@ -28,8 +28,12 @@ LOADERS_ALLOWED = {
     "platform/portal/config/schedule.py": "a room's tasks are found like its wiring",
     "platform/portal/config/commands.py": "the supervisor runs for months and needs no Django",
     "platform/slipway/__init__.py": "a rank that reports a step needs neither HTTP nor schemas",
+    "platform/slipway/datasets.py": "a script that reads files by their path needs no pyarrow",
+    "platform/slipway/track.py": "MLflow is for whoever has it installed, and slow to import",
+    "examples/digits/train.py": "outside a job it runs without MLflow",
     "platform/slipway/cli/lazy.py": "a command starts without the nouns that were not typed",
     "workers/control/__main__.py": "the settings are checked before anything reads them",
+    "workers/model_server/formats/__init__.py": "a replica loads what its model's format needs",
     "workers/launcher/warm.py": "a warm process loads what the task's environment happens to have",
 }
 

@@ -10,7 +10,7 @@ from tests.processes import ROOT, free_ports
 
 
 def test_the_demo_trains_on_real_data_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    portal, control, redis = free_ports(3)
+    portal, control, redis, gateway = free_ports(4)
     surroundings = {
         name: value
         for name, value in os.environ.items()
@@ -25,6 +25,7 @@ def test_the_demo_trains_on_real_data_and_leaves_nothing_behind(tmp_path: Path) 
             "SLIPWAY_PORTAL_PORT": str(portal),
             "SLIPWAY_CONTROL_HEALTH_PORT": str(control),
             "SLIPWAY_REDIS_PORT": str(redis),
+            "SLIPWAY_GATEWAY_PORT": str(gateway),
         },
         capture_output=True,
         text=True,
@@ -36,7 +37,12 @@ def test_the_demo_trains_on_real_data_and_leaves_nothing_behind(tmp_path: Path) 
     reached = re.search(r"accuracy on 360 unseen digits: ([0-9.]+)", done.stdout)
     assert reached
     assert float(reached[1]) >= 0.9
+    assert f"http://localhost:{portal}/p/digits/datasets/digits/v/1" in done.stdout
+    assert "digits:1 → digits by two ranks → run " in done.stdout
     assert f"http://localhost:{portal}/p/digits/jobs/wl_" in done.stdout
+    cost = re.search(r"  cost: +(\$[0-9.]+)", done.stdout)
+    assert cost
+    assert re.search(rf"  training: +{re.escape(cost[1])}, exactly 0\.[0-9]{{9}} USD", done.stdout)
     assert not _still_running(tmp_path)
 
 

@@ -24,6 +24,14 @@ def _job(world: World, _user: User | None) -> Body:
     return {"snapshot": world.own["snapshot"], "script": "train.py", "tier": "cpu-small"}
 
 
+def _runs(world: World, _user: User | None) -> Body:
+    return {"runs": [world.own["run"]]}
+
+
+def _one_run(world: World, _user: User | None) -> Body:
+    return {"run": world.own["run"]}
+
+
 def _task(world: World) -> dict[str, Any]:
     return {"task_id": world.own["task"], "epoch": int(world.own["epoch"])}
 
@@ -62,7 +70,14 @@ def _new_job_by_form(world: World, _user: User | None) -> Body:
     }
 
 
+def _register_by_form(world: World, _user: User | None) -> Body:
+    return {"name": "new-model", "run": world.own["run"], "path": "model"}
+
+
 _INVITE_BY_FORM = {"email": "new@example.org", "role": "viewer", "expires_in_days": "7"}
+_MODEL_PAGE = "/p/{project}/models/{model}/versions/{version}"
+_MODEL_VERSION = "/api/v1/projects/{project}/models/{model}/versions/{version}"
+_VERSION = "/api/v1/projects/{project}/datasets/{dataset}/versions/{version}"
 # By verb and template. JSON for the API; a form for a page.
 BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/tokens"): {"name": "ci", "scopes": ["projects:read"]},
@@ -78,6 +93,17 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/files/signed-url"): {"name": "b.csv"},
     ("POST", "/api/v1/files/{file_id}/signed-url"): {"expires_in_seconds": 60},
     ("PUT", "/api/v1/files/{file_id}/content"): b"bytes of a file",
+    ("POST", "/api/v1/projects/{project}/datasets"): {"name": "new-data"},
+    ("PATCH", "/api/v1/projects/{project}/datasets/{dataset}"): {"description": "Better."},
+    ("POST", f"{_VERSION}/files"): {"files": [{"path": "a", "size_bytes": 0, "pieces": []}]},
+    ("POST", "/api/v1/projects/{project}/datasets/{dataset}/pieces"): bytes.fromhex(
+        # SHA-256 of one letter, its length, the letter: a piece nobody misses.
+        "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881" + "00" * 7 + "0178"
+    ),
+    ("POST", f"{_VERSION}/append"): b"one piece",
+    ("POST", f"{_VERSION}/commit"): {"allow_bad_rows": False},
+    ("POST", f"{_VERSION}/uses"): {"run": "0123456789abcdef"},
+    ("POST", "/api/v1/projects/{project}/datasets/{dataset}/versions"): {"note": "More."},
     ("POST", "/api/v1/teams"): {"name": "New team"},
     ("PATCH", "/api/v1/teams/{team}"): {"name": "Renamed"},
     ("PATCH", "/api/v1/teams/{team}/members/{user_id}"): {"role": "viewer"},
@@ -88,14 +114,49 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/jobs"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/quote"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/{job}/clone"): {"name": "again"},
+    ("POST", "/api/v1/projects/{project}/runs/delete"): _runs,
+    ("POST", "/api/v1/projects/{project}/runs/restore"): _runs,
+    ("POST", "/api/v1/projects/{project}/models"): {"name": "new-model"},
+    ("PATCH", "/api/v1/projects/{project}/models/{model}"): {"card": "# New"},
+    ("POST", "/api/v1/projects/{project}/models/{model}/versions"): {
+        "source": "mlflow-artifacts:/1/model"
+    },
+    ("PUT", f"{_MODEL_VERSION}/golden"): {"inputs": [1], "outputs": [2]},
+    ("POST", f"{_MODEL_VERSION}/evaluations"): {
+        "metric": "accuracy",
+        "dataset": "digits:3",
+        "value": 0.5,
+    },
+    ("POST", f"{_MODEL_VERSION}/promote"): {"stage": "Archived"},
+    ("POST", f"{_MODEL_VERSION}/requests"): {"stage": "Archived"},
+    ("POST", "/api/v1/projects/{project}/models/{model}/requests/{request_id}/decision"): {
+        "verdict": "reject"
+    },
+    ("PUT", "/api/v1/projects/{project}/registry-rules"): {
+        "stages": ["Development", "Staging", "Production", "Archived"],
+        "revision": 0,
+    },
     ("POST", "/api/v1/projects/{project}/workloads/{workload}/stop"): {"message": "Enough."},
     ("POST", "/api/v1/projects/{project}/environments"): {"requirements": "numpy==2.3.5"},
+    ("POST", "/api/v1/projects/{project}/endpoints"): {"name": "fresh", "model": "digits"},
+    ("PATCH", "/api/v1/projects/{project}/endpoints/{endpoint}"): {"max_replicas": 2},
+    ("POST", "/api/v1/projects/{project}/endpoints/{endpoint}/promote"): {"version": "3"},
+    ("POST", "/api/v1/projects/{project}/endpoints/{endpoint}/rollback"): {"reason": "Slow."},
+    ("POST", "/api/v1/projects/{project}/endpoints/{endpoint}/pause"): {"reason": "Enough."},
+    ("POST", "/api/v1/projects/{project}/endpoints/{endpoint}/try"): {
+        "request": {"instances": [[1.0]]}
+    },
+    ("POST", "/api/v1/projects/{project}/endpoints/{endpoint}/keys"): {"name": "shop"},
     ("POST", "/api/v1/tiers"): {
         "name": "Large",
         "slug": "large",
         "resources": {"cpu_millis": 4000, "memory_bytes": 2**30},
         "nano_usd_per_hour": 1,
     },
+    ("POST", "/api/v1/budgets"): {"project": "vision", "limit_nano_usd": 5, "period": "total"},
+    ("PATCH", "/api/v1/budgets/{budget}"): {"limit_nano_usd": 10**12 + 1},
+    ("POST", "/api/v1/budgets/{budget}/override"): {"hours": 1, "reason": "a demo"},
+    ("PUT", "/api/v1/spend/rates/{resource}"): {"nano_usd_per_hour": 7},
     ("PATCH", "/api/v1/tiers/{tier}"): {"nano_usd_per_hour": 5},
     ("PUT", "/api/v1/quotas/projects/{project}"): {"running": 5},
     ("PUT", "/api/v1/quotas/teams/{team}"): {"running": 5},
@@ -114,10 +175,17 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/agent/v1/samples"): _samples,
     ("POST", "/projects/new"): {"name": "New project"},
     ("POST", "/p/{project}/settings"): {"name": "Renamed"},
+    ("POST", "/p/{project}/models/{model}/card"): {"card": "# New"},
+    ("POST", "/p/{project}/register-model"): _register_by_form,
+    ("POST", f"{_MODEL_PAGE}/promote"): {"do": "promote"},
+    ("POST", "/p/{project}/models/{model}/requests/{request_id}/decide"): {"verdict": "reject"},
     ("POST", "/p/{project}/archive"): {"confirm": "vision"},
     ("POST", "/p/{project}/members/invite"): _INVITE_BY_FORM,
     ("POST", "/p/{project}/members/{user}/role"): {"role": "viewer"},
     ("POST", "/p/{project}/secrets/write"): {"name": "NEW_KEY", "value": "new"},
+    ("POST", "/p/{project}/runs/delete"): _one_run,
+    ("POST", "/p/{project}/runs/restore"): _one_run,
+    ("POST", "/p/{project}/datasets/new"): {"name": "made-by-form"},
     ("POST", "/p/{project}/jobs/new"): _new_job_by_form,
     ("POST", "/p/{project}/jobs/quote"): _new_job_by_form,
     ("POST", "/p/{project}/jobs/code"): b"print('by form')",
@@ -143,6 +211,9 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "price": "0.5",
     },
     ("POST", "/settings/tiers/{tier}"): {"price": "0.7"},
+    ("POST", "/spend/prices"): {"cpu": "1", "memory": "1", "gpu": "1", "storage": "1"},
+    ("POST", "/spend/budgets"): {"group": "vision", "limit": "5", "period": "total"},
+    ("POST", "/spend/budgets/{budget}"): {"limit": "1001", "stops": "on"},
     ("POST", "/settings/quotas"): {"group": "vision", "weight": "1"},
     ("POST", "/account/login"): _sign_in,
     ("POST", "/account/password/reset"): {"email": "nobody@example.org"},
@@ -154,8 +225,16 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
 }
 # What has to stand behind the path, by verb and template.
 QUERIES = {
+    ("GET", f"{_MODEL_PAGE}/promote"): "?stage=Production",
+    ("HEAD", f"{_MODEL_PAGE}/promote"): "?stage=Production",
+    ("POST", f"{_MODEL_PAGE}/promote"): "?stage=Archived",
+    ("GET", "/api/v1/tiers/{tier}/price-effect"): "?nano_usd_per_hour=5",
     ("POST", "/p/{project}/jobs/code"): "?name=train.py",
     ("POST", "/api/v1/projects/{project}/files"): "?name=b.csv",
+    ("GET", f"{_MODEL_VERSION}/plan"): "?stage=Production",
+    ("GET", "/api/v1/projects/{project}/lineage"): "?kind=version&id=model-of-alice/720001",
+    ("GET", f"{_VERSION}/content"): "?path=a.bin",
+    ("POST", f"{_VERSION}/append"): "?path=b.bin&offset=0&size_bytes=9",
     ("GET", "/api/v1/projects/{project}/environments/{digest}/log"): "?node=atlas",
     ("PUT", "/api/agent/v1/logs/{task_id}/{epoch}/{rank}"): "?offset=0",
 }

@@ -17,9 +17,14 @@ from tests.personas import Personas
 
 @pytest.fixture(scope="module")
 def _module_cast(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Cast]:
-    with django_db_blocker.unblock(), transaction.atomic():
+    with (
+        django_db_blocker.unblock(),
+        transaction.atomic(),
+        transaction.atomic(using="tracking"),
+    ):
         yield Cast(make_world())
         transaction.set_rollback(True)
+        transaction.set_rollback(True, using="tracking")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from django.db import transaction
 
 from portal.accounts.gates import Administrator, ProjectRole, SignedIn, TeamRole
 from portal.compute.gates import NodeToken
+from portal.endpoints.gates import EndpointRole, GatewayToken, ReplicaToken
 from portal.workloads.gates import WorkloadRole
 from tests.matrix import table
 from tests.matrix.actors import COLUMNS, TO_SIGN_IN, Cast, cell_of
@@ -13,7 +14,7 @@ from tests.routes import VERBS, Route, routes
 
 _measured: table.Table = {}
 _UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-_OF_PROJECTS = ProjectRole | WorkloadRole
+_OF_PROJECTS = ProjectRole | WorkloadRole | EndpointRole
 _SHUT = frozenset({"401", "403", "404", "405", TO_SIGN_IN})
 
 
@@ -25,9 +26,10 @@ def measure(cast: Cast, route: Route) -> table.Table:
         row = found[route.template, verb] = {}
         for column in COLUMNS:
             actor = cast.actor(column, route, verb)
-            with transaction.atomic():
+            with transaction.atomic(), transaction.atomic(using="tracking"):
                 row[column] = cell_of(cast.ask(actor, route, verb, values))
                 transaction.set_rollback(True)
+                transaction.set_rollback(True, using="tracking")
     return found
 
 
@@ -82,11 +84,12 @@ def faults_of(route: Route, verb: str, row: table.Row) -> list[str]:
         faults.append("a token confined to another project gets in")
     if isinstance(policy, Administrator) and row["own"] not in ("403", "405"):
         faults.append("somebody who is no administrator gets in")
-    if isinstance(policy, NodeToken):
+    if isinstance(policy, NodeToken | GatewayToken | ReplicaToken):
+        machines = ("nod", "nda") if isinstance(policy, NodeToken) else ()
         faults += [
             f"{COLUMNS[column]} passes with {row[column]}"
             for column in COLUMNS
-            if column not in ("nod", "nda") and row[column] not in _SHUT
+            if column not in machines and row[column] not in _SHUT
         ]
     elif isinstance(policy, SignedIn | Administrator | TeamRole | _OF_PROJECTS):
         faults += [

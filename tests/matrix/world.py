@@ -14,9 +14,14 @@ from portal.accounts.services.projects import create_project
 from portal.accounts.services.secrets import write_secret
 from portal.accounts.services.teams import create_team
 from portal.accounts.tokens import hash_of
+from portal.spend.services.budgets import set_budget
 from portal.storage.services import store_file
 from slipway.schemas.accounts import Role
-from tests.matrix.work import make_tiers, make_work, new_join_secret, open_nodes
+from slipway.schemas.spend import BudgetIn
+from tests.matrix.data import make_versions
+from tests.matrix.registered import make_model
+from tests.matrix.serving import make_endpoint
+from tests.matrix.work import make_tiers, make_tracked, make_work, new_join_secret, open_nodes
 from tests.personas import Personas, make_personas, make_token, make_user
 from tests.routes import Route
 
@@ -57,11 +62,26 @@ PARAMETERS = {
     "/secrets/{name}": Parameter("secret", "NO_SUCH_SECRET"),
     "/tokens/{token_id}": Parameter("token", f"tok_{MISSING_ULID}"),
     "/invitations/{secret}": Parameter("link", "A" * 40),
+    "/datasets/{dataset}": Parameter("dataset", "no-such-dataset"),
+    "/datasets/{dataset}/versions/{version}": Parameter("data version", f"dsv_{MISSING_ULID}"),
+    "/datasets/{dataset}/v/{version}": Parameter("data version", f"dsv_{MISSING_ULID}"),
+    "/endpoints/{endpoint}": Parameter("endpoint", "no-such-endpoint"),
+    "/keys/{key}": Parameter("endpoint key", f"epk_{MISSING_ULID}"),
+    "/replicas/{replica}": Parameter("replica", f"rpl_{MISSING_ULID}"),
+    "/files/{number}": Parameter("file number", "61236"),
     "/jobs/{job}": Parameter("job", f"job_{MISSING_ULID}"),
     "/workloads/{workload}": Parameter("workload", f"wl_{MISSING_ULID}"),
     "/snapshots/{digest}": Parameter("snapshot", "0" * 64),
     "/environments/{digest}": Parameter("environment", "0" * 64),
     "/nodes/{node}": Parameter("node", "no-such-node"),
+    "/budgets/{budget}": Parameter("budget", f"bdg_{MISSING_ULID}"),
+    "/rates/{resource}": Parameter("resource", "no-such-resource"),
+    "/experiments/{experiment}": Parameter("experiment", "798765"),
+    "/runs/{run}": Parameter("run", "0" * 32),
+    "/models/{model}": Parameter("model", "no-such-model"),
+    "/versions/{version}": Parameter("version", "798765"),
+    "/aliases/{alias}": Parameter("alias", "no-such-alias"),
+    "/requests/{request_id}": Parameter("promotion request", f"preq_{MISSING_ULID}"),
     "/tiers/{tier}": Parameter("tier", "no-such-tier"),
     "/logs/{task_id}": Parameter("task", f"task_{MISSING_ULID}"),
     "/{task_id}/{epoch}": Parameter("epoch", "798765"),
@@ -123,10 +143,17 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
     """Make one object of each kind on one side."""
     guest = f"guest-of-{owner.name}@example.org".lower()
     write_secret(project=project, by=owner, name=f"{owner.name}_KEY".upper(), value="hush")
+    version = make_versions(project=project, by=owner, name=f"data-of-{owner.name}".lower())
     file = store_file(project=project, by=owner, name="a.csv", chunks=iter([owner.name.encode()]))
+    into |= make_endpoint(owner=owner, project=project)
     into |= {
         "file": file.pk,
+        "dataset": version.dataset.name,
+        "data version": version.pk,
         "project": project.slug,
+        "budget": set_budget(
+            by=owner, wanted=BudgetIn(project=project.slug, limit_nano_usd=10**12)
+        ).pk,
         "team": team.slug,
         "member": member.pk,
         "project invitation": _invite(project, owner, guest).invitation.pk,
@@ -134,6 +161,8 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
         "secret": f"{owner.name}_KEY".upper(),
         "session": _signed_in(owner),
         "token": owner.tokens.get(token_hash=hash_of(make_token(owner))).pk,
+        **make_tracked(project=project, by=owner),
+        **make_model(project=project, by=owner),
         "reset user": "1",
         "reset key": "abc-0",
     }
@@ -146,10 +175,12 @@ def _let_work(world: World) -> None:
     own = make_work(owner=people.alice, project=people.vision, node="atlas")
     foreign = make_work(owner=people.charlie, project=people.other, node="boreas")
     open_nodes()
-    world.own.update(own.objects, tier="cpu-small")
+    world.own.update(own.objects, tier="cpu-small", resource="cpu")
     # Tiers belong to the installation, so there is no foreign one; a foreign attempt or rank is
     # one that Alice's job does not have.
-    world.foreign.update(foreign.objects, tier="nor-such-a-tier", epoch="812345", rank="61234")
+    world.foreign.update(
+        foreign.objects, tier="nor-such-a-tier", resource="nor-such", epoch="812345", rank="61234"
+    )
     world.secrets.update(
         {
             "node": own.node_secret,

@@ -116,8 +116,8 @@ def _lists() -> list[Any]:
     return [
         pytest.param(route, id=route.template)
         for route in routes()
-        if (route.operation("GET") and "PageOf" in str(route.operation("GET").response_models))  # type: ignore[union-attr]
-        or route.template.endswith("/export")
+        if (operation := route.operation("GET"))
+        and ("PageOf" in str(operation.response_models) or route.template.endswith("/export"))
     ]
 
 
@@ -145,6 +145,14 @@ def test_a_hostile_query_is_refused_in_words(cast: Cast, route: Route) -> None:
             continue
         problem = refusal(answer)
         assert problem.field, query
+
+
+@pytest.mark.parametrize("path", ["/spend/export", "/p/vision/spend/export"])
+def test_a_hostile_window_of_a_download_is_refused(people: Personas, path: str) -> None:
+    client = Client()
+    client.force_login(people.bob)
+    for window in ("%00", "a%E2%80%AEb", "%FF", "a" * 300, "9999-12", "0000-01", "2026-13", "exe"):
+        assert 400 <= client.get(f"{path}?window={window}").status_code < 500, window
 
 
 @pytest.mark.parametrize("route", _lists())

@@ -17,12 +17,17 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_public_names_are_these() -> None:
     assert slipway.__all__ == [
         "Client",
+        "Endpoint",
+        "Model",
         "Pages",
         "Retries",
         "SlipwayError",
         "__version__",
+        "dataset",
         "errors",
         "job",
+        "register",
+        "track",
         "train",
     ]
     assert set(slipway.__all__) <= set(dir(slipway))
@@ -34,14 +39,21 @@ def test_a_client_is_made_of_these_parts() -> None:
         public = [name for name in dir(client) if not name.startswith("_")]
     assert public == [
         "audit",
+        "budgets",
         "close",
+        "datasets",
+        "endpoints",
+        "experiments",
         "invitations",
         "jobs",
         "members",
+        "models",
         "nodes",
         "projects",
+        "runs",
         "secrets",
         "snapshots",
+        "spend",
         "teams",
         "tiers",
         "tokens",

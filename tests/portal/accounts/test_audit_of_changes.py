@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from portal.accounts.models import AuditEvent, Project
-from portal.compute.models import Node, Tier
-from portal.compute.services.nodes import cordon_node
-from portal.core import clock
+from portal.accounts.models import AuditEvent
 from tests.matrix.actors import Cast
 from tests.matrix.fixtures import _module_cast, cast
+from tests.matrix.ready import make_ready
 from tests.matrix.world import values_for
 from tests.routes import Route, routes
 
 __all__ = ["_module_cast", "cast"]
+_DATASET = "/api/v1/projects/{project}/datasets/{dataset}"
 # Routes that take unsafe verbs and leave no event, and why that is right.
 UNAUDITED = {
     "/api/v1/": "answers 404",
@@ -28,6 +27,17 @@ UNAUDITED = {
     "/api/agent/v1/logs/{task_id}/{epoch}/{rank}": "a machine says what it sees",
     "/api/agent/v1/environments/{digest}/reports": "a machine says what it sees",
     "/api/agent/v1/samples": "a machine says what it sees",
+    "/api/gateway/v1/": "answers 404",
+    "/api/gateway/v1/reports": "a machine says what it sees",
+    "/api/gateway/v1/replicas/{replica}/reports": "a machine says what it sees",
+    f"{_DATASET}/versions": "a draft; committing it is audited",
+    f"{_DATASET}/pieces": "bytes of a draft",
+    f"{_DATASET}/versions/{{version}}/files": "names in a draft",
+    f"{_DATASET}/versions/{{version}}/append": "bytes of a draft",
+    f"{_DATASET}/versions/{{version}}/uses": "what runs says what it reads; the version keeps it",
+    "/p/{project}/datasets/{dataset}/begin": "a draft; committing it is audited",
+    "/p/{project}/runs/{run}/file": "reads",
+    "/api/v1/projects/{project}/endpoints/{endpoint}/try": "asks for a prediction",
     "/api/v1/projects/{project}/jobs/quote": "reads",
     "/p/{project}/jobs/quote": "reads",
     "/account/login": "nobody has changed anything yet when one is signed in already",
@@ -60,16 +70,6 @@ def _actor_for(cast: Cast, route: Route, verb: str) -> str:
     return "adm" if policy is not None and "administrator" in policy.describe() else "own"
 
 
-def _prepare(cast: Cast, route: Route) -> None:
-    """Bring the world into the state in which the route has something to change."""
-    if route.template.endswith("/restore"):
-        Project.objects.filter(pk=cast.world.people.vision.pk).update(archived_at=clock.now())
-    if route.template.endswith("/uncordon"):
-        cordon_node(node=Node.objects.get(name=cast.world.own["node"]))
-    if route.template.endswith("/offer"):
-        Tier.objects.filter(slug=cast.world.own["tier"]).update(is_active=False)
-
-
 def _do(cast: Cast, verb: str, route: Route) -> int:
     values = values_for(route, cast.world.own)
     actor = cast.actor(_actor_for(cast, route, verb), route, verb)
@@ -78,7 +78,7 @@ def _do(cast: Cast, verb: str, route: Route) -> int:
 
 @pytest.mark.parametrize(("verb", "route"), _changes())
 def test_every_change_leaves_an_event(cast: Cast, verb: str, route: Route) -> None:
-    _prepare(cast, route)
+    make_ready(cast.world, route.template)
     before = AuditEvent.objects.count()
     status = _do(cast, verb, route)
     if status == 405 or (status == 404 and "content" in route.template):
@@ -137,7 +137,7 @@ def _state() -> dict[str, list[tuple[Any, ...]]]:
 def test_a_change_that_cannot_be_recorded_does_not_happen(
     cast: Cast, verb: str, route: Route
 ) -> None:
-    _prepare(cast, route)
+    make_ready(cast.world, route.template)
     before = _state()
     with _audit_out_of_order():
         try:

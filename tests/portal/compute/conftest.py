@@ -1,14 +1,17 @@
 """An administrator, and the kinds of workload that run on what the tests set up."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.personas import Api, Personas
-from tests.portal.workloads.machines import register_kinds
+from tests.portal.workloads.machines import stand_in_kinds
 
 
 @pytest.fixture(autouse=True)
-def _kinds() -> None:
-    register_kinds()
+def _kinds() -> Iterator[None]:
+    with stand_in_kinds():
+        yield
 
 
 @pytest.fixture

@@ -103,6 +103,20 @@ def test_killing_the_supervisor_leaves_no_task(live: Live, jobs: Jobs, agent_fir
     assert '"reason":"node_lost"' in journals[0]
 
 
+def test_a_node_that_was_removed_joins_again_at_the_next_start(live: Live, jobs: Jobs) -> None:
+    first = jobs.api.get("/nodes").json()["items"][0]
+    jobs.api.delete(f"/nodes/{first['name']}").raise_for_status()
+    live.program.wait_for_text("joins again at the next start", within_s=30)
+    live.program.signal(signal.SIGINT)
+    assert live.program.wait() == 0
+    live.start()
+    second = wait_for(
+        lambda: jobs.api.get("/nodes").json()["items"], "a node", within_s=20, every_s=0.2
+    )[0]
+    assert (second["name"], second["state"]) == (first["name"], "ready")
+    assert second["id"] != first["id"]
+
+
 def test_a_platform_on_another_port_keeps_its_node(place: Installation) -> None:
     live = Live(place)
     live.start(SLIPWAY_EMBEDDED_NODE="true")

@@ -26,7 +26,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Env:
         "ROOT/requirements/portal.txt",
         "ROOT/package-lock.json",
         "STATIC_FOLDER/.stamp",
-        "data/empty",
+        "data/mlflow.db",
     ):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("as it was")

@@ -31,6 +31,8 @@ _MARKS = {
     "control": "workers.control",
     "portal": "manage.py portal",
     "agent": "workers.node_agent",
+    "tracking": "workers.tracking",
+    "gateway": "workers.gateway",
 }
 
 
@@ -76,6 +78,22 @@ def _sign_in(place: Installation, password: str, browser: httpx.Client) -> httpx
     return browser.post(url, data=form, headers={"Referer": url})
 
 
+def test_mlflow_comes_back_by_itself_and_nobody_waits_for_it(place: Installation) -> None:
+    program = _start(place, SLIPWAY_EMBEDDED_TRACKING="true")
+    first = _child(program, "tracking")
+    assert first > 0
+    assert os.getpgid(first) == first, "it has a process group of its own"
+    program.wait_for_text("tracking ready", within_s=40)
+    socket_file = place.data_dir / "tracking.sock"
+    assert socket_file.stat().st_mode & 0o077 == 0
+    os.kill(first, signal.SIGKILL)
+    program.wait_for_text("tracking ready again", within_s=40)
+    everything = _everything(program)
+    program.signal(signal.SIGINT)
+    assert program.wait() == 0
+    _all_gone(everything)
+
+
 def test_the_first_start_makes_an_administrator_who_can_sign_in(place: Installation) -> None:
     program = _start(place)
     password = _password_in(program.text())
@@ -83,7 +101,12 @@ def test_the_first_start_makes_an_administrator_who_can_sign_in(place: Installat
     with httpx.Client() as browser:
         assert _sign_in(place, "another password", browser).status_code == 200
         assert _sign_in(place, password, browser).status_code == 302
-    stored = [path for path in place.data_dir.rglob("*") if path.is_file()]
+    # SQLite's shared memory comes and goes; what is in it is in its log too.
+    stored = [
+        path
+        for path in place.data_dir.rglob("*")
+        if path.is_file() and not path.name.endswith("-shm")
+    ]
     assert stored
     assert not [path for path in stored if password.encode() in path.read_bytes()]
 
@@ -117,9 +140,10 @@ def test_a_second_start_takes_less_than_five_seconds_and_asks_nothing(place: Ins
 
 
 def test_every_killed_child_is_back_and_the_log_says_why(place: Installation) -> None:
-    program = _start(place, SLIPWAY_EMBEDDED_NODE="true")
-    for name in _MARKS:
+    program = _start(place, SLIPWAY_EMBEDDED_NODE="true", SLIPWAY_EMBEDDED_GATEWAY="true")
+    for name in ("redis", "control", "portal", "agent", "gateway"):
         before, heard = _child(program, name), len(program.text())
+        assert before > 0, "no process of that name; 0 would be all of our own group"
         os.kill(before, signal.SIGKILL)
         wait_for(
             lambda name=name, before=before: _child(program, name) not in (0, before),  # type: ignore[misc]
@@ -130,10 +154,33 @@ def test_every_killed_child_is_back_and_the_log_says_why(place: Installation) ->
         assert f"{name} killed by SIGKILL (signal 9)" in output
 
 
+def test_the_gateway_asks_with_a_token_that_it_keeps(place: Installation) -> None:
+    kept = place.data_dir / "gateway" / "token"
+    for _ in range(2):
+        program = _start(place, SLIPWAY_EMBEDDED_GATEWAY="true")
+        program.wait_for_text("serving snapshot", within_s=30)
+        answer = httpx.get(f"http://127.0.0.1:{place.gateway_port}/v2/health/ready")
+        assert answer.status_code == 200
+        told = Path(f"/proc/{_child(program, 'gateway')}/environ").read_text()
+        assert "SLIPWAY_" not in told
+        assert "DATABASE_URL" not in told
+        program.signal(signal.SIGINT)
+        assert program.wait() == 0
+        secret = kept.read_text()
+        assert kept.stat().st_mode & 0o077 == 0
+        assert secret not in program.text()
+    # A database that does not know the gateway lets it in anew, as with a lost token.
+    kept.write_text("slg_" + "x" * 43)
+    (place.data_dir / "prepared").unlink()
+    again = _start(place, SLIPWAY_EMBEDDED_GATEWAY="true")
+    again.wait_for_text("serving snapshot", within_s=30)
+    assert kept.read_text() != "slg_" + "x" * 43
+
+
 def test_ctrl_c_stops_everything(place: Installation) -> None:
-    program = _start(place, SLIPWAY_EMBEDDED_NODE="true")
+    program = _start(place, SLIPWAY_EMBEDDED_NODE="true", SLIPWAY_EMBEDDED_GATEWAY="true")
     pids = _everything(program)
-    assert len(pids) == 6
+    assert len(pids) == 7
     began = time.monotonic()
     program.signal(signal.SIGINT)
     assert program.wait() == 0

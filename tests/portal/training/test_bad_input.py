@@ -49,6 +49,7 @@ def nothing_queued() -> bool:
         ({"tier": "no-such-tier"}, "no_such_tier", "tier"),
         ({"tier": "huge"}, "never_fits", "tier"),
         ({"nodes": 5}, "never_fits", "nodes"),
+        ({"backend": "docker"}, "no_such_backend", "backend"),
         ({"strategy": "fdsp"}, "bad_strategy", "strategy"),
         ({"strategy": "ddp=3", "procs": 2}, "bad_strategy", "strategy"),
         ({"strategy": "ps=2:async", "procs": 2}, "bad_strategy", "strategy"),
@@ -76,6 +77,7 @@ def test_what_can_never_run_is_refused_before_anything_is_queued(
     [
         ({"nodes": 0}, "nodes"),
         ({"procs": 0}, "procs"),
+        ({"backend": "slurm"}, "backend"),
         ({"nodes": -1}, "nodes"),
         ({"nodes": 1025}, "nodes"),
         ({"procs": 257}, "procs"),

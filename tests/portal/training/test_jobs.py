@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from portal.compute.models import Node
 from portal.compute.services.tiers import change_tier
 from portal.core import clock
 from portal.training.models import Job
@@ -119,6 +120,32 @@ def test_the_machine_that_runs_a_job_gets_its_code_and_what_it_should_run(
     assert runner.call("GET", f"snapshots/{digest}").status_code == 404
 
 
+def test_a_job_for_containers_waits_for_a_node_that_has_them(bob: Api, machine: Machine) -> None:
+    take_code(bob)
+    wanted = {"script": "train.py", "snapshot": "0" * 64, "tier": "small", "backend": "docker"}
+    said = json_of(bob.post("projects/vision/jobs/quote", wanted))
+    assert not said["can_ever_run"]
+    assert "No node offers the back end docker; here it is process." in said["explanation"]
+    docked = make_machine("docked", cpus=1, backends=("docker", "process"))
+    apart = json_of(submit(bob, backend="docker", nodes=2))
+    assert (apart["code"], apart["field"]) == ("one_node_only", "nodes")
+    job = made_job(bob, backend="docker")
+    assert job["backend"] == "docker"
+    clone = json_of(bob.post(f"projects/vision/jobs/{job['workload']['id']}/clone", {}))
+    assert clone["backend"] == "docker"
+    workload = place(job)
+    assert leases_of(workload)[0].node == docked.node
+    assert json_of(docked.call("GET", "desired"))["tasks"][0]["spec"]["backend"] == "docker"
+    again = {"backend": "process"}
+    changed = json_of(bob.post(f"projects/vision/jobs/{job['workload']['id']}/clone", again))
+    assert changed["backend"] == "process"
+    Node.objects.filter(pk=docked.node.pk).update(backends=["process"])
+    path = f"projects/vision/jobs/{clone['workload']['id']}"
+    finish(workload)
+    told = json_of(bob.get(path))["workload"]["explanation"]
+    assert "it needs the back end docker, and no node offers it" in told
+
+
 def test_jobs_are_listed_newest_first_in_pages_and_filtered(
     bob: Api, machine: Machine, people: Personas
 ) -> None:
@@ -156,6 +183,9 @@ def test_a_quote_needs_no_code_and_queues_nothing(bob: Api, machine: Machine) ->
         "can_ever_run": True,
         "would_wait": False,
         "explanation": "It can start at once.",
+        "expected": None,
+        "budgets": [],
+        "set_aside_nano_usd": 120_000_000,
     }
     said = json_of(bob.post("projects/vision/jobs/quote", wanted | {"nodes": 5}))
     assert (said["can_ever_run"], said["would_wait"]) == (False, True)
@@ -188,7 +218,8 @@ def test_the_cost_is_what_the_leases_cost_to_the_nano_dollar(bob: Api, machine: 
             (begun + timedelta(seconds=10) - workload.created_at).total_seconds(), abs=0.002
         )
         finish(workload)
-    change_tier(tier=workload.tier, nano_usd_per_hour=1)
+    with clock.frozen(begun + timedelta(seconds=20)):
+        change_tier(tier=workload.tier, nano_usd_per_hour=1)
     ended = json_of(bob.get(path))
     assert ended["workload"]["state"] == "succeeded"
     assert ended["cost_nano_usd"] == 2 * 15_000_000

@@ -127,6 +127,8 @@ def test_the_command_line_submits_and_shows(
     job = json.loads(answer)
     shown = json.loads(said("job", "show", job["workload"]["id"], "--json"))
     assert (shown["params"], shown["workload"]["procs"]) == ({"lr": "0.1"}, 2)
+    boxed = ("--backend", "docker", "--quote")
+    assert "No node offers the back end docker" in said("train", "train.py", *tier, *boxed)
     refused = said("train", "train.py", *tier, "--procs", "2", "--strategy", "ddp=3", status=6)
     assert "ddp=3 is for 3 ranks" in refused
     assert "Start 3 ranks" in refused

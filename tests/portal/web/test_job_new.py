@@ -1,6 +1,7 @@
 """The form of a job: code, price before anything starts, refusals beside their fields, clones."""
 
 import io
+import json
 import tarfile
 import zipfile
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from pytest_django import Settings
 
+from portal.storage.place import blob_store
 from portal.training.models import Job, Snapshot
 from portal.web.forms.jobs import STRATEGIES
 from portal.workloads.models import Workload
@@ -43,6 +45,11 @@ def _fields(**changes: Any) -> dict[str, Any]:
         "priority": "0",
     }
     return facts | changes
+
+
+def _notebook(*cells: str) -> bytes:
+    found = [{"cell_type": "code", "source": cell} for cell in cells]
+    return json.dumps({"cells": found, "metadata": {}}).encode()
 
 
 def _zip(files: dict[str, bytes]) -> bytes:
@@ -105,6 +112,30 @@ def test_a_folder_is_code_whatever_it_is_packed_in(
     assert Job.objects.get().snapshot.scripts == ["lib/model.py", "train.py"]
 
 
+def test_a_notebook_runs_as_the_script_of_its_cells(people: Personas, browse: Browse) -> None:
+    bob = browse(people.bob)
+    content = _notebook("%matplotlib inline\nx = 2", "print(x)")
+    fields = _fields(code=SimpleUploadedFile("explore.ipynb", content), script="")
+    assert bob.post(NEW, fields).status_code == 302
+    job = Job.objects.get()
+    assert job.script == "explore.ipynb.py"
+    names = _files_of(job.snapshot)
+    assert names["explore.ipynb"] == content
+    assert b"pass  # %matplotlib inline\nx = 2" in names["explore.ipynb.py"]
+    packed = _zip({"nb/train.ipynb": content, "nb/broken.ipynb": b"no", "nb/lib.py": b""})
+    fields = _fields(code=SimpleUploadedFile("nb.zip", packed), script="train.ipynb")
+    answer = bob.post(NEW, fields)
+    assert "Name train.ipynb.py, the script of its cells" in fault_of(answer, "script")
+    assert Snapshot.objects.order_by("pk").last().scripts == ["lib.py", "train.ipynb.py"]  # type: ignore[union-attr]
+
+
+def _files_of(snapshot: Snapshot) -> dict[str, bytes]:
+    blob = snapshot.file.blob
+    pieces = blob_store().read(blob.key, start=0, length=blob.size_bytes)
+    with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
+        return {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}  # type: ignore[union-attr]
+
+
 def test_the_same_code_is_kept_once_whatever_it_came_in(people: Personas, browse: Browse) -> None:
     files = {"train.py": SCRIPT}
     bob = browse(people.bob)
@@ -121,7 +152,9 @@ def test_the_same_code_is_kept_once_whatever_it_came_in(people: Personas, browse
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("notes.txt", b"hello", "neither a Python script nor"),
+        ("notes.txt", b"hello", "neither a Python script, nor"),
+        ("broken.ipynb", b"hello", "broken.ipynb is not a notebook"),
+        ("shell.ipynb", _notebook("!pip install torch"), "only a notebook understands"),
         ("evil.zip", _zip({"../train.py": SCRIPT}), "leads out of its folder"),
         ("broken.zip", b"PK\x03\x04 and nothing", "cannot be read"),
     ],
@@ -291,3 +324,21 @@ def test_viewers_are_offered_no_form(people: Personas, browse: Browse) -> None:
 @pytest.mark.parametrize("word", STRATEGIES)
 def test_every_strategy_the_form_explains_is_one(word: str) -> None:
     assert str(parse_strategy(word)).startswith(word.partition("=")[0])
+
+
+def test_a_container_is_chosen_in_the_form_and_kept_by_the_clone(
+    people: Personas, browse: Browse
+) -> None:
+    bob = browse(people.bob)
+    fields = _fields(code=SimpleUploadedFile("train.py", SCRIPT), backend="docker")
+    answer = bob.post(NEW, fields)
+    assert answer.status_code == 422
+    assert "No node offers the back end docker" in fault_of(answer, "backend")
+    make_machine("docked", cpus=2, gib=8, backends=("docker", "process"))
+    assert bob.post(NEW, fields).status_code == 302
+    job = Job.objects.get()
+    assert job.workload.backend == "docker"
+    page = bob.get(f"/p/vision/jobs/{job.workload_id}")
+    assert "a Docker container" in text_of(page)
+    clone = bob.get(f"{NEW}?from={job.workload_id}")
+    assert '<option value="docker" selected>' in html_of(clone)

@@ -11,6 +11,7 @@ from pytest_django import Settings
 from portal.training.models import Checkpoint, Job
 from portal.web.models import LiveEvent
 from portal.workloads.models import Workload
+from portal.workloads.scheduling import run_passes
 from tests.personas import Personas
 from tests.portal.web.conftest import Browse
 from tests.portal.web.labs import make_job, print_lines, run_job, use_store
@@ -201,3 +202,33 @@ def test_every_move_of_a_job_rings_on_the_pages_of_its_project(
     rung = LiveEvent.objects.filter(topic=people.vision.pk).values_list("what", flat=True)
     assert set(rung) == {"jobs"}
     assert not LiveEvent.objects.filter(topic=people.other.pk).exists()
+
+
+def test_the_page_shows_the_build_a_job_waits_for_and_the_one_it_failed_by(
+    people: Personas, browse: Browse, settings: Settings, tmp_path: Path
+) -> None:
+    use_store(settings, tmp_path)
+    machine = make_machine("builder")
+    make_tier("small")
+    job = make_job(people.vision, people.bob, requirements="numpy==2.3.0")
+    run_passes()
+    digest = job.workload.environment
+
+    def build(state: str, log: str, offset: int) -> None:
+        report = {"state": state, "log_offset": offset, "log": log}
+        answer = machine.call("POST", f"environments/{digest}/reports", report)
+        assert answer.status_code == 200, answer.content
+
+    build("building", "Collecting \x1b[31mnumpy\x1b[0m\n", 0)
+    page = browse(people.vera).get(f"/p/vision/jobs/{job.pk}")
+    assert "Collecting numpy" in text_of(page)
+    assert "Under way on node builder" in text_of(page)
+    build("failed", "ERROR: no such version\n", 25)
+    workload = Workload.objects.get(pk=job.pk)
+    finish(workload, "environment_failed")
+    page = browse(people.vera).get(f"/p/vision/jobs/{job.pk}")
+    assert "no such version" in text_of(page)
+    again = make_job(people.vision, people.bob, requirements="numpy==2.3.0")
+    run_passes()
+    page = browse(people.vera).get(f"/p/vision/jobs/{again.pk}")
+    assert "no such version" not in text_of(page), "what failed another job is no news of this one"

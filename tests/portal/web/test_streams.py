@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -35,6 +36,24 @@ def project(portal: RunningPortal) -> str:
         token = link.rpartition("/")[2]
         assert bob.post("/invitations/accept", json={"token": token}).is_success
     return slug
+
+
+# Run inside the portal's installation: a job that runs, and a line of its log.
+_MAKE_JOB = """
+from portal.accounts.models import Project, User
+from tests.portal.web.labs import make_job, print_lines, run_job
+from tests.portal.workloads.machines import make_machine, make_tier
+make_machine("lab")
+make_tier("small")
+job = make_job(Project.objects.get(slug={slug!r}), User.objects.get(email="alice@example.org"))
+print_lines(run_job(job), "the first line\\n")
+print("made", job.pk)
+"""
+_PRINT = """
+from portal.workloads.models import Workload
+from tests.portal.web.labs import print_lines
+print_lines(Workload.objects.get(pk={pk!r}), "and one more\\n", offset=15)
+"""
 
 
 def _write_secret(portal: RunningPortal, project: str) -> None:
@@ -183,3 +202,36 @@ def test_open_pages_hold_no_database_connection(portal: RunningPortal) -> None:
         alice.listening("/events"),
     ):
         wait_for(lambda: open_files() <= 1, "moment with one connection or none", within_s=5)
+
+
+def test_fifty_pages_that_show_a_log_hold_no_threads(portal: RunningPortal, project: str) -> None:
+    def threads() -> int:
+        return len(list(Path(f"/proc/{portal.program.pid}/task").iterdir()))
+
+    def beside(code: str) -> str:
+        done = portal.installation.manage("shell", "--no-imports", "-c", code)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    job = beside(_MAKE_JOB.format(slug=project)).split()[-1]
+    with portal.client("alice") as alice, contextlib.ExitStack() as pages:
+        for name in ("charlie", "root"):
+            invite = {"email": f"{name}@example.org", "role": "viewer"}
+            link = alice.post(f"/projects/{project}/invitations", json=invite).json()["link"]
+            with portal.client(name) as guest:
+                guest.post("/invitations/accept", json={"token": link.rpartition("/")[2]})
+        visitors = [Visitor.signed_in(portal, one) for one in ("alice", "bob", "charlie", "root")]
+        before = threads()
+        path = f"/p/{project}/jobs/{job}/log/follow?start=0"
+        # All that the four of them may have open: 48 streams.
+        ears = [pages.enter_context(one.listening(path)) for one in visitors * 12]
+        assert {ear.answer.status_code for ear in ears} == {200}
+        for ear in ears:
+            ear.hears("log")
+        assert threads() - before < 12
+        beside(_PRINT.format(pk=job))
+        for ear in ears:
+            ear.hears("log")
+        began_s = time.monotonic()
+        assert alice.get(f"/projects/{project}/jobs/{job}").is_success
+        assert time.monotonic() - began_s < SOON_S

@@ -1,5 +1,7 @@
 """Machines and workloads for tests: nodes that join and beat through the agent API's services."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
@@ -15,8 +17,9 @@ from portal.compute.resources import GIB, Amount
 from portal.compute.services.joining import join_node, make_join_token
 from portal.compute.services.tiers import create_tier
 from portal.core import clock
+from portal.core.errors import InvalidInput
 from portal.workloads.models import Lease, Workload
-from portal.workloads.ports import Kind, register_kind
+from portal.workloads.ports import Grouping, Kind, known_kind, register_kind
 from portal.workloads.retries import RetryRule
 from portal.workloads.services.beats import heartbeat
 from portal.workloads.services.reports import accept_reports
@@ -33,7 +36,14 @@ from slipway.schemas.agent import (
 )
 from slipway.schemas.workloads import Resources
 
-JOB = Kind("job", "job", retry=RetryRule(max_attempts=3), moves_when_drained=True, warm="torch")
+JOB = Kind(
+    "job",
+    "job",
+    retry=RetryRule(max_attempts=3),
+    moves_when_drained=True,
+    warm="torch",
+    grouping=Grouping(noun="experiment"),
+)
 NOTEBOOK = Kind("notebook", "notebook", warm="jupyterlab")
 REPLICA = Kind("endpoint_replica", "endpoint replica", keeps_on_fence=True)
 _numbers = count(1)
@@ -43,6 +53,24 @@ def register_kinds() -> None:
     """Make the three kinds known, as the rooms above will."""
     for kind in (JOB, NOTEBOOK, REPLICA):
         register_kind(kind)
+
+
+@contextmanager
+def stand_in_kinds() -> Iterator[None]:
+    """Register the three kinds, and afterwards those again that the rooms had registered."""
+    before = [_registered(kind.name) for kind in (JOB, NOTEBOOK, REPLICA)]
+    register_kinds()
+    yield
+    for kind in before:
+        if kind is not None:
+            register_kind(kind)
+
+
+def _registered(name: str) -> Kind | None:
+    try:
+        return known_kind(name)
+    except InvalidInput:
+        return None
 
 
 def facts(

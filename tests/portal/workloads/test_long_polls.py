@@ -1,4 +1,4 @@
-"""Agents wait at a real portal until there is something new, and are told at once."""
+"""Agents and gateways wait at a real portal until there is something new, and are told at once."""
 
 import subprocess
 import sys
@@ -22,9 +22,16 @@ _BESIDE = """
 import sys, time
 from portal.compute.models import Node
 from portal.compute.services.joining import make_join_token
+from portal.endpoints.models import ServingVersion
+from portal.endpoints.services.gateways import admit_gateway
 for line in sys.stdin:
     verb, name = line.split()
-    if verb == "token":
+    if verb == "gateway":
+        said = admit_gateway(name=name).secret
+    elif verb == "serve":
+        ServingVersion.objects.raise_version()
+        said = time.time()
+    elif verb == "token":
         said = make_join_token(by=None, node=name).secret
     else:
         Node.objects.wake(Node.objects.filter(name=name).values_list("pk", flat=True))
@@ -182,3 +189,31 @@ def test_a_client_that_leaves_is_forgotten(portal: LivePortal, joined: dict[str,
         return time.monotonic() - began > 0.9
 
     wait_for(is_held, "place for one who waits", within_s=20)
+
+
+def test_a_gateway_that_waits_hears_of_a_change_at_once(portal: LivePortal, beside: Beside) -> None:
+    with httpx.Client(
+        base_url=f"{portal.url}/api/gateway/v1",
+        headers={"Authorization": f"Bearer {beside.ask('gateway', 'edge')}"},
+        timeout=PATIENCE,
+    ) as gateway:
+        etag = gateway.get("/snapshot").headers["ETag"]
+        same = gateway.get("/snapshot", params={"wait_s": 0.3}, headers={"If-None-Match": etag})
+        assert (same.status_code, same.elapsed.total_seconds() >= 0.28) == (304, True)
+        heard: list[tuple[httpx.Response, float]] = []
+
+        def wait() -> None:
+            answer = gateway.get(
+                "/snapshot", params={"wait_s": 20}, headers={"If-None-Match": etag}
+            )
+            heard.append((answer, time.time()))
+
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        assert waiting.is_alive()
+        committed = float(beside.ask("serve", "now"))
+        waiting.join(30)
+    answer, at = heard[0]
+    assert answer.json()["version"] == int(etag.strip('"')) + 1
+    # 100 ms on a machine of its own; this one runs other tests beside.
+    assert at - committed < 1.0

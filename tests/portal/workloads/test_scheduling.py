@@ -335,3 +335,18 @@ def test_members_of_two_projects_compete_as_their_projects_do(people: Personas) 
     elsewhere = submit(people.other, people.bob, tier)
     run_passes()
     assert states_of(jobs[0], elsewhere) == ["placed", "placed"]
+
+
+def test_what_could_not_be_started_is_tried_elsewhere_where_there_is_an_elsewhere(
+    people: Personas,
+) -> None:
+    make_machine("broken", cpus=2)
+    job = submit(people.vision, people.bob, make_tier())
+    run_passes()
+    finish(job, "start_failed")
+    run_passes()
+    assert leases_of(job)[0].node.name == "broken", "there is no other"
+    make_machine("sound", cpus=8)
+    finish(job, "start_failed")
+    run_passes()
+    assert leases_of(job)[0].node.name == "sound", "though the other is the tighter fit"

@@ -109,6 +109,8 @@ def test_a_quote_submits_and_sends_nothing(here: Cli, server: TrainingServer) ->
     ran = here("train", "train.py", "--quote")
     assert dict(ran.rows) == {
         "Price": "$0.08 an hour",
+        "Expected": "no history yet",
+        "Budget": "-",
         "Can run": "yes",
         "Would wait": "yes",
         "Why": "Every node that fits is busy.",

@@ -152,16 +152,19 @@ def test_version_2_is_read_and_written_by_its_own_names(tmp_path: Path) -> None:
     assert parent.limits_memory
     (folder / "t1").mkdir()
     (folder / "t1" / "memory.max").touch()
-    group = parent.create("t1", CgroupLimits(64 << 20, 1500))
+    group = parent.create("t1", CgroupLimits(64 << 20, 500))
     written = {path.name: path.read_text() for path in (folder / "t1").iterdir()}
     assert written == {
         "memory.max": str(64 << 20),
         "memory.swap.max": "0",
         "memory.oom.group": "1",
-        "cpu.max": "150000 100000",
-        "cpu.weight": "150",
+        "cpu.max": "50000 100000",
+        "cpu.weight": "50",
         "pids.max": "4096",
     }
+    everything = CgroupLimits(64 << 20, 1000 * len(os.sched_getaffinity(0)))
+    parent.create("t1", everything)
+    assert (folder / "t1" / "cpu.max").read_text() == "max 100000", "no quota is needed"
     (folder / "t1" / "memory.current").write_text("1000\n")
     (folder / "t1" / "memory.peak").write_text("2000\n")
     (folder / "t1" / "memory.stat").write_text("anon 600\ninactive_file 300\n")

@@ -51,6 +51,20 @@ def test_one_that_only_lost_its_peer_is_never_the_first(complaint: str) -> None:
     assert judge(seen(victim)).first is victim
 
 
+def test_who_lost_ranks_of_another_node_is_not_to_blame() -> None:
+    cut = "[unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete"
+    victim = ending(0, failure=failure("RuntimeError", cut))
+    verdict = judge(seen(victim, world_size=2))
+    assert verdict.reason == "peer_failed"
+    assert "Rank 0 lost the ranks on other nodes" in verdict.message
+    assert judge(seen(victim)).reason == "exit"
+    never = "The client socket has timed out after 2000ms while trying to connect to (10.0.0.1, 9)."
+    alone = ending(1, failure=failure("torch.distributed.DistNetworkError", never))
+    assert judge(seen(alone, world_size=2)).reason == "world_size"
+    own = ending(1, failure=failure("ValueError", "no such column", at_ns=900))
+    assert judge(seen(victim, own, world_size=4)).reason == "exit"
+
+
 def test_what_was_done_to_a_task_comes_before_what_followed() -> None:
     failed = ending(0)
     assert judge(seen(failed, stop_reason="budget")).reason == "budget"

@@ -273,6 +273,7 @@ tell(checkpoint={"step": 4, "size_bytes": 40, "kept": "all"})
 tell(checkpoint=[])
 tell(checkpoint={"step": 5, "size_bytes": 50, "kept": [2, 5]})
 tell(checkpoint={"step": 6, "size_bytes": 60, "kept": [5, 6]})
+tell(checkpoint={"step": 7, "size_bytes": 70, "kept": [6, 7]})
 """
 
 
@@ -285,5 +286,5 @@ def test_the_portal_learns_of_the_strategy_and_of_checkpoints(site: Site) -> Non
     assert strategies[0].reason == "it does not fit otherwise"
     saved = [(report.step, report.checkpoint) for report in reports if report.checkpoint]
     told = [(step, one.step, one.size_bytes, one.kept) for step, one in saved]
-    # Told at once, then the newest of those that follow in a hurry.
-    assert told == [(2, 2, 20, [2]), (6, 6, 60, [5, 6])]
+    # The first at once; of those that follow in a hurry all that are kept in the end, in order.
+    assert told == [(2, 2, 20, [2]), (6, 6, 60, [5, 6]), (7, 7, 70, [6, 7])]

@@ -1,0 +1,240 @@
+"""What the data plane does when its parts die: predictions go on, and none given is lost."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+
+from slipway.schemas.serving import GoldenPrediction, ReplicaLink, ReplicaState
+from tests.workers.gateway.captures import captured
+from tests.workers.machines import ROOT, eventually
+from tests.workers.serving import (
+    ENVIRONMENT,
+    KEY,
+    Answer,
+    Plane,
+    endpoint,
+    key_route,
+    linear_model,
+    plane,
+)
+
+
+@pytest.fixture
+def dataplane() -> Iterator[Plane]:
+    """A data plane to break."""
+    with plane() as found:
+        yield found
+
+
+class Clients:
+    """Clients that ask all the time and keep every answer."""
+
+    def __init__(self, served: Plane, count: int = 4) -> None:
+        self.answers: list[Answer] = []
+        self.broken: list[str] = []
+        self._served = served
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def until(self, count: int) -> None:
+        """Wait for so many answers."""
+        eventually(lambda: len(self.answers) > count, what=f"{count} answers")
+
+    def stop(self) -> list[Answer]:
+        """Have all stop; returns what they were answered."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(30)
+        return self.answers
+
+    def _ask(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._served.port, timeout=30)
+        while not self._stop.is_set():
+            try:
+                self.answers.append(self._served.predict([[1, 2, 3, 4]], connection=connection))
+            except (OSError, http.client.HTTPException) as error:
+                self.broken.append(repr(error))
+                connection.close()
+                time.sleep(0.01)
+        connection.close()
+
+
+def links(served: Plane) -> list[ReplicaLink]:
+    """How the gateway sees its replicas."""
+    return served.portal.reports[-1].replicas if served.portal.reports else []
+
+
+def ids(answers: list[Answer]) -> set[str]:
+    """Ids of the predictions that were given."""
+    return {one.headers["x-slipway-prediction-id"] for one in answers if one.status == 200}
+
+
+def test_a_replica_that_is_killed_costs_no_prediction(dataplane: Plane) -> None:
+    replicas = [dataplane.replica(f"rep-{number}") for number in (1, 2)]
+    dataplane.start_gateway()
+    dataplane.serve(*replicas)
+    clients = Clients(dataplane)
+    clients.until(200)
+    replicas[0].process.kill()
+    seen = len(clients.answers)
+    clients.until(seen + 200)
+    answers = clients.stop()
+    assert {one.status for one in answers} == {200}
+    assert not clients.broken
+
+
+def test_the_only_replica_that_is_killed_means_one_clear_answer_and_is_found_again(
+    dataplane: Plane,
+) -> None:
+    replica = dataplane.replica()
+    dataplane.start_gateway()
+    dataplane.serve(replica)
+    # Held in the middle: asked, and not answered.
+    os.kill(replica.process.child.pid, signal.SIGSTOP)
+    found: list[Answer] = []
+    asking = threading.Thread(target=lambda: found.append(dataplane.predict([[1, 2, 3, 4]])))
+    asking.start()
+    eventually(
+        lambda: any(link.in_flight for link in links(dataplane)),
+        what="the request is at the replica",
+    )
+    replica.process.kill()
+    asking.join(10)
+    assert (found[0].status, found[0].json()["code"]) == (502, "replica_lost")
+    after = dataplane.predict([[1, 2, 3, 4]])
+    assert (after.status, after.json()["code"]) == (503, "no_replica")
+    assert after.headers["retry-after"] == "1"
+    dataplane.portal.replicas.clear()
+    dataplane.replica()
+    eventually(lambda: dataplane.predict([[1, 2, 3, 4]]).status == 200, within_s=10)
+
+
+def test_a_gateway_that_is_killed_loses_no_prediction_it_gave(dataplane: Plane) -> None:
+    replica = dataplane.replica()
+    dataplane.start_gateway()
+    dataplane.serve(replica)
+    given: set[str] = set()
+    for _ in range(2):
+        clients = Clients(dataplane)
+        clients.until(300)
+        assert dataplane.gateway is not None
+        dataplane.gateway.kill()
+        given |= ids(clients.stop())
+        dataplane.start_gateway()
+        eventually(lambda: dataplane.get("/v1/digits/ping").status == 200)
+    assert len(given) > 600
+    eventually(lambda: given <= captured(dataplane), what="all of them are in Parquet")
+
+
+def test_predictions_are_given_and_keys_hold_while_the_portal_is_gone(dataplane: Plane) -> None:
+    replica = dataplane.replica()
+    dataplane.start_gateway()
+    dataplane.serve(replica, keys=[key_route(KEY), key_route("another", "key-2")])
+    dataplane.portal.stop()
+    assert dataplane.gateway is not None
+    dataplane.gateway.kill()
+    # Restarted in the middle of the outage: everything it knows is on its disk.
+    dataplane.start_gateway()
+    eventually(lambda: dataplane.predict([[1, 2, 3, 4]]).status == 200, within_s=5)
+    assert dataplane.predict([[1, 2, 3, 4]], key="wrong").status == 401
+    assert dataplane.predict([[1, 2, 3, 4]], key="another").status == 200
+    began = time.monotonic()
+    command = [sys.executable, "-m", "workers.gateway.revoke", "key-2"]
+    subprocess.run(
+        [*command, "--data-dir", dataplane.data_dir], cwd=ROOT, env=ENVIRONMENT, check=True
+    )
+    eventually(lambda: dataplane.predict([[1, 2, 3, 4]], key="another").status == 401)
+    assert time.monotonic() - began < 5
+    assert dataplane.predict([[1, 2, 3, 4]]).status == 200
+    dataplane.gateway.kill()
+    dataplane.start_gateway()
+    assert dataplane.predict([[1, 2, 3, 4]], key="another").status == 401
+
+
+def test_promotes_and_rollbacks_under_load_fail_no_request(dataplane: Plane) -> None:
+    old = dataplane.replica("rep-1")
+    new = dataplane.replica(
+        "rep-2",
+        revision_id="rev-2",
+        model_version="2",
+        model_dir=str(linear_model(dataplane.folder / "new", slope=3)),
+    )
+    dataplane.start_gateway()
+    route = dataplane.serve(old, new)
+    clients = Clients(dataplane, 2)
+    for weights in [(99, 1), (0, 100), (100, 0), (50, 50)]:
+        revisions = [
+            revision.model_copy(update={"weight": weight})
+            for revision, weight in zip(route.revisions, weights, strict=True)
+        ]
+        dataplane.portal.serve(endpoint(revisions))
+        dataplane.until_in_force()
+        if 0 in weights:
+            expected = "1" if weights[0] else "2"
+            answer = dataplane.predict([[1, 2, 3, 4]])
+            assert answer.headers["x-slipway-model-version"] == expected
+    # The revision of weight 0 is taken out and its replica drained.
+    dataplane.portal.serve(endpoint([route.revisions[0]]))
+    dataplane.until_in_force()
+    assert new.process.stop() == 0
+    answers = clients.stop()
+    assert {one.status for one in answers} == {200}
+    assert not clients.broken
+    assert {one.json()["predictions"][0][0] for one in answers} == {20.0, 30.0}
+
+
+def test_a_replica_that_drains_finishes_what_it_began(dataplane: Plane) -> None:
+    replicas = [dataplane.replica(f"rep-{number}") for number in (1, 2)]
+    dataplane.start_gateway()
+    dataplane.serve(*replicas)
+    clients = Clients(dataplane)
+    clients.until(100)
+    assert replicas[0].process.stop() == 0
+    answers = clients.stop()
+    assert {one.status for one in answers} == {200}
+    assert not clients.broken
+    states = dataplane.portal.replica_states("rep-1")
+    assert states[-2:] == [ReplicaState.READY, ReplicaState.DRAINING]
+
+
+def test_a_replica_with_a_wrong_golden_prediction_never_becomes_ready(dataplane: Plane) -> None:
+    golden = GoldenPrediction(request={"inputs": [[1, 2, 3, 4]]}, predictions=[[20.0, 21.0]])
+    replica = dataplane.replica(golden=[golden], wait=False)
+    assert replica.process.child.wait(30) == 3
+    report = eventually(lambda: dataplane.portal.replicas.get("rep-1", [None])[-1])
+    assert report.state == ReplicaState.FAILED
+    assert "[0][1] is 20.0; 21.0 was expected" in report.reason
+
+
+def test_a_prediction_can_be_queried_within_five_seconds(dataplane: Plane) -> None:
+    replica = dataplane.replica()
+    dataplane.start_gateway()
+    dataplane.serve(replica, capture="strict")
+    began = time.monotonic()
+    answer = dataplane.predict([[1, 2, 3, 4]])
+    name = answer.headers["x-slipway-prediction-id"]
+    eventually(lambda: name in captured(dataplane), within_s=5)
+    assert time.monotonic() - began < 5
+    files = str(dataplane.predictions_dir / "*/*/*.parquet")
+    query = "SELECT * EXCLUDE (answered_at) FROM read_parquet(?, hive_partitioning = true)"
+    table = duckdb.execute(query, [files])
+    columns = [column[0] for column in table.description or ()]
+    found: dict[str, Any] = dict(zip(columns, table.fetchall()[-1], strict=True))
+    assert json.loads(found["request"]) == {"inputs": [[1, 2, 3, 4]]}
+    assert json.loads(found["response"]) == answer.json()
+    assert found["endpoint"] == "ep-1"
+    assert (found["revision"], found["model_version"]) == ("rev-1", "1")
+    assert (found["key_id"], found["contract"]) == ("key-1", "scoring")
+    assert found["latency_us"] > 0

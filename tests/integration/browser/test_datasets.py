@@ -1,0 +1,119 @@
+"""A dataset from a browser's upload to the job that reads it, against all of Slipway."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+import slipway
+from tests.integration.browser.conftest import NARROW, PATIENCE_MS, WIDE, Window, address_of
+from tests.portals import RunningPortal, running_slipway
+
+pytestmark = pytest.mark.integration
+SCRIPT = """
+import os
+import slipway
+
+data = slipway.dataset("digits")
+table = data.arrow()
+print("read", data.reference, table.num_rows, "rows in", os.environ["SLIPWAY_CACHE"], flush=True)
+print(sorted(path.name for path in data.path.iterdir()), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    folder = tmp_path_factory.mktemp("lab")
+    with running_slipway(folder, SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES="1000") as running:
+        with running.client("alice") as api:
+            api.post("/projects", json={"name": "Churn", "slug": "churn"}).raise_for_status()
+        yield running
+
+
+def test_data_is_uploaded_looked_at_compared_and_read_by_a_job(
+    lab: RunningPortal, chromium: Browser, tmp_path: Path
+) -> None:
+    context = chromium.new_context(viewport={"width": WIDE["width"], "height": WIDE["height"]})
+    window = Window(context.new_page(), address_of(lab))
+    page = window.page
+    window.go("/account/login").sign_in("alice").is_at("/")
+    window.go("/p/churn/datasets")
+    page.get_by_role("link", name="Make the first dataset").click()
+    page.get_by_label("Name").fill("digits")
+    page.get_by_role("button", name="Go on to its files").click()
+    rows = "".join(f"{number},{number % 10}\n" for number in range(500))
+    (tmp_path / "digits.csv").write_text(f"pixel,label\n{rows}bad\n")
+    _send(window, tmp_path / "digits.csv")
+    page.get_by_role("button", name="Check it and make it a version").click()
+    window.says("It was refused")
+    window.says("1 bad row; the first is in digits.csv, line 502.")
+    (tmp_path / "digits.csv").write_text(f"pixel,label\n{rows}")
+    window.go("/p/churn/datasets/digits")
+    page.get_by_role("button", name="New version").click()
+    _send(window, tmp_path / "digits.csv")
+    page.get_by_role("button", name="Check it and make it a version").click()
+    expect(page.get_by_role("heading", name="digits:1")).to_be_visible(timeout=PATIENCE_MS)
+    window.says("First rows of digits.csv")
+    window.says("First rows of digits.csv")
+    page.get_by_role("link", name="Later rows").click()
+    window.says("From row 26")
+    (tmp_path / "more.bin").write_bytes(os.urandom(17 * 1024**2))
+    (tmp_path / "digits.csv").write_text(f"pixel,label\n{rows}1000,1\n")
+    window.go("/p/churn/datasets/digits")
+    page.get_by_role("button", name="New version").click()
+    _send(window, tmp_path / "digits.csv", tmp_path / "more.bin")
+    page.get_by_role("button", name="Check it and make it a version").click()
+    expect(page.get_by_role("heading", name="digits:2")).to_be_visible(timeout=PATIENCE_MS)
+    window.says("1 added, 0 removed, 1 changed file")
+    window.says("500 → 501 rows")
+    _photograph(window, "version")
+    _train(lab, tmp_path)
+    page.reload()
+    page.get_by_role("link", name="train.py").first.click()
+    expect(page.locator("#job-places ~ section", has_text="digits:2").first).to_be_visible()
+    window.go("/p/churn/datasets")
+    window.says("digits:2")
+    _photograph(window, "list")
+    assert window.faults == []
+    context.close()
+
+
+def _send(window: Window, *files: Path) -> None:
+    window.page.get_by_label("Add files").set_input_files([*files])
+    rows = window.page.locator("#data-files tbody tr")
+    expect(rows).to_have_count(len(files), timeout=PATIENCE_MS)
+
+
+def _train(lab: RunningPortal, tmp_path: Path) -> None:
+    """Run a job that reads the dataset, and look at what it says."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text(SCRIPT)
+    with slipway.Client(lab.url, lab.tokens["alice"]) as client:
+        job = slipway.train(
+            "train.py", folder=code, datasets=["digits"], project="churn", client=client
+        )
+        assert job.datasets == ["digits:2"]
+        ended = client.jobs.wait(job.workload.id, project="churn", timeout_s=120)
+        log = b"".join(client.jobs.logs(job.workload.id, project="churn")).decode()
+        assert ended.workload.state == "succeeded", log
+        assert "read digits:2 501 rows in" in log
+        assert "['digits.csv', 'more.bin']" in log
+        deadline = time.monotonic() + 10
+        while not (uses := client.datasets.uses("digits", project="churn")):
+            assert time.monotonic() < deadline
+        assert {use.job for use in uses} == {job.workload.id}
+        assert any(use.declared for use in uses)
+
+
+def _photograph(window: Window, name: str) -> None:
+    """Leave pictures of a page, wide and narrow, where they are asked for."""
+    folder = os.environ.get("PICTURES")
+    if folder:
+        for size, view in (("wide", WIDE), ("narrow", NARROW)):
+            window.page.set_viewport_size({"width": view["width"], "height": view["height"]})
+            window.page.screenshot(path=f"{folder}/datasets-{name}-{size}.png", full_page=True)
+        window.page.set_viewport_size({"width": WIDE["width"], "height": WIDE["height"]})

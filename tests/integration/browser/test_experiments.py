@@ -1,0 +1,132 @@
+"""What unmodified MLflow clients log, seen in a real browser: curves that move, runs compared."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.integration.browser.conftest import PATIENCE_MS, Window, address_of
+from tests.integration.browser.test_axe import barriers
+from tests.jobs import Jobs
+from tests.portals import RunningPortal, running_slipway
+from tests.processes import wait_for
+
+pytestmark = pytest.mark.integration
+# Logs a point, waits until it may go on, and logs a hundred more; two short runs follow.
+CLIENT = """
+import sys
+import mlflow
+
+mlflow.set_experiment("digits")
+with mlflow.start_run(run_name="moving") as run:
+    mlflow.log_params({"lr": "0.1", "opt": "sgd"})
+    mlflow.log_metric("loss", 2.0, step=0)
+    print("run", run.info.run_id, flush=True)
+    sys.stdin.readline()
+    for step in range(1, 101):
+        mlflow.log_metric("loss", 2 / (1 + step), step=step)
+    page = "<p>here</p><script>document.body.textContent = self.origin</script>"
+    mlflow.log_text(page, "report.html")
+for lr in ("0.2", "0.3"):
+    with mlflow.start_run(run_name=f"lr-{lr}"):
+        mlflow.log_param("lr", lr)
+        mlflow.log_metric("loss", float(lr), step=1)
+print("done", flush=True)
+"""
+JOB = """
+import mlflow
+for step in range(200):
+    mlflow.log_metric("loss", 1 / (1 + step), step=step)
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    """All of Slipway with a node and MLflow's server, and the project churn of Alice's."""
+    folder = tmp_path_factory.mktemp("runs")
+    with running_slipway(folder, SLIPWAY_EMBEDDED_TRACKING="true") as running:
+        with running.client("alice") as api:
+            api.post("/projects", json={"name": "Churn", "slug": "churn"}).raise_for_status()
+        wait_for(lambda: _tracks(running), "answer of MLflow's server", within_s=60)
+        yield running
+
+
+def _tracks(running: RunningPortal) -> bool:
+    with running.client("alice") as api:
+        path = f"{running.url}/mlflow/churn/api/2.0/mlflow/registered-models/search"
+        return api.get(path).is_success
+
+
+def _client(running: RunningPortal) -> "subprocess.Popen[str]":
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.Popen(
+        [sys.executable, "-c", CLIENT],
+        env=kept
+        | {
+            "MLFLOW_TRACKING_URI": f"{running.url}/mlflow/churn",
+            "MLFLOW_TRACKING_TOKEN": running.tokens["alice"],
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_curve_moves_while_a_client_logs_and_three_runs_are_compared(
+    lab: RunningPortal, chromium: Browser, axe: str
+) -> None:
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    window = Window(context.new_page(), address_of(lab))
+    window.go("/account/login").sign_in("alice").is_at("/")
+    with _client(lab) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        run_id = client.stdout.readline().split()[1]
+        window.go(f"/p/churn/runs/{run_id}")
+        page = window.page
+        chart = page.locator('figure[data-key="loss"] .chart')
+        expect(chart).to_have_attribute("data-total", "1", timeout=PATIENCE_MS)
+        client.stdin.write("go\n")
+        client.stdin.flush()
+        expect(chart).to_have_attribute("data-total", "101", timeout=PATIENCE_MS)
+        expect(page.locator("#run-state")).to_contain_text("finished", timeout=PATIENCE_MS)
+        assert "done" in client.stdout.read().splitlines()
+        assert client.wait(timeout=60) == 0
+    assert barriers(window, axe) == []
+    window.go(f"/p/churn/runs/{run_id}?path=report.html")
+    frame = page.frame_locator("iframe.artifact-page")
+    expect(frame.locator("body")).to_have_text("null", timeout=PATIENCE_MS)
+    window.go("/p/churn/experiments")
+    page.get_by_role("link", name="digits").click()
+    for name in ("moving", "lr-0.2", "lr-0.3"):
+        page.get_by_label(f"Choose {name}").check()
+    window.says("3 runs chosen")
+    page.get_by_role("button", name="Compare").click()
+    window.says("3 runs side by side")
+    expect(page.locator("#relations")).to_have_attribute("data-drawn", "3", timeout=PATIENCE_MS)
+    expect(page.locator("figure[data-key] .chart")).to_have_attribute(
+        "data-total", "103", timeout=PATIENCE_MS
+    )
+    assert barriers(window, axe) == []
+    context.close()
+    assert window.faults == []
+
+
+def test_a_job_logs_by_plain_mlflow_without_any_set_up(lab: RunningPortal) -> None:
+    with lab.client("alice") as api:
+        jobs = Jobs(api, project="churn")
+        job = jobs.submit(JOB, name="plain", procs=2)
+        jobs.wait_for(job, "succeeded", "failed", within_s=120)
+        log = api.get(f"/projects/churn/jobs/{job}/logs").text
+        query = {"filter": f"tags.`slipway.job` = '{job}'"}
+        (run,) = api.get("/projects/churn/runs", params=query).json()["items"]
+        curves = {"run": run["id"], "key": "loss", "points": "1000"}
+        (curve,) = api.get("/projects/churn/runs/curves", params=curves).json()
+        shown = api.get(f"/projects/churn/runs/{run['id']}").json()
+    assert len({point["step"] for point in curve["points"]}) == 200, log
+    assert (run["status"], run["tags"]["slipway.ranks"]) == ("FINISHED", "1 x 2")
+    assert (shown["experiment"], shown["job"]) == ("plain", job)

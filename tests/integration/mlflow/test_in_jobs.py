@@ -1,0 +1,89 @@
+"""Scripts that know nothing of Slipway, started as a node starts them in a job."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import ROOT, clean_environment
+from tests.tracking import TrackingPortal
+
+pytestmark = pytest.mark.integration
+_SCRIPT = Path(__file__).parent / "in_job.py"
+# Runs inside `manage.py shell`: a job of alice's that runs, and what its process is started with.
+_RUNNING_JOB = """
+import json
+from portal.accounts.models import Project, User
+from portal.workloads.services.desired import desired_for
+from tests.portal.web.labs import make_job, run_job
+from tests.portal.workloads.machines import leases_of, make_machine, make_tier
+make_machine("lab")
+make_tier("small", nano_usd_per_hour=1)
+project = Project.objects.get(slug="{slug}")
+job = make_job(project, User.objects.get(email="alice@example.org"), name="digits")
+(lease,) = leases_of(run_job(job))
+(task,) = desired_for(node=lease.node).tasks
+print("made " + json.dumps(task.spec.env))
+"""
+
+
+@pytest.fixture(scope="module")
+def variables(tracking: TrackingPortal) -> dict[str, str]:
+    """The variables of a job that runs."""
+    text = _RUNNING_JOB.format(slug=tracking.projects["alice"])
+    done = tracking.portal.installation.manage("shell", "-c", text)
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.startswith("made "))
+    found: dict[str, str] = json.loads(line.removeprefix("made "))
+    return found
+
+
+def test_a_script_may_set_its_experiment_and_leave_its_run_open(
+    tracking: TrackingPortal, variables: dict[str, str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, str(_SCRIPT)],
+        env=clean_environment()
+        | variables
+        | {"PYTHONPATH": str(ROOT / "workers/launcher/in_jobs"), "GIT_PYTHON_REFRESH": "quiet"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    printed = next(line for line in done.stdout.splitlines() if line.startswith("["))
+    own, other, left = json.loads(printed)
+    assert own == variables["MLFLOW_RUN_ID"]
+    client = tracking.client("alice")
+    infos = [client.get("runs/get", run_id=run)["run"]["info"] for run in (own, other, left)]
+    names = [
+        client.get("experiments/get", experiment_id=info["experiment_id"])["experiment"]["name"]
+        for info in infos
+    ]
+    assert names == ["first", "second", "second"]
+    points = client.get("metrics/get-history", run_id=left, metric_key="loss")["metrics"]
+    assert [point["step"] for point in points] == list(range(200))
+
+
+def test_only_the_jobs_own_token_moves_its_run(
+    tracking: TrackingPortal, variables: dict[str, str]
+) -> None:
+    alice, run = tracking.client("alice"), variables["MLFLOW_RUN_ID"]
+    before = alice.get("runs/get", run_id=run)["run"]["info"]["experiment_id"]
+    elsewhere = alice.new_experiment("elsewhere")
+    foreign = tracking.client("charlie").new_experiment("foreign")
+    job = f"Bearer {variables['MLFLOW_TRACKING_TOKEN']}"
+    person = f"Bearer {tracking.portal.tokens['alice']}"
+
+    def asked(token: str, experiment: str) -> str:
+        headers = {"Authorization": token, "X-Slipway-Experiment": experiment}
+        found = tracking.client("alice", **headers).get("runs/get", run_id=run)
+        return str(found["run"]["info"]["experiment_id"])
+
+    assert asked(person, elsewhere) == before
+    for experiment in (foreign, "987654", "x", "9" * 30):
+        assert asked(job, experiment) == before
+    assert asked(job, elsewhere) == elsewhere

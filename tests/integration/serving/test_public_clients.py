@@ -1,0 +1,72 @@
+"""The client of Triton, as its users install it, against an endpoint of ours."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.workers.serving import KEY, Plane, plane
+
+pytestmark = pytest.mark.integration
+SCRIPT = """
+import sys
+import numpy as np
+import tritonclient.http as http
+
+client = http.InferenceServerClient(sys.argv[1])
+headers = {"Authorization": "Bearer " + sys.argv[2]}
+assert client.is_server_live(headers)
+assert client.is_server_ready(headers)
+assert client.is_model_ready("digits", "1", headers)
+assert client.get_server_metadata(headers)["name"] == "slipway"
+assert client.get_model_metadata("digits", headers=headers)["inputs"][0]["name"] == "x"
+rows = np.array([[1, 2, 3, 4], [0.5, 0, 0, 0]], np.float32)
+for binary in (False, True):
+    tensor = http.InferInput("x", rows.shape, "FP32")
+    tensor.set_data_from_numpy(rows, binary_data=binary)
+    wanted = [http.InferRequestedOutput("y", binary_data=binary)]
+    for outputs in (None, wanted):
+        found = client.infer("digits", [tensor], outputs=outputs, request_id="r", headers=headers)
+        assert found.as_numpy("y").tolist() == [[20, 20], [1, 1]], found.get_response()
+        assert found.get_response()["id"] == "r"
+try:
+    client.infer("digits", [tensor], headers={"Authorization": "Bearer wrong"})
+except http.InferenceServerException as error:
+    assert "key of the endpoint is missing" in error.message(), error
+else:
+    raise SystemExit("a wrong key was taken")
+print("understood")
+"""
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Plane]:
+    """A gateway that serves the endpoint `digits`."""
+    with plane() as found:
+        replica = found.replica()
+        found.start_gateway()
+        found.serve(replica)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has the client."""
+    folder = tmp_path_factory.mktemp("triton")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    wanted = ["tritonclient[http]", "numpy"]
+    subprocess.run([folder / "bin" / "pip", "install", "-q", *wanted], check=True)
+    return folder / "bin" / "python"
+
+
+def test_the_client_of_triton_understands_every_answer(served: Plane, python: Path) -> None:
+    done = subprocess.run(
+        [python, "-c", SCRIPT, f"127.0.0.1:{served.port}", KEY],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "understood\n"), done.stderr

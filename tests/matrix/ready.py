@@ -1,0 +1,77 @@
+"""Bringing the world into the state in which a route has something to change."""
+
+from portal.accounts.models import Project
+from portal.compute.models import Node, Tier
+from portal.compute.services.nodes import cordon_node
+from portal.core import clock
+from portal.datasets.models import Version
+from portal.datasets.services.datasets import delete_dataset, delete_version
+from portal.endpoints.models import Endpoint, Replica, Rollout
+from portal.experiments.services.deleting import delete_experiment, delete_runs
+from portal.registry.models import PromotionRequest, VersionRecord
+from portal.workloads.models import Workload
+from slipway.schemas.datasets import VersionState
+from tests.matrix.world import World
+
+_DRAFTS = ("/versions/{version}/files", "/append", "/commit")
+
+
+def make_ready(world: World, template: str) -> None:
+    """Let there be what a route changes: a thing deleted to restore, one stopped to resume."""
+    project = world.people.vision
+    if "/datasets/" in template:
+        _ready_data(world, template)
+    elif "/endpoints/" in template:
+        _ready_endpoint(world, template)
+    elif template.endswith("/experiments/{experiment}/restore"):
+        delete_experiment(project=project, experiment_id=int(world.own["experiment"]))
+    elif template.endswith("/runs/restore"):
+        delete_runs(project=project, run_ids=[world.own["run"]])
+    elif template.endswith("/restore"):
+        Project.objects.filter(pk=project.pk).update(archived_at=clock.now())
+    elif template.endswith("/uncordon"):
+        cordon_node(node=Node.objects.get(name=world.own["node"]))
+    elif template.endswith("/offer"):
+        Tier.objects.filter(slug=world.own["tier"]).update(is_active=False)
+    elif template.endswith("/jobs/{job}/resume"):
+        Workload.objects.filter(pk=world.own["workload"]).update(
+            state="stopped", reason="budget", ended_at=clock.now()
+        )
+    elif "/requests/{request_id}/" in template:
+        # Nobody decides about what they made or asked for.
+        VersionRecord.objects.update(author=world.people.bob)
+        PromotionRequest.objects.update(requested_by=world.people.bob)
+
+
+def _ready_data(world: World, template: str) -> None:
+    version = Version.objects.complete().get(pk=world.own["data version"])
+    if template.endswith(("/versions/{version}/restore", "/v/{version}/restore")):
+        delete_version(version=version)
+    elif template.endswith("/restore"):
+        delete_dataset(dataset=version.dataset)
+    elif template.endswith(_DRAFTS):
+        Version.objects.filter(pk=version.pk).update(state=VersionState.DRAFT, number=None)
+
+
+def _ready_endpoint(world: World, template: str) -> None:
+    endpoint = Endpoint.objects.get(name=world.own["endpoint"])
+    if template.endswith("/resume"):
+        Endpoint.objects.filter(pk=endpoint.pk).update(state="paused")
+    elif template.endswith("/rollback"):
+        serving, standby = endpoint.revisions.order_by("number")
+        Replica.objects.create(
+            endpoint=endpoint,
+            revision=standby,
+            secret=b"sealed",
+            state="ready",
+            address="127.0.0.1:1",
+        )
+        Rollout.objects.create(
+            endpoint=endpoint,
+            revision=serving,
+            previous=standby,
+            made_by=endpoint.made_by,
+            plan="all_at_once",
+            steps=[],
+            state="done",
+        )

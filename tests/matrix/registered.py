@@ -1,0 +1,51 @@
+"""A registered model of each tenant, with a version, an alias and a request for its promotion."""
+
+from datetime import timedelta
+
+from portal.accounts.models import Project, User
+from portal.core import clock
+from portal.experiments.models import ModelVersion, RegisteredModel
+from portal.registry.gating import Target
+from portal.registry.models import VersionRecord
+from portal.registry.services.actors import Actor
+from portal.registry.services.promoting import promote
+from portal.registry.services.registering import register_version
+from portal.registry.services.requests import ask_approval
+from slipway.schemas.registry import TargetKind, VersionIn
+
+
+def make_model(*, project: Project, by: User) -> dict[str, str]:
+    """Register a version; its number is long enough to be told apart on a page."""
+    person = by.name.lower()
+    model = f"model-of-{person}"
+    mine = {"workspace": project.pk, "name": model}
+    RegisteredModel.objects.create(**mine, creation_time=1_790_000_000_000)
+    ModelVersion.objects.create(
+        **mine,
+        version=720_000 + 10 * (RegisteredModel.objects.count() - 1),
+        current_stage="Deleted_Internal",
+    )
+    made = register_version(
+        project=project,
+        model=model,
+        wanted=VersionIn(source="mlflow-artifacts:/1/model"),
+        by=Actor(by),
+    )
+    alias = f"alias-of-{person}"
+    for target in (Target(TargetKind.ALIAS, alias), Target(TargetKind.STAGE, "Staging")):
+        promote(project=project, model=model, number=made.number, target=target, by=Actor(by))
+    request = ask_approval(
+        project=project,
+        model=model,
+        number=made.number,
+        target=Target(TargetKind.STAGE, "Production"),
+        by=Actor(by),
+    )
+    # It has no files, so they would be looked for again, which must not be taken for a change.
+    VersionRecord.objects.filter(line__name=model).update(read_at=clock.now() + timedelta(days=1))
+    return {
+        "model": model,
+        "version": str(made.number),
+        "alias": alias,
+        "promotion request": request.pk,
+    }

@@ -1,0 +1,64 @@
+"""The run every job has: made as the job starts, ended as the job ends, whatever gets lost."""
+
+from pathlib import Path
+
+import pytest
+from pytest_django import Settings
+
+from portal.experiments.models import Run
+from portal.experiments.services.job_runs import end_forgotten, run_id_of
+from portal.training.models import Job
+from portal.workloads.models import Workload
+from portal.workloads.services.desired import desired_for
+from tests.personas import Personas
+from tests.portal.web.labs import make_job, run_job, use_store
+from tests.portal.workloads.machines import leases_of, make_machine, make_tier
+
+
+@pytest.fixture
+def running(people: Personas, settings: Settings, tmp_path: Path) -> Job:
+    """A job of Bob's that runs; its node has asked what to do."""
+    use_store(settings, tmp_path)
+    make_machine("lab")
+    make_tier("small", nano_usd_per_hour=1)
+    git = {"commit": "a" * 40, "branch": "main"}
+    job = make_job(people.vision, people.bob, name="digits", git=git)
+    run_job(job)
+    return job
+
+
+def environment_of(job: Job) -> dict[str, str]:
+    """What the node is told to start the job with."""
+    (lease,) = leases_of(Workload.objects.get(pk=job.pk))
+    (task,) = desired_for(node=lease.node).tasks
+    assert task.spec is not None
+    return task.spec.env
+
+
+def test_a_job_finds_its_run_however_often_the_node_asks(running: Job, people: Personas) -> None:
+    told = environment_of(running)
+    assert environment_of(running) == told
+    assert told["MLFLOW_RUN_ID"] == run_id_of(running.pk)
+    assert told["MLFLOW_EXPERIMENT_NAME"] == "digits"
+    assert told["MLFLOW_TRACKING_TOKEN"] == told["SLIPWAY_TOKEN"]
+    assert told["MLFLOW_TRACKING_URI"] == told["SLIPWAY_URL"] + "/mlflow"
+    run = Run.objects.select_related("experiment").get(pk=told["MLFLOW_RUN_ID"])
+    assert (run.experiment.workspace, run.experiment.name) == (people.vision.pk, "digits")
+    tags = dict(run.tags.values_list("key", "value"))
+    assert tags["slipway.job"] == running.pk
+    assert tags["mlflow.source.git.commit"] == "a" * 40
+    assert tags["slipway.ranks"] == "1 x 1"
+    assert (run.status, run.user_id) == ("RUNNING", "bob@example.org")
+
+
+def test_a_run_whose_jobs_end_nobody_told_is_ended_later(running: Job, people: Personas) -> None:
+    run_id = environment_of(running)["MLFLOW_RUN_ID"]
+    assert end_forgotten() == 0
+    workload = Workload.objects.get(pk=running.pk)
+    # As if the portal had died between the job's end and the news of it.
+    Workload.objects.filter(pk=workload.pk).update(
+        state="stopped", ended_at=workload.created_at, reason="user"
+    )
+    assert end_forgotten() == 1
+    assert Run.objects.get(pk=run_id).status == "KILLED"
+    assert end_forgotten() == 0

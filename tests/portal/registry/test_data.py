@@ -1,0 +1,44 @@
+"""Which models came of a version of a dataset, by the runs and jobs that read it."""
+
+import pytest
+from django.test import Client
+
+from portal.workloads.tokens import token_of
+from tests.personas import Api, Personas, json_of
+from tests.portal.datasets.pushing import AT, push
+from tests.portal.registry.store import Store
+from tests.portal.registry.test_registering import register
+from tests.portal.training.jobs import made_job, place
+from tests.portal.workloads.machines import make_machine, make_tier
+
+pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
+USES = f"{AT}/digits/versions/1/uses"
+
+
+def test_a_version_of_data_tells_the_models_that_came_of_its_runs_and_jobs(
+    bob: Api, people: Personas, store: Store
+) -> None:
+    push(bob, {"a.csv": b"x\n1\n"})
+    make_machine("lab")
+    make_tier("small")
+    workload = place(made_job(bob))
+    job = Api(token_of(workload.pk, workload.epoch))
+    by_run, by_job, other = store.run(), store.run(workload=workload.pk), store.run()
+    assert bob.post(USES, {"run": by_run}).status_code == 200
+    assert job.post(USES, {}).status_code == 200
+    for run_id, model in ((by_run, "by-run"), (by_job, "by-job"), (other, "other")):
+        register(bob, run_id, model)
+    uses = json_of(bob.get(USES))
+    made = {(use["job"], use["run"]): [one["name"] for one in use["models"]] for use in uses}
+    assert made == {(None, by_run): ["by-run"], (workload.pk, None): ["by-job"]}
+    page = Client()
+    page.force_login(people.vera)
+    shown = page.get("/p/vision/datasets/digits/v/1").content.decode()
+    assert "/p/vision/models/by-run/versions/1" in shown
+    assert f"/p/vision/runs/{by_run}" in shown
+    # A run of another project that says it ran in this job makes no model of ours.
+    elsewhere = Store(store.root, people.other.pk).run(workload=workload.pk)
+    Api.of(people.charlie).post(
+        "projects/other/models/theirs/versions", {"source": f"runs:/{elsewhere}/model"}
+    )
+    assert json_of(bob.get(USES)) == uses

@@ -1,0 +1,94 @@
+"""The SDK and the command line register and promote through a real portal."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import slipway
+from slipway import errors
+from slipway.schemas.registry import RulesIn, TargetGates, TargetKind
+from tests.live import ROOT, LivePortal
+
+SOURCE = "mlflow-artifacts:/1/model"
+
+
+@pytest.fixture
+def alice(portal: LivePortal) -> Iterator[slipway.Client]:
+    with slipway.Client(portal.url, portal.tokens["alice"]) as client:
+        yield client
+
+
+@pytest.fixture
+def project(alice: slipway.Client) -> str:
+    return alice.projects.create(f"Project {secrets.token_hex(4)}").slug
+
+
+def test_a_model_is_registered_with_golden_predictions_and_promoted(
+    alice: slipway.Client, project: str
+) -> None:
+    where: dict[str, Any] = {"project": project, "client": alice}
+    made = slipway.register(SOURCE, "digits", golden=([[0.5]], [7]), **where)
+    assert (made.version, made.golden and made.golden.rows) == (1, 1)
+    model = slipway.Model("digits", **where)
+    assert [one.version for one in model.versions()] == [1]
+    gates = [{"kind": "golden"}, {"kind": "approval"}]
+    target = {"kind": TargetKind.STAGE, "name": "Production"}
+    alice.models.put_rules(
+        RulesIn(
+            gates=[TargetGates.model_validate(target | {"gates": gates})],
+            revision=0,
+        ),
+        project=project,
+    )
+    plan = model.version(1).plan("production")
+    assert [gate.passed for gate in plan.gates] == [True, False]
+    with pytest.raises(errors.Conflict, match="Nobody has asked") as refused:
+        model.promote("production")
+    assert "maintainer" in (refused.value.next_step or "")
+    request = model.version(1).ask("production", note="please")
+    with pytest.raises(errors.Forbidden, match="registered this version"):
+        alice.models.decide("digits", request.id, project=project, verdict="approve")
+    move = model.promote("production", override_reason="alone in this project")
+    assert (move.target, move.sequence) == ("Production", 1)
+    assert model.promote("champion").kind is TargetKind.ALIAS
+    assert [one.sequence for one in alice.models.history("digits", project=project)] == [2, 1]
+    figures = model.latest().evaluate({"accuracy": 0.9, "loss": float("nan")}, dataset="digits:3")
+    assert [(one.value, one.is_verified) for one in figures] == [(0.9, False), (None, False)]
+
+
+def test_the_command_line_says_the_same(
+    alice: slipway.Client, project: str, portal: LivePortal
+) -> None:
+    environment = os.environ | {
+        "SLIPWAY_URL": portal.url,
+        "SLIPWAY_TOKEN": portal.tokens["alice"],
+        "SLIPWAY_PROJECT": project,
+        "PYTHONPATH": str(ROOT / "platform"),
+    }
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "slipway", "model", *words]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    assert run("register", SOURCE, "digits", "--quiet").stdout.strip() == "1"
+    assert "digits" in run("list").stdout
+    plan = json.loads(run("plan", "digits", "1", "staging", "--json").stdout)
+    assert (plan["target"], plan["may_promote"]) == ("Staging", True)
+    assert "stage Staging" in run("promote", "digits", "1", "staging").stdout
+    again = run("promote", "digits", "1", "staging")
+    assert again.returncode != 0
+    assert "already" in again.stderr
+    assert "Staging" in run("show", "digits", "1").stdout
+    assert "Staging" in run("versions", "digits").stdout
+    assert "stage Staging" in run("history", "digits").stdout
+    asked = json.loads(run("ask", "digits", "1", "production", "--json").stdout)
+    assert "withdrawn" in run("decide", "digits", asked["id"], "withdraw").stdout
+    assert run("decide", "digits", asked["id"], "shrug").returncode == 2

@@ -1,0 +1,231 @@
+"""Pages of experiments and runs: lists, one run, comparison, artifacts, the bin."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import unescape
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import UnixStreamServer
+from threading import Thread
+from urllib.parse import urlencode
+
+import pytest
+from pytest_django import Settings
+
+from portal.experiments.models import Experiment, Run
+from tests.personas import Personas
+from tests.portal.experiments.test_runs_api import write
+from tests.portal.experiments.world import make_experiment, make_run
+from tests.portal.web.conftest import Browse
+from tests.portal.web.reading import html_of, text_of
+
+
+@pytest.fixture(autouse=True)
+def _place(settings: Settings, tmp_path: Path) -> None:
+    settings.SLIPWAY_ARTIFACTS_URL = tmp_path.as_uri()
+
+
+@pytest.fixture
+def digits(people: Personas) -> Experiment:
+    """An experiment of vision with three runs, and Charlie's of the same name."""
+    made = make_experiment(people.vision)
+    make_run(made, "first", metrics={"loss": 0.5}, params={"lr": "0.1", "opt": "sgd"})
+    make_run(made, "second", minute=1, metrics={"loss": math.nan}, params={"lr": "0.2"})
+    make_run(made, "third", minute=2, metrics={"loss": 0.25}, status="RUNNING", end_time=None)
+    make_run(make_experiment(people.other), "foreign", metrics={"loss": 0.1})
+    return made
+
+
+def run_named(name: str) -> Run:
+    """A run by its name."""
+    return Run.objects.get(name=name)
+
+
+def test_an_empty_project_shows_how_to_log_here(people: Personas, browse: Browse) -> None:
+    page = browse(people.vera).get("/p/vision/experiments")
+    assert "Nothing is tracked here yet" in text_of(page)
+    assert "export MLFLOW_TRACKING_URI=http://localhost:8000/mlflow/vision" in text_of(page)
+
+
+class _Healthy(BaseHTTPRequestHandler):
+    """Stands where MLflow's server listens."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@contextmanager
+def _listening(at: Path) -> Iterator[None]:
+    with UnixStreamServer(str(at), _Healthy) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield
+        server.shutdown()
+
+
+def test_pages_say_that_mlflows_server_is_away_and_show_what_they_can(
+    people: Personas, browse: Browse, digits: Experiment, settings: Settings, tmp_path: Path
+) -> None:
+    vera, run = browse(people.vera), run_named("first")
+    pages = ["/p/vision/experiments", "/p/vision/runs", f"/p/vision/runs/{run.pk}"]
+    settings.SLIPWAY_TRACKING_SOCKET = tmp_path / "nobody"
+    shown = [text_of(vera.get(page)) for page in pages]
+    assert all("server does not answer" in words for words in shown)
+    assert "first" in shown[1]
+    assert "first" in shown[2]
+    settings.SLIPWAY_TRACKING_SOCKET = tmp_path / "s"
+    with _listening(tmp_path / "s"):
+        assert not any("server does not answer" in text_of(vera.get(page)) for page in pages)
+
+
+def test_the_list_of_runs_shows_what_was_logged_and_narrows_down(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    vera = browse(people.vera)
+    assert "digits 3" in text_of(vera.get("/p/vision/experiments"))
+    url = f"/p/vision/experiments/{digits.pk}"
+    words = text_of(vera.get(url))
+    assert "foreign" not in words
+    assert words.index("third") < words.index("second") < words.index("first")
+    assert "NaN" in words
+    found = text_of(vera.get(url + "?" + urlencode({"filter": "metrics.loss < 0.3"})))
+    assert "third" in found
+    assert "second" not in found
+    ordered = text_of(vera.get(url + "?order=metrics.loss&c=metrics.loss"))
+    assert ordered.index("third") < ordered.index("first") < ordered.index("second")
+    assert "sgd" not in ordered
+    wrong = vera.get(url + "?" + urlencode({"filter": "metrics.loss < 'x'"}))
+    assert wrong.status_code == 200
+    assert "At position 16: metrics.loss compares with a number" in text_of(wrong)
+
+
+def test_groups_lead_to_their_runs(people: Personas, browse: Browse, digits: Experiment) -> None:
+    vera = browse(people.vera)
+    page = vera.get(f"/p/vision/experiments/{digits.pk}?group=params.opt&c=metrics.loss")
+    assert "mean of loss" in text_of(page)
+    links = [unescape(it) for it in re.findall(r'href="(\?filter=[^"]+)"', html_of(page))]
+    shown = [text_of(vera.get(f"/p/vision/experiments/{digits.pk}{link}")) for link in links]
+    assert ["first" in words for words in shown] == [False, True]
+
+
+def test_the_columns_offered_are_those_of_the_experiment(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    page = browse(people.vera).get(
+        f"/p/vision/runs/columns?experiment={digits.pk}&c=params.lr&c=metrics.rare"
+    )
+    words = text_of(page)
+    assert "metrics.loss" in words
+    assert "metrics.rare" in words
+    assert 'value="params.lr" checked' in html_of(page)
+
+
+def test_deleting_runs_offers_to_undo_it(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    bob, run = browse(people.bob), run_named("first")
+    back = bob.post("/p/vision/runs/delete", {"run": [run.pk], "experiment": digits.pk})
+    page = bob.get(back.headers["Location"])
+    assert "1 run put in the bin" in text_of(page)
+    assert run_named("first").lifecycle_stage == "deleted"
+    assert "first" in text_of(bob.get("/p/vision/runs?stage=deleted"))
+    bob.post("/p/vision/runs/restore", {"run": [run.pk]})
+    assert run_named("first").lifecycle_stage == "active"
+    assert browse(people.vera).post("/p/vision/runs/delete", {"run": [run.pk]}).status_code == 403
+
+
+def test_emptying_the_bin_says_what_it_freed(
+    people: Personas, browse: Browse, digits: Experiment, tmp_path: Path
+) -> None:
+    mia, run = browse(people.mia), run_named("first")
+    write(tmp_path, run, "weights.bin", b"x" * 2048)
+    mia.post("/p/vision/runs/delete", {"run": [run.pk]})
+    assert "Nothing of it can be taken back" in text_of(mia.get("/p/vision/bin/empty"))
+    page = mia.post("/p/vision/bin/empty", follow=True)
+    assert "1 run destroyed, 1 file and 2,048 bytes freed" in text_of(page)
+
+
+def test_the_page_of_a_run_tells_all_about_it(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    page = browse(people.vera).get(f"/p/vision/runs/{run_named('first').pk}")
+    words = text_of(page)
+    for said in ("first", "finished", "loss 0.5", "lr 0.1", "No artifact was logged"):
+        assert said in words
+    assert 'data-key="loss"' in html_of(page)
+    foreign = browse(people.vera).get(f"/p/vision/runs/{run_named('foreign').pk}")
+    assert foreign.status_code == 404
+
+
+def test_runs_are_compared_by_what_differs(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    ids = [run_named(name).pk for name in ("first", "second", "third", "foreign")]
+    query = urlencode([("run", run_id) for run_id in ids])
+    words = text_of(browse(people.vera).get(f"/p/vision/compare?{query}"))
+    assert "3 runs side by side" in words
+    assert "foreign" not in words
+    assert "lr opt loss" in words
+
+
+NOTEBOOK = {
+    "cells": [
+        {"cell_type": "markdown", "source": ["# Digits"]},
+        {
+            "cell_type": "code",
+            "source": "1 + 1",
+            "outputs": [{"data": {"text/plain": "2", "text/html": "<b>two</b>"}}],
+        },
+    ]
+}
+
+
+def test_artifacts_are_previewed_without_trusting_them(
+    people: Personas, browse: Browse, digits: Experiment, tmp_path: Path
+) -> None:
+    run, vera = run_named("first"), browse(people.vera)
+    files = {
+        "table.csv": b"name,score\n<i>ann</i>,1\n",
+        "note.txt": b"<script>alert(1)</script>",
+        "walk.ipynb": json.dumps(NOTEBOOK).encode(),
+        "page.html": b"<script>document.title</script>",
+        "plot.png": b"\x89PNG",
+        "deep/weights.bin": b"\0\1",
+    }
+    for name, content in files.items():
+        write(tmp_path, run, name, content)
+    url = f"/p/vision/runs/{run.pk}"
+    shown = {name: html_of(vera.get(f"{url}?path={name}")) for name in files}
+    assert "&lt;i&gt;ann&lt;/i&gt;" in shown["table.csv"]
+    assert '<th scope="col">score</th>' in shown["table.csv"]
+    assert "&lt;script&gt;alert(1)" in shown["note.txt"]
+    assert "# Digits" in shown["walk.ipynb"]
+    assert "<b>two</b>" not in shown["walk.ipynb"]
+    assert "There is no preview of such files" in shown["deep/weights.bin"]
+    assert "There is no such artifact any more" in html_of(vera.get(f"{url}?path=none"))
+    assert vera.get(f"{url}?path=../../x").status_code == 200
+    kept = b"".join(vera.get(f"{url}/download?path=note.txt"))
+    assert kept == files["note.txt"]
+    (frame,) = re.findall(
+        r'<iframe[^>]*sandbox="allow-scripts"[^>]*src="([^"]+)"', shown["page.html"]
+    )
+    address = unescape(frame)
+    anybody = browse(people.charlie)
+    answer = anybody.get(address)
+    assert b"".join(answer) == files["page.html"]
+    policy = answer.headers["Content-Security-Policy"]
+    assert "sandbox allow-scripts" in policy
+    assert "default-src 'none'" in policy
+    assert "allow-same-origin" not in policy
+    for forged in (
+        address.replace("page.html", "note.html"),
+        address[:-2],
+        f"{url}/file?path=page.html",
+    ):
+        assert anybody.get(forged).status_code == 404, forged

@@ -1,0 +1,179 @@
+"""Who may ask, how often, how much; and what is turned away when too many ask."""
+
+import http.client
+import json
+import os
+import signal
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from slipway.schemas.serving import EndpointLimits, Rate, RevisionRoute
+from tests.workers.machines import eventually
+from tests.workers.serving import KEY, Plane, endpoint, key_route, linear_model, plane
+from workers.gateway.doors import DOORS, OPEN
+
+ROW = [[1, 2, 3, 4]]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Plane]:
+    """A gateway; each test hands out its own snapshot for the one replica."""
+    with plane() as found:
+        replica = found.replica()
+        found.start_gateway("--health-port", "0")
+        found.serve(replica)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def revision(served: Plane) -> RevisionRoute:
+    """The revision that is served."""
+    return served.portal.snapshot.endpoints[0].revisions[0]
+
+
+def test_every_door_but_health_wants_a_key(served: Plane) -> None:
+    for door in DOORS:
+        path = door.path.pattern.decode().replace(r"\.", ".").replace("(?:/versions/", "/versions/")
+        path = path.replace("([A-Za-z0-9._~-]{1,200})", "digits").replace(")?", "")
+        path = path.replace("(?:ping|health)", "ping").replace("(?:predict|invocations)", "predict")
+        answer = served.call(door.method.decode(), path, key=None)
+        assert answer.status == (200 if door.policy == OPEN else 401), path
+
+
+def test_readiness_is_a_configuration_to_serve(served: Plane) -> None:
+    log = (served.folder / "gateway.log").read_text()
+    port = log.partition("health on http://127.0.0.1:")[2].split("\n")[0]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+        told = json.loads(answer.read())
+    assert told["ready"]
+    assert "the portal answers" in told["checks"]["snapshot"]["detail"]
+
+
+def test_keys_are_scoped_and_expire_and_belong_to_one_endpoint(
+    served: Plane, revision: RevisionRoute
+) -> None:
+    now = int(time.time())
+    served.portal.serve(
+        endpoint(
+            [revision],
+            keys=[
+                key_route(KEY),
+                key_route("reads", "key-2", scopes=["read"]),
+                key_route("expired", "key-3", expires_unix_s=now - 1),
+                key_route("expires", "key-4", expires_unix_s=now + 3),
+            ],
+        ),
+        endpoint([], id="ep-2", name="other", keys=[key_route("theirs", "key-5")]),
+    )
+    served.until_in_force()
+    assert served.predict(ROW).status == 200
+    assert served.predict(ROW, key="reads").json()["code"] == "scope_missing"
+    assert served.get("/v1/digits", key="reads").status == 200
+    assert served.predict(ROW, key="expired").status == 401
+    assert served.get("/v1/digits", key="expired").status == 401
+    assert served.predict(ROW, key="expires").status == 200
+    eventually(lambda: served.predict(ROW, key="expires").status == 401, within_s=6)
+    # A foreign endpoint answers like one that does not exist.
+    foreign = served.predict(ROW, "/v1/other/predict").json()
+    missing = served.predict(ROW, "/v1/mothe/predict").json()
+    assert foreign["detail"].replace("other", "mothe") == missing["detail"]
+    assert served.predict(ROW, key="theirs").status == 404
+    assert served.predict(ROW, "/invocations", key="theirs").json()["code"] == "no_replica"
+
+
+def test_rates_and_sizes_are_limited(served: Plane, revision: RevisionRoute) -> None:
+    slow = Rate(per_s=0.5, burst=3)
+    served.portal.serve(
+        endpoint(
+            [revision],
+            keys=[key_route(KEY, rate=slow), key_route("fast", "key-2")],
+            limits=EndpointLimits(max_body_bytes=100),
+        )
+    )
+    served.until_in_force()
+    answers = [served.predict(ROW) for _ in range(5)]
+    assert [answer.status for answer in answers] == [200, 200, 200, 429, 429]
+    assert answers[3].headers["retry-after"] == "2"
+    assert served.predict(ROW, key="fast").status == 200
+    large = served.predict(ROW * 50, key="fast")
+    assert (large.status, large.json()["code"]) == (413, "body_too_large")
+    # A new snapshot does not fill the bucket of a key.
+    served.portal.serve(*served.portal.snapshot.endpoints)
+    served.until_in_force()
+    assert served.predict(ROW).status == 429
+
+
+def test_a_paused_endpoint_says_so(served: Plane, revision: RevisionRoute) -> None:
+    served.portal.serve(endpoint([revision], state="paused", reason="The budget is used up."))
+    served.until_in_force()
+    answer = served.predict(ROW)
+    assert (answer.status, answer.json()["code"]) == (503, "endpoint_paused")
+    assert "The budget is used up." in answer.json()["detail"]
+
+
+def test_a_model_that_hangs_is_answered_for(served: Plane, revision: RevisionRoute) -> None:
+    served.portal.serve(endpoint([revision], limits=EndpointLimits(timeout_s=0.5)))
+    served.until_in_force()
+    assert served.predict(ROW).status == 200
+    replica = served.processes[0].child.pid
+    os.kill(replica, signal.SIGSTOP)
+    answer = served.predict(ROW)
+    os.kill(replica, signal.SIGCONT)
+    assert (answer.status, answer.json()["code"]) == (504, "prediction_timeout")
+    assert served.predict(ROW).status == 200
+
+
+def test_a_shadow_is_asked_and_compared_and_never_answers(
+    served: Plane, revision: RevisionRoute
+) -> None:
+    shadow = served.replica(
+        "rep-shadow",
+        revision_id="rev-2",
+        model_version="2",
+        model_dir=str(linear_model(served.folder / "shadow", slope=3)),
+    )
+    second = RevisionRoute(id="rev-2", model="m", model_version="2", replicas=[shadow.route])
+    served.portal.serve(endpoint([revision, second], shadow={"revision_id": "rev-2"}))
+    served.until_in_force()
+    eventually(lambda: served.get("/v1/digits").json()["revisions"][1]["replicas_ready"])
+    answers = [served.predict([[number, 0, 0, 0]]) for number in range(20)]
+    assert {one.headers["x-slipway-model-version"] for one in answers} == {"1"}
+
+    def counted() -> bool:
+        found = {one.revision_id: one for one in served.portal.reports[-1].endpoints[0].revisions}
+        two = found.get("rev-2")
+        # Twice nothing and thrice nothing are the same; the other nineteen differ.
+        return two is not None and (two.mirrored, two.differed) == (20, 19)
+
+    eventually(counted, what="the shadow was compared")
+
+
+def test_too_many_are_turned_away_early_and_the_others_are_served(
+    served: Plane, revision: RevisionRoute
+) -> None:
+    served.portal.serve(endpoint([revision], limits=EndpointLimits(max_in_flight=1)))
+    served.until_in_force()
+    statuses: list[int] = []
+    waits: list[str] = []
+
+    def ask() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+        for _ in range(30):
+            answer = served.predict(ROW, connection=connection)
+            statuses.append(answer.status)
+            if answer.status == 503:
+                waits.append(answer.headers["retry-after"])
+        connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert set(statuses) == {200, 503}
+    assert set(waits) == {"1"}
+    assert statuses.count(200) > len(threads)

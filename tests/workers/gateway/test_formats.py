@@ -1,0 +1,74 @@
+"""Bytes that survive every cut: frames between gateway and replica, blocks of the capture log."""
+
+import contextlib
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workers.gateway.heads import BadRequest, read_head
+from workers.gateway.segments import Entry, pack_block, read_blocks
+from workers.serving.wire import (
+    LARGE_FRAME_BYTES,
+    Answered,
+    BrokenFrame,
+    FrameReader,
+    pack_answers,
+    pack_requests,
+    unpack_answers,
+    unpack_requests,
+)
+
+BODIES = st.lists(st.binary(max_size=40), min_size=1, max_size=8)
+
+
+@given(BODIES, st.integers(1, 64))
+@settings(max_examples=50)
+def test_frames_arrive_as_they_were_sent_however_they_are_cut(
+    bodies: list[bytes], piece: int
+) -> None:
+    asked = [(number, 2, len(body) // 2, body) for number, body in enumerate(bodies)]
+    told = [Answered(number, 200, 1, 3, 7, body) for number, body in enumerate(bodies)]
+    sent = pack_requests(asked) + pack_answers(told)
+    reader = FrameReader(LARGE_FRAME_BYTES)
+    frames = [
+        frame for at in range(0, len(sent), piece) for frame in reader.feed(sent[at : at + piece])
+    ]
+    requests, answers = unpack_requests(frames[0]), unpack_answers(frames[1])
+    assert [(one.number, one.contract, one.head_len, one.body) for one in requests] == asked
+    assert answers == told
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=100)
+def test_bytes_that_are_no_frames_break_nothing(data: bytes) -> None:
+    with contextlib.suppress(BrokenFrame):
+        for frame in FrameReader().feed(data):
+            unpack_requests(frame)
+
+
+@given(st.lists(BODIES, min_size=1, max_size=4), st.integers(0, 60))
+@settings(max_examples=50)
+def test_a_torn_block_takes_no_other_with_it(blocks: list[list[bytes]], torn: int) -> None:
+    packed = [
+        pack_block(
+            b'{"endpoint":"ep"}',
+            [_entry(number, body) for number, body in enumerate(bodies)],
+        )
+        for bodies in blocks
+    ]
+    whole = b"".join(packed)
+    assert [one.request for one in read_blocks(whole)] == [b for bodies in blocks for b in bodies]
+    cut = whole[: len(whole) - 1 - torn % len(packed[-1])]
+    kept = [one.request for one in read_blocks(cut)]
+    assert kept == [body for bodies in blocks[:-1] for body in bodies]
+
+
+def _entry(number: int, body: bytes) -> Entry:
+    return (b"prd_%d" % number, b"key", 1, 2, body, body[::-1], 0, 0, 0, 0)
+
+
+@given(st.binary(max_size=120))
+@settings(max_examples=200)
+def test_any_head_is_read_or_refused(block: bytes) -> None:
+    with contextlib.suppress(BadRequest):
+        read_head(b"POST / HTTP/1.1\r\nHost: a\r\n" + block)

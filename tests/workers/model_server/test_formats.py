@@ -1,0 +1,197 @@
+"""Formats, golden predictions and batches, without a process around them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from slipway.schemas.serving import (
+    Datatype,
+    FieldSpec,
+    GoldenPrediction,
+    ModelFile,
+    ModelFormat,
+    ReplicaSpec,
+    Signature,
+)
+from tests.workers.serving import SECRET, linear_model
+from workers.model_server.engine import Engine
+from workers.model_server.errors import NotReady
+from workers.model_server.files import bring_files
+from workers.model_server.formats import open_model
+from workers.model_server.golden import check_golden, warm_up
+from workers.model_server.tensors import TensorCodec
+from workers.serving.wire import Asked, Contract
+
+pytestmark = pytest.mark.torch
+SIGNATURE = Signature(
+    inputs=[FieldSpec(name="x", datatype=Datatype.FP32, shape=[-1, 4])],
+    outputs=[FieldSpec(name="y", datatype=Datatype.FP32, shape=[-1, 2])],
+)
+
+
+class Doubled(torch.nn.Module):
+    """Twice the sum, twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return two columns."""
+        total = 2 * x.sum(1, keepdim=True)
+        return torch.cat([total, total], 1)
+
+
+def stored(folder: Path, kind: ModelFormat) -> str:
+    """Write the model in a format; returns the name of its file."""
+    match kind:
+        case ModelFormat.TORCHSCRIPT:
+            torch.jit.save(torch.jit.script(Doubled()), str(folder / "model.pt"))
+            return "model.pt"
+        case ModelFormat.TORCH_EXPORT:
+            rows = torch.export.Dim("rows", min=1, max=1024)
+            program = torch.export.export(
+                Doubled(), (torch.ones(3, 4),), dynamic_shapes={"x": {0: rows}}
+            )
+            torch.export.save(program, str(folder / "model.pt2"))
+            return "model.pt2"
+    linear_model(folder)
+    return "model.onnx"
+
+
+def spec(folder: Path, **changes: Any) -> ReplicaSpec:
+    """The spec of a replica."""
+    values = {
+        "replica_id": "rep-1",
+        "endpoint_id": "ep-1",
+        "endpoint": "digits",
+        "revision_id": "rev-1",
+        "model": "doubled",
+        "model_version": "1",
+        "format": "onnx",
+        "model_dir": str(folder),
+        "entry": "model.onnx",
+        "signature": SIGNATURE,
+        "secret": SECRET,
+    }
+    return ReplicaSpec.model_validate(values | changes)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [kind for kind in ModelFormat if kind != ModelFormat.MLFLOW])
+def test_every_format_predicts_the_same(tmp_path: Path, kind: ModelFormat) -> None:
+    found = spec(tmp_path, format=kind, entry=stored(tmp_path, kind))
+    model = open_model(found, tmp_path)
+    engine = Engine(model, name="digits", version="1", max_rows=8)
+    golden = GoldenPrediction(request={"inputs": [[1, 2, 3, 4]]}, predictions=[[20.0, 20.0]])
+    assert warm_up(engine, model.signature, [golden]) > 0
+    check_golden(engine, [golden])
+    asked = [
+        Asked(at, Contract.SCORING, 0, b'{"inputs": [[%d, 0, 0, 0]]}' % at) for at in range(20)
+    ]
+    answers = engine.answer(asked)
+    assert [json.loads(one.body)["predictions"][0][0] for one in answers] == [
+        2.0 * n for n in range(20)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("golden", "said"),
+    [
+        ({"predictions": [[20.0, 20.1]]}, "[0][1] is 20.0; 20.1 was expected"),
+        ({"predictions": [[20.0]]}, "[0] has 2 entries; 1 were expected"),
+        ({"predictions": [["20", 20]]}, "[0][0] is 20.0; 20 was expected"),
+        ({"request": {"inputs": [[1]]}}, "was refused: Input 'x' has the shape"),
+    ],
+)
+def test_a_replica_is_not_ready_when_a_golden_prediction_differs(
+    tmp_path: Path, golden: dict[str, Any], said: str
+) -> None:
+    model = open_model(spec(linear_model(tmp_path)), tmp_path)
+    engine = Engine(model, name="digits", version="1", max_rows=8)
+    values = {"request": {"inputs": [[1, 2, 3, 4]]}, "predictions": [[20.0, 20.0]]} | golden
+    with pytest.raises(NotReady) as refused:
+        check_golden(engine, [GoldenPrediction.model_validate(values)])
+    assert said in str(refused.value)
+
+
+def test_one_bad_request_fails_nobody_else(tmp_path: Path) -> None:
+    model = open_model(spec(linear_model(tmp_path)), tmp_path)
+    engine = Engine(model, name="digits", version="1", max_rows=64)
+    bodies = [b'{"inputs": [[1, 2, 3, 4]]}', b'{"inputs": [[1, 2, 3]]}', b"{", b'{"inputs": []}']
+    bodies += [b'{"instances": [[0, 0, 0, 1], [0, 0, 0, 2]]}']
+    answers = engine.answer([Asked(n, Contract.SCORING, 0, body) for n, body in enumerate(bodies)])
+    assert [answer.status for answer in answers] == [200, 400, 400, 200, 200]
+    assert json.loads(answers[4].body) == {"predictions": [[2.0, 2.0], [4.0, 4.0]]}
+
+
+def test_a_model_whose_outputs_cannot_be_cut_answers_each_alone(tmp_path: Path) -> None:
+    model = open_model(spec(linear_model(tmp_path)), tmp_path)
+    predict = model.predict
+    model.predict = lambda *given: predict(*given).sum(0, keepdims=True)  # type: ignore[method-assign]
+    engine = Engine(model, name="digits", version="1", max_rows=64)
+    asked = [Asked(n, Contract.SCORING, 0, b'{"inputs": [[%d, 0, 0, 0]]}' % n) for n in range(3)]
+    found = [json.loads(one.body)["predictions"] for one in engine.answer(asked)]
+    assert found == [[[0.0, 0.0]], [[2.0, 2.0]], [[4.0, 4.0]]]
+
+
+def test_a_model_that_raises_is_its_own_fault_and_says_so(tmp_path: Path) -> None:
+    model = open_model(spec(linear_model(tmp_path)), tmp_path)
+
+    def broken(*_: Any) -> Any:
+        raise KeyError("weights")
+
+    model.predict = broken  # type: ignore[method-assign,assignment]
+    engine = Engine(model, name="digits", version="1", max_rows=64)
+    answer = engine.answer([Asked(1, Contract.SCORING, 0, b'{"inputs": [[1, 2, 3, 4]]}')])[0]
+    assert answer.status == 500
+    assert "KeyError" in json.loads(answer.body)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"path": "../outside"}, "names a file outside its folder"),
+        ({"path": "/etc/passwd"}, "names a file outside its folder"),
+        ({"path": "missing"}, "missing of the model is missing"),
+        ({"sha256": "0" * 64}, "model.onnx of the model does not have its digest"),
+    ],
+)
+def test_files_are_checked_before_anything_is_loaded(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    linear_model(tmp_path)
+    file = {"path": "model.onnx", "sha256": "1" * 64, "size_bytes": 1} | change
+    with pytest.raises(NotReady, match=said):
+        bring_files(spec(tmp_path, files=[ModelFile.model_validate(file)]))
+
+
+def test_numbers_are_not_bent_into_other_types() -> None:
+    whole = Signature(inputs=[FieldSpec(name="x", datatype=Datatype.INT64, shape=[-1, 2])])
+    codec = TensorCodec(whole)
+    for body, fits in [
+        (b'{"inputs":[[1,2]]}', True),
+        (b'{"inputs":[[1,2.0]]}', True),
+        (b'{"inputs":[[1,2.5]]}', False),
+        (b'{"inputs":[[1,true]]}', False),
+        (b'{"inputs":[[1,99999999999999999999]]}', False),
+    ]:
+        engine = Engine(_Echo(codec, whole), name="digits", version="1", max_rows=8)
+        answer = engine.answer([Asked(1, Contract.SCORING, 0, body)])[0]
+        assert (answer.status == 200) is fits, (body, answer.body)
+
+
+class _Echo:
+    """A model that gives back what it takes."""
+
+    platform = "echo"
+
+    def __init__(self, codec: Any, signature: Signature) -> None:
+        self.codec = codec
+        self.signature = signature
+
+    def predict(self, inputs: dict[str, Any], params: dict[str, Any]) -> Any:
+        """Return the input."""
+        found = inputs["x"]
+        assert found.dtype == np.int64
+        return found
