@@ -4,12 +4,15 @@
 
 Everything is included: a started platform takes in the code and the job over its API, queues it,
 places it on the node of this machine, whose agent forks it from a warm process (or starts it cold).
-Rounds are interleaved, so that both sides meet the same machine; figures are medians.
+Rounds are interleaved, so that both sides meet the same machine; figures are medians. A recovery is
+the time from `kill -9` of a rank to the first step of the next attempt, beside a fresh warm start.
+The time of a step is that of the steady state: the median of the later half of them.
 """
 
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -28,6 +31,8 @@ from tests.jobs import Jobs  # noqa: E402
 from tests.processes import installation, wait_for  # noqa: E402
 
 RANKS = 2
+# Seldom: each look costs the portal as much as some steps.
+POLL_S = 1.0
 SCRIPT = """
 import os, sys, time
 import torch
@@ -48,9 +53,10 @@ for step in range(int(sys.argv[1])):
     optimizer.step()
     times.append(time.perf_counter() - begun)
     if step == 0 and dist.get_rank() == 0:
-        print("FIRST", time.time(), flush=True)
+        print("FIRST", time.time(), os.getpid(), flush=True)
 if dist.get_rank() == 0:
-    print("STEP", sorted(times)[len(times) // 2], flush=True)
+    steady = sorted(times[len(times) // 2 :])
+    print("STEP", steady[len(steady) // 2], flush=True)
 dist.barrier()
 del model  # first: freed after its process group, it may abort the rank (torch 2.13)
 dist.destroy_process_group()
@@ -87,7 +93,7 @@ def platform() -> Iterator[Jobs]:
         live.start(SLIPWAY_EMBEDDED_NODE="true")
         live.program.wait_for_text("process is warm", within_s=120)
         with live.api() as api:
-            yield Jobs(api, poll_s=0.25)
+            yield Jobs(api, poll_s=POLL_S)
 
 
 def make_cold(jobs: Jobs) -> Jobs:
@@ -97,7 +103,7 @@ def make_cold(jobs: Jobs) -> Jobs:
     slug = made.json()["slug"]
     kept = jobs.api.put(f"/projects/{slug}/secrets/LC_TIME", json={"value": "C.UTF-8"})
     kept.raise_for_status()
-    return Jobs(jobs.api, project=slug, poll_s=0.25)
+    return Jobs(jobs.api, project=slug, poll_s=POLL_S)
 
 
 def by_slipway(jobs: Jobs, steps: int) -> tuple[float, float]:
@@ -114,22 +120,45 @@ def by_slipway(jobs: Jobs, steps: int) -> tuple[float, float]:
     return read(log, "FIRST") - submitted, read(log, "STEP")
 
 
+def recovery(jobs: Jobs) -> float:
+    """Seconds from the death of a rank to the next first step of its job."""
+
+    def begun(after: float) -> tuple[float, int] | None:
+        lines = [line.split() for line in jobs.log(job).splitlines() if line.startswith("FIRST")]
+        return next(((float(at), int(pid)) for _, at, pid in lines if float(at) > after), None)
+
+    job = jobs.submit(SCRIPT, args=["1000000"], procs=RANKS, tier="cpu-large")
+    first = wait_for(lambda: begun(0), "a first step", within_s=60, every_s=0.25)
+    assert first is not None
+    killed = time.time()
+    os.kill(first[1], signal.SIGKILL)
+    again = wait_for(lambda: begun(killed), "another first step", within_s=60, every_s=0.25)
+    assert again is not None
+    jobs.api.post(f"/projects/vision/jobs/{job}/cancel").raise_for_status()
+    jobs.end_of(job)
+    return again[0] - killed
+
+
 def measure(rounds: int, steps: int) -> dict[str, Any]:
     """Run everything; answers the cases."""
     found: dict[str, list[tuple[float, float]]] = {"torchrun": [], "warm": [], "cold": []}
+    recoveries: list[float] = []
     with platform() as jobs, tempfile.TemporaryDirectory() as folder:
         cold = make_cold(jobs)
         for number in range(rounds):
             found["torchrun"].append(by_torchrun(Path(folder), steps))
             found["warm"].append(by_slipway(jobs, steps))
             found["cold"].append(by_slipway(cold, steps))
+            recoveries.append(recovery(jobs))
             line = ", ".join(f"{way} {seen[-1][0]:.2f} s" for way, seen in found.items())
+            line += f", again after a kill {recoveries[-1]:.2f} s"
             print(f"round {number + 1}: first step after {line}", flush=True)
     first = {way: statistics.median(one[0] for one in seen) for way, seen in found.items()}
     step = {way: statistics.median(one[1] for one in seen) for way, seen in found.items()}
     return {
         "submit_to_first_step_warm": case(first["warm"], first["torchrun"], "s"),
         "submit_to_first_step_cold": case(first["cold"], first["torchrun"], "s"),
+        "recovery_vs_warm_start": case(statistics.median(recoveries), first["warm"], "s"),
         "step_time": case(step["warm"] * 1e3, step["torchrun"] * 1e3, "ms"),
     }
 
@@ -148,7 +177,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cases = measure(options.rounds, options.steps)

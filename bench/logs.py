@@ -1,0 +1,186 @@
+"""Output of ranks end to end: written by a job, sent by the agent, kept and shown by the portal.
+
+    python bench/logs.py [--seconds N] [--json]
+
+Four ranks of one job write 50 MB/s together while a started platform takes it in. Every byte must
+arrive (each log is read back and compared), at most a second late (a line of the clock stands in
+each block and is looked for over the API), in bounded memory. Then the same as fast as pipes take
+it. The peers are the bounds that were set.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+
+from bench.agent import resident_mib  # noqa: E402
+from bench.launch import case  # noqa: E402
+from tests.faults.live import Live  # noqa: E402
+from tests.jobs import Jobs  # noqa: E402
+from tests.processes import children_of, command_of, installation, wait_for  # noqa: E402
+
+RANKS, MB = 4, 1_000_000
+# A block a line of the clock, then lines of text; paced, or as fast as it goes where the rate is 0.
+SCRIPT = """
+import hashlib, os, sys, time
+rate, seconds = float(sys.argv[1]), float(sys.argv[2])
+filling = b"".join(b"%08d and the rest of a line of some length, as training prints\\n" % n
+                   for n in range(960))
+digest, written = hashlib.sha256(), 0
+begun = time.time()
+while time.time() - begun < seconds and written < 190_000_000:
+    block = b"AT %.6f\\n" % time.time() + filling
+    digest.update(block)
+    written += len(block)
+    while block:
+        block = block[os.write(1, block):]
+    if rate:
+        time.sleep(max(0.0, begun + written / rate - time.time()))
+told = (time.time(), written, digest.hexdigest().encode(), time.time() - begun)
+os.write(1, b"AT %.6f\\nWROTE %d %s %.3f\\n" % told)
+"""
+
+
+@contextmanager
+def platform() -> Iterator[tuple[Live, Jobs]]:
+    """Start Slipway with its node."""
+    with tempfile.TemporaryDirectory() as folder, installation(Path(folder)) as place:
+        live = Live(place)
+        live.start(SLIPWAY_EMBEDDED_NODE="true", SLIPWAY_API_REQUESTS_PER_MINUTE="1000000")
+        with live.api() as api:
+            wait_for(lambda: api.get("/tiers").json()["items"], "tiers", within_s=60)
+            yield live, Jobs(api, poll_s=0.5)
+
+
+def processes(live: Live) -> dict[str, int]:
+    """The processes of the platform that carry logs."""
+    marks = {"agent": "workers.node_agent", "portal": "manage.py portal"}
+    children = children_of(live.program.pid)
+    return {
+        name: next(pid for pid in children if mark in command_of(pid))
+        for name, mark in marks.items()
+    }
+
+
+class Watch:
+    """Looks at a job while it writes: how late its lines are, and who holds how much memory."""
+
+    def __init__(self, live: Live, jobs: Jobs, job: str) -> None:
+        self._api, self._job = jobs.api, job
+        self._pids = processes(live)
+        self.late_s: list[float] = []
+        self.largest_mib = dict.fromkeys(self._pids, 0.0)
+
+    def look(self) -> None:
+        """Look once."""
+        for name, pid in self._pids.items():
+            self.largest_mib[name] = max(self.largest_mib[name], resident_mib(pid))
+        size = int(self._read(2**50).headers["X-Log-Size"])
+        text = self._read(max(0, size - 150_000)).text
+        clock = [line for line in text.splitlines()[1:-1] if line.startswith("AT ")]
+        if clock:
+            self.late_s.append(time.time() - float(clock[-1].split()[1]))
+
+    def _read(self, offset: int) -> httpx.Response:
+        path = f"/projects/vision/jobs/{self._job}/logs"
+        return self._api.get(path, params={"offset": offset}).raise_for_status()
+
+
+def wait_for_end(jobs: Jobs, job: str, rank: int) -> None:
+    """Wait until the portal has the whole log of a rank."""
+    path = f"/projects/vision/jobs/{job}/logs"
+    query = {"rank": rank, "offset": 2**50}
+    wait_for(
+        lambda: jobs.api.get(path, params=query).headers["X-Log-Complete"] == "true",
+        "the whole log",
+        within_s=300,
+        every_s=0.1,
+    )
+
+
+def verified(jobs: Jobs, job: str, rank: int) -> tuple[int, float]:
+    """Read a log back; answers the bytes of it and the seconds it took to write them."""
+    path = f"/projects/vision/jobs/{job}/logs"
+    digest, offset, end = hashlib.sha256(), 0, b""
+    while True:
+        query = {"rank": rank, "offset": offset}
+        answer = jobs.api.get(path, params=query).raise_for_status()
+        if not answer.content:
+            break
+        offset += len(answer.content)
+        digest.update(end)
+        end = answer.content
+    last, told = end[end.rindex(b"AT ") :].split(b"\n")[:2]
+    digest.update(end[: -len(last) - len(told) - 2])
+    _, written, wanted, took = told.split()
+    if digest.hexdigest() != wanted.decode():
+        raise SystemExit(f"the log of rank {rank} is not what it wrote ({offset} bytes arrived)")
+    return int(written), float(took)
+
+
+def run(live: Live, jobs: Jobs, *, rate: float, seconds: float) -> tuple[float, float, Watch]:
+    """Let a job write; answers MB/s written, seconds until the last byte had come, the watch."""
+    arguments = [str(rate / RANKS), str(seconds)]
+    job = jobs.submit(SCRIPT, args=arguments, procs=RANKS, tier="cpu-large")
+    jobs.wait_for(job, "running")
+    watch = Watch(live, jobs, job)
+    while jobs.state(job) == "running":
+        watch.look()
+        time.sleep(0.5)
+    end = jobs.end_of(job)
+    if end["state"] != "succeeded":
+        raise SystemExit(f"the job failed: {end}")
+    ended = time.time()
+    for rank in range(RANKS):
+        wait_for_end(jobs, job, rank)
+    behind_s = time.time() - ended
+    found = [verified(jobs, job, rank) for rank in range(RANKS)]
+    took_s = max(took for _, took in found)
+    return sum(written for written, _ in found) / MB / took_s, behind_s, watch
+
+
+def measure(seconds: float) -> dict[str, Any]:
+    """Run everything; answers the cases."""
+    with platform() as (live, jobs):
+        rate, behind_s, paced = run(live, jobs, rate=50.0 * MB, seconds=seconds)
+        flood, caught_up_s, flooded = run(live, jobs, rate=0.0, seconds=seconds)
+    late_s = sorted(paced.late_s)
+    most = {name: max(seen, flooded.largest_mib[name]) for name, seen in paced.largest_mib.items()}
+    return {
+        "rate_without_loss": case(rate, 50.0, "MB/s"),
+        "late_median": case(late_s[len(late_s) // 2], 1.0, "s"),
+        "late_p95": case(late_s[len(late_s) * 95 // 100], 1.0, "s"),
+        "last_byte_after_end": case(behind_s, 1.0, "s"),
+        "flood_without_loss": case(flood, 50.0, "MB/s"),
+        "flood_last_byte_after_end": case(caught_up_s, 60.0, "s"),
+        "agent_memory": case(most["agent"], 150.0, "MiB"),
+        "portal_memory": case(most["portal"], 250.0, "MiB"),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    cases = measure(options.seconds)
+    for name, found in cases.items():
+        print(f"{name:26} {found['ours']} {found['unit']} (bound {found['peer']})")
+    if options.json:
+        print(json.dumps({"bench": "logs", "cases": cases}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,481 @@
+"""How fast predictions are served, beside every Python model server that installs here.
+
+    .venv/bin/python bench/serving.py [--seconds 3] [--rounds 3] [--peers mosec,fastapi] [--json]
+
+Ours is what is deployed: gateway and replica as two processes, keys, limits and capture on, the
+shipper to Parquet running. Every server has core 0 and nothing else; wrk has core 1. All serve the
+same TorchScript module, the digits MLP. Each peer is installed into a virtual environment of its
+own in a folder outside the repository (SLIPWAY_BENCH_CACHE), and configured by its own docs
+(`serving_peers/`). Figures are medians over rounds; for `p99` and `added latency` less is better.
+
+encoder_vs_bare_model   a 6-layer, 384-wide transformer encoder through gateway and replica, beside
+                        the module alone at the same batch size, on the same core
+added_latency_*         what gateway and replica add to the bare forward pass: p50 and p99 when
+                        clients pause so that they ask for half of what concurrency 64 reaches
+overload_goodput        answered per second when three times as many ask as are admitted, beside
+                        as many as are admitted
+start_to_first_prediction_vs_mlflow   from starting the processes to the first good answer
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+
+import torch  # noqa: E402  (the path comes first)
+
+from bench.serving_peers.modules import ROW, WORDS, build_models  # noqa: E402
+from slipway.schemas.serving import (  # noqa: E402
+    Datatype,
+    EndpointLimits,
+    FieldSpec,
+    GoldenPrediction,
+    ModelFormat,
+    Rate,
+    Signature,
+)
+from tests.workers.serving import KEY, Plane, key_route, plane  # noqa: E402
+
+PEERS = ROOT / "bench" / "serving_peers"
+CACHE = Path(os.environ.get("SLIPWAY_BENCH_CACHE", Path.home() / ".cache" / "slipway-bench"))
+PACKAGES = {
+    "fastapi": ["fastapi", "uvicorn[standard]"],
+    "litserve": ["litserve"],
+    "bentoml": ["bentoml"],
+    "mlserver": ["mlserver"],
+    "mosec": ["mosec", "orjson"],
+    "mlflow": [],
+}
+CONCURRENCY = (1, 16, 64)
+START_WITHIN_S = 120
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+Cases = dict[str, dict[str, Any]]
+
+
+@dataclass
+class Load:
+    """What wrk found at one concurrency."""
+
+    rps: float
+    p50_ms: float
+    p99_ms: float
+    refused: int = 0
+
+
+@dataclass
+class Target:
+    """Where to send what."""
+
+    port: int
+    path: str
+    body: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def answers(self) -> bool:
+        """Whether a good answer comes."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{self.path}",
+            self.body.encode(),
+            {"Content-Type": "application/json"} | self.headers,
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def press(self, folder: Path, concurrency: int, seconds: float, pause_ms: int = 0) -> Load:
+        """Ask from core 1 as fast as answers come, or with a pause before each request."""
+        lua = folder / "wrk.lua"
+        headers = {"Content-Type": "application/json"} | self.headers
+        lines = ['wrk.method = "POST"', f"wrk.body = [==[{self.body}]==]"]
+        lines += [f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items()]
+        if pause_ms:
+            lines.append(f"function delay() return math.random(0, {2 * pause_ms}) end")
+        lua.write_text("\n".join(lines) + "\n")
+        said = subprocess.run(
+            [
+                *("taskset", "-c", "1", "wrk", "-t1", f"-c{concurrency}", f"-d{seconds:g}s"),
+                *("--timeout", "30s", "--latency", "-s", str(lua)),
+                f"http://127.0.0.1:{self.port}{self.path}",
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        refused = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
+        rate = re.search(r"Requests/sec:\s+([\d.]+)", said)
+        assert rate is not None, said
+        return Load(
+            float(rate[1]),
+            percentile(said, "50"),
+            percentile(said, "99"),
+            int(refused[1]) if refused else 0,
+        )
+
+
+def percentile(said: str, name: str) -> float:
+    """Read a latency of wrk's, in milliseconds."""
+    units = {"us": 0.001, "ms": 1.0, "s": 1000.0, "m": 60_000.0}
+    found = re.search(rf"\s{name}%\s+([\d.]+)(us|ms|s|m)", said)
+    assert found is not None, said
+    return float(found[1]) * units[found[2]]
+
+
+def measure(target: Target, folder: Path, rounds: int, seconds: float) -> dict[int, Load]:
+    """Warm up, then take medians."""
+    target.press(folder, 16, 1.0)
+    found: dict[int, list[Load]] = {number: [] for number in CONCURRENCY}
+    for _ in range(rounds):
+        for number in CONCURRENCY:
+            found[number].append(target.press(folder, number, seconds))
+    return {
+        number: Load(
+            statistics.median(load.rps for load in loads),
+            statistics.median(load.p50_ms for load in loads),
+            statistics.median(load.p99_ms for load in loads),
+            sum(load.refused for load in loads),
+        )
+        for number, loads in found.items()
+    }
+
+
+@contextmanager
+def pinned() -> Iterator[None]:
+    """Have what is started meanwhile run on core 0 with one thread."""
+    before, environment = os.sched_getaffinity(0), dict(os.environ)
+    os.sched_setaffinity(0, {0})
+    os.environ.update(ONE_THREAD)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        os.environ.clear()
+        os.environ.update(environment)
+
+
+def signature(kind: str) -> Signature:
+    """What the models take."""
+    datatype = Datatype.INT64 if kind == "encoder" else Datatype.FP32
+    return Signature(inputs=[FieldSpec(name="x", datatype=datatype, shape=[-1, 64])])
+
+
+@contextmanager
+def ours(file: Path, kind: str, limits: EndpointLimits) -> Iterator[tuple[Plane, Target, float]]:
+    """Serve a module by gateway and replica; also the seconds until the first good answer."""
+    row = WORDS if kind == "encoder" else ROW
+    body = json.dumps({"inputs": [row]}, separators=(",", ":"))
+    with torch.inference_mode():
+        tensor = torch.tensor([row])
+        known = torch.jit.load(str(file))(tensor).tolist()  # type: ignore[no-untyped-call]
+    with plane() as found:
+        began = time.perf_counter()
+        with pinned():
+            replica = found.replica(
+                format=ModelFormat.TORCHSCRIPT,
+                model_dir=str(file.parent),
+                entry=file.name,
+                signature=signature(kind),
+                golden=[GoldenPrediction(request={"inputs": [row]}, predictions=known)],
+                batching={"max_rows": 8 if kind == "encoder" else 64},
+            )
+            found.start_gateway()
+        rate = Rate(per_s=1_000_000, burst=1_000_000)
+        found.serve(replica, limits=limits, keys=[key_route(KEY, rate=rate)])
+        target = Target(found.port, "/v1/digits/predict", body, {"Authorization": f"Bearer {KEY}"})
+        assert target.answers()
+        yield found, target, time.perf_counter() - began
+
+
+GENEROUS = EndpointLimits(
+    max_in_flight=4096, max_queue_ms=60_000, rate=Rate(per_s=1_000_000, burst=1_000_000)
+)
+
+
+def python_of(peer: str) -> Path:
+    """Install a peer, the first time; it shares only torch and numpy with us."""
+    if not PACKAGES[peer]:
+        return Path(sys.executable)
+    folder = CACHE / peer
+    ready = folder / ".ready"
+    if not ready.exists():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([folder / "bin" / "pip", "install", "-q", *PACKAGES[peer]], check=True)
+        inside = next((folder / "lib").glob("python3*/site-packages"))
+        # Behind its own packages, which therefore win.
+        (inside / "zz-shared.pth").write_text(str(Path(torch.__file__).parents[1]) + "\n")
+        ready.touch()
+    return folder / "bin" / "python"
+
+
+def command_of(peer: str, folder: Path, port: int) -> tuple[list[str], Target]:
+    """Return how a peer is started and where it answers."""
+    tools = python_of(peer).parent
+    row = json.dumps({"x": ROW}, separators=(",", ":"))
+    match peer:
+        case "fastapi":
+            return [
+                *(str(tools / "uvicorn"), "fastapi_app:app", "--port", str(port)),
+                *("--no-access-log", "--log-level", "error", "--loop", "uvloop"),
+                *("--http", "httptools", "--app-dir", str(PEERS)),
+            ], Target(port, "/predict", row)
+        case "litserve":
+            return [str(tools / "python"), str(PEERS / "litserve_app.py")], Target(
+                port, "/predict", row
+            )
+        case "bentoml":
+            body = json.dumps({"x": [ROW]}, separators=(",", ":"))
+            return [
+                *(str(tools / "bentoml"), "serve", "bentoml_app:Service"),
+                *("--host", "127.0.0.1", "--port", str(port), "--working-dir", str(PEERS)),
+            ], Target(port, "/predict", body)
+        case "mosec":
+            return [
+                *(str(tools / "python"), str(PEERS / "mosec_app.py"), "--address", "127.0.0.1"),
+                *("--port", str(port), "--timeout", "30000", "--log-level", "error"),
+            ], Target(port, "/inference", row)
+        case "mlserver":
+            write_mlserver(folder / "mlserver", port)
+            tensor = {"name": "x", "shape": [1, 64], "datatype": "FP32", "data": ROW}
+            body = json.dumps({"inputs": [tensor]}, separators=(",", ":"))
+            return [str(tools / "mlserver"), "start", str(folder / "mlserver")], Target(
+                port, "/v2/models/m/infer", body
+            )
+    body = json.dumps({"inputs": [ROW]}, separators=(",", ":"))
+    return [
+        *(str(tools / "mlflow"), "models", "serve", "-m", str(folder / "mlflow")),
+        *("--env-manager", "local", "-h", "127.0.0.1", "-p", str(port), "--workers", "1"),
+    ], Target(port, "/invocations", body)
+
+
+def write_mlserver(folder: Path, port: int) -> None:
+    """Write the settings of MLServer: in one process, batching as its docs show."""
+    folder.mkdir()
+    settings = {
+        "debug": False,
+        "host": "127.0.0.1",
+        "http_port": port,
+        "parallel_workers": 0,
+        "grpc_port": port + 1,
+        "metrics_port": port + 2,
+        "metrics_endpoint": None,
+    }
+    model = {
+        "name": "m",
+        "implementation": "mlserver_app.Predictor",
+        "max_batch_size": 32,
+        "max_batch_time": 0.002,
+    }
+    (folder / "settings.json").write_text(json.dumps(settings))
+    (folder / "model-settings.json").write_text(json.dumps(model))
+
+
+def save_mlflow(folder: Path, file: Path) -> None:
+    """Write the model as MLflow's."""
+    script = (
+        f"import sys; sys.path.insert(0, {str(PEERS)!r}); import mlflow; "
+        f"mlflow.pyfunc.save_model({str(folder / 'mlflow')!r}, pip_requirements=[], "
+        f"python_model={str(PEERS / 'mlflow_model.py')!r})"
+    )
+    environment = os.environ | {
+        "BENCH_MODEL": "mlp",
+        "BENCH_FILE": str(file),
+        "BENCH_PORT": "0",
+        "PYTHONPATH": str(PEERS),
+    }
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+
+
+@contextmanager
+def peer_server(peer: str, folder: Path, file: Path) -> Iterator[tuple[Target, float]]:
+    """Start a peer on core 0; also the seconds until its first good answer."""
+    port = 20_000 + os.getpid() % 20_000
+    command, target = command_of(peer, folder, port)
+    environment = os.environ | ONE_THREAD
+    environment |= {
+        "BENCH_MODEL": "mlp",
+        "BENCH_FILE": str(file),
+        "BENCH_PORT": str(port),
+        "PYTHONPATH": str(PEERS),
+        "BENTOML_DO_NOT_TRACK": "true",
+        "PYTHONWARNINGS": "ignore",
+        "PATH": f"{Path(command[0]).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    log = folder / f"{peer}.log"
+    with log.open("wb") as out:
+        began = time.perf_counter()
+        child = subprocess.Popen(
+            ["taskset", "-c", "0", *command],
+            env=environment,
+            cwd=folder,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            while not target.answers():
+                if child.poll() is not None or time.perf_counter() - began > START_WITHIN_S:
+                    raise RuntimeError(f"{peer} did not start: {log.read_text()[-1500:]}")
+                time.sleep(0.02)
+            yield target, time.perf_counter() - began
+        finally:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                try:
+                    os.killpg(child.pid, number)
+                    child.wait(5)
+                except (ProcessLookupError, subprocess.TimeoutExpired):
+                    continue
+
+
+def case(ours_value: float, peer: float, unit: str) -> dict[str, Any]:
+    """One line of the table."""
+    ratio = ours_value / peer if peer else None
+    return {
+        "ours": round(ours_value, 3),
+        "peer": round(peer, 3),
+        "ratio": round(ratio, 3) if ratio is not None else None,
+        "unit": unit,
+    }
+
+
+def side_by_side(
+    mine: dict[int, Load], peers: dict[str, dict[int, Load]], started: dict[str, float]
+) -> Cases:
+    """Compare with the best of the peers at each concurrency, and with some by name."""
+    cases: Cases = {}
+    for number in CONCURRENCY:
+        best = max((loads[number].rps for loads in peers.values()), default=0)
+        cases[f"rps_c{number}_vs_best_peer"] = case(mine[number].rps, best, "requests/s")
+        least = min((loads[number].p99_ms for loads in peers.values()), default=0)
+        cases[f"p99_c{number}_vs_best_peer"] = case(mine[number].p99_ms, least, "ms")
+    for name, loads in peers.items():
+        cases[f"rps_c64_vs_{name}"] = case(mine[64].rps, loads[64].rps, "requests/s")
+        cases[f"rps_c1_vs_{name}"] = case(mine[1].rps, loads[1].rps, "requests/s")
+    if "mlflow" in started:
+        cases["start_to_first_prediction_vs_mlflow"] = case(started["ours"], started["mlflow"], "s")
+    return cases
+
+
+ALONE = """
+import json, statistics, sys, time, torch
+torch.set_num_threads(1)
+module = torch.jit.load(sys.argv[1]).eval()
+batch = torch.tensor(json.loads(sys.argv[2]), dtype=getattr(torch, sys.argv[3]))
+took, until = [], time.perf_counter() + float(sys.argv[4])
+with torch.inference_mode():
+    while time.perf_counter() < until or len(took) < 10:
+        began = time.perf_counter()
+        module(batch)
+        took.append((time.perf_counter() - began) * 1000)
+print(statistics.median(took[3:]))
+"""
+
+
+def forward_ms(file: Path, rows: list[list[int]], dtype: str, seconds: float) -> float:
+    """Return the median time of the module alone on these rows, by itself on core 0."""
+    command = ["taskset", "-c", "0", sys.executable, "-c", ALONE, str(file)]
+    said = subprocess.run(
+        [*command, json.dumps(rows), dtype, str(seconds)],
+        env=os.environ | ONE_THREAD,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return float(said)
+
+
+def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
+    """The transformer through everything, beside the module at the same batch size."""
+    bare_ms = forward_ms(file, [WORDS] * 8, "int64", max(10.0, 3 * seconds))
+    with ours(file, "encoder", GENEROUS) as (_, target, _):
+        target.press(folder, 16, 2.0)
+        # Two batches are always there: one that runs and one that waits.
+        load = target.press(folder, 16, max(10.0, 3 * seconds))
+    return {"encoder_vs_bare_model": case(load.rps, 8000 / bare_ms, "rows/s")}
+
+
+def overload_cases(file: Path, folder: Path, seconds: float) -> Cases:
+    """Three times as many ask as are admitted: what is answered well all the same."""
+    limits = EndpointLimits(max_in_flight=64, max_queue_ms=60_000)
+    with ours(file, "mlp", limits) as (_, target, _):
+        target.press(folder, 16, 1.0)
+        able, good = [], []
+        for _ in range(3):
+            able.append(target.press(folder, 64, seconds).rps)
+            load = target.press(folder, 192, seconds)
+            good.append(load.rps - load.refused / seconds)
+    return {"overload_goodput": case(statistics.median(good), statistics.median(able), "answers/s")}
+
+
+def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> Cases:
+    """Measure everything."""
+    models = build_models(folder)
+    names = [name for name in arguments.peers.split(",") if name]
+    started: dict[str, float] = {}
+    peers: dict[str, dict[int, Load]] = {}
+    with ours(models["mlp"], "mlp", GENEROUS) as (_, target, took):
+        started["ours"] = took
+        mine = measure(target, folder, arguments.rounds, arguments.seconds)
+        # 64 clients that pause for 128 / rate seconds on average ask for half of the rate.
+        pause_ms = max(1, round(128_000 / mine[64].rps))
+        half = target.press(folder, 64, 3 * arguments.seconds, pause_ms)
+        say(f"ours: {mine}, at half load: {half}")
+    save_mlflow(folder, models["mlp"])
+    for name in names:
+        try:
+            with peer_server(name, folder, models["mlp"]) as (target, took):
+                started[name] = took
+                peers[name] = measure(target, folder, arguments.rounds, arguments.seconds)
+                say(f"{name}: {peers[name]}")
+        except (RuntimeError, subprocess.CalledProcessError) as error:
+            say(f"{name}: not measured: {error}")
+    cases = side_by_side(mine, peers, started)
+    alone_ms = forward_ms(models["mlp"], [[int(value) for value in ROW]], "float32", 3.0)
+    cases["added_latency_p50_ms"] = case(half.p50_ms - alone_ms, 1.0, "ms, beside the bound")
+    cases["added_latency_p99_ms"] = case(half.p99_ms - alone_ms, 3.0, "ms, beside the bound")
+    cases["added_latency_alone_p50_ms"] = case(
+        mine[1].p50_ms - alone_ms, 1.0, "ms, beside the bound"
+    )
+    cases |= overload_cases(models["mlp"], folder, arguments.seconds)
+    if not arguments.no_encoder:
+        cases |= encoder_cases(models["encoder"], folder, arguments.seconds)
+    return cases
+
+
+def main() -> None:
+    """Measure and print a table, or one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--seconds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", default=",".join(PACKAGES))
+    parser.add_argument("--no-encoder", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-serving-") as name:
+        cases = run(arguments, Path(name), lambda said: print(said, file=sys.stderr, flush=True))
+    if arguments.json:
+        print(json.dumps({"bench": "serving", "cases": cases}))
+        return
+    for label, found in cases.items():
+        print(f"{label:40} {found['ours']:>12} {found['peer']:>12} {found['ratio']!s:>8}", end="")
+        print(f"  {found['unit']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""FastAPI by hand: uvicorn fastapi_app:app."""
+
+from fastapi import FastAPI
+from model import load
+from pydantic import BaseModel
+
+app = FastAPI()
+predict = load()
+
+
+class Row(BaseModel):
+    """One row."""
+
+    x: list[float]
+
+
+@app.post("/predict")
+async def answer(row: Row):
+    """Predict one row; the model is faster than a thread."""
+    return {"p": predict([row.x])[0].tolist()}
