@@ -33,10 +33,12 @@ demo: setup ## Start everything and train on real data; stays up (make demo EXIT
 test: setup-dev ## Run the tests that need nothing but Python (SQLite)
 	$(PYTEST) tests --ignore=tests/integration $(addprefix --ignore=tests/,$(LONG))
 
-# Minutes of arithmetic, on any database the same: left to `make test-integration`.
-LONG := slipway/distributed
-# What runs near user code knows no database: `make test` has said all there is to say of it.
-WITHOUT_DATABASE := workers/node_agent workers/launcher
+# Minutes, and on any database the same: left to `make test-integration`.
+LONG := slipway/distributed faults/test_broker.py faults/test_control_worker.py \
+	faults/test_storage_race.py
+# What no database changes: `make test` has said all there is to say of it.
+WITHOUT_DATABASE := workers/node_agent workers/launcher portal/config/test_up.py \
+	portal/config/supervision portal/storage/archives scripts
 
 .PHONY: test-integration
 test-integration: setup-dev ## Run the whole suite on PostgreSQL, in Chromium, with Docker (by apt)
@@ -79,6 +81,9 @@ requirements: setup-dev ## Recompile requirements/*.txt (newer versions: UPGRADE
 		requirements/portal.in
 	$(PIP_COMPILE) --constraint requirements/dev.txt --output-file=requirements/slipway.txt \
 		requirements/slipway.in
+	$(PIP_COMPILE) --constraint requirements/dev.txt --output-file=requirements/jobs.txt \
+		requirements/jobs.in
+	sed -i 's/^\(torch==[0-9.]*\)+cpu$$/\1/' requirements/jobs.txt
 
 .PHONY: screenshots
 screenshots: setup-dev ## Take docs/ pictures of the pages with a real Chromium

@@ -11,9 +11,10 @@ import contextlib
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ from portal.config.env import env  # noqa: E402  (the path comes first)
 from slipway import Client, train, watching  # noqa: E402
 from slipway.errors import NotFound, SlipwayError  # noqa: E402
 from slipway.money import dollars  # noqa: E402
+from slipway.schemas.datasets import VersionOut  # noqa: E402
 from slipway.schemas.training import JobOut  # noqa: E402
 from slipway.schemas.workloads import WorkloadState  # noqa: E402
 
@@ -147,10 +149,23 @@ def _a_node(client: Client) -> str | None:
     return None
 
 
-def _train(client: Client, project: str) -> JobOut:
+def _data(client: Client, project: str) -> VersionOut:
+    """Make the digits a version of a dataset; the same digits make no second one."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "digits.csv"
+        subprocess.run([sys.executable, EXAMPLE / "make_csv.py", file], check=True)
+        version = client.datasets.push("digits", file, project=project, note="From scikit-learn.")
+    show("dataset", client.datasets.page("digits", project=project, version=version.number))
+    (table,) = client.datasets.tables("digits", version.number or 0, project=project)
+    show("table", f"{table.statistics.rows} rows, {len(table.statistics.columns)} columns")
+    return version
+
+
+def _train(client: Client, project: str, data: VersionOut) -> JobOut:
     job = train(
         "train.py",
         folder=EXAMPLE,
+        datasets=[data.reference or ""],
         procs=2,
         strategy="ddp",
         params={"epochs": 12},
@@ -181,6 +196,44 @@ def _check(client: Client, project: str, job: JobOut) -> None:
     show("checkpoints", f"{len(saved)} kept, the latest at step {max(one.step for one in saved)}")
 
 
+def _look_at_lineage(client: Client, project: str, job: JobOut, data: VersionOut) -> None:
+    """Show that the data knows the job, and its run, that read it."""
+    uses = client.datasets.uses("digits", data.number or 0, project=project)
+    mine = [use for use in uses if use.job == job.workload.id]
+    if not any(use.run for use in mine):
+        raise DemoError(f"{data.reference} does not tell that the run of the job read it")
+    show("lineage", f"{data.reference} → {job.workload.name} → run {mine[0].run or mine[-1].run}")
+
+
+def _look_at_run(client: Client, project: str, job: JobOut) -> None:
+    """Show the run the job has logged to, with what it reached."""
+    found = list(
+        client.runs.list(project=project, filter=f"tags.`slipway.job` = '{job.workload.id}'")
+    )
+    if not found or "accuracy" not in found[0].metrics:
+        raise DemoError("the job logged no accuracy to its run")
+    run = found[0]
+    show("run", client.runs.page(run.id, project=project))
+    metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(run.metrics.items()))
+    show("metrics", metrics)
+
+
+def _show_costs(client: Client, project: str, steps: Mapping[str, Sequence[str]]) -> None:
+    """Print what the workloads of each step have cost, as the pages of spend tell it."""
+    costs = {
+        run.workload: run.nano_usd for run in client.spend.get(window="7d", project=project).runs
+    }
+    total = 0
+    for name, workloads in steps.items():
+        unknown = [workload for workload in workloads if workload not in costs]
+        if unknown:
+            raise DemoError(f"spend does not say what {unknown[0]} of the step {name} has cost")
+        cost = sum(costs[workload] for workload in workloads)
+        total += cost
+        show(name, f"{dollars(cost)}, exactly {cost / 1e9:.9f} USD")
+    show("in all", f"{dollars(total)}  {client.url}/p/{project}/spend")
+
+
 def drive(client: Client) -> None:
     """Do every step; raises DemoError or SlipwayError at the first that fails."""
     with step("A project to work in"):
@@ -189,9 +242,16 @@ def drive(client: Client) -> None:
     with step("This machine offers itself as a node"):
         name = wait_for(lambda: _a_node(client), "a node that is ready", within_s=NODE_WITHIN_S)
         show("node", f"{name}  {client.url}/settings/nodes")
+    with step("The digits go in as a version of a dataset"):
+        data = _data(client, project)
     with step("Train on two ranks (the first time, torch is installed for the project)"):
-        job = _train(client, project)
+        job = _train(client, project, data)
         _check(client, project, job)
+        _look_at_lineage(client, project, job, data)
+    with step("What it logged by plain MLflow calls"):
+        _look_at_run(client, project, job)
+    with step("What this demo has cost"):
+        _show_costs(client, project, {"training": [job.workload.id]})
     print(f"\nAll steps succeeded. Look around: {client.url}/p/{project}/jobs", flush=True)
 
 

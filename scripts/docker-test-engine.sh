@@ -88,5 +88,9 @@ export PATH=$PATH:/usr/sbin:/sbin
 install
 start
 make_image
+# Environments of an earlier run would not be built again, and the tests look at how they are built.
+docker images --quiet slipway-environment | sort -u |
+    xargs --no-run-if-empty docker image rm --force >/dev/null
+docker image prune --force >/dev/null
 export TEST_DOCKER_SOCKET=$run/docker.sock TEST_DOCKER_IMAGE=$image
 "${command[@]}"

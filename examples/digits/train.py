@@ -4,18 +4,22 @@ python train.py                                        # alone
 torchrun --nproc-per-node 2 train.py --strategy ddp    # two ranks by hand
 slipway train train.py --procs 2 --strategy ddp        # two ranks by Slipway: from examples/digits
 
+By Slipway it reads the digits from a version of a dataset where it is given one: see make_csv.py.
 Interrupted, it goes on from its last checkpoint. The trained weights end up in model.pt beside the
 checkpoints.
 """
 
 import argparse
+from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 
+import slipway
 import slipway.distributed as dist
 from slipway import job
 
@@ -24,7 +28,12 @@ Split = tuple[torch.Tensor, torch.Tensor]
 
 def read_digits() -> tuple[Split, Split]:
     """Return the images, 64 pixels from 0 to 1, and their labels: for training and for testing."""
-    images, labels = load_digits(return_X_y=True)
+    if named := job.current().datasets:  # train.py --dataset digits; see make_csv.py
+        file = slipway.dataset(named[0]).path / "digits.csv"
+        rows = np.loadtxt(file, delimiter=",", skiprows=1)
+        images, labels = rows[:, :-1], rows[:, -1]
+    else:
+        images, labels = load_digits(return_X_y=True)
     parts = train_test_split(
         torch.tensor(images / 16, dtype=torch.float32),
         torch.tensor(labels, dtype=torch.int64),
@@ -47,6 +56,12 @@ def make_model() -> nn.Module:
 def accuracy(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the share of images whose label has the highest score."""
     return (scores.argmax(1) == labels).float().mean()
+
+
+def log(step: int, **metrics: float) -> None:
+    """Log to the run of the job; elsewhere the lines that are printed are enough."""
+    if job.current().is_slipway:
+        import_module("mlflow").log_metrics(metrics, step=step)
 
 
 def read_arguments() -> argparse.Namespace:
@@ -89,6 +104,7 @@ def main() -> None:
                         f"loss {loss.item():.4f} accuracy {reached:.4f}",
                         flush=True,
                     )
+                    log(trainer.steps, loss=loss.item(), accuracy=reached)
         reached = trainer.evaluate(test, arguments.batch_size, metric=accuracy)
         weights = trainer.state_dict()
         if trainer.is_main:
