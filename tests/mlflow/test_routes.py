@@ -197,7 +197,7 @@ def _anonymous(text: str, *worlds: Things) -> str:
     return re.sub(r"\d+", "N", text)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def worlds(tracking: TrackingPortal) -> tuple[Rest, Things, Things]:
     """Charlie's client, what is his, and what is Alice's."""
     charlie = tracking.client("charlie")

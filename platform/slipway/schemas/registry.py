@@ -137,7 +137,7 @@ class RulesIn(RequestSchema):
 
     stages: list[StageName] = Field(default=list(DEFAULT_STAGES), min_length=1, max_length=12)
     gates: list[TargetGates] = Field(default=[], max_length=50)
-    revision: Whole = Field(ge=0, le=2**31 - 1)
+    revision: Whole = Field(ge=0, le=2**31 - 2)
 
     @model_validator(mode="after")
     def _consistent(self) -> "RulesIn":
