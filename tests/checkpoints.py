@@ -18,11 +18,11 @@ from slipway.schemas.checkpoints import (
 
 FILES = {"__0_0.distcp": b"weights" * 300, ".metadata": b"", "__1_0.distcp": b"x" * 512}
 # Writes what `FILES` says from within a task, as the step in its first argument.
-WRITER = """
+WRITER = f"""
 import hashlib, json, os, pathlib, sys
 from slipway.schemas.checkpoints import digest_of, folder_name
 
-FILES = {files!r}
+FILES = {FILES!r}
 
 def save(step):
     place = pathlib.Path(os.environ["SLIPWAY_PERSISTENT_DIR"]) / "checkpoints"
@@ -37,19 +37,27 @@ def save(step):
     (draft / "manifest.json").write_text(json.dumps(body | {{"sha256": digest_of(body)}}))
     draft.rename(place / folder_name(step))
 
-""".format(files=FILES)
+"""
 
 
-def make_manifest(step: int, files: Mapping[str, bytes] = FILES, **changes: Any) -> bytes:
-    """Return a manifest of files; `changes` go into its body before it is signed."""
+def make_manifest(
+    step: int, files: Mapping[str, bytes] = FILES, *, named: Any = None, **changes: Any
+) -> bytes:
+    """Return a manifest of files, or of what is `named` instead; `changes` are signed with it."""
     facts = {
         name: {"size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         for name, content in files.items()
     }
     body = {
-        **{"format": FORMAT, "step": step, "saved_at": "2026-11-01T00:00:00+00:00"},
-        **{"strategy": "ddp", "world_size": 1, "torch": "2.13", "metric": None, "plain": {}},
-        **{"files": facts},
+        "format": FORMAT,
+        "step": step,
+        "saved_at": "2026-11-01T00:00:00+00:00",
+        "strategy": "ddp",
+        "world_size": 1,
+        "torch": "2.13",
+        "metric": None,
+        "plain": {},
+        "files": facts if named is None else named,
         **changes,
     }
     return json.dumps(body | {"sha256": digest_of(body)}).encode()

@@ -205,7 +205,7 @@ def lose(machine: Machine, lease: Lease) -> None:
     """Let the lease of a task run out unheard."""
     long_ago = clock.now() - timedelta(minutes=5)
     Lease.objects.filter(pk=lease.pk).update(expires_at=long_ago)
-    Node.objects.filter(pk=lease.node_id).update(heard_at=long_ago)
+    Node.objects.filter(pk=lease.node_id).update(last_seen_at=long_ago)
     reconcile()
 
 
@@ -217,10 +217,9 @@ def test_one_that_is_too_large_stays_and_the_job_says_so_once(
     for sequence, step in enumerate((10, 20, 30), start=3):
         save(lease, sequence, step, step, size_bytes=3 * 1024**2)
     told = [line for line in story_of(bob, workload) if "stays on its node" in line]
-    assert told == [
-        "The checkpoint of step 10 has 3 MiB and stays on its node alone: at most 1 MiB are copied "
-        "to the store."
-    ]
+    (line,) = told
+    assert "step 10 has 3 MiB" in line
+    assert "at most 1 MiB are copied" in line
     large = {"__0_0.distcp": bytes(3 * 1024**2)}
     answer = bring(machine, lease, 30, make_packed(30, large))
     assert code_of(answer) == (413, "checkpoint_too_large")
@@ -256,7 +255,7 @@ def _linked() -> bytes:
 
 
 HOSTILE = {
-    "nothing": b"",
+    "next to nothing": b"\0",
     "no tar": b"x" * 5000,
     "a manifest alone": packed_of(make_manifest(10), {}),
     "cut short": make_packed(10)[:-1],
@@ -268,12 +267,12 @@ HOSTILE = {
     "a path": packed_of(make_manifest(10, {"../../x": b"1"}), {"../../x": b"1"}),
     "dots": packed_of(make_manifest(10, {"..": b"1"}), {"..": b"1"}),
     "two manifests": packed_of(make_manifest(10, {"manifest.json": b"1"}), {"manifest.json": b"1"}),
-    "a bomb": packed_of(make_manifest(10, files={"a": {"size_bytes": 2**60, "sha256": "0" * 64}})),
+    "a bomb": packed_of(make_manifest(10, named={"a": {"size_bytes": 2**60, "sha256": "0" * 64}})),
     "a negative size": packed_of(
-        make_manifest(10, files={"a": {"size_bytes": -1, "sha256": "0" * 64}})
+        make_manifest(10, named={"a": {"size_bytes": -1, "sha256": "0" * 64}})
     ),
     "a manifest of lists": packed_of(b"[" * 100_000),
-    "files as a list": packed_of(make_manifest(10, files=[])),
+    "files as a list": packed_of(make_manifest(10, named=[])),
     "a huge manifest": header("manifest.json", 2**40) + ending(),
     "a format of tomorrow": packed_of(make_manifest(10, format=2)),
 }
