@@ -70,7 +70,8 @@ class Node:
         """kill -9 of the agent and of everything it has started, as if the machine were gone."""
         shims = [StateFolder(task / "state").shim() for task in (self.data_dir / "tasks").glob("*")]
         mine = [self._agent.pid, *(shim.pid for shim in shims if shim and shim.is_alive())]
-        for pid in mine + [below for pid in mine for below in descendants(pid)]:
+        mine += [below for found in mine for below in descendants(found)]
+        for pid in mine:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

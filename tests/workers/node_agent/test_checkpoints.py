@@ -12,11 +12,11 @@ from tests.workers.machines import Machine, always, eventually
 
 _WAIT = "\nimport time\nprint('began', flush=True)\ntime.sleep(600)\n"
 LIMIT = 2**20
-_LOOK = f"""
+_LOOK = """
 import os, pathlib
 place = pathlib.Path(os.environ["SLIPWAY_PERSISTENT_DIR"]) / "checkpoints"
 print(sorted(path.name for path in place.iterdir()))
-print({{path.name: len(path.read_bytes()) for path in place.glob("step-*7/*")}})
+print({path.name: len(path.read_bytes()) for path in place.glob("step-*7/*")})
 print("<end>")
 """
 KEY = "p1/job"
@@ -112,13 +112,13 @@ def test_a_task_begins_with_the_checkpoint_from_the_store(machine: Machine) -> N
     assert names == str(["step-0000000003", "step-0000000007"])
     expected = {name: len(data) for name, data in FILES.items()}
     expected["manifest.json"] = len(make_manifest(7))
-    assert sizes == str({name: expected[name] for name in eval_names(sizes)})
+    assert sizes == str({name: expected[name] for name in names_in(sizes)})
     told = [report.message for report in portal.state.reports[key]]
     assert any("goes on from the checkpoint of step 7" in line for line in told)
     assert not list((machine.data_dir / "persistent").rglob(".fetch-*"))
 
 
-def eval_names(text: str) -> list[str]:
+def names_in(text: str) -> list[str]:
     """Return the names in a printed dict, in its order."""
     return [part.split("'")[1] for part in text.strip("{}").split(", ")]
 
