@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from portal.accounts.models import User
-from tests.matrix.work import FACTS, beat, code
+from tests.checkpoints import make_packed
+from tests.matrix.work import FACTS, STEP, beat, code
 from tests.matrix.world import World
 from tests.personas import PASSWORD
 
@@ -167,6 +168,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/agent/v1/heartbeat"): _beat,
     ("POST", "/api/agent/v1/reports"): _reports,
     ("PUT", "/api/agent/v1/logs/{task_id}/{epoch}/{rank}"): b"more of the log",
+    ("PUT", "/api/agent/v1/checkpoints/{task_id}/{epoch}/{step}"): make_packed(STEP),
     ("POST", "/api/agent/v1/environments/{digest}/reports"): {
         "state": "ready",
         "log_offset": 0,

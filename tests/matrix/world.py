@@ -86,11 +86,13 @@ PARAMETERS = {
     "/logs/{task_id}": Parameter("task", f"task_{MISSING_ULID}"),
     "/{task_id}/{epoch}": Parameter("epoch", "798765"),
     "/{epoch}/{rank}": Parameter("rank", "61235"),
+    "/checkpoints/{task_id}": Parameter("task", f"task_{MISSING_ULID}"),
+    "/{epoch}/{step}": Parameter("step", "612373"),
     "/password/reset/key/{uidb36}": Parameter("reset user", "zz"),
     "/password/reset/key/{uidb36}-{key}": Parameter("reset key", "0-0"),
 }
-# Names that people choose: the same name may stand in both tenants.
-NATURAL_KEYS = frozenset({"secret"})
+# Names and numbers that are chosen outside: the same one may stand in both tenants.
+NATURAL_KEYS = frozenset({"secret", "step"})
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,12 @@ def _let_work(world: World) -> None:
     # Tiers belong to the installation, so there is no foreign one; a foreign attempt or rank is
     # one that Alice's job does not have.
     world.foreign.update(
-        foreign.objects, tier="nor-such-a-tier", resource="nor-such", epoch="812345", rank="61234"
+        foreign.objects,
+        tier="nor-such-a-tier",
+        resource="nor-such",
+        epoch="812345",
+        rank="61234",
+        step="612372",
     )
     world.secrets.update(
         {

@@ -14,7 +14,9 @@ _UPLOADS = {
         r"|datasets/[^/]+/(?:pieces|versions/[^/]+/append))"
         r"|p/[^/]+/jobs/code)\Z"
     ),
-    "PUT": re.compile(r"\A/api/(?:v1/files/[^/]+/content|agent/v1/logs/[^/]+/\d+/\d+)\Z"),
+    "PUT": re.compile(
+        r"\A/api/(?:v1/files/[^/]+/content|agent/v1/(?:logs|checkpoints)/[^/]+/\d+/\d+)\Z"
+    ),
 }
 _CHUNK_BYTES = 1024 * 1024
 

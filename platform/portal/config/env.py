@@ -189,6 +189,14 @@ class Env(BaseModel):
     max_json_depth: int = Field(
         default=32, ge=4, le=200, description="Deepest nesting of a JSON body.", examples=["32"]
     )
+    checkpoint_copy_max_mib: int = Field(
+        default=16 * 1024,
+        ge=0,
+        le=60 * 1024,
+        description="Largest checkpoint of a job that is copied from its node to the store, in "
+        "MiB, so that the job can go on elsewhere; 0 copies none.",
+        examples=["16384"],
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe level that is logged.", examples=["info"]
     )

@@ -270,6 +270,7 @@ SLIPWAY_STORAGE_OPTIONS = {
     "key": ENV.s3_access_key_id or None,
     "secret": ENV.s3_secret_access_key.get_secret_value() or None,
 }
+SLIPWAY_CHECKPOINT_COPY_MAX_BYTES = ENV.checkpoint_copy_max_mib * 1024**2
 
 # Experiments
 SLIPWAY_TRACKING_SOCKET = socket_of(DATA_DIR)

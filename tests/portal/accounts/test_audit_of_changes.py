@@ -25,6 +25,7 @@ UNAUDITED = {
     "/api/agent/v1/heartbeat": "a machine says what it is, six times a minute",
     "/api/agent/v1/reports": "a machine says what it sees; the workload's story keeps it",
     "/api/agent/v1/logs/{task_id}/{epoch}/{rank}": "a machine says what it sees",
+    "/api/agent/v1/checkpoints/{task_id}/{epoch}/{step}": "a machine keeps what a job has saved",
     "/api/agent/v1/environments/{digest}/reports": "a machine says what it sees",
     "/api/agent/v1/samples": "a machine says what it sees",
     "/api/gateway/v1/": "answers 404",
