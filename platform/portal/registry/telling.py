@@ -95,7 +95,8 @@ def _write(mine: dict[str, str], line: ModelLine, moves: Iterable[Move]) -> None
         last = Move.objects.filter(line=line, kind=TargetKind.ALIAS, target=alias)
         version = last.order_by("-sequence").values_list("version", flat=True)[0]
         _point(mine, alias, version)
-    moved = {move.version for move in moves if move.kind == TargetKind.STAGE}
+    staged = [move.version for move in moves if move.kind == TargetKind.STAGE]
+    moved = {number for number in staged if number is not None}
     records = VersionRecord.objects.filter(line=line, number__in=moved)
     for number, stage in records.values_list("number", "stage"):
         shown = stage if stage in _OF_MLFLOW else "None"
@@ -105,8 +106,11 @@ def _write(mine: dict[str, str], line: ModelLine, moves: Iterable[Move]) -> None
 
 def _point(mine: dict[str, str], alias: str, version: int | None) -> None:
     rows = RegisteredModelAlias.objects.filter(**mine, alias=alias)
+    if version is None:
+        rows.delete()
+        return
     standing = ModelVersion.objects.filter(**mine, version=version).exclude(current_stage=DELETED)
-    if version is None or not standing.exists():
+    if not standing.exists():
         rows.delete()
     elif not rows.update(version=version):
         RegisteredModelAlias(**mine, alias=alias, version=version).save(force_insert=True)

@@ -34,6 +34,8 @@ class Model:
         self.facts = facts
         print("loaded", facts, flush=True)
     def predict(self, inputs, params=None):
+        if float(inputs[0][0]) == -666.0:
+            os.kill(os.getpid(), signal.SIGKILL)
         above = self.facts["refuses_above"]
         if above is not None and float(inputs[0][0]) > above:
             raise ValueError("this model is broken")

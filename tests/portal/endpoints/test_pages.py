@@ -1,9 +1,9 @@
 """The pages of endpoints: the list, creating, promoting, going back, keys, trying, deleting."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from django.http import HttpResponse
 from django.test import Client
 
 from portal.accounts.models import AuditEvent, User
@@ -29,15 +29,15 @@ def bob(people: Personas) -> Client:
     return browser_of(people.bob)
 
 
-def text_of(answer: HttpResponse, status: int = 200) -> str:
+def text_of(answer: Any, status: int = 200) -> str:
     """Return a page, which must have that status."""
     assert answer.status_code == status, answer.content.decode()[:3000]
-    return answer.content.decode()
+    return str(answer.content.decode())
 
 
-def send(browser: Client, address: str, **fields: object) -> HttpResponse:
+def send(browser: Client, address: str, **fields: object) -> Any:
     """Send a form, which must be accepted."""
-    answer: HttpResponse = browser.post(address, fields)
+    answer = browser.post(address, fields)
     assert answer.status_code == 302, answer.content.decode()[:3000]
     return answer
 
@@ -177,7 +177,10 @@ def test_it_is_paused_with_a_reason_resumed_and_deleted(lab: Lab, bob: Client) -
     assert lab.show()["state"] == "serving"
     assert "its keys count no more" in text_of(bob.get(f"{ONE}/delete"))
     assert send(bob, f"{ONE}/delete").headers["Location"] == ALL
+    assert "going away" in text_of(bob.get(ONE))
     lab.settle()
+    with lab.later(minutes=1):
+        lab.settle()
     assert not Endpoint.objects.present().exists()
     assert bob.get(ONE).status_code == 404
 
