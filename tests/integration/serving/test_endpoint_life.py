@@ -113,7 +113,7 @@ def _portal_pids(endpoints: Endpoints) -> list[int]:
     """Return the processes of the portal and of control, with what they have started."""
     found = []
     for child in children_of(endpoints.running.program.pid):
-        if any(mark in command_of(child) for mark in ("portal.config.asgi", "workers.control")):
+        if any(mark in command_of(child) for mark in ("manage.py portal", "workers.control")):
             found += [child, *children_of(child)]
     assert len(found) >= 2
     return found

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.accounts.gates import gated_project
 from portal.accounts.principal import require_principal
+from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
 from portal.endpoints.gates import gated_endpoint
 from portal.endpoints.models import Endpoint
@@ -34,6 +35,7 @@ from slipway.schemas.endpoints import LimitsIn, Promote, RollbackRules
 _MIB = 1024**2
 _OK = 200
 _MOST_SHOWN = 100_000
+_MOST_NUMBER = 2**31 - 1
 
 
 def _back(endpoint: Endpoint) -> str:
@@ -78,7 +80,9 @@ def project_endpoint_return(
 ) -> HttpResponse:
     """Promote an earlier revision again, all at once."""
     found, by = gated_endpoint(request), require_principal(request).user
-    wanted = Promote(revision=max(1, min(number, 2**31 - 1)))
+    if number > _MOST_NUMBER or not found.revisions.filter(number=number).exists():
+        raise NotFound
+    wanted = Promote(revision=number)
     if one_click(request, lambda: promote(endpoint=found, by=by, wanted=wanted)):
         messages.success(request, f"Revision {number} is coming back.")
     return redirect(_back(found))
