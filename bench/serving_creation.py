@@ -1,9 +1,10 @@
 """From the click to the first good prediction, beside `mlflow models serve` with the same model.
 
-Ours is all of Slipway: an endpoint is created over the API, its replica queued, placed, started by the
-agent of the node, the model of 10 MB fetched and checked, its golden predictions compared, gateways
-told; then a prediction comes back through the gateway. Cold is the first endpoint after the start of
-the platform; warm one more, once the node holds a process that has imported what models need.
+Ours is all of Slipway: an endpoint is created over the API, its replica queued, placed, started by
+the agent of the node, the model of 10 MB fetched and checked, its golden predictions compared,
+gateways told; then a prediction comes back through the gateway. Cold is the first endpoint after
+the start of the platform; warm one more, once the node holds a process that has imported what
+models need.
 """
 
 import json
