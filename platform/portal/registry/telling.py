@@ -29,7 +29,7 @@ _LINES_PER_SWEEP = 50
 
 def tell_on_commit(line: ModelLine) -> None:
     """Tell MLflow of the moves of a model once the transaction that writes them has committed."""
-    transaction.on_commit(partial(tell, line.pk))
+    transaction.on_commit(partial(tell, line.pk), robust=True)
 
 
 def find_told(project: Project, name: str) -> ModelFacts:
