@@ -77,6 +77,14 @@ def _register_by_form(world: World, _user: User | None) -> Body:
 
 _INVITE_BY_FORM = {"email": "new@example.org", "role": "viewer", "expires_in_days": "7"}
 _MODEL_PAGE = "/p/{project}/models/{model}/versions/{version}"
+_ENDPOINT_PAGE = "/p/{project}/endpoints/{endpoint}"
+_NEW_ENDPOINT_BY_FORM = {
+    "name": "fresh",
+    "model": "digits",
+    "tier": "served",
+    "min_replicas": "1",
+    "max_replicas": "1",
+}
 _MODEL_VERSION = "/api/v1/projects/{project}/models/{model}/versions/{version}"
 _VERSION = "/api/v1/projects/{project}/datasets/{dataset}/versions/{version}"
 # By verb and template. JSON for the API; a form for a page.
@@ -181,6 +189,33 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/p/{project}/register-model"): _register_by_form,
     ("POST", f"{_MODEL_PAGE}/promote"): {"do": "promote"},
     ("POST", "/p/{project}/models/{model}/requests/{request_id}/decide"): {"verdict": "reject"},
+    ("POST", "/p/{project}/registry-rules"): {
+        "do": "gates",
+        "kind": "stage",
+        "name": "Archived",
+        "signature": "on",
+        "better": "higher",
+    },
+    ("POST", "/p/{project}/new-endpoint"): _NEW_ENDPOINT_BY_FORM,
+    ("POST", "/p/{project}/new-endpoint/quote"): _NEW_ENDPOINT_BY_FORM,
+    ("POST", f"{_ENDPOINT_PAGE}/promote"): {
+        "model": "digits",
+        "version": "3",
+        "plan": "all_at_once",
+        "bake_minutes": "1",
+    },
+    ("POST", f"{_ENDPOINT_PAGE}/change"): {
+        "min_replicas": "1",
+        "max_replicas": "2",
+        "target_concurrency": "8",
+        "target_queue_ms": "50",
+        "max_body_mib": "1",
+        "max_in_flight": "9",
+        "timeout_s": "5",
+        "capture": "on",
+    },
+    ("POST", f"{_ENDPOINT_PAGE}/try"): {"request": '{"inputs": [[1]]}'},
+    ("POST", f"{_ENDPOINT_PAGE}/keys"): {"name": "shop", "scope": "predict"},
     ("POST", "/p/{project}/archive"): {"confirm": "vision"},
     ("POST", "/p/{project}/members/invite"): _INVITE_BY_FORM,
     ("POST", "/p/{project}/members/{user}/role"): {"role": "viewer"},

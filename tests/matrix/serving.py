@@ -12,7 +12,10 @@ from tests.portal.workloads.machines import make_tier
 
 
 def make_endpoint(*, owner: User, project: Project) -> dict[str, str]:
-    """Make an endpoint that serves version 1 of digits, and has version 2 warm."""
+    """Make an endpoint that serves version 1 of digits, and has version 2 warm.
+
+    The number of its warm revision is long enough to be told apart on a page.
+    """
     register_models(Models())
     tier = Tier.objects.filter(slug="served").first() or make_tier("served")
     endpoint = Endpoint.objects.create(
@@ -24,18 +27,22 @@ def make_endpoint(*, owner: User, project: Project) -> dict[str, str]:
         limits=LimitsIn().model_dump(),
         rules=RollbackRules().model_dump(),
     )
+    warm = 61_000 + Endpoint.objects.count()
     revisions = [
         Revision.objects.create(
             endpoint=endpoint,
             number=number,
             made_by=owner,
             model="digits",
-            model_version=str(number),
+            model_version=version,
             served={},
             state=state,
             weight=weight,
         )
-        for number, state, weight in ((1, "serving", 100), (2, "standby", 0))
+        for number, version, state, weight in (
+            (1, "1", "serving", 100),
+            (warm, "2", "standby", 0),
+        )
     ]
     secret = new_key_secret()
     key = EndpointKey.objects.create(
@@ -51,5 +58,6 @@ def make_endpoint(*, owner: User, project: Project) -> dict[str, str]:
         "endpoint": endpoint.name,
         "endpoint key": key.pk,
         "replica": replica.pk,
+        "revision number": str(warm),
         "file number": "61235",
     }

@@ -68,6 +68,7 @@ PARAMETERS = {
     "/endpoints/{endpoint}": Parameter("endpoint", "no-such-endpoint"),
     "/keys/{key}": Parameter("endpoint key", f"epk_{MISSING_ULID}"),
     "/replicas/{replica}": Parameter("replica", f"rpl_{MISSING_ULID}"),
+    "/revisions/{number}": Parameter("revision number", "798765"),
     "/files/{number}": Parameter("file number", "61236"),
     "/jobs/{job}": Parameter("job", f"job_{MISSING_ULID}"),
     "/workloads/{workload}": Parameter("workload", f"wl_{MISSING_ULID}"),

@@ -27,6 +27,7 @@ class ServedModel(BaseModel):
     `model_dir` is the folder with the files, relative to the replica's own unless they are on the
     node already. `golden` are predictions whose answers are known. `requirements` are those of the
     environment it is served in, of that version of `python`; empty for the one every node has.
+    `example` is a body of `/invocations` that was logged with the model.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -41,6 +42,7 @@ class ServedModel(BaseModel):
     golden: tuple[dict[str, Any], ...] = ()
     requirements: str = ""
     python: str = ""
+    example: str = ""
 
 
 class ModelSource(Protocol):

@@ -38,6 +38,7 @@ IN_PROJECT = (
     Entry("Experiments", "flask", "project_experiments", "experiments"),
     Entry("Spend", "coins", "project_spend", "spend"),
     Entry("Models", "packages", "project_models", "models"),
+    Entry("Endpoints", "broadcast", "project_endpoints", "endpoints"),
     Entry("Members", "users", "project_members", "members"),
     Entry("Secrets", "lock", "project_secrets", "secrets", Role.CONTRIBUTOR),
     Entry("Audit log", "history", "project_audit", "audit", Role.MAINTAINER),

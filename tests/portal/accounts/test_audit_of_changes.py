@@ -41,6 +41,8 @@ UNAUDITED = {
     "/api/v1/projects/{project}/endpoints/{endpoint}/try": "asks for a prediction",
     "/api/v1/projects/{project}/jobs/quote": "reads",
     "/p/{project}/jobs/quote": "reads",
+    "/p/{project}/new-endpoint/quote": "reads",
+    "/p/{project}/endpoints/{endpoint}/try": "asks for a prediction",
     "/account/login": "nobody has changed anything yet when one is signed in already",
     "/account/password/reset": "asking for a mail changes nothing",
     "/account/password/reset/key/{uidb36}-{key}": "the key in the matrix is no good",
