@@ -1,0 +1,141 @@
+"""Reads two notebooks from standard input and writes how they differ, cell by cell.
+
+In: the length of the first in a line, then both. Out: JSON for `portal.notebooks.diffing`.
+"""
+
+import json
+import re
+import resource
+import sys
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from typing import Any
+
+import nbformat
+from nbdime import diff_notebooks
+
+_MEMORY_BYTES = 2 * 1024**3
+_CPU_S = 20
+_MOST_LINES = 2000
+_MOST_CHARACTERS = 2000
+_MOST_PICTURE_CHARACTERS = 2_000_000
+_PICTURES = ("image/png", "image/jpeg", "image/gif")
+_BASE64 = re.compile(r"\A[A-Za-z0-9+/]+={0,2}\Z")
+Cell = dict[str, Any]
+
+
+def cells_of(before: Any, after: Any) -> Iterator[dict[str, Any]]:
+    """Yield the cells of both in order: same, changed, added or removed, as nbdime pairs them."""
+    ops: list[Any] = []
+    for op in diff_notebooks(before, after):
+        if op.key == "cells":
+            ops = op.diff
+    at = shift = 0
+    for op in ops:
+        while at < op.key:
+            yield _pair(before.cells[at], after.cells[at + shift], at, at + shift)
+            at += 1
+        if op.op == "addrange":
+            for cell in op.valuelist:
+                yield _alone("added", cell, at + shift)
+                shift += 1
+        elif op.op == "removerange":
+            for cell in before.cells[at : at + op.length]:
+                yield _alone("removed", cell, at)
+                at, shift = at + 1, shift - 1
+        elif op.op == "patch":
+            yield _pair(before.cells[at], after.cells[at + shift], at, at + shift)
+            at += 1
+    while at < len(before.cells):
+        yield _pair(before.cells[at], after.cells[at + shift], at, at + shift)
+        at += 1
+
+
+def _alone(kind: str, cell: Cell, at: int) -> dict[str, Any]:
+    mark = "+" if kind == "added" else "-"
+    text, pictures = _shown(cell)
+    return {
+        "kind": kind,
+        "type": str(cell["cell_type"]),
+        "before": at + 1 if kind == "removed" else None,
+        "after": at + 1 if kind == "added" else None,
+        "lines": [[mark, line] for line in _lines(cell["source"])],
+        "outputs": [[mark, line] for line in text],
+        "pictures_before": pictures if kind == "removed" else [],
+        "pictures_after": pictures if kind == "added" else [],
+    }
+
+
+def _pair(one: Cell, other: Cell, at: int, at_after: int) -> dict[str, Any]:
+    (text, pictures), (text_after, pictures_after) = _shown(one), _shown(other)
+    same_source = one["source"] == other["source"] and one["cell_type"] == other["cell_type"]
+    same_outputs = text == text_after and pictures == pictures_after
+    return {
+        "kind": "same" if same_source and same_outputs else "changed",
+        "type": str(other["cell_type"]),
+        "before": at + 1,
+        "after": at_after + 1,
+        "lines": _compared(_lines(one["source"]), _lines(other["source"])),
+        "outputs": [] if same_outputs else _compared(text, text_after),
+        "pictures_before": [] if same_outputs else pictures,
+        "pictures_after": [] if same_outputs else pictures_after,
+    }
+
+
+def _compared(one: list[str], other: list[str]) -> list[list[str]]:
+    found: list[list[str]] = []
+    for tag, low, high, low_after, high_after in SequenceMatcher(None, one, other).get_opcodes():
+        if tag == "equal":
+            found += [["=", line] for line in one[low:high]]
+            continue
+        found += [["-", line] for line in one[low:high]]
+        found += [["+", line] for line in other[low_after:high_after]]
+    return found
+
+
+def _lines(text: Any) -> list[str]:
+    whole = "".join(map(str, text)) if isinstance(text, list) else str(text or "")
+    return [line[:_MOST_CHARACTERS] for line in whole.splitlines()[:_MOST_LINES]]
+
+
+def _shown(cell: Cell) -> tuple[list[str], list[str]]:
+    """Return what a cell shows as text, and its pictures as data addresses."""
+    lines: list[str] = []
+    pictures: list[str] = []
+    for output in cell.get("outputs", ()):
+        kind = output.get("output_type")
+        if kind == "stream":
+            lines += _lines(output.get("text"))
+        elif kind == "error":
+            lines += _lines(f"{output.get('ename')}: {output.get('evalue')}")
+        else:
+            data = output.get("data") or {}
+            found = [*_pictures(data)]
+            pictures += found
+            if not found:
+                lines += _lines(data.get("text/plain")) or [f"({', '.join(map(str, data))[:200]})"]
+    return lines[:_MOST_LINES], pictures[:20]
+
+
+def _pictures(data: dict[str, Any]) -> Iterator[str]:
+    for mime in _PICTURES:
+        text = data.get(mime)
+        plain = "".join("".join(text if isinstance(text, list) else str(text or "")).split())
+        if plain and len(plain) <= _MOST_PICTURE_CHARACTERS and _BASE64.match(plain):
+            yield f"data:{mime};base64,{plain}"
+            return
+
+
+def main() -> None:
+    """Read, compare, write."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    length = int(sys.stdin.buffer.readline(32))
+    texts = (sys.stdin.buffer.read(length), sys.stdin.buffer.read())
+    before, after = (nbformat.from_dict(json.loads(text)) for text in texts)
+    sys.stdout.write(json.dumps({"cells": [*cells_of(before, after)]}))
+
+
+if __name__ == "__main__":
+    main()
