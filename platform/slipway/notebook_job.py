@@ -12,11 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,73 +21,17 @@ from typing import Any
 from urllib.parse import quote
 
 from slipway import job
+from slipway.notebook_door import Door, door_of
 
 _NEEDED = ("papermill", "nbclient", "nbformat", "ipykernel")
 # Between two sendings while it runs; each pause is longer than the one before.
 _FIRST_SENT_AFTER_S, _LONGEST_BETWEEN_S = 10.0, 600.0
 _TRIED_FOR_S = 300.0
 _TRIED_FOR_WHEN_STOPPED_S = 15.0
-_LONGEST_PAUSE_S = 20.0
-_REQUEST_TIMEOUT_S = 60.0
-_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class Stopped(BaseException):
     """The job was asked to stop."""
-
-
-@dataclass(frozen=True)
-class Door:
-    """Where results go: the portal's API, as this workload."""
-
-    url: str
-    token: str
-    project: str
-    workload: str
-
-    def send(self, what: str, body: bytes, kind: str, *, tried_for_s: float) -> str:
-        """PUT something of this run, trying again while that may help; returns why not, or ""."""
-        place = f"projects/{quote(self.project)}/notebook-runs/{quote(self.workload)}"
-        where = f"{place}/{what}"
-        request = urllib.request.Request(  # noqa: S310 - the address is the portal's own
-            f"{self.url}/api/v1/{where}",
-            data=body,
-            method="PUT",
-            headers={"Authorization": f"Bearer {self.token}", "Content-Type": kind},
-        )
-        until, pause = time.monotonic() + tried_for_s, 0.5
-        while True:
-            fault, may_help = _tried(request)
-            if not fault or not may_help or time.monotonic() + pause > until:
-                return fault
-            time.sleep(pause)
-            pause = min(_LONGEST_PAUSE_S, pause * 2)
-
-
-def _tried(request: urllib.request.Request) -> tuple[str, bool]:
-    try:
-        with urllib.request.urlopen(request, timeout=_REQUEST_TIMEOUT_S) as answer:  # noqa: S310
-            answer.read()
-    except urllib.error.HTTPError as error:
-        said = error.read(2000).decode("utf-8", "replace")
-        return f"{error.code} {_words_of(said)}", error.code in _AGAIN
-    except OSError as error:
-        return str(error) or type(error).__name__, True
-    return "", False
-
-
-def _words_of(problem: str) -> str:
-    try:
-        return str(json.loads(problem).get("detail", ""))
-    except (ValueError, AttributeError):
-        return problem[:200]
-
-
-def door_of(environment: Mapping[str, str]) -> Door | None:
-    """Return the door of the workload this process is part of; None outside of Slipway."""
-    names = ("SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_WORKLOAD")
-    found = [environment.get(name, "") for name in names]
-    return Door(found[0].rstrip("/"), *found[1:]) if all(found) else None
 
 
 class Shipper:
@@ -100,7 +40,7 @@ class Shipper:
     def __init__(self, door: Door | None, output: Path, *, name: str) -> None:
         self._door = door
         self._output = output
-        self._where = f"output?path={quote(name, safe='')}"
+        self._name = name
         self._over = threading.Event()
         self._sent = b""
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -125,10 +65,7 @@ class Shipper:
         fault = self._ship(tried_for_s=tried_for_s)
         if report is not None:
             body = json.dumps(report).encode()
-            fault = (
-                self._door.send("report", body, "application/json", tried_for_s=tried_for_s)
-                or fault
-            )
+            fault = self._send(self._door, "report", body, "application/json", tried_for_s) or fault
         if fault:
             sys.stderr.write(f"[slipway] the result was not taken in: {fault}\n")
         return not fault
@@ -141,11 +78,14 @@ class Shipper:
             return ""
         if self._door is None or content == self._sent:
             return ""
-        fault = self._door.send(
-            self._where, content, "application/octet-stream", tried_for_s=tried_for_s
-        )
+        what = f"output?path={quote(self._name, safe='')}"
+        fault = self._send(self._door, what, content, "application/octet-stream", tried_for_s)
         self._sent = b"" if fault else content
         return fault
+
+    def _send(self, door: Door, what: str, body: bytes, kind: str, tried_for_s: float) -> str:
+        where = f"notebook-runs/{quote(door.workload, safe='')}/{what}"
+        return door.send("PUT", where, body, kind=kind, tried_for_s=tried_for_s).fault
 
 
 def main(arguments: Sequence[str]) -> int:
