@@ -72,8 +72,7 @@ def test_restoring_makes_a_new_version_and_keeps_those_between(bob: Api) -> None
     answer = bob.post(f"projects/vision/notebook-files/{file['id']}/restore", {"version": 1})
     assert answer.status_code == 200, answer.content
     told = [
-        (one["number"], one["origin"], one["origin_version"])
-        for one in _versions(bob, file["id"])
+        (one["number"], one["origin"], one["origin_version"]) for one in _versions(bob, file["id"])
     ]
     assert told == [(3, "restore", 1), (2, "save", None), (1, "save", None)]
     assert _content(bob, file["id"], 3) == FIRST
@@ -128,9 +127,7 @@ def test_cells_of_any_shape_are_kept_as_they_are(bob: Api) -> None:
     assert back["cells"][0]["source"] == 7
 
 
-def test_a_stranger_sees_nothing_and_a_viewer_changes_nothing(
-    people: Personas, bob: Api
-) -> None:
+def test_a_stranger_sees_nothing_and_a_viewer_changes_nothing(people: Personas, bob: Api) -> None:
     file = _save(bob, FIRST)["file"]
     charlie, vera = Api.of(people.charlie), Api.of(people.vera)
     assert charlie.get(f"projects/vision/notebook-files/{file['id']}").status_code == 404

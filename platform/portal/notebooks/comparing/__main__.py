@@ -4,7 +4,6 @@ In: the length of the first in a line, then both. Out: JSON for `portal.notebook
 """
 
 import json
-import re
 import resource
 import sys
 from collections.abc import Iterator
@@ -14,13 +13,10 @@ from typing import Any
 import nbformat
 from nbdime import diff_notebooks
 
+from portal.notebooks.comparing.shown import lines_of, shown
+
 _MEMORY_BYTES = 2 * 1024**3
 _CPU_S = 20
-_MOST_LINES = 2000
-_MOST_CHARACTERS = 2000
-_MOST_PICTURE_CHARACTERS = 2_000_000
-_PICTURES = ("image/png", "image/jpeg", "image/gif")
-_BASE64 = re.compile(r"\A[A-Za-z0-9+/]+={0,2}\Z")
 Cell = dict[str, Any]
 
 
@@ -53,13 +49,13 @@ def cells_of(before: Any, after: Any) -> Iterator[dict[str, Any]]:
 
 def _alone(kind: str, cell: Cell, at: int) -> dict[str, Any]:
     mark = "+" if kind == "added" else "-"
-    text, pictures = _shown(cell)
+    text, pictures = shown(cell)
     return {
         "kind": kind,
         "type": str(cell["cell_type"]),
         "before": at + 1 if kind == "removed" else None,
         "after": at + 1 if kind == "added" else None,
-        "lines": [[mark, line] for line in _lines(cell["source"])],
+        "lines": [[mark, line] for line in lines_of(cell["source"])],
         "outputs": [[mark, line] for line in text],
         "pictures_before": pictures if kind == "removed" else [],
         "pictures_after": pictures if kind == "added" else [],
@@ -67,7 +63,7 @@ def _alone(kind: str, cell: Cell, at: int) -> dict[str, Any]:
 
 
 def _pair(one: Cell, other: Cell, at: int, at_after: int) -> dict[str, Any]:
-    (text, pictures), (text_after, pictures_after) = _shown(one), _shown(other)
+    (text, pictures), (text_after, pictures_after) = shown(one), shown(other)
     same_source = one["source"] == other["source"] and one["cell_type"] == other["cell_type"]
     same_outputs = text == text_after and pictures == pictures_after
     return {
@@ -75,7 +71,7 @@ def _pair(one: Cell, other: Cell, at: int, at_after: int) -> dict[str, Any]:
         "type": str(other["cell_type"]),
         "before": at + 1,
         "after": at_after + 1,
-        "lines": _compared(_lines(one["source"]), _lines(other["source"])),
+        "lines": _compared(lines_of(one["source"]), lines_of(other["source"])),
         "outputs": [] if same_outputs else _compared(text, text_after),
         "pictures_before": [] if same_outputs else pictures,
         "pictures_after": [] if same_outputs else pictures_after,
@@ -91,39 +87,6 @@ def _compared(one: list[str], other: list[str]) -> list[list[str]]:
         found += [["-", line] for line in one[low:high]]
         found += [["+", line] for line in other[low_after:high_after]]
     return found
-
-
-def _lines(text: Any) -> list[str]:
-    whole = "".join(map(str, text)) if isinstance(text, list) else str(text or "")
-    return [line[:_MOST_CHARACTERS] for line in whole.splitlines()[:_MOST_LINES]]
-
-
-def _shown(cell: Cell) -> tuple[list[str], list[str]]:
-    """Return what a cell shows as text, and its pictures as data addresses."""
-    lines: list[str] = []
-    pictures: list[str] = []
-    for output in cell.get("outputs", ()):
-        kind = output.get("output_type")
-        if kind == "stream":
-            lines += _lines(output.get("text"))
-        elif kind == "error":
-            lines += _lines(f"{output.get('ename')}: {output.get('evalue')}")
-        else:
-            data = output.get("data") or {}
-            found = [*_pictures(data)]
-            pictures += found
-            if not found:
-                lines += _lines(data.get("text/plain")) or [f"({', '.join(map(str, data))[:200]})"]
-    return lines[:_MOST_LINES], pictures[:20]
-
-
-def _pictures(data: dict[str, Any]) -> Iterator[str]:
-    for mime in _PICTURES:
-        text = data.get(mime)
-        plain = "".join("".join(text if isinstance(text, list) else str(text or "")).split())
-        if plain and len(plain) <= _MOST_PICTURE_CHARACTERS and _BASE64.match(plain):
-            yield f"data:{mime};base64,{plain}"
-            return
 
 
 def main() -> None:
