@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 from slipway import job
@@ -103,7 +103,9 @@ def main(arguments: Sequence[str]) -> int:
         )
         return 2
     _listen()
-    # What papermill brings is loaded only here, so that what lacks it is told in words.
+    # What papermill brings is loaded only here, so that what lacks it is told in words. jsonschema
+    # does without this grammar, which takes longer to build than all the rest together.
+    cast("dict[str, object]", sys.modules).setdefault("rfc3987_syntax", None)
     running = import_module("slipway.notebook_running")
     try:
         notebook = running.read_notebook(given.notebook)

@@ -1,6 +1,5 @@
 """`slipway notebook`: save, files, history, diff, restore, branch, verify, run, output."""
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -365,8 +364,8 @@ def _write(file: Path, content: bytes) -> None:
 
 def _notebook(content: bytes, name: str) -> Any:
     nbformat = _needed("nbformat")
-    with suppress(ValueError, AttributeError, KeyError, RecursionError):
-        found = nbformat.from_dict(json.loads(content))
+    with suppress(ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        found = nbformat.v4.reads(content.decode())
         if isinstance(found.get("cells"), list):
             return found
     raise UsageMistake(

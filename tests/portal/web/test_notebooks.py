@@ -15,7 +15,10 @@ from tests.personas import Api, Personas, json_of
 from tests.portal.notebooks.notebooks import UPLOAD, code, notebook, send, words
 from tests.portal.workloads.machines import make_machine, make_tier
 
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+    "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 FIRST = notebook(
     words("# <script>alert(1)</script>"),
     code("rate = 0.1\nkind = 'small'", count=1, tags=["parameters"]),

@@ -13,7 +13,7 @@ from typing import Any
 import nbformat
 from nbdime import diff_notebooks
 
-from portal.notebooks.comparing.shown import lines_of, shown
+from portal.notebooks.shown import lines_of, shown
 
 _MEMORY_BYTES = 2 * 1024**3
 _CPU_S = 20
@@ -96,7 +96,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     length = int(sys.stdin.buffer.readline(32))
     texts = (sys.stdin.buffer.read(length), sys.stdin.buffer.read())
-    before, after = (nbformat.from_dict(json.loads(text)) for text in texts)
+    before, after = (nbformat.v4.reads(text.decode()) for text in texts)
     sys.stdout.write(json.dumps({"cells": [*cells_of(before, after)]}))
 
 
