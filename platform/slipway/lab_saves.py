@@ -119,7 +119,7 @@ class Sender:
                 log.warning("the save of %s was not taken in: %s", path, answer.fault)
             else:
                 told = json.loads(answer.content)
-                self._note(path, told["file"]["latest"]["number"], content)
+                self._note(path, told["latest"]["number"], content)
             place.unlink(missing_ok=True)
         return True
 

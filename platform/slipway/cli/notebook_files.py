@@ -74,10 +74,9 @@ def save(
     if session.output.as_json:
         session.output.document(saved)
     elif session.output.quiet:
-        session.output.line(saved.file.id)
+        session.output.line(saved.id)
     else:
-        word = "Saved as" if saved.is_new else "Nothing has changed since"
-        session.output.line(f"{word} version {saved.file.latest.number} of {saved.file.path}.")
+        session.output.line(f"{saved.path} is kept as version {saved.latest.number}.")
 
 
 def files(

@@ -16,7 +16,6 @@ from slipway.schemas.notebook_files import (
     NotebookVersionOut,
     RestoreIn,
     RunIn,
-    SavedOut,
     VerifyIn,
 )
 
@@ -47,11 +46,13 @@ class NotebookFiles:
         place = address("p", project, "notebooks", "files", notebook)
         return f"{self._connection.url}{place}"
 
-    def save(self, path: str, content: bytes, *, project: str) -> SavedOut:
+    def save(self, path: str, content: bytes, *, project: str) -> NotebookFileOut:
         """Keep a notebook as its newest version, unless that says the same already."""
         segments = ("projects", project, "notebook-files")
         sent = _Notebook(content)
-        return self._connection.upload(SavedOut, *segments, content=sent, query={"path": path})
+        return self._connection.upload(
+            NotebookFileOut, *segments, content=sent, query={"path": path}
+        )
 
     def list(self, *, project: str, search: str | None = None) -> Pages[NotebookFileOut]:
         """List notebooks, newest first."""

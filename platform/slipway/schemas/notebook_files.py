@@ -1,6 +1,6 @@
 """Wire schemas of notebook files: their versions, what a clean run of them found, runs as jobs.
 
-PUT    projects/{project}/notebook-files?path=          the .ipynb itself: SavedOut
+POST   projects/{project}/notebook-files?path=         the .ipynb itself: NotebookFileOut
 GET    projects/{project}/notebook-files                PageOf[NotebookFileOut]: ?q=
 GET    projects/{project}/notebook-files/{file}         NotebookFileOut
 GET    …/{file}/versions                                PageOf[NotebookVersionOut]
@@ -124,13 +124,6 @@ class NotebookFileOut(AnswerSchema):
     badge_reason: str
     latest: NotebookVersionOut
     created_at: datetime
-
-
-class SavedOut(AnswerSchema):
-    """What a save came to; `is_new` is false when the newest version says the same already."""
-
-    file: NotebookFileOut
-    is_new: bool
 
 
 class NotebookRunOut(AnswerSchema):

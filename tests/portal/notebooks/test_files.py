@@ -35,39 +35,38 @@ def _content(api: Api, notebook_id: str, number: int, query: str = "") -> bytes:
 
 def test_a_save_is_a_version_that_comes_back_byte_for_byte(bob: Api) -> None:
     saved = _save(bob, FIRST)
-    assert saved["is_new"]
-    assert saved["file"]["path"] == "reports/churn.ipynb"
-    assert saved["file"]["badge"] == "unverified"
-    assert saved["file"]["latest"]["number"] == 1
-    assert saved["file"]["latest"]["cells"] == 2
-    assert _content(bob, saved["file"]["id"], 1) == FIRST
+    assert saved["path"] == "reports/churn.ipynb"
+    assert saved["badge"] == "unverified"
+    assert saved["latest"]["number"] == 1
+    assert saved["latest"]["cells"] == 2
+    assert _content(bob, saved["id"], 1) == FIRST
 
 
 def test_the_same_again_makes_no_version_and_no_bytes(bob: Api) -> None:
     _save(bob, FIRST)
     before = Blob.objects.count()
-    assert not _save(bob, FIRST)["is_new"]
+    assert _save(bob, FIRST)["latest"]["number"] == 1
     assert Blob.objects.count() == before == 2
 
 
 def test_running_again_changes_only_the_outputs(bob: Api) -> None:
-    one = _save(bob, FIRST)["file"]["latest"]
+    one = _save(bob, FIRST)["latest"]
     again = notebook(words("# Größe"), code("print(1)", count=7, prints="1\n"))
-    other = _save(bob, again)["file"]["latest"]
+    other = _save(bob, again)["latest"]
     assert other["number"] == 2
     assert other["source_digest"] == one["source_digest"]
     assert other["outputs_digest"] != one["outputs_digest"]
 
 
 def test_the_source_can_be_had_without_outputs(bob: Api) -> None:
-    file = _save(bob, FIRST)["file"]
+    file = _save(bob, FIRST)
     bare = json.loads(_content(bob, file["id"], 1, "?outputs=false"))
     assert bare["cells"][1]["outputs"] == []
     assert bare["cells"][1]["execution_count"] is None
 
 
 def test_restoring_makes_a_new_version_and_keeps_those_between(bob: Api) -> None:
-    file = _save(bob, FIRST)["file"]
+    file = _save(bob, FIRST)
     _save(bob, SECOND)
     answer = bob.post(f"projects/vision/notebook-files/{file['id']}/restore", {"version": 1})
     assert answer.status_code == 200, answer.content
@@ -80,7 +79,7 @@ def test_restoring_makes_a_new_version_and_keeps_those_between(bob: Api) -> None
 
 
 def test_a_branch_is_a_notebook_of_its_own(bob: Api) -> None:
-    file = _save(bob, FIRST)["file"]
+    file = _save(bob, FIRST)
     place = f"projects/vision/notebook-files/{file['id']}/branch"
     made = bob.post(place, {"path": "try/other.ipynb", "version": 1})
     assert made.status_code == 201, made.content
@@ -121,14 +120,14 @@ def test_cells_of_any_shape_are_kept_as_they_are(bob: Api) -> None:
         b'{"cell_type": "code", "source": "\\ud800", "metadata": {"tags": "parameters"}}],'
         b'"metadata": {"widgets": {"a": 1}}, "nbformat": 4, "nbformat_minor": 2}'
     )
-    file = _save(bob, odd)["file"]
+    file = _save(bob, odd)
     back = json.loads(_content(bob, file["id"], 1))
     assert back["metadata"]["widgets"] == {"a": 1}
     assert back["cells"][0]["source"] == 7
 
 
 def test_a_stranger_sees_nothing_and_a_viewer_changes_nothing(people: Personas, bob: Api) -> None:
-    file = _save(bob, FIRST)["file"]
+    file = _save(bob, FIRST)
     charlie, vera = Api.of(people.charlie), Api.of(people.vera)
     assert charlie.get(f"projects/vision/notebook-files/{file['id']}").status_code == 404
     assert send(charlie, "a.ipynb", FIRST).status_code == 404
@@ -140,7 +139,7 @@ def test_a_stranger_sees_nothing_and_a_viewer_changes_nothing(people: Personas, 
 
 
 def test_a_save_is_told_in_the_audit_log(bob: Api) -> None:
-    file = _save(bob, FIRST)["file"]
+    file = _save(bob, FIRST)
     event = AuditEvent.objects.filter(verb="notebook.save").get()
     assert event.target_id == file["id"]
     assert event.target_label == "reports/churn.ipynb"

@@ -51,7 +51,7 @@ class Bench:
 
     def save(self, path: str, content: bytes) -> str:
         """Save a notebook; returns its id."""
-        return self.alice.notebook_files.save(path, content, project=self.project).file.id
+        return self.alice.notebook_files.save(path, content, project=self.project).id
 
     def place(self, workload: str) -> Task:
         """Let the scheduler place a run."""

@@ -60,7 +60,7 @@ def at(people: Personas) -> str:
     bob = Api.of(people.bob)
     send(bob, "a/churn.ipynb", FIRST)
     saved = json_of(send(bob, "a/churn.ipynb", SECOND))
-    return f"/p/vision/notebooks/files/{saved['file']['id']}"
+    return f"/p/vision/notebooks/files/{saved['id']}"
 
 
 def test_an_empty_project_says_how_to_begin(browser: Client) -> None:

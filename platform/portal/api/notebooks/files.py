@@ -33,7 +33,6 @@ from slipway.schemas.notebook_files import (
     NotebookPath,
     NotebookVersionOut,
     RestoreIn,
-    SavedOut,
 )
 
 router = Router(tags=["Notebook files"])
@@ -79,10 +78,10 @@ def shown(file: NotebookFile) -> NotebookFileOut:
 @router.post(
     "/projects/{project}/notebook-files",
     auth=gate(ProjectRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)),
-    response=SavedOut,
+    response=NotebookFileOut,
     openapi_extra=_UP,
 )
-def save(request: HttpRequest, project: str, query: Query[PathQuery]) -> SavedOut:
+def save(request: HttpRequest, project: str, query: Query[PathQuery]) -> NotebookFileOut:
     """Keep a notebook as its newest version: the .ipynb as it is, of at most 20 MiB.
 
     What the newest version says already makes no new one, so that sending it twice is harmless.
@@ -91,7 +90,7 @@ def save(request: HttpRequest, project: str, query: Query[PathQuery]) -> SavedOu
     let_go_of_the_database()
     content = bytes_of(body_of(request))
     saved = save_notebook(project=found, by=by, path=query.path, content=content)
-    return SavedOut(file=shown(saved.version.file), is_new=saved.is_new)
+    return shown(saved.version.file)
 
 
 @router.get(
