@@ -5,6 +5,7 @@ from typing import Any
 
 from portal.accounts.models import User
 from tests.checkpoints import make_packed
+from tests.matrix.kept_notebooks import content_of
 from tests.matrix.work import FACTS, STEP, beat, code
 from tests.matrix.world import World
 from tests.personas import PASSWORD
@@ -75,6 +76,9 @@ def _register_by_form(world: World, _user: User | None) -> Body:
     return {"name": "new-model", "run": world.own["run"], "path": "model"}
 
 
+_NOTEBOOK = "/api/v1/projects/{project}/notebook-files/{notebook}"
+_NOTEBOOK_RUN = "/api/v1/projects/{project}/notebook-runs/{job}"
+_NOTEBOOK_PAGE = "/p/{project}/notebooks/files/{notebook}"
 _INVITE_BY_FORM = {"email": "new@example.org", "role": "viewer", "expires_in_days": "7"}
 _MODEL_PAGE = "/p/{project}/models/{model}/versions/{version}"
 _ENDPOINT_PAGE = "/p/{project}/endpoints/{endpoint}"
@@ -120,6 +124,17 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/invitations/accept"): _accept,
     ("PATCH", "/api/v1/users/{user_id}"): {"is_active": False},
     ("POST", "/api/v1/projects/{project}/snapshots"): code("print('a new one')"),
+    ("POST", "/api/v1/projects/{project}/notebook-files"): content_of("a new one"),
+    ("POST", f"{_NOTEBOOK}/restore"): {"version": 1},
+    ("POST", f"{_NOTEBOOK}/branch"): {"path": "branch.ipynb"},
+    ("POST", f"{_NOTEBOOK}/run"): {"params": {"rate": "0.5"}},
+    ("PUT", f"{_NOTEBOOK_RUN}/output"): content_of("what came of it"),
+    ("PUT", f"{_NOTEBOOK_RUN}/report"): {
+        "passed": True,
+        "code_cells": 1,
+        "ran": 1,
+        "duration_s": 0.5,
+    },
     ("POST", "/api/v1/projects/{project}/jobs"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/quote"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/{job}/clone"): {"name": "again"},
@@ -223,6 +238,10 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/p/{project}/runs/delete"): _one_run,
     ("POST", "/p/{project}/runs/restore"): _one_run,
     ("POST", "/p/{project}/datasets/new"): {"name": "made-by-form"},
+    ("POST", f"{_NOTEBOOK_PAGE}/restore"): {"version": "1"},
+    ("POST", f"{_NOTEBOOK_PAGE}/branch"): {"path": "branch.ipynb"},
+    ("POST", f"{_NOTEBOOK_PAGE}/run"): {"tier": "cpu-small"},
+    ("POST", f"{_NOTEBOOK_PAGE}/quote"): {"tier": "cpu-small"},
     ("POST", "/p/{project}/jobs/new"): _new_job_by_form,
     ("POST", "/p/{project}/jobs/quote"): _new_job_by_form,
     ("POST", "/p/{project}/jobs/code"): b"print('by form')",
@@ -268,6 +287,8 @@ QUERIES = {
     ("GET", "/api/v1/tiers/{tier}/price-effect"): "?nano_usd_per_hour=5",
     ("POST", "/p/{project}/jobs/code"): "?name=train.py",
     ("POST", "/api/v1/projects/{project}/files"): "?name=b.csv",
+    ("POST", "/api/v1/projects/{project}/notebook-files"): "?path=new.ipynb",
+    ("PUT", f"{_NOTEBOOK_RUN}/output"): "?path=output.ipynb",
     ("GET", f"{_MODEL_VERSION}/plan"): "?stage=Production",
     ("GET", "/api/v1/projects/{project}/lineage"): "?kind=version&id=model-of-alice/720001",
     ("GET", f"{_VERSION}/content"): "?path=a.bin",

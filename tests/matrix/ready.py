@@ -23,6 +23,8 @@ def make_ready(world: World, template: str) -> None:
         _ready_data(world, template)
     elif "/endpoints/" in template:
         _ready_endpoint(world, template)
+    elif "/notebook" in template:
+        return
     elif template.endswith("/experiments/{experiment}/restore"):
         delete_experiment(project=project, experiment_id=int(world.own["experiment"]))
     elif template.endswith("/runs/restore"):

@@ -19,6 +19,7 @@ from portal.storage.services import store_file
 from slipway.schemas.accounts import Role
 from slipway.schemas.spend import BudgetIn
 from tests.matrix.data import make_versions
+from tests.matrix.kept_notebooks import make_notebook, make_notebook_run
 from tests.matrix.registered import make_model
 from tests.matrix.serving import make_endpoint
 from tests.matrix.work import make_tiers, make_tracked, make_work, new_join_secret, open_nodes
@@ -70,6 +71,11 @@ PARAMETERS = {
     "/replicas/{replica}": Parameter("replica", f"rpl_{MISSING_ULID}"),
     "/revisions/{number}": Parameter("revision number", "798765"),
     "/files/{number}": Parameter("file number", "61236"),
+    "/notebook-files/{notebook}": Parameter("notebook", f"nb_{MISSING_ULID}"),
+    "/notebooks/files/{notebook}": Parameter("notebook", f"nb_{MISSING_ULID}"),
+    "/notebook-files/{notebook}/versions/{number}": Parameter("notebook version", "612360"),
+    "/notebook-runs/{job}": Parameter("job", f"wl_{MISSING_ULID}"),
+    "/notebooks/runs/{job}": Parameter("job", f"wl_{MISSING_ULID}"),
     "/jobs/{job}": Parameter("job", f"job_{MISSING_ULID}"),
     "/workloads/{workload}": Parameter("workload", f"wl_{MISSING_ULID}"),
     "/snapshots/{digest}": Parameter("snapshot", "0" * 64),
@@ -164,6 +170,7 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
         "secret": f"{owner.name}_KEY".upper(),
         "session": _signed_in(owner),
         "token": owner.tokens.get(token_hash=hash_of(make_token(owner))).pk,
+        **make_notebook(project=project, by=owner),
         **make_tracked(project=project, by=owner),
         **make_model(project=project, by=owner),
         "reset user": "1",
@@ -178,6 +185,8 @@ def _let_work(world: World) -> None:
     own = make_work(owner=people.alice, project=people.vision, node="atlas")
     foreign = make_work(owner=people.charlie, project=people.other, node="boreas")
     open_nodes()
+    for objects in (own.objects, foreign.objects):
+        make_notebook_run(objects["workload"])
     world.own.update(own.objects, tier="cpu-small", resource="cpu")
     # Tiers belong to the installation, so there is no foreign one; a foreign attempt or rank is
     # one that Alice's job does not have.
@@ -189,6 +198,7 @@ def _let_work(world: World) -> None:
         rank="61234",
         step="612372",
     )
+    world.foreign["notebook version"] = "612350"
     world.secrets.update(
         {
             "node": own.node_secret,

@@ -11,6 +11,8 @@ from ninja.renderers import BaseRenderer
 from portal.api import problems
 from portal.api.bodies import StrictParser
 from portal.api.description import PortalApi
+from portal.api.notebooks import files as notebook_files
+from portal.api.notebooks import files_runs as notebook_runs
 from portal.api.routing import require_gates
 from portal.api.v1 import (
     account,
@@ -82,6 +84,7 @@ for module in (
     *(models, promotions),
     *(datasets, dataset_reading),
     *(endpoints, endpoint_keys),
+    *(notebook_files, notebook_runs),
 ):
     api.add_router("", module.router)
 require_gates(api)

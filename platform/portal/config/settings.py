@@ -60,6 +60,7 @@ INSTALLED_APPS = [
     "portal.registry",
     "portal.datasets",
     "portal.training",
+    "portal.notebooks",
     "portal.endpoints",
     "portal.spend",
     "portal.api",

@@ -34,6 +34,7 @@ RAIL = (
 IN_PROJECT = (
     Entry("Overview", "layout-dashboard", "project", "overview"),
     Entry("Jobs", "rocket", "project_jobs", "jobs"),
+    Entry("Notebooks", "book", "project_notebook_files", "notebooks"),
     Entry("Datasets", "folder", "project_datasets", "datasets"),
     Entry("Experiments", "flask", "project_experiments", "experiments"),
     Entry("Spend", "coins", "project_spend", "spend"),
