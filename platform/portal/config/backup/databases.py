@@ -141,7 +141,8 @@ class PostgresTables:
         for table, column, kind in self._connection.execute(
             "SELECT c.table_name, c.column_name, c.data_type FROM information_schema.columns c "
             "JOIN information_schema.tables t USING (table_schema, table_name) "
-            "WHERE c.table_schema = %s AND t.table_type = 'BASE TABLE' AND c.is_generated = 'NEVER' "
+            "WHERE c.table_schema = %s AND t.table_type = 'BASE TABLE' "
+            "AND c.is_generated = 'NEVER' "
             "ORDER BY c.table_name, c.ordinal_position",
             [self._schema],
         ):
