@@ -27,7 +27,9 @@ from portal.api.v1 import (
     jobs,
     members,
     models,
+    monitoring,
     nodes,
+    predictions,
     projects,
     promotions,
     quotas,
@@ -82,6 +84,7 @@ for module in (
     *(models, promotions),
     *(datasets, dataset_reading),
     *(endpoints, endpoint_keys),
+    *(monitoring, predictions),
 ):
     api.add_router("", module.router)
 require_gates(api)
