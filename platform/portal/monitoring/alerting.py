@@ -55,7 +55,7 @@ def look(endpoint: Endpoint) -> None:
     for finding in found:
         known = firing.pop(finding.key, None)
         if known is None:
-            _raise(endpoint, finding)
+            raise_alert(endpoint, finding)
         else:
             Alert.objects.firing().filter(pk=known.pk).update(
                 reason=finding.reason, seen_at=clock.now()
@@ -193,33 +193,36 @@ def _traffic(endpoint: Endpoint, chosen: MonitorSettings) -> Iterable[Finding]:
         )
 
 
-def _raise(endpoint: Endpoint, finding: Finding) -> None:
+def raise_alert(endpoint: Endpoint, finding: Finding) -> None:
+    """Raise an alert and note who is to be told; one that fires already stays as it is."""
+    with transaction.atomic():
+        alert = _created(endpoint, finding)
+        if alert is None:
+            return
+        audit.record(
+            "alert.raise",
+            kind="alert",
+            target=alert,
+            label=f"{endpoint.name}: {finding.kind}",
+            project=endpoint.project,
+            after={"reason": alert.reason},
+        )
+        _tell(alert, "firing")
+
+
+def _created(endpoint: Endpoint, finding: Finding) -> Alert | None:
+    """Insert an alert; None where the database says that it fires already."""
     try:
         with transaction.atomic():
-            alert = Alert.objects.create(
+            return Alert.objects.create(
                 endpoint=endpoint,
                 kind=finding.kind,
                 subject=finding.subject,
                 revision_id=finding.revision_id,
                 reason=finding.reason[:1000],
             )
-            audit.record(
-                "alert.raise",
-                kind="alert",
-                target=alert,
-                label=f"{endpoint.name}: {finding.kind}",
-                project=endpoint.project,
-                after={"reason": alert.reason},
-            )
-            _tell(alert, "firing")
     except IntegrityError:
-        if not Alert.objects.firing().filter(
-            endpoint=endpoint,
-            kind=finding.kind,
-            subject=finding.subject,
-            revision_id=finding.revision_id,
-        ):
-            raise
+        return None
 
 
 def _resolve(endpoint: Endpoint, alert: Alert) -> None:

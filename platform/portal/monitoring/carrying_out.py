@@ -15,7 +15,7 @@ from portal.accounts import audit
 from portal.core import clock
 from portal.core.errors import SlipwayError
 from portal.datasets.models import Version
-from portal.datasets.services.drafts import commit_draft, open_draft, append_piece
+from portal.datasets.services.drafts import append_piece, commit_draft, open_draft
 from portal.monitoring.analyst import AnalysisFailed, Analyst, analyst
 from portal.monitoring.folders import flat_hour, hour_of_prediction, parts_of, raw_hour, raw_root
 from portal.monitoring.models import CapturedHour, Erasure, Label, Selection

@@ -1,9 +1,10 @@
-"""How an endpoint did in a span: put together from hours and windows, or, for a slice, from rows."""
+"""How an endpoint did in a span: put together from hours and windows; of a slice, from rows."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from django.db.models import Sum
@@ -12,7 +13,7 @@ from django.db.models.functions import TruncHour
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
 from portal.endpoints.models import Endpoint, Revision, TrafficMinute
-from portal.monitoring.adapters.parquet import Flat, Where
+from portal.monitoring.adapters.parquet import Flat
 from portal.monitoring.alerting import ENOUGH, estimate_of
 from portal.monitoring.looking import baselines_of
 from portal.monitoring.models import (
@@ -232,7 +233,7 @@ def bins_of(base: Mapping[str, Any]) -> list[str]:
     edges = [f"{edge:.4g}" for edge in base["edges"]]
     if not edges:
         return ["all", "missing", "infinite"]
-    between = [f"{low} to {high}" for low, high in zip(edges, edges[1:], strict=False)]
+    between = [f"{low} to {high}" for low, high in pairwise(edges)]
     return [f"≤ {edges[0]}", *between, f"> {edges[-1]}", "missing", "infinite"]
 
 
@@ -263,34 +264,26 @@ class _Sliced:
 def _slice(asked: Asked, base: BaselineRecord | None, revision: str | None) -> _Sliced:
     """Count the rows of a slice in the bins of the baseline; of many, those of a fair sample."""
     assert asked.slice is not None  # noqa: S101 - asked for above
-    where = condition(asked.endpoint, asked.slice)
-    if revision is not None:
-        where.fact("revision", "=", revision)
     features = base.features[:_MOST_FEATURES] if base is not None else []
     labels = _labels_between(asked)
 
     def ask(chosen: Flat) -> tuple[int, list[list[int]], list[dict[str, Any]]]:
+        assert asked.slice is not None  # noqa: S101 - asked for above
+        where = condition(asked.endpoint, asked.slice)
+        if revision is not None:
+            where.fact("revision", "=", revision)
         rows = chosen.sample(where, most=_SLICE_ROWS)
         counts = [_counts(chosen, one) if rows else [0] * len(one["counts"]) for one in features]
         wanted = ["prediction_id", "row", "out.class", "out.prediction", "out.confidence"]
         said = []
         if labels:
-            labelled = Where().among("prediction_id", sorted({key[0] for key in labels}))
-            labelled = _narrowed(asked, labelled, revision)
-            said = chosen.find(labelled, limit=2 * _SLICE_LABELS, columns=wanted)
+            where.among("prediction_id", sorted({key[0] for key in labels}))
+            said = chosen.find(where, limit=2 * _SLICE_LABELS, columns=wanted)
         return rows, counts, said
 
     found = patiently(asked.endpoint, asked.slice, ask)
     rows, counts, said = found or (0, [[0] * len(one["counts"]) for one in features], [])
     return _Sliced(rows, _judged(features, counts), _quality_of(said, labels, rows))
-
-
-def _narrowed(asked: Asked, where: Where, revision: str | None) -> Where:
-    assert asked.slice is not None  # noqa: S101 - asked for above
-    mine = condition(asked.endpoint, asked.slice)
-    if revision is not None:
-        mine.fact("revision", "=", revision)
-    return mine.also(where)
 
 
 def _counts(chosen: Flat, base: Mapping[str, Any]) -> list[int]:

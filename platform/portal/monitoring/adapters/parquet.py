@@ -129,13 +129,6 @@ class Where:
         self.values.append(value)
         return self
 
-    def also(self, other: "Where") -> "Where":
-        """Add the conditions of another one."""
-        self._parts += other._parts
-        self.values += other.values
-        self._needed += other._needed
-        return self
-
     def among(self, name: str, values: Sequence[str]) -> "Where":
         """Add that a column has one of some values."""
         self._parts.append(f'"{name}" IN (SELECT unnest(?::VARCHAR[]))')
