@@ -11,7 +11,7 @@ from ipaddress import ip_address
 
 import httpx
 import pytest
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django import SettingsWrapper
 
 from portal.monitoring.adapters import webhooks
 from portal.monitoring.adapters.webhooks import NotDelivered, Refused, is_public, post
