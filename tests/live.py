@@ -14,19 +14,16 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.prepared import copy_tables
 from tests.processes import database_of_its_own
 
 ROOT = Path(__file__).resolve().parents[1]
 START_S = 30.0
 PEOPLE = ("alice", "bob", "charlie", "root")
-# Runs inside the portal's own process: MLflow's tables, and people with tokens of every scope they
-# may have.
+# Runs inside `manage.py shell`: people with tokens of every scope they may have.
 _MAKE_PEOPLE = """
 import json, sys
-from portal.config.env import env
-from portal.config.tracking_schema import prepare_tracking
 from tests.personas import make_token, make_user
-prepare_tracking(env().database_url, env().data_dir)
 print("made " + json.dumps({
     name: make_token(make_user(name, is_administrator=name == "root")) for name in %r
 }))
@@ -106,7 +103,8 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePortal]:
     ):
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         environment = _environment(data_dir, database_url, url)
-        _manage(environment, "migrate", "--verbosity", "0")
+        if not database_url:
+            copy_tables(data_dir)
         tokens = _make_people(environment)
         log = data_dir / "portal.log"
         with log.open("wb") as output:

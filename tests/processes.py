@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 
 from portal.config.supervision.children import die_with_parent
+from tests.prepared import copy_tables, create_database
 
 ROOT = Path(__file__).resolve().parents[1]
 Found = TypeVar("Found")
@@ -139,15 +140,21 @@ def clean_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def database_of_its_own() -> Iterator[str]:
-    """Yield a DATABASE_URL: an empty PostgreSQL database when the suite runs on one, else none."""
+def database_of_its_own(*, empty: bool = False) -> Iterator[str]:
+    """Yield a DATABASE_URL: a PostgreSQL database when the suite runs on one, else none.
+
+    It has all its tables already, unless it shall be `empty`.
+    """
     server = os.environ.get("DATABASE_URL", "")
     if not server.startswith("postgres"):
         yield ""
         return
     name = f"slipway_live_{secrets.token_hex(4)}"
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
+        if empty:
+            connection.execute(f"CREATE DATABASE {name}")
+        else:
+            create_database(connection, server, name)
         try:
             yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
         finally:
@@ -209,10 +216,15 @@ class Installation:
 
 
 @contextlib.contextmanager
-def installation(folder: Path) -> Iterator[Installation]:
-    """Yield an installation whose processes are gone afterwards."""
-    with database_of_its_own() as database_url:
+def installation(folder: Path, *, empty: bool = False) -> Iterator[Installation]:
+    """Yield an installation whose processes are gone afterwards.
+
+    Nobody has started it, but its database has all its tables, unless it shall be `empty`.
+    """
+    with database_of_its_own(empty=empty) as database_url:
         made = Installation(folder, database_url)
+        if not empty and not database_url:
+            copy_tables(made.data_dir)
         try:
             yield made
         finally:

@@ -101,7 +101,7 @@ def refused(done: "subprocess.CompletedProcess[str]", said: str) -> None:
 
 
 def test_an_empty_installation_becomes_the_one_saved(saved: Saved, tmp_path: Path) -> None:
-    with installation(tmp_path) as fresh:
+    with installation(tmp_path, empty=True) as fresh:
         comes_back_in(saved, fresh)
 
 
@@ -117,7 +117,7 @@ def test_a_backup_moves_between_databases(saved: Saved, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     back = tmp_path / "back"
     back.mkdir()
-    with installation(back) as fresh:
+    with installation(back, empty=True) as fresh:
         done = fresh.manage("restore", str(again))
         assert done.returncode == 0, done.stderr
 
@@ -177,7 +177,7 @@ def test_a_damaged_backup_is_refused_whole(saved: Saved, tmp_path: Path, damage:
         else:
             file.truncate(0)
             file.write(b"PK\3\4 no tar")
-    with installation(tmp_path) as fresh:
+    with installation(tmp_path, empty=True) as fresh:
         done = fresh.manage("restore", str(copy))
         refused(done, "backup")
         assert fresh.manage("backup", str(copy), "--check").returncode == 2

@@ -17,7 +17,7 @@ _TYPED = "correct horse battery"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Installation]:
-    with installation(tmp_path) as made:
+    with installation(tmp_path, empty=True) as made:
         yield made
 
 

@@ -42,6 +42,13 @@ def place(tmp_path: Path) -> Iterator[Installation]:
         yield made
 
 
+@pytest.fixture
+def empty_place(tmp_path: Path) -> Iterator[Installation]:
+    """A place where nothing is yet, not even tables."""
+    with installation(tmp_path, empty=True) as made:
+        yield made
+
+
 def _start(place: Installation, **environ: str) -> Program:
     program = place.start("manage.py", "up", "--no-input", **environ)
     program.wait_for_text("Slipway is ready", within_s=60)
@@ -94,17 +101,17 @@ def test_mlflow_comes_back_by_itself_and_nobody_waits_for_it(place: Installation
     _all_gone(everything)
 
 
-def test_the_first_start_makes_an_administrator_who_can_sign_in(place: Installation) -> None:
-    program = _start(place)
+def test_the_first_start_makes_an_administrator_who_can_sign_in(empty_place: Installation) -> None:
+    program = _start(empty_place)
     password = _password_in(program.text())
-    assert f"http://localhost:{place.portal_port}" in program.text()
+    assert f"http://localhost:{empty_place.portal_port}" in program.text()
     with httpx.Client() as browser:
-        assert _sign_in(place, "another password", browser).status_code == 200
-        assert _sign_in(place, password, browser).status_code == 302
+        assert _sign_in(empty_place, "another password", browser).status_code == 200
+        assert _sign_in(empty_place, password, browser).status_code == 302
     # SQLite's shared memory comes and goes; what is in it is in its log too.
     stored = [
         path
-        for path in place.data_dir.rglob("*")
+        for path in empty_place.data_dir.rglob("*")
         if path.is_file() and not path.name.endswith("-shm")
     ]
     assert stored
@@ -297,9 +304,9 @@ def test_a_portal_started_by_itself_does_not_open_either(place: Installation) ->
     _is_refused(done, "SLIPWAY_BIND=0.0.0.0 opens Slipway.*SLIPWAY_ALLOWED_HOSTS=")
 
 
-def test_a_folder_of_somebody_else_is_refused(place: Installation) -> None:
-    place.data_dir.write_text("a file stands where the folder should")
-    _is_refused(place.manage("up", "--no-input"), "cannot be used .*SLIPWAY_DATA_DIR")
+def test_a_folder_of_somebody_else_is_refused(empty_place: Installation) -> None:
+    empty_place.data_dir.write_text("a file stands where the folder should")
+    _is_refused(empty_place.manage("up", "--no-input"), "cannot be used .*SLIPWAY_DATA_DIR")
 
 
 @pytest.fixture
@@ -314,15 +321,17 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_disk_that_fills_up_is_one_clear_line(place: Installation, small_disk: Path) -> None:
-    done = place.manage("up", "--no-input", SLIPWAY_DATA_DIR=str(small_disk / "data"))
+def test_a_disk_that_fills_up_is_one_clear_line(
+    empty_place: Installation, small_disk: Path
+) -> None:
+    done = empty_place.manage("up", "--no-input", SLIPWAY_DATA_DIR=str(small_disk / "data"))
     _is_refused(done, "disk that holds .* is full; free some space")
 
 
 def test_a_disk_with_little_room_is_refused_before_anything_starts(
-    place: Installation, small_disk: Path
+    empty_place: Installation, small_disk: Path
 ) -> None:
     with (small_disk / "ballast").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, 300 * 1024 * 1024)
-    done = place.manage("up", "--no-input", SLIPWAY_DATA_DIR=str(small_disk / "data"))
+    done = empty_place.manage("up", "--no-input", SLIPWAY_DATA_DIR=str(small_disk / "data"))
     _is_refused(done, r"has \d+ MiB free and Slipway needs 200 MiB; free some space")

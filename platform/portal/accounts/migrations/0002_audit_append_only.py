@@ -34,5 +34,9 @@ def remove(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounts", "0001_initial")]
+    # Those of oauth2_provider alter many fields: early on, while few models have to follow.
+    dependencies = [
+        ("accounts", "0001_initial"),
+        ("oauth2_provider", "0021_translatable_field_labels"),
+    ]
     operations = [migrations.RunPython(add, remove)]
