@@ -1,5 +1,7 @@
 """How an endpoint is watched: what somebody chose, else the defaults."""
 
+from collections.abc import Collection, Mapping
+
 from django.db import transaction
 
 from portal.endpoints.models import Endpoint
@@ -26,3 +28,17 @@ def settings_of(endpoint: Endpoint) -> MonitorSettings:
     """Return how an endpoint is watched."""
     found = Monitor.objects.filter(endpoint=endpoint).values_list("settings", flat=True).first()
     return MonitorSettings.model_validate(found or {})
+
+
+class HiddenColumns:
+    """Which columns people chose to hide at capture."""
+
+    def hidden_of(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        """Return by endpoint its hidden columns."""
+        rows = Monitor.objects.exclude(settings={}).values_list("endpoint_id", "settings")
+        wanted = set(endpoint_ids)
+        return {
+            key: settings["hidden"]
+            for key, settings in rows
+            if key in wanted and settings.get("hidden")
+        }

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from ipaddress import ip_address
+from typing import Any
 
 import httpx
 import pytest
-from pytest_django import SettingsWrapper
 
 from portal.monitoring.adapters import webhooks
 from portal.monitoring.adapters.webhooks import NotDelivered, Refused, is_public, post
@@ -52,7 +52,7 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def ear(settings: SettingsWrapper) -> Iterator[_Ear]:
+def ear(settings: Any) -> Iterator[_Ear]:
     """A webhook inside, which who runs the installation allows."""
     server = _Ear()
     thread = threading.Thread(target=server.serve_forever, daemon=True)
