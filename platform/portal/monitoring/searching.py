@@ -4,8 +4,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from pydantic import ValidationError
 
 from portal.core import clock
 from portal.core.errors import InvalidInput
@@ -18,6 +20,9 @@ from slipway.schemas.monitoring import SelectionFilters
 
 _ALL_TIME = timedelta(days=3650)
 _MOST_IDS = 200_000
+_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+_SLICE = ("feature", "operator", "value")
 NUMBER = "number"
 _FACTS = frozenset(
     {
@@ -50,6 +55,29 @@ class Ids:
 
     ids: set[str]
     paths: list[str]
+
+
+def filters_of(given: Mapping[str, Any]) -> SelectionFilters:
+    """Read filters out of an address, where empty ones are none; raises InvalidInput."""
+    found = {name: value for name, value in given.items() if value not in (None, "")}
+    if "feature" not in found or "value" not in found:
+        found = {name: one for name, one in found.items() if name not in _SLICE}
+    try:
+        return SelectionFilters.model_validate(found)
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        name = str(fault["loc"][0]) if fault["loc"] else "filters"
+        raise InvalidInput(
+            f"The filter {name} cannot be read: {fault['msg']}.",
+            field=name,
+            next_step="Correct it or leave it out.",
+        ) from error
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return a moment with a zone, UTC unless it has one, within a span that calendars hold."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return min(max(aware, _EARLIEST), _LATEST)
 
 
 def search(
@@ -88,8 +116,8 @@ def patiently(endpoint: Endpoint, filters: SelectionFilters, ask: Any) -> Any:
 
 def paths_of(endpoint: Endpoint, filters: SelectionFilters) -> list[str]:
     """Return the flat files in which predictions that match can be."""
-    until = filters.until or clock.now() + HOUR
-    since = filters.since or until - _ALL_TIME
+    until = in_utc(filters.until) if filters.until else clock.now() + HOUR
+    since = in_utc(filters.since) if filters.since else until - _ALL_TIME
     hours = [hour_of_prediction(one) for one in filters.prediction_ids or ()]
     known = [hour for hour in hours if hour is not None]
     if known:
@@ -104,9 +132,9 @@ def condition(endpoint: Endpoint, filters: SelectionFilters) -> Where:
     if filters.prediction_ids:
         where.among("prediction_id", filters.prediction_ids)
     if filters.since:
-        where.fact("at", ">=", filters.since)
+        where.moment(">=", in_utc(filters.since))
     if filters.until:
-        where.fact("at", "<", filters.until)
+        where.moment("<", in_utc(filters.until))
     for name, value in (
         ("model_version", filters.model_version),
         ("key_id", filters.caller),

@@ -24,7 +24,7 @@ from portal.monitoring.models import (
     Label,
     Monitor,
 )
-from portal.monitoring.searching import condition, patiently
+from portal.monitoring.searching import condition, filters_of, in_utc, patiently
 from portal.monitoring.sketches import adjusted, psi, psi_p_value, share_moved
 from portal.monitoring.statistics import quality
 from slipway.schemas.monitoring import (
@@ -79,8 +79,8 @@ def asked_of(
     value: str | None = None,
 ) -> Asked:
     """Return what a view is of; raises InvalidInput, and NotFound for a revision."""
-    end = until or clock.now()
-    begin = since or end - _SPAN
+    end = in_utc(until) if until else clock.now()
+    begin = in_utc(since) if since else end - _SPAN
     if not begin < end or end - begin > _LONGEST:
         raise InvalidInput(
             "The span is empty, or longer than 400 days.",
@@ -94,18 +94,20 @@ def asked_of(
             raise NotFound
     chosen = None
     if feature:
-        if value is None or operator not in ("=", "!=", "<", "<=", ">", ">="):
+        if not value or operator not in ("=", "!=", "<", "<=", ">", ">="):
             raise InvalidInput(
                 "A slice has a feature, an operator and a value.",
                 field="value",
                 next_step="For example: feature=age, operator=>=, value=65.",
             )
-        chosen = SelectionFilters(
-            since=begin,
-            until=end,
-            feature=feature,
-            operator=operator,  # type: ignore[arg-type]  (one of those above)
-            value=value,
+        chosen = filters_of(
+            {
+                "since": begin,
+                "until": end,
+                "feature": feature,
+                "operator": operator,
+                "value": value,
+            }
         )
     return Asked(endpoint, begin, end, found, chosen)
 

@@ -13,7 +13,7 @@ from portal.api.v1.shapes import PageParameters, page_of
 from portal.core.pagination import MAX_LIMIT, paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.monitoring.models import Erasure, Label, Selection
-from portal.monitoring.searching import Found, search
+from portal.monitoring.searching import Found, filters_of, search
 from portal.monitoring.services.labels import label_predictions
 from portal.monitoring.services.selecting import erase_predictions, select_predictions
 from slipway.schemas.accounts import Role, Scope
@@ -26,7 +26,6 @@ from slipway.schemas.monitoring import (
     LabelsOut,
     PredictionOut,
     PredictionsOut,
-    SelectionFilters,
     SelectionIn,
     SelectionOut,
 )
@@ -59,10 +58,7 @@ def list_predictions(
 ) -> PredictionsOut:
     """Find captured predictions, newest first, with what is known to be true of them."""
     found = gated_endpoint(request)
-    given = query.model_dump(exclude={"cursor", "limit", "prediction_id"}, exclude_none=True)
-    if query.feature is None or query.value is None:
-        given = {k: v for k, v in given.items() if k not in ("feature", "value", "operator")}
-    filters = SelectionFilters.model_validate(given)
+    filters = filters_of(query.model_dump(exclude={"cursor", "limit", "prediction_id"}))
     if query.prediction_id:
         filters.prediction_ids = [query.prediction_id]
     rows, more = search(found, filters, cursor=query.cursor, limit=query.limit)

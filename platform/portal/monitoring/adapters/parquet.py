@@ -5,6 +5,7 @@ What strangers choose (columns, operators) comes out of lists, and values are pa
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ class Flat:
 
     def __init__(self, connection: Any, paths: Sequence[str]) -> None:
         self._connection = connection
-        self._from = "read_parquet(?, union_by_name = true)"
+        self._from = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
         self._paths = [path for path in paths if Path(path).exists()]
         self.columns: dict[str, str] = {}
         if self._paths:
@@ -46,19 +47,42 @@ class Flat:
     def find(
         self, where: "Where", *, limit: int, columns: Sequence[str] | None = None
     ) -> list[Row]:
-        """Return rows, newest first."""
-        if not self._paths or where.is_impossible(self.columns):
-            return []
-        shown = (
-            "*"
-            if columns is None
-            else ", ".join(quoted(one) for one in columns if one in self.columns)
+        """Return rows, newest first. Files are in the order of hours, the newest first.
+
+        A few hours are asked first, then more, so that what is found soon is answered soon.
+        """
+        found: list[Row] = []
+        if where.is_impossible(self.columns):
+            return found
+        chosen = [one for one in columns or self.columns if one in self.columns]
+        shown = ", ".join(
+            'epoch_us("at") AS "at"' if one == "at" else quoted(one) for one in chosen
         )
         sql = (
             f"SELECT {shown} FROM {self._from} WHERE {where.text} "  # noqa: S608
-            'ORDER BY "at" DESC, prediction_id DESC, "row" LIMIT ?'
+            'ORDER BY epoch_us("at") DESC, prediction_id DESC, "row" LIMIT ?'
         )
-        return self._ask(sql, [self._paths, *where.values, limit])
+        for paths in self._growing():
+            found += self._ask(sql, [paths, *where.values, limit - len(found)])
+            if len(found) >= limit:
+                break
+        for row in found:
+            if "at" in row:
+                row["at"] = datetime.fromtimestamp(row["at"] / 1_000_000, tz=UTC)
+        return found
+
+    def _growing(self) -> Iterator[list[str]]:
+        """Yield the files of four hours, then of twice as many, and so on."""
+        hours: list[list[str]] = []
+        for path in self._paths:
+            if hours and Path(hours[-1][0]).parent == Path(path).parent:
+                hours[-1].append(path)
+            else:
+                hours.append([path])
+        start, size = 0, 4
+        while start < len(hours):
+            yield [path for hour in hours[start : start + size] for path in hour]
+            start, size = start + size, 2 * size
 
     def sample(self, where: "Where", *, most: int) -> int:
         """Keep rows for `counts`, of many only a fair sample; returns how many."""
@@ -101,6 +125,10 @@ class Flat:
         return {row["name"]: row["n"] for row in found}
 
 
+def _micros(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)
+
+
 def quoted(name: str) -> str:
     """Return the name of a column as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
@@ -135,12 +163,20 @@ class Where:
         self.values.append(list(values))
         return self
 
-    def before(self, at: Any, prediction_id: str, row: int) -> "Where":
+    def moment(self, operator: str, at: datetime) -> "Where":
+        """Add a condition on when the prediction was answered."""
+        self._parts.append(f'epoch_us("at") {_OPERATORS[operator]} ?')
+        self.values.append(_micros(at))
+        return self
+
+    def before(self, at: datetime, prediction_id: str, row: int) -> "Where":
         """Add that rows come after this one in the order of `find`."""
         self._parts.append(
-            '("at" < ? OR ("at" = ? AND (prediction_id < ? OR (prediction_id = ? AND "row" > ?))))'
+            '(epoch_us("at") < ? OR (epoch_us("at") = ? AND '
+            '(prediction_id < ? OR (prediction_id = ? AND "row" > ?))))'
         )
-        self.values += [at, at, prediction_id, prediction_id, row]
+        moment = _micros(at)
+        self.values += [moment, moment, prediction_id, prediction_id, row]
         return self
 
     def feature(self, name: str, operator: str, value: str, *, is_number: bool) -> "Where":
@@ -148,6 +184,8 @@ class Where:
         self._needed.append(name)
         self._parts.append(f"{quoted(name)} {_OPERATORS[operator]} ?")
         self.values.append(float(value) if is_number else value)
+        if is_number:
+            self._parts.append(f"NOT isnan({quoted(name)})")  # which counts as the largest number
         return self
 
 
@@ -165,7 +203,6 @@ def flat(paths: Sequence[str]) -> Iterator[Flat]:
         },
     )
     try:
-        connection.execute("SET TimeZone = 'UTC'")
         yield Flat(connection, paths)
     finally:
         connection.close()

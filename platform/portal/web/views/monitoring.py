@@ -17,7 +17,7 @@ from portal.core.policy import guarded_by
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.endpoints.models import Endpoint
 from portal.monitoring.models import AlertChannel, Selection
-from portal.monitoring.searching import search
+from portal.monitoring.searching import filters_of, search
 from portal.monitoring.services.selecting import select_predictions
 from portal.monitoring.services.watching import (
     add_channel,
@@ -128,16 +128,8 @@ def project_endpoint_select(request: HttpRequest, project: str, endpoint: str) -
 
 
 def _filters(request: HttpRequest) -> SelectionFilters:
-    given = {
-        name: word(request, name) or None
-        for name in ("own_id", "model_version", "caller", "feature", "value")
-    }
-    if given["feature"] is None or given["value"] is None:
-        given["feature"] = given["value"] = None
-    operator = word(request, "operator")
-    filters = SelectionFilters.model_validate(
-        given | ({"operator": operator} if operator in OPERATORS else {})
-    )
+    names = ("own_id", "model_version", "caller", "feature", "value", "operator")
+    filters = filters_of({name: word(request, name) for name in names})
     prediction = word(request, "prediction_id")
     if prediction:
         filters.prediction_ids = [prediction]
