@@ -28,6 +28,8 @@ def export(
     `labels` are by `PREDICTION/ROW`. Inputs keep their names, so that what trained on the data set
     before can train on this; `label` holds the truth, and what begins with `slipway_` the rest.
     """
+    if not ids:
+        return {"rows": 0}
     table, _ = read_rows(paths, where=pc.field("prediction_id").isin(list(ids)), most=10**9)
     rows = []
     for one in table.to_pylist():
