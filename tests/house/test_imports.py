@@ -27,6 +27,8 @@ LOADERS_ALLOWED = {
     "platform/portal/core/apps.py": "a room's wiring is loaded once all models are there",
     "platform/portal/config/schedule.py": "a room's tasks are found like its wiring",
     "platform/portal/config/commands.py": "the supervisor runs for months and needs no Django",
+    "platform/portal/monitoring/adapters/parquet.py": "the portal starts without DuckDB",
+    "bench/drift.py": "the peer has an environment of its own",
     "platform/slipway/__init__.py": "a rank that reports a step needs neither HTTP nor schemas",
     "platform/slipway/datasets.py": "a script that reads files by their path needs no pyarrow",
     "platform/slipway/track.py": "MLflow is for whoever has it installed, and slow to import",

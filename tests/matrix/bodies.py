@@ -58,6 +58,9 @@ def _samples(world: World, _user: User | None) -> Body:
 
 
 _REASON = {"reason": "new memory"}
+_PREDICTIONS = "/api/v1/projects/{project}/endpoints/{endpoint}"
+_MONITORING = f"{_PREDICTIONS}/monitoring"
+_MONITORING_PAGE = "/p/{project}/endpoints/{endpoint}/monitoring"
 
 
 def _new_job_by_form(world: World, _user: User | None) -> Body:
@@ -171,6 +174,18 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "request": {"instances": [[1.0]]}
     },
     ("POST", "/api/v1/projects/{project}/endpoints/{endpoint}/keys"): {"name": "shop"},
+    ("PATCH", f"{_MONITORING}/settings"): {"keep_days": 30},
+    ("POST", f"{_MONITORING}/alerts/{{alert}}/snooze"): {"hours": 1},
+    ("POST", f"{_MONITORING}/channels"): {"kind": "slack", "target": "https://example.org/hook"},
+    ("POST", f"{_PREDICTIONS}/labels"): {"labels": [{"own_id": "order-1", "value": 3}]},
+    ("POST", f"{_PREDICTIONS}/selections"): {"dataset": "from-predictions"},
+    ("POST", f"{_PREDICTIONS}/erasures"): {"own_id": "order-1"},
+    ("POST", f"{_MONITORING_PAGE}/watching"): {"keep_days": "30"},
+    ("POST", f"{_MONITORING_PAGE}/channels"): {
+        "kind": "slack",
+        "target": "https://example.org/hook",
+    },
+    ("POST", f"{_MONITORING_PAGE}/select"): {"dataset": "by-form"},
     ("POST", "/api/v1/tiers"): {
         "name": "Large",
         "slug": "large",

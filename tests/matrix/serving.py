@@ -6,6 +6,7 @@ from portal.compute.models import Tier
 from portal.endpoints.models import Endpoint, EndpointKey, Replica, Revision
 from portal.endpoints.ports import register_models
 from portal.endpoints.tokens import new_key_secret, shown_prefix
+from portal.monitoring.models import Alert, AlertChannel
 from slipway.schemas.endpoints import LimitsIn, RollbackRules
 from tests.portal.endpoints.serving import Models
 from tests.portal.workloads.machines import make_tier
@@ -54,8 +55,14 @@ def make_endpoint(*, owner: User, project: Project) -> dict[str, str]:
         made_by=owner,
     )
     replica = Replica.objects.create(endpoint=endpoint, revision=revisions[0], secret=b"sealed")
+    alert = Alert.objects.create(endpoint=endpoint, kind="errors", reason="Many failed.")
+    channel = AlertChannel.objects.create(
+        endpoint=endpoint, kind="email", target=owner.email, made_by=owner
+    )
     return {
         "endpoint": endpoint.name,
+        "alert": alert.pk,
+        "channel": channel.pk,
         "endpoint key": key.pk,
         "replica": replica.pk,
         "revision number": str(warm),

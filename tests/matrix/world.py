@@ -68,6 +68,8 @@ PARAMETERS = {
     "/datasets/{dataset}/v/{version}": Parameter("data version", f"dsv_{MISSING_ULID}"),
     "/endpoints/{endpoint}": Parameter("endpoint", "no-such-endpoint"),
     "/keys/{key}": Parameter("endpoint key", f"epk_{MISSING_ULID}"),
+    "/alerts/{alert}": Parameter("alert", f"alert_{MISSING_ULID}"),
+    "/channels/{channel}": Parameter("channel", f"chan_{MISSING_ULID}"),
     "/replicas/{replica}": Parameter("replica", f"rpl_{MISSING_ULID}"),
     "/revisions/{number}": Parameter("revision number", "798765"),
     "/files/{number}": Parameter("file number", "61236"),

@@ -29,7 +29,9 @@ from portal.api.v1 import (
     jobs,
     members,
     models,
+    monitoring,
     nodes,
+    predictions,
     projects,
     promotions,
     quotas,
@@ -85,6 +87,7 @@ for module in (
     *(datasets, dataset_reading),
     *(endpoints, endpoint_keys),
     *(notebook_files, notebook_runs),
+    *(monitoring, predictions),
 ):
     api.add_router("", module.router)
 require_gates(api)

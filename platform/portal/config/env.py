@@ -133,6 +133,12 @@ class Env(BaseModel):
         description="Sender of the mails.",
         examples=["slipway@example.org"],
     )
+    webhook_hosts: str = Field(
+        default="",
+        description="Hosts inside your network that alerts may be sent to, as host:port separated "
+        "by commas; all others have to be public and speak https.",
+        examples=["chat.internal:443"],
+    )
     embedded_node: bool = Field(
         default=True,
         description="Whether this machine runs jobs itself, as the node that `manage.py up` "

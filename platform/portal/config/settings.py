@@ -62,6 +62,7 @@ INSTALLED_APPS = [
     "portal.training",
     "portal.notebooks",
     "portal.endpoints",
+    "portal.monitoring",
     "portal.spend",
     "portal.api",
     "portal.web",
@@ -265,6 +266,9 @@ else:
     EMAIL_FILE_PATH = DATA_DIR / "outbox"
 
 # Bytes
+SLIPWAY_WEBHOOK_HOSTS = frozenset(
+    host.strip() for host in ENV.webhook_hosts.split(",") if host.strip()
+)
 SLIPWAY_STORAGE_URL = ENV.storage_url or (DATA_DIR / "blobs").as_uri()
 SLIPWAY_STORAGE_OPTIONS = {
     "endpoint_url": ENV.s3_endpoint_url or None,
