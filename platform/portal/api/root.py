@@ -11,6 +11,7 @@ from ninja.renderers import BaseRenderer
 from portal.api import problems
 from portal.api.bodies import StrictParser
 from portal.api.description import PortalApi
+from portal.api.notebooks import servers as notebook_servers
 from portal.api.routing import require_gates
 from portal.api.v1 import (
     account,
@@ -82,6 +83,7 @@ for module in (
     *(models, promotions),
     *(datasets, dataset_reading),
     *(endpoints, endpoint_keys),
+    *(notebook_servers,),
 ):
     api.add_router("", module.router)
 require_gates(api)
