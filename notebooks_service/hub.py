@@ -70,7 +70,7 @@ def settings_of(arguments: Namespace, admission: dict[str, str], service_token: 
     # The portal has the pages; the Hub shows none of its own but those of signing in.
     hub.default_url = f"{arguments.public_portal_url}/projects"
     hub.template_vars = {"announcement": ""}
-    hub.log_level = "WARNING"
+    hub.log_level = "WARN"
     hub.tornado_settings = {"slow_spawn_timeout": 0}
     hub.init_spawners_timeout = 1
     if arguments.subdomains:

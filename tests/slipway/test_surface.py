@@ -49,6 +49,7 @@ def test_a_client_is_made_of_these_parts() -> None:
         "members",
         "models",
         "nodes",
+        "notebooks",
         "projects",
         "runs",
         "secrets",

@@ -33,6 +33,7 @@ RAIL = (
 )
 IN_PROJECT = (
     Entry("Overview", "layout-dashboard", "project", "overview"),
+    Entry("Notebooks", "notebook", "project_notebooks", "notebooks"),
     Entry("Jobs", "rocket", "project_jobs", "jobs"),
     Entry("Datasets", "folder", "project_datasets", "datasets"),
     Entry("Experiments", "flask", "project_experiments", "experiments"),

@@ -15,7 +15,7 @@ from portal.notebooks.server_idle import look_after_idle
 from portal.notebooks.wiring import NOTEBOOK
 from slipway.schemas.notebook_servers import NotebookState
 from tests.personas import Api, Personas, json_of
-from tests.portal.notebooks.servers import ADDRESS, SERVERS, Desk
+from tests.portal.notebook_servers.servers import ADDRESS, SERVERS, Desk
 from tests.portal.workloads.machines import Machine
 
 

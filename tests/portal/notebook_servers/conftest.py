@@ -5,7 +5,7 @@ import pytest
 from portal.notebooks.wiring import NOTEBOOK
 from portal.workloads.ports import register_kind
 from tests.personas import Api, Personas
-from tests.portal.notebooks.servers import Desk
+from tests.portal.notebook_servers.servers import Desk
 from tests.portal.workloads.machines import Machine, make_machine, make_tier
 
 
