@@ -70,6 +70,10 @@ def _new_job_by_form(world: World, _user: User | None) -> Body:
     }
 
 
+def _new_desk_by_form(world: World, _user: User | None) -> Body:
+    return {"name": "new-desk", "tier": world.own["tier"], "idle_minutes": "60"}
+
+
 def _register_by_form(world: World, _user: User | None) -> Body:
     return {"name": "new-model", "run": world.own["run"], "path": "model"}
 
@@ -147,6 +151,17 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "request": {"instances": [[1.0]]}
     },
     ("POST", "/api/v1/projects/{project}/endpoints/{endpoint}/keys"): {"name": "shop"},
+    ("POST", "/api/v1/projects/{project}/notebooks/servers"): {"name": "new-desk"},
+    ("POST", "/api/v1/projects/{project}/notebooks/servers/quote"): {"name": "new-desk"},
+    ("POST", "/api/hub/v1/servers/{server}/stop"): {"start": "wl_1.1"},
+    ("POST", "/api/hub/v1/servers/{server}/routed"): {"start": "wl_1.1"},
+    ("POST", "/api/hub/v1/labs/{server}/reports"): {
+        "attempt": 1,
+        "sequence": 1,
+        "address": "127.0.0.1:1",
+    },
+    ("POST", "/p/{project}/notebooks/new"): _new_desk_by_form,
+    ("POST", "/p/{project}/notebooks/quote"): _new_desk_by_form,
     ("POST", "/api/v1/tiers"): {
         "name": "Large",
         "slug": "large",

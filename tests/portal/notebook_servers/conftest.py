@@ -16,7 +16,7 @@ def _kind() -> None:
 
 @pytest.fixture
 def machine(people: Personas) -> Machine:
-    """A machine of four CPUs with 16 GiB, and the tier `small`: one CPU, 1 GiB, 0.36 USD an hour."""
+    """A machine of four CPUs, and the tier `small`: one CPU, 1 GiB, 0.36 USD an hour."""
     made = make_machine("lab")
     make_tier("small", nano_usd_per_hour=360_000_000)
     return made
