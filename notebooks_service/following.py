@@ -15,7 +15,7 @@ from urllib.parse import quote
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
 from notebooks_service.portal import Portal, PortalAway, Refused
-from slipway.schemas.notebook_servers import HubServer, HubServers, NotebookState
+from slipway.schemas.notebook_servers import HubServer, HubServers, NotebookState, hub_name
 
 log = logging.getLogger(__name__)
 _AGAIN_S: Final = 1.0
@@ -91,7 +91,7 @@ class Follower:
 
     async def _converge(self, told: HubServers) -> bool:
         """Open and close what differs; returns whether nothing is left to do."""
-        wanted = {(one.user, one.id): one for one in told.servers if one.state in _OPEN}
+        wanted = {(one.user, hub_name(one.id)): one for one in told.servers if one.state in _OPEN}
         opened = await self._hub.open_servers()
         closed = [
             self._close(user, name)
@@ -116,11 +116,11 @@ class Follower:
             task.add_done_callback(lambda _: self._opening.pop(one.id, None))
 
     async def _open(self, one: HubServer, *, close_first: bool, is_open: bool) -> None:
-        user, name = quote(one.user), quote(one.id)
+        user, name = quote(one.user), quote(hub_name(one.id))
         try:
             if not is_open:
                 if close_first:
-                    await self._close(one.user, one.id)
+                    await self._close(one.user, hub_name(one.id))
                 await self._make_user(user)
                 await self._hub.ask("POST", f"/users/{user}/servers/{name}")
                 await self._wait_until_ready(one)
@@ -131,7 +131,7 @@ class Follower:
 
     async def _wait_until_ready(self, one: HubServer) -> None:
         while True:
-            found = (await self._hub.open_servers()).get((one.user, one.id))
+            found = (await self._hub.open_servers()).get((one.user, hub_name(one.id)))
             if found is None or found.get("ready"):
                 return
             await asyncio.sleep(0.1)

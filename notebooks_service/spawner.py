@@ -8,7 +8,7 @@ from jupyterhub.spawner import Spawner, SpawnException
 from traitlets import Instance, Unicode
 
 from notebooks_service.portal import Portal, PortalAway, Refused
-from slipway.schemas.notebook_servers import HubServer, NotebookState
+from slipway.schemas.notebook_servers import HubServer, NotebookState, server_id_of
 
 _LOOK_EVERY_S: Final = 0.1
 _ANSWERS: Final = (NotebookState.OPENING, NotebookState.READY)
@@ -27,6 +27,10 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
     start_id = Unicode("")
     _last: HubServer | None = None
 
+    @property
+    def _id(self) -> str:
+        return server_id_of(self.name)
+
     def get_state(self) -> dict[str, Any]:
         """Return what is kept over a restart of the Hub."""
         return {**super().get_state(), "start": self.start_id}
@@ -44,14 +48,14 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
     async def start(self) -> str:
         """Wait until the server answers; returns where."""
         try:
-            found = await self.portal.start(self.name)
+            found = await self.portal.start(self._id)
             self._check(found)
             while found.state not in _ANSWERS or not found.address:
                 if found.state in (NotebookState.FAILED, NotebookState.STOPPED):
                     raise SpawnException(found.message, reason="ended")
                 self._last = found
                 await asyncio.sleep(_LOOK_EVERY_S)
-                found = await self.portal.show(self.name)
+                found = await self.portal.show(self._id)
         except Refused as error:
             said = str(error) if error.status != _NOT_FOUND else _NO_SUCH
             raise SpawnException(said, reason="refused") from error
@@ -70,7 +74,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
     async def poll(self) -> int | None:
         """Return None while it runs. A portal that is away says nothing about servers."""
         try:
-            found = await self.portal.show(self.name)
+            found = await self.portal.show(self._id)
         except PortalAway:
             return None
         except Refused:
@@ -83,7 +87,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
         if not self.start_id:
             return
         try:
-            await self.portal.stop(self.name, self.start_id)
+            await self.portal.stop(self._id, self.start_id)
         except (PortalAway, Refused) as error:
             self.log.warning("the stop of %s was not heard: %s", self.name, error)
 

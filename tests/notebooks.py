@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
 
 from tests.portals import RunningPortal, running_slipway
 from tests.processes import wait_for
@@ -125,7 +126,7 @@ class OpenDesk:
         return connect(
             f"ws://{host}{path}/api/kernels/{kernel}/channels",
             additional_headers={"Cookie": cookies},
-            origin=f"http://{host}",  # type: ignore[arg-type]
+            origin=Origin(f"http://{host}"),
             proxy=None,
             open_timeout=20,
         )

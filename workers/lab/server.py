@@ -31,7 +31,8 @@ class BoundServer(ServerApp):
         """Listen; from here on it answers, so the portal is told."""
         self.http_server.add_socket(_IN_USE["socket"])
         watch = Watch(self)
-        self.contents_manager.register_post_save_hook(lambda **_: _note_save(watch))
+        contents: Any = self.contents_manager
+        contents.register_post_save_hook(lambda **_: _note_save(watch))
         reporter = Reporter(
             watch,
             url=_IN_USE["reports"],
@@ -75,11 +76,15 @@ def run(desk: Desk | None = None) -> None:
     os.chdir(desk.workspace)
     _IN_USE.update(socket=bound, address=address, reports=os.environ.get(_REPORTS, ""))
     JupyterHubSingleUser.serverapp_class = BoundServer
+    JupyterHubSingleUser.serverapp_config = {"jpserver_extensions": dict(_EXTENSIONS)}
     JupyterHubSingleUser.launch_instance(
         [
             *desk.arguments(),
             "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
             "--LabApp.news_url=",
-            f"--ServerApp.jpserver_extensions={_EXTENSIONS}",
+            # Who runs it has been stripped of what makes root special.
+            "--ServerApp.allow_root=True",
+            # They come and go with the server; the extension manager would change the environment.
+            "--LabApp.extension_manager=readonly",
         ]
     )

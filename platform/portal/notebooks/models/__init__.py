@@ -1,6 +1,6 @@
 """The tables of the room, one file a noun."""
 
 from portal.notebooks.models.hubs import Hub, HubVersion
-from portal.notebooks.models.servers import Server, ServerRun
+from portal.notebooks.models.servers import Server, ServerQuerySet, ServerRun
 
-__all__ = ["Hub", "HubVersion", "Server", "ServerRun"]
+__all__ = ["Hub", "HubVersion", "Server", "ServerQuerySet", "ServerRun"]
