@@ -75,6 +75,10 @@ def _new_job_by_form(world: World, _user: User | None) -> Body:
     }
 
 
+def _new_desk_by_form(world: World, _user: User | None) -> Body:
+    return {"name": "new-desk", "tier": world.own["tier"], "idle_minutes": "60"}
+
+
 def _register_by_form(world: World, _user: User | None) -> Body:
     return {"name": "new-model", "run": world.own["run"], "path": "model"}
 
@@ -186,6 +190,17 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "target": "https://example.org/hook",
     },
     ("POST", f"{_MONITORING_PAGE}/select"): {"dataset": "by-form"},
+    ("POST", "/api/v1/projects/{project}/notebooks/servers"): {"name": "new-desk"},
+    ("POST", "/api/v1/projects/{project}/notebooks/servers/quote"): {"name": "new-desk"},
+    ("POST", "/api/hub/v1/servers/{server}/stop"): {"start": "wl_1.1"},
+    ("POST", "/api/hub/v1/servers/{server}/routed"): {"start": "wl_1.1"},
+    ("POST", "/api/hub/v1/labs/{server}/reports"): {
+        "attempt": 1,
+        "sequence": 1,
+        "address": "127.0.0.1:1",
+    },
+    ("POST", "/p/{project}/notebooks/new"): _new_desk_by_form,
+    ("POST", "/p/{project}/notebooks/quote"): _new_desk_by_form,
     ("POST", "/api/v1/tiers"): {
         "name": "Large",
         "slug": "large",

@@ -19,6 +19,7 @@ from portal.storage.services import store_file
 from slipway.schemas.accounts import Role
 from slipway.schemas.spend import BudgetIn
 from tests.matrix.data import make_versions
+from tests.matrix.desks import make_server
 from tests.matrix.kept_notebooks import make_notebook, make_notebook_run
 from tests.matrix.registered import make_model
 from tests.matrix.serving import make_endpoint
@@ -67,6 +68,8 @@ PARAMETERS = {
     "/datasets/{dataset}/versions/{version}": Parameter("data version", f"dsv_{MISSING_ULID}"),
     "/datasets/{dataset}/v/{version}": Parameter("data version", f"dsv_{MISSING_ULID}"),
     "/endpoints/{endpoint}": Parameter("endpoint", "no-such-endpoint"),
+    "/servers/{server}": Parameter("notebook server", f"nbs_{MISSING_ULID}"),
+    "/labs/{server}": Parameter("notebook server", f"nbs_{MISSING_ULID}"),
     "/keys/{key}": Parameter("endpoint key", f"epk_{MISSING_ULID}"),
     "/alerts/{alert}": Parameter("alert", f"alert_{MISSING_ULID}"),
     "/channels/{channel}": Parameter("channel", f"chan_{MISSING_ULID}"),
@@ -157,6 +160,7 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
     version = make_versions(project=project, by=owner, name=f"data-of-{owner.name}".lower())
     file = store_file(project=project, by=owner, name="a.csv", chunks=iter([owner.name.encode()]))
     into |= make_endpoint(owner=owner, project=project)
+    into |= make_server(owner=owner, project=project)
     into |= {
         "file": file.pk,
         "dataset": version.dataset.name,

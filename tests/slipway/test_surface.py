@@ -50,6 +50,7 @@ def test_a_client_is_made_of_these_parts() -> None:
         "models",
         "nodes",
         "notebook_files",
+        "notebooks",
         "projects",
         "runs",
         "secrets",

@@ -20,6 +20,10 @@ SLIPWAY_SECRETS_KEY = keys.secrets_key(KEYS_DIR)
 SLIPWAY_ROOT = ROOT
 SLIPWAY_URL = ENV.url
 SLIPWAY_GATEWAY_URL = ENV.gateway_url
+SLIPWAY_NOTEBOOKS_URL = ENV.notebooks_url
+SLIPWAY_NOTEBOOKS_SUBDOMAINS = ENV.notebooks_subdomains
+# As servers on the Hub's own machine reach it.
+SLIPWAY_NOTEBOOKS_HUB_API = f"http://127.0.0.1:{ENV.notebooks_hub_port}/hub/api"
 # What nodes install for tasks that name no environment.
 SLIPWAY_JOB_REQUIREMENTS = ROOT / "requirements" / "jobs.txt"
 SLIPWAY_REDIS_URL = ENV.redis
@@ -225,7 +229,8 @@ CONTENT_SECURITY_POLICY = {
         "font-src": ["'self'"],
         "connect-src": ["'self'"],
         "manifest-src": ["'self'"],
-        "form-action": ["'self'"],
+        # Who signs in on the way to a notebook is sent on there.
+        "form-action": ["'self'", *([ENV.notebooks_url] if ENV.notebooks_url else [])],
         "base-uri": ["'none'"],
         "frame-ancestors": ["'none'"],
     }

@@ -33,6 +33,7 @@ RAIL = (
 )
 IN_PROJECT = (
     Entry("Overview", "layout-dashboard", "project", "overview"),
+    Entry("Notebooks", "notebook", "project_notebooks", "notebooks"),
     Entry("Jobs", "rocket", "project_jobs", "jobs"),
     Entry("Notebooks", "book", "project_notebook_files", "notebooks"),
     Entry("Datasets", "folder", "project_datasets", "datasets"),

@@ -1,1 +1,1 @@
-"""Notebooks over REST."""
+"""Notebooks in the REST API."""

@@ -1,1 +1,1 @@
-"""What a person may ask of notebooks."""
+"""What people and the Hub may ask of notebooks."""
