@@ -124,13 +124,13 @@ def test_a_job_goes_on_elsewhere_when_its_node_is_gone(
     wait_for(lambda: jobs.api.get("/tiers").json()["items"], "tiers of the node", within_s=60)
     job = jobs.submit(_TRAIN, args=["0.15"])
     wait_for(lambda: copied_step(jobs, job) >= 2 * EVERY, "a copy in the store", within_s=120)
-    nodes.append(Node(live, "two", tmp_path).connected())
     assert jobs.state(job) == "running"
     nodes[0].die()
     known = copied_step(jobs, job)
+    nodes.append(Node(live, "two", tmp_path).connected())
     began, *ended = result_of(jobs, job)
-    # The last copy may have come between the question and the death.
-    assert known <= began <= known + 2 * EVERY
+    # The portal may have had the last copy whole when the node died in the middle of its answer.
+    assert known <= began <= known + EVERY
     assert began % EVERY == 0
     workload = jobs.look(job)["workload"]
     assert workload["attempt"] == 2

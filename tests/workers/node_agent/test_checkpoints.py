@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from slipway.schemas.agent import StoredCheckpoint, TaskSpec
@@ -157,7 +158,7 @@ def test_a_task_is_not_started_from_less_than_the_store_has(
         portal.state.checkpoints[task, 7] = packed
         told = stored(7, packed if task == "u" else make_packed(7, {"a": b"wanted"}))
         key = portal.state.want(task, spec_for(portal, _LOOK, checkpoint=told))
-        end = eventually(lambda key=key: portal.state.end_of(key), within_s=40, what="the end")
+        end = eventually(partial(portal.state.end_of, key), within_s=40, what="the end")
         assert end.reason == "start_failed", end
         assert "tried 4 times" in end.message
     assert not list((machine.data_dir / "persistent").rglob("x"))
