@@ -215,5 +215,7 @@ def project_endpoint_try(request: HttpRequest, project: str, endpoint: str) -> H
             "is_good": answered.status == _OK,
             "body": body[:_MOST_SHOWN],
         }
-    status = status_of(form)
+    # A part of a page is taken over only from an answer that is good.
+    is_part = request.headers.get("HX-Request") == "true"
+    status = 200 if is_part else status_of(form)
     return render(request, "web/endpoints/try.html", context | WHERE, status=status)
