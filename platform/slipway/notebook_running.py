@@ -100,7 +100,7 @@ def run_notebook(
             progress_bar=False,
             on_cell=on_cell,
             km=manager,
-            cwd=str(folder),
+            resources={"metadata": {"path": str(folder)}},
             execution_timeout=cell_timeout_s,
             stdout_file=sys.stdout if shows_output else None,
             stderr_file=sys.stderr if shows_output else None,
