@@ -49,7 +49,7 @@ class Ran:
 def read_notebook(path: Path) -> Any:
     """Return the notebook in a file; raises NotebookUnreadable, and OSError."""
     try:
-        found = nbformat.reads(path.read_text("utf-8"), as_version=4)
+        found = nbformat.reads(path.read_text("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
         if not isinstance(found.get("cells"), list):
             raise NotebookUnreadable("is not a notebook")
         nbformat.validate(found)
@@ -100,7 +100,7 @@ def run_notebook(
             progress_bar=False,
             on_cell=on_cell,
             km=manager,
-            cwd=str(folder),
+            resources={"metadata": {"path": str(folder)}},
             execution_timeout=cell_timeout_s,
             stdout_file=sys.stdout if shows_output else None,
             stderr_file=sys.stderr if shows_output else None,
@@ -137,11 +137,11 @@ def value_of(text: str) -> object:
         found = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return text
-    plain = str | int | float | bool | list | dict | tuple | None
+    plain = (str, int, float, list, dict, tuple, type(None))
     return found if isinstance(found, plain) else text
 
 
-class _Engine(NBClientEngine):
+class _Engine(NBClientEngine):  # type: ignore[misc]
     """Papermill's own engine, which also tells at which cell it is."""
 
     @classmethod

@@ -134,6 +134,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/notebook-files"): content_of("a new one"),
     ("POST", f"{_NOTEBOOK}/restore"): {"version": 1},
     ("POST", f"{_NOTEBOOK}/branch"): {"path": "branch.ipynb"},
+    ("POST", f"{_NOTEBOOK}/verify"): {"version": 1},
     ("POST", f"{_NOTEBOOK}/run"): {"params": {"rate": "0.5"}},
     ("PUT", f"{_NOTEBOOK_RUN}/output"): content_of("what came of it"),
     ("PUT", f"{_NOTEBOOK_RUN}/report"): {

@@ -18,7 +18,7 @@ def version_out(version: NotebookVersion) -> NotebookVersionOut:
     origin = version.origin_version
     return NotebookVersionOut(
         number=version.number,
-        origin=version.origin,  # type: ignore[arg-type]
+        origin=version.origin,
         origin_version=origin.number if origin else None,
         origin_path=origin.file.path if origin else None,
         cells=version.cells,
@@ -49,7 +49,7 @@ def run_out(run: NotebookRun, explainer: Explainer) -> NotebookRunOut:
     workload = run.workload
     return NotebookRunOut(
         workload=workload.pk,
-        purpose=run.purpose,  # type: ignore[arg-type]
+        purpose=run.purpose,
         path=run.path,
         version=run.version.number if run.version else None,
         params=run.params,

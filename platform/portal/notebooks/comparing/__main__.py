@@ -6,7 +6,7 @@ In: the length of the first in a line, then both. Out: JSON for `portal.notebook
 import json
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -96,7 +96,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     length = int(sys.stdin.buffer.readline(32))
     texts = (sys.stdin.buffer.read(length), sys.stdin.buffer.read())
-    before, after = (nbformat.v4.reads(text.decode()) for text in texts)
+    read: Callable[[str], Any] = nbformat.v4.reads
+    before, after = (read(text.decode()) for text in texts)
     sys.stdout.write(json.dumps({"cells": [*cells_of(before, after)]}))
 
 

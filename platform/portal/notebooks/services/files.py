@@ -159,7 +159,7 @@ def _add(*, file: NotebookFile, by: User, origin: Origin, made: NotebookVersion)
 def version_of(file: NotebookFile, number: int | None) -> NotebookVersion:
     """Return a version of a notebook, the newest unless named; raises InvalidInput."""
     wanted = file.head if number is None else number
-    found = file.versions.complete().filter(number=wanted).first()  # type: ignore[attr-defined]
+    found = file.versions.complete().filter(number=wanted).first()
     if found is None:
         raise InvalidInput(
             f"The notebook has no version {wanted}.",
