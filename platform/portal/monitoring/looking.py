@@ -123,9 +123,9 @@ def baselines_of(endpoint: Endpoint, revisions: Any) -> dict[str, BaselineRecord
     made = BaselineRecord.objects.exclude(source="").filter(record__in=by_version.values())
     by_record = {row.record_id: row for row in made}
     for one in listed:
-        row = by_record.get(by_version.get((one.model, one.model_version)))
-        if row is not None:
-            found[one.pk] = row
+        record_id = by_version.get((one.model, one.model_version))
+        if record_id is not None and record_id in by_record:
+            found[one.pk] = by_record[record_id]
     return found
 
 

@@ -42,13 +42,12 @@ _LOOKS = 12
 
 def record_baselines(asked: Analyst) -> int:
     """Look for the baselines of versions that have none yet; returns how many were recorded."""
-    moment = clock.now()
     known = BaselineRecord.objects.exclude(record=None).values("record")
     fresh = VersionRecord.objects.exclude(pk__in=known)
     for record in fresh.order_by("pk")[: 10 * _PER_PASS]:
         BaselineRecord.objects.get_or_create(record=record)
     due = BaselineRecord.objects.filter(
-        source="", looks__lt=_LOOKS, next_look_at__lte=moment, record__isnull=False
+        source="", looks__lt=_LOOKS, next_look_at__lte=clock.now(), record__isnull=False
     ).select_related("record__line__project", "record__author")
     return sum(_look(asked, one) for one in due.order_by("next_look_at")[:_PER_PASS])
 

@@ -21,7 +21,7 @@ from slipway.schemas.monitoring import (
     LabelsOut,
     MonitorChange,
     MonitoringOut,
-    MonitorSettings,
+    MonitorSettingsOut,
     PredictionOut,
     SelectionFilters,
     SelectionIn,
@@ -64,12 +64,12 @@ class Monitoring:
             MonitoringOut, "GET", *_path(project, endpoint), "monitoring", query=query
         )
 
-    def settings(self, endpoint: str, *, project: str) -> MonitorSettings:
+    def settings(self, endpoint: str, *, project: str) -> MonitorSettingsOut:
         """Return how an endpoint is watched."""
         segments = (*_path(project, endpoint), "monitoring", "settings")
-        return self._connection.fetch(MonitorSettings, "GET", *segments)
+        return self._connection.fetch(MonitorSettingsOut, "GET", *segments)
 
-    def change(self, endpoint: str, *, project: str, **changes: Any) -> MonitorSettings:
+    def change(self, endpoint: str, *, project: str, **changes: Any) -> MonitorSettingsOut:
         """Change how an endpoint is watched; names are those of `settings`, None switches off."""
         body = build(MonitorChange, **changes)
         off = {name: None for name, value in changes.items() if value is None}
@@ -77,7 +77,7 @@ class Monitoring:
             update={k: v for k, v in off.items() if k in type(body).model_fields}
         )
         segments = (*_path(project, endpoint), "monitoring", "settings")
-        return self._connection.fetch(MonitorSettings, "PATCH", *segments, body=body)
+        return self._connection.fetch(MonitorSettingsOut, "PATCH", *segments, body=body)
 
     def alerts(self, endpoint: str, *, project: str) -> Pages[AlertOut]:
         """List alerts, newest first, with those that are resolved."""

@@ -4,7 +4,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, Strict, StrictBool, StrictFloat, StrictInt, model_validator
+from pydantic import ConfigDict, Field, Strict, StrictBool, StrictFloat, StrictInt, model_validator
 
 from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
 
@@ -60,6 +60,12 @@ class MonitorSettings(RequestSchema):
     positive: Annotated[Line, Field(max_length=200)] | None = None
     hidden: dict[FeatureName, Hiding] = Field(default={}, max_length=500)
     keep_days: Whole = Field(default=90, ge=1, le=3650)
+
+
+class MonitorSettingsOut(MonitorSettings, AnswerSchema):
+    """The same as an answer: settings that this client does not know yet are ignored."""
+
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
 
 
 class MonitorChange(RequestSchema):

@@ -21,6 +21,8 @@ from portal.monitoring.telling import tell_due
 from tests.personas import json_of
 from tests.portal.monitoring.captured import Traffic
 
+_INSIDE = "10.0.0.8"
+
 
 class _Ear(HTTPServer):
     """A server on loopback that keeps what it hears and answers as it is told."""
@@ -73,9 +75,7 @@ def ear(settings: Any) -> Iterator[_Ear]:
         "https://2130706433/",
         "https://0x7f.1/",
         "https://0177.0.0.1/",
-        "https://10.0.0.8/",
-        "https://192.168.1.1/",
-        "https://172.16.0.1/",
+        *(f"https://{host}/" for host in ("10.0.0.8", "192.168.1.1", "172.16.0.1")),
         "https://169.254.169.254/latest/meta-data/",
         "https://100.64.0.1/",
         "https://0.0.0.0/",
@@ -116,7 +116,7 @@ def _names(*answers: str) -> Iterator[list[object]]:
 def test_a_name_that_leads_inside_is_refused_and_rebinding_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: next(_names("10.0.0.8")))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: next(_names(_INSIDE)))
     with pytest.raises(Refused, match="inside"):
         post("https://rebound.example.org/hook", b"{}", {})
     # Public when it is looked at, inside when it is asked again: it is not asked again.
@@ -155,7 +155,7 @@ def test_a_webhook_is_told_once_and_can_prove_who_sent_it(traffic: Traffic, ear:
     assert made["secret"]
     assert slack["secret"] == ""
     refused = traffic.api.post(
-        f"{traffic.root}/monitoring/channels", {"kind": "webhook", "target": "https://10.0.0.1/"}
+        f"{traffic.root}/monitoring/channels", {"kind": "webhook", "target": f"https://{_INSIDE}/"}
     )
     assert (refused.status_code, json_of(refused)["code"]) == (422, "webhook_refused")
     stranger = {"kind": "email", "target": "charlie@example.org"}

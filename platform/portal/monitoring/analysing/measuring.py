@@ -119,7 +119,7 @@ def _latencies(table: pa.Table) -> dict[str, float]:
 
 def said_of(table: pa.Table) -> str | None:
     """Return the column that holds what was predicted: the class, or the only output."""
-    outputs = [name for name in table.column_names if name.startswith(OUT)]
+    outputs = [str(name) for name in table.column_names if name.startswith(OUT)]
     if f"{OUT}class" in outputs:
         return f"{OUT}class"
     named = [f"{OUT}{name}" for name in ("prediction", "label")]

@@ -22,6 +22,7 @@ QUANTILES: Final = 10
 RESERVOIR: Final = 5_000
 MOST_CATEGORIES: Final = 50
 _MOST_NAMES: Final = 1_000
+_LARGEST: Final = 1e100
 # A whole number with few values, such as a class, is a name and no quantity.
 _MOST_CLASSES: Final = 20
 
@@ -60,17 +61,23 @@ class Baseline:
 
 
 def numbers_of(values: Sequence[Any] | Floats) -> Floats:
-    """Return values as numbers; what is none is missing (NaN)."""
+    """Return values as numbers; what is none is missing (NaN).
+
+    Those of which a sum would not be finite count as infinite.
+    """
     try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        return np.array([_number(value) for value in values], dtype=np.float64)
+        found = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        found = np.array([_number(value) for value in values], dtype=np.float64)
+    found[found > _LARGEST] = np.inf
+    found[found < -_LARGEST] = -np.inf
+    return found
 
 
 def _number(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
 
 
