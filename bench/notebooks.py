@@ -31,8 +31,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
 from portal.config.notebooks import node_program  # noqa: E402  (the path comes first)
-from tests.notebooks import SERVERS, Person, running_notebooks  # noqa: E402
-from tests.personas import PASSWORD  # noqa: E402
+from tests.notebooks import PASSWORD, SERVERS, Person, running_notebooks  # noqa: E402
 from tests.processes import free_ports, wait_for  # noqa: E402
 
 CHROMIUM = "/usr/bin/chromium"

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import quote
 
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+import httpx
 
 from notebooks_service.portal import Portal, PortalAway, Refused
 from slipway.schemas.notebook_servers import HubServer, HubServers, NotebookState, hub_name
@@ -22,7 +22,7 @@ _AGAIN_S: Final = 1.0
 _ROUTES_EVERY_S: Final = 2.0
 _PATIENCE_S: Final = 60.0
 _OPEN: Final = (NotebookState.OPENING, NotebookState.READY)
-_CREATED, _CONFLICT = 201, 409
+_CONFLICT: Final = 409
 
 
 class HubApi:
@@ -30,19 +30,20 @@ class HubApi:
 
     def __init__(self, url: str, token: str) -> None:
         self._url = url
+        self._http = httpx.AsyncClient()
         self._headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the body of the answer; raises HTTPClientError or OSError."""
-        request = HTTPRequest(
+        """Return the body of the answer; raises httpx.HTTPError."""
+        answer = await self._http.request(
+            method,
             f"{self._url}{path}",
-            method=method,
             headers=self._headers,
-            body=None if method in ("GET", "DELETE") else json.dumps(body or {}),
-            request_timeout=_PATIENCE_S,
+            content=None if method in ("GET", "DELETE") else json.dumps(body or {}),
+            timeout=_PATIENCE_S,
         )
-        answer = await AsyncHTTPClient().fetch(request)
-        return json.loads(answer.body) if answer.body else None
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
 
     async def open_servers(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Return the servers that the Hub thinks run, by (user, server)."""
@@ -76,7 +77,7 @@ class Follower:
                     seen = told.version
                 elif told is not None:
                     await asyncio.sleep(_AGAIN_S)
-            except (PortalAway, Refused, HTTPClientError, OSError, ValueError) as error:
+            except (PortalAway, Refused, httpx.HTTPError, ValueError) as error:
                 log.warning("the portal cannot be followed now: %s", error)
                 await asyncio.sleep(_AGAIN_S)
 
@@ -125,7 +126,7 @@ class Follower:
                 await self._hub.ask("POST", f"/users/{user}/servers/{name}")
                 await self._wait_until_ready(one)
             await self._portal.routed(one.id, one.start)
-        except (PortalAway, Refused, HTTPClientError, OSError) as error:
+        except (PortalAway, Refused, httpx.HTTPError) as error:
             log.warning("the door to %s could not be opened: %s", one.id, error)
             await asyncio.sleep(_AGAIN_S)
 
@@ -139,15 +140,15 @@ class Follower:
     async def _make_user(self, user: str) -> None:
         try:
             await self._hub.ask("POST", f"/users/{user}")
-        except HTTPClientError as error:
-            if error.code != _CONFLICT:
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != _CONFLICT:
                 raise
 
     async def _close(self, user: str, name: str) -> bool:
         path = f"/users/{quote(user)}/servers/{quote(name)}"
         try:
             await self._hub.ask("DELETE", path)
-        except (HTTPClientError, OSError) as error:
+        except httpx.HTTPError as error:
             log.warning("the door to %s could not be closed: %s", name, error)
             return False
         return True

@@ -1,10 +1,10 @@
 """What the Hub says to the portal and hears from it; `slipway.schemas.notebook_servers` rules."""
 
 import json
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import quote
 
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+import httpx
 
 from slipway.schemas.notebook_servers import HubServer, HubServers
 
@@ -30,7 +30,12 @@ class Portal:
 
     def __init__(self, url: str, token: str) -> None:
         self._url = f"{url}/api/hub/v1"
+        self._http = httpx.AsyncClient()
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        """Return itself: settings are copied for each spawner, connections are shared."""
+        return self
 
     async def servers(self, *, seen: int) -> HubServers | None:
         """Return every server that runs, once that differs from `seen`; None when it does not."""
@@ -66,25 +71,23 @@ class Portal:
         headers: dict[str, str] | None = None,
         patience_s: float = _PATIENCE_S,
     ) -> Any:
-        request = HTTPRequest(
-            self._url + path,
-            method=method,
-            headers=self._headers | (headers or {}),
-            body=None if body is None else json.dumps(body),
-            request_timeout=patience_s,
-            connect_timeout=_PATIENCE_S,
-        )
         try:
-            answer = await AsyncHTTPClient().fetch(request)
-        except HTTPClientError as error:
-            if error.code == _UNCHANGED:
-                return None
-            if error.response is None or error.code >= 500:
-                raise PortalAway(f"the portal answers {error.code}") from error
-            raise Refused(error.code, _detail(error.response.body)) from error
-        except OSError as error:
+            answer = await self._http.request(
+                method,
+                self._url + path,
+                headers=self._headers | (headers or {}),
+                content=None if body is None else json.dumps(body),
+                timeout=patience_s,
+            )
+        except httpx.HTTPError as error:
             raise PortalAway(f"the portal cannot be reached ({error})") from error
-        return json.loads(answer.body)
+        if answer.status_code == _UNCHANGED:
+            return None
+        if answer.is_server_error:
+            raise PortalAway(f"the portal answers {answer.status_code}")
+        if not answer.is_success:
+            raise Refused(answer.status_code, _detail(answer.content))
+        return answer.json()
 
 
 def _detail(body: bytes) -> str:

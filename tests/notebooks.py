@@ -16,6 +16,8 @@ from websockets.typing import Origin
 from tests.portals import RunningPortal, running_slipway
 from tests.processes import wait_for
 
+# That of `tests.personas`, which cannot be imported without Django.
+PASSWORD = "correct-horse-battery"
 SERVERS = "/projects/vision/notebooks/servers"
 _FORM_TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
@@ -144,25 +146,20 @@ class OpenDesk:
             return run_cell(channel, code, within_s=within_s)
 
 
-def run_cell(channel: ClientConnection, code: str, *, within_s: float = 60) -> str:
-    """Run a cell over an open websocket; answers what it printed, or how it failed."""
-    asked = secrets.token_hex(8)
+def request_of(code: str, asked: str) -> str:
+    """Return the message that asks a kernel to run a cell."""
     header = {"msg_id": asked, "msg_type": "execute_request", "session": asked, "version": "5.3"}
     header |= {"username": "", "date": "2026-01-01T00:00:00Z"}
     content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}}
     content |= {"allow_stdin": False, "stop_on_error": True}
-    channel.send(
-        json.dumps(
-            {
-                "header": header,
-                "parent_header": {},
-                "metadata": {},
-                "content": content,
-                "channel": "shell",
-                "buffers": [],
-            }
-        )
-    )
+    message = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
+    return json.dumps(message | {"channel": "shell", "buffers": []})
+
+
+def run_cell(channel: ClientConnection, code: str, *, within_s: float = 60) -> str:
+    """Run a cell over an open websocket; answers what it printed, or how it failed."""
+    asked = secrets.token_hex(8)
+    channel.send(request_of(code, asked))
     printed = ""
     while True:
         message = json.loads(channel.recv(timeout=within_s))

@@ -1,13 +1,12 @@
 """Tells the portal how this server stands, and hears from it when it will be stopped."""
 
 import asyncio
-import json
 import logging
 import os
 import time
 from typing import Any, Final
 
-from tornado.httpclient import AsyncHTTPClient, HTTPError, HTTPRequest
+import httpx
 
 from workers.lab.activity import Watch, Work
 
@@ -23,7 +22,7 @@ class Reporter:
     def __init__(self, watch: Watch, *, url: str, token: str, address: str) -> None:
         self._watch = watch
         self._url = url
-        self._token = token
+        self._http = httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"})
         self._address = address
         self._attempt = int(os.environ.get("SLIPWAY_ATTEMPT", "0"))
         # Grows over a restart of the same attempt, too.
@@ -58,20 +57,11 @@ class Reporter:
             "why": work.why,
             "open_files": list(work.open_files),
         }
-        request = HTTPRequest(
-            self._url,
-            method="POST",
-            headers={
-                "Authorization": f"Bearer {self._token}",
-                "Content-Type": "application/json",
-            },
-            body=json.dumps(body),
-            request_timeout=_PATIENCE_S,
-        )
         try:
-            answer = await AsyncHTTPClient().fetch(request)
-        except (HTTPError, OSError) as error:
-            log.warning("the portal did not take the report: %s", error)
+            answer = await self._http.post(self._url, json=body, timeout=_PATIENCE_S)
+            answer.raise_for_status()
+        except httpx.HTTPError as error:
+            log.warning("the portal did not take the report: %s", error or type(error).__name__)
             return False
-        self.orders = json.loads(answer.body)
+        self.orders = answer.json()
         return True

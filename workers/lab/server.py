@@ -43,6 +43,10 @@ class BoundServer(ServerApp):
         return True
 
 
+async def _trust_the_hub(_: JupyterHubSingleUser) -> None:
+    """Do not ask for the Hub's version before listening: a Hub that is away would end the start."""
+
+
 def _note_save(watch: Watch) -> None:
     watch.saved_at = time.time()
 
@@ -76,6 +80,7 @@ def run(desk: Desk | None = None) -> None:
     os.chdir(desk.workspace)
     _IN_USE.update(socket=bound, address=address, reports=os.environ.get(_REPORTS, ""))
     JupyterHubSingleUser.serverapp_class = BoundServer
+    JupyterHubSingleUser.check_hub_version = _trust_the_hub
     JupyterHubSingleUser.serverapp_config = {"jpserver_extensions": dict(_EXTENSIONS)}
     JupyterHubSingleUser.launch_instance(
         [

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.notebooks import Person, running_notebooks
-from tests.personas import PASSWORD
+from tests.notebooks import PASSWORD, Person, running_notebooks
 from tests.portals import RunningPortal
 
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.notebooks import Person
-from tests.personas import PASSWORD
+from tests.notebooks import PASSWORD, Person
 from tests.portals import RunningPortal
 
 CHROMIUM = "/usr/bin/chromium"
