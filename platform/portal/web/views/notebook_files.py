@@ -30,7 +30,7 @@ from slipway.schemas.accounts import Role, Scope
 OFFERED_VERSIONS = 200
 _SEE = NotebookRole(Role.VIEWER, Scope.FILES_READ)
 _CHANGE = NotebookRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
-WHERE = {"room": "projects", "section": "notebooks"}
+WHERE = {"room": "projects", "section": "notebook_files"}
 
 
 def may_write(request: HttpRequest) -> bool:
