@@ -180,14 +180,19 @@ def test_an_earlier_attempt_brings_nothing_any_more(bob: Api, machine: Machine) 
 
 @pytest.mark.parametrize(("is_copied", "said"), [(True, "goes on from step 10"), (False, "anew")])
 def test_a_job_that_loses_its_node_says_from_where_it_goes_on(
-    bob: Api, machine: Machine, is_copied: bool, said: str
+    bob: Api,
+    machine: Machine,
+    is_copied: bool,
+    said: str,
+    django_capture_on_commit_callbacks: Any,
 ) -> None:
     workload, lease = running(bob)
     if is_copied:
         save(lease, 3, 10, 10)
         bring(machine, lease, 10)
     save(lease, 4, 20, 10, 20)
-    lose(machine, lease)
+    with django_capture_on_commit_callbacks(execute=True):
+        lose(machine, lease)
     assert code_of(bring(machine, lease, 20)) == (409, "stale_epoch")
     told = [line for line in story_of(bob, workload) if "of step 20" in line]
     assert len(told) == 1
