@@ -17,7 +17,11 @@ _REPORTS: Final = "SLIPWAY_LAB_REPORTS"
 _ADDRESS: Final = "SLIPWAY_LAB_ADDRESS"
 _LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 256
-_EXTENSIONS: Final = {"jupyterlab": True, "jupyter_server_terminals": True}
+_EXTENSIONS: Final = {
+    "jupyterlab": True,
+    "jupyter_server_terminals": True,
+    "slipway.lab_saves": True,
+}
 _IN_USE: dict[str, Any] = {}
 
 
