@@ -91,12 +91,15 @@ class Evidently:
         pandas = import_module("pandas")
         preset = import_module("evidently.presets").DataDriftPreset
         self._report = import_module("evidently").Report([preset()])
-        self._frame = lambda table: pandas.DataFrame(table, columns=names)
-        self._base = self._frame(base)
+        self._pandas, self._names = pandas, names
+        self._base = self._framed(base)
+
+    def _framed(self, table: Table) -> Any:
+        return self._pandas.DataFrame(table, columns=self._names)
 
     def alarms(self, window: Table) -> list[str]:
         """Return the columns that drift."""
-        said = self._report.run(self._frame(window), self._base).dict()
+        said = self._report.run(self._framed(window), self._base).dict()
         return [
             one["config"]["column"]
             for one in said["metrics"]

@@ -61,7 +61,8 @@ class Reporter:
             answer = await self._http.post(self._url, json=body, timeout=_PATIENCE_S)
             answer.raise_for_status()
         except httpx.HTTPError as error:
-            log.warning("the portal did not take the report: %s", error or type(error).__name__)
+            words = str(error) or type(error).__name__
+            log.warning("the portal did not take the report: %s", words)
             return False
         self.orders = answer.json()
         return True

@@ -234,7 +234,7 @@ def test_calibration_is_isotonic_regression(
 def test_the_estimate_is_near_the_truth_while_only_inputs_change_and_blind_to_concepts() -> None:
     random = np.random.default_rng(11)
 
-    def sample(centre: float) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    def sample(centre: float) -> tuple[np.ndarray, np.ndarray]:
         x = random.normal(centre, 1, 20_000)
         score = 1 / (1 + np.exp(-2 * x))
         return np.maximum(score, 1 - score), random.random(20_000) < np.maximum(score, 1 - score)
