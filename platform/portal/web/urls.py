@@ -219,8 +219,8 @@ urlpatterns = [
     ),
     path(
         "p/<slug:project>/notebooks/files/<slug:notebook>/quote",
-        notebook_runs.project_notebook_quote,
-        name="project_notebook_quote",
+        notebook_runs.project_notebook_run_quote,
+        name="project_notebook_run_quote",
     ),
     path(
         "p/<slug:project>/notebooks/runs/<slug:job>",

@@ -135,7 +135,7 @@ class HubServers(AnswerSchema):
 class HubNote(RequestSchema):
     """What the Hub says of one start of a server; of an earlier start it changes nothing."""
 
-    start: Annotated[Line, Field(max_length=64)]
+    start: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}\.[0-9]{1,10}$")]
 
 
 class LabReport(RequestSchema):

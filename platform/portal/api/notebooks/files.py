@@ -13,6 +13,7 @@ from portal.api.notebooks.file_shapes import notebook_out, version_out
 from portal.api.routing import gate
 from portal.api.uploads import body_of
 from portal.api.v1.shapes import PageParameters, SearchParameters, page_of
+from portal.core.errors import InvalidInput, NotFound
 from portal.core.pagination import paginate
 from portal.core.streams import let_go_of_the_database
 from portal.notebooks.file_gates import NotebookRole, gated_notebook
@@ -117,7 +118,7 @@ def show_notebook(request: HttpRequest, project: str, notebook: str) -> Notebook
     auth=gate(_SEE),
     response=PageOf[NotebookVersionOut],
 )
-def list_versions(
+def list_notebook_versions(
     request: HttpRequest, project: str, notebook: str, page: PageParameters
 ) -> PageOf[NotebookVersionOut]:
     """List the versions of a notebook, newest first."""
@@ -135,7 +136,10 @@ def version_content(
     request: HttpRequest, project: str, notebook: str, number: Number, query: Query[ContentQuery]
 ) -> HttpResponse:
     """Download a version as the .ipynb that was saved."""
-    version = version_of(gated_notebook(request), number)
+    try:
+        version = version_of(gated_notebook(request), number)
+    except InvalidInput as error:
+        raise NotFound from error
     content = read_version(version, with_outputs=query.outputs)
     return notebook_answer(content, version.file.path)
 

@@ -99,7 +99,7 @@ def list_runs(
 
 
 @router.get("/projects/{project}/notebook-runs/{job}", auth=gate(_SEE_RUN), response=NotebookRunOut)
-def show_run(request: HttpRequest, project: str, job: str) -> NotebookRunOut:
+def show_notebook_run(request: HttpRequest, project: str, job: str) -> NotebookRunOut:
     """Show how a notebook fares as a job, and what a verification found."""
     return run_out(gated_run(request), Explainer(require_principal(request).user))
 
