@@ -64,7 +64,7 @@ class Bench:
             tar.extractall(code_folder, filter="data")
         argv = [sys.executable if one == "python" else one for one in task.spec["argv"]]
         kept = {"PATH": os.environ["PATH"], "HOME": str(self._folder), "LANG": "C.UTF-8"}
-        return subprocess.run(
+        done = subprocess.run(
             argv,
             cwd=code_folder,
             env=kept | task.spec["env"] | {"PYTHONPATH": str(ROOT / "platform")},
@@ -73,6 +73,10 @@ class Bench:
             check=False,
             timeout=240,
         )
+        reason = "exit" if done.returncode else "completed"
+        self.lab.report(task, 1, "running")
+        self.lab.report(task, 2, "ended", reason=reason, exit_code=done.returncode)
+        return done
 
     def run(self, started: NotebookRunOut) -> tuple[NotebookRunOut, Any]:
         """Carry a run out; returns how it stands, and its output notebook."""
