@@ -17,8 +17,10 @@ def test_the_whole_way(bob: Person) -> None:
         "import mlflow, slipway, os\n"
         "print(mlflow.get_tracking_uri(), os.environ['SLIPWAY_PROJECT'], os.getcwd())",
     )
-    assert "/mlflow vision" in said, said
-    assert said.strip().endswith("/workspace"), said
+    # What libraries warn of when they are imported stands there, too.
+    assert any(
+        "/mlflow vision " in line and line.endswith("/workspace") for line in said.splitlines()
+    ), said
     # The token of user code is good for the project, and is not the portal's session.
     said = desk.run(kernel, "print(slipway.Client().whoami().token.project)")
     assert said.strip() == "vision", said

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import orjson
@@ -120,11 +121,7 @@ class Traffic:
 
     def get(self, path: str, **query: Any) -> Any:
         """Ask for something of the endpoint."""
-        found = self.api.client.get(
-            f"/api/v1/{self.root}/{path}",
-            query,
-            headers={"Authorization": f"Bearer {self.api.token}"},
-        )
+        found = self.api.get(f"{self.root}/{path}?{urlencode(query)}")
         assert found.status_code == 200, found.content
         return json_of(found)
 
