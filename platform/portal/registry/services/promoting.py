@@ -1,6 +1,6 @@
 """Moving versions to stages and aliases to versions: one line of history for each model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.db import transaction
 
@@ -79,7 +79,9 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
     sequence = ModelLine.objects.values_list("sequence", flat=True).get(pk=line.pk)
     rules = rules_of(project)
     _require_target(rules, target)
-    facts = find_model(project.pk, model)
+    # Before MLflow is asked, which may not have been told of the last of them yet.
+    untold = list(Move.objects.untold().filter(line=line).order_by("sequence"))
+    facts = _as_moved(find_model(project.pk, model), untold)
     version = find_version(project.pk, model, number)
     record = examine(ensure_record(project, facts, version), version, later=hash_version)
     gates = gates_of(rules, target)
@@ -98,6 +100,17 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
         request=request if _waits_for(request, gates) else None,
         sequence=sequence,
     )
+
+
+def _as_moved(facts: ModelFacts, moves: list[Move]) -> ModelFacts:
+    """Return a model with its aliases where moves have put them."""
+    aliases = dict(facts.aliases)
+    for move in moves:
+        if move.kind == TargetKind.ALIAS:
+            aliases.pop(move.target, None)
+            if move.version is not None:
+                aliases[move.target] = move.version
+    return replace(facts, aliases=aliases)
 
 
 def _waits_for(request: PromotionRequest | None, gates: list[Gate]) -> bool:
