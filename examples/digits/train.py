@@ -85,6 +85,7 @@ def main() -> None:
         nn.functional.cross_entropy,
         strategy=arguments.strategy,
         checkpoints=dist.Checkpoints(folder, keep=dist.Retention(last=2, best="max")),
+        timeout_s=600,  # the first rank also logs, which may load much on a machine that is busy
     ) as trainer:
         if trainer.is_main:
             ranks = f"{trainer.world_size} rank{'s' if trainer.world_size > 1 else ''}"

@@ -29,7 +29,7 @@ def test_the_demo_trains_on_real_data_and_leaves_nothing_behind(tmp_path: Path) 
         },
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1500,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
