@@ -19,7 +19,9 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 dist.init_process_group("gloo")
 total = torch.ones(1)
 dist.all_reduce(total)
-print("world", int(total.item()), "restart", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+# Both ranks write to one pipe: a line in one piece is not torn by the other's.
+restart = os.environ["TORCHELASTIC_RESTART_COUNT"]
+sys.stdout.write(f"world {int(total.item())} restart {restart}\\n")
 dist.destroy_process_group()
 """
 
