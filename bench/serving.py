@@ -15,6 +15,7 @@ added_latency_*         what gateway and replica add to the bare forward pass: p
 overload_goodput        answered per second when three times as many ask as are admitted, beside
                         as many as are admitted
 start_to_first_prediction_vs_mlflow   from starting the processes to the first good answer
+create_to_first_prediction_*   from creating an endpoint in a running Slipway: serving_creation.py
 """
 
 import argparse
@@ -39,6 +40,7 @@ sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
 import torch  # noqa: E402  (the path comes first)
 
+from bench.serving_creation import creation_cases  # noqa: E402
 from bench.serving_peers.modules import ROW, WORDS, build_models  # noqa: E402
 from slipway.schemas.serving import (  # noqa: E402
     Datatype,
@@ -455,6 +457,8 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
     cases |= overload_cases(models["mlp"], folder, arguments.seconds)
     if not arguments.no_encoder:
         cases |= encoder_cases(models["encoder"], folder, arguments.seconds)
+    if not arguments.no_creation:
+        cases |= creation_cases(folder, rounds=arguments.rounds)
     return cases
 
 
@@ -466,6 +470,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", default=",".join(PACKAGES))
     parser.add_argument("--no-encoder", action="store_true")
+    parser.add_argument("--no-creation", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-serving-") as name:
         cases = run(arguments, Path(name), lambda said: print(said, file=sys.stderr, flush=True))

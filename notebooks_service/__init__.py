@@ -1,1 +1,1 @@
-"""Room for JupyterHub's configuration, authenticator, spawner and contents hooks."""
+"""JupyterHub for Slipway: it signs people in, opens doors to servers, and holds nothing else."""

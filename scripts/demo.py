@@ -8,6 +8,7 @@ a call that any client could make. The status is 0 only if each of them succeede
 
 import argparse
 import contextlib
+import csv
 import signal
 import subprocess
 import sys
@@ -24,17 +25,23 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "platform"))
 
 from portal.config.env import env  # noqa: E402  (the path comes first)
-from slipway import Client, train, watching  # noqa: E402
-from slipway.errors import NotFound, SlipwayError  # noqa: E402
+from slipway import Client, Endpoint, train, watching  # noqa: E402
+from slipway.errors import Conflict, NotFound, SlipwayError  # noqa: E402
 from slipway.money import dollars  # noqa: E402
 from slipway.schemas.datasets import VersionOut  # noqa: E402
+from slipway.schemas.endpoints import EndpointOut  # noqa: E402
+from slipway.schemas.registry import RulesIn  # noqa: E402
 from slipway.schemas.training import JobOut  # noqa: E402
 from slipway.schemas.workloads import WorkloadState  # noqa: E402
 
 PROJECT = "digits"
+MODEL = ENDPOINT = "digits"
+STAGE = "Production"
 EXAMPLE = ROOT / "examples" / "digits"
 READY_WITHIN_S = 120.0
 NODE_WITHIN_S = 60.0
+SERVES_WITHIN_S = 300.0
+ASKED_DIGITS = 200
 # What a first person should see of the platform's own log: its address, and the password.
 _WORTH_SHOWING = ("slipway:", "Slipway is ready")
 Found = TypeVar("Found")
@@ -168,8 +175,7 @@ def _train(client: Client, project: str, data: VersionOut) -> JobOut:
         datasets=[data.reference or ""],
         procs=2,
         strategy="ddp",
-        params={"epochs": 12},
-        requirements=EXAMPLE / "requirements.txt",
+        params={"epochs": 12, "register": MODEL},
         name="digits by two ranks",
         project=project,
         client=client,
@@ -218,6 +224,88 @@ def _look_at_run(client: Client, project: str, job: JobOut) -> None:
     show("metrics", metrics)
 
 
+def _version_of(client: Client, project: str, job: JobOut) -> int:
+    """Return the version of the model that the job has registered, and show it."""
+    for version in client.models.versions(MODEL, project=project):
+        details = client.models.version(MODEL, version.version, project=project)
+        if f"registered {MODEL} version {version.version}" in _log_of(client, project, job):
+            show("model", f"{client.url}/p/{project}/models/{MODEL}/versions/{version.version}")
+            show("golden", f"{details.golden.rows if details.golden else 0} predictions recorded")
+            return version.version
+    raise DemoError(f"the job registered no version of {MODEL}")
+
+
+def _log_of(client: Client, project: str, job: JobOut) -> str:
+    return b"".join(client.jobs.logs(job.workload.id, project=project, rank=0)).decode()
+
+
+def _promote(client: Client, project: str, number: int, data: VersionOut) -> None:
+    """Declare gates, show how they stand, and promote the version through them."""
+    rules = client.models.rules(project=project)
+    wanted = [
+        {"kind": "signature"},
+        {"kind": "golden"},
+        {"kind": "evaluation", "metric": "accuracy", "dataset": data.reference, "margin": -0.02},
+    ]
+    asked = RulesIn.model_validate(
+        {
+            "stages": rules.stages,
+            "gates": [{"kind": "stage", "name": STAGE, "gates": wanted}],
+            "revision": rules.revision,
+        }
+    )
+    client.models.put_rules(asked, project=project)
+    plan = client.models.plan(MODEL, number, project=project, stage=STAGE)
+    for gate in plan.gates:
+        show("gate", f"{gate.kind.value}: {'open' if gate.passed else 'closed'}. {gate.sentence}")
+    client.models.promote(MODEL, number, project=project, stage=STAGE, sequence=plan.sequence)
+    show("stage", f"{STAGE}: version {number}")
+
+
+def _serve(client: Client, project: str, number: int) -> EndpointOut:
+    """Create the endpoint, or promote the version to it by a canary; returns it once it serves."""
+    try:
+        client.endpoints.create(ENDPOINT, MODEL, project=project, version=STAGE)
+    except Conflict:  # of an earlier demo
+        client.endpoints.promote(
+            ENDPOINT, project=project, version=STAGE, plan="canary", percents=[10, 50], bake_s=2
+        )
+    show("endpoint", client.endpoints.page(ENDPOINT, project=project))
+
+    def look() -> EndpointOut | None:
+        found = client.endpoints.get(ENDPOINT, project=project)
+        if found.state == "failed":
+            raise DemoError(f"the endpoint failed: {found.reason}")
+        serving = {one.version: one.weight for one in found.revisions}
+        return found if serving.get(str(number)) == 100 else None
+
+    found = wait_for(look, "an endpoint that serves", within_s=SERVES_WITHIN_S)
+    show("price", f"{dollars(found.nano_usd_per_hour)} an hour while it serves")
+    return found
+
+
+def _predict(client: Client, project: str, found: EndpointOut) -> None:
+    """Ask for real predictions through the gateway and compare them with the labels."""
+    key = client.endpoints.keys.create(ENDPOINT, "make demo", project=project, expires_in_days=1)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "digits.csv"
+        subprocess.run([sys.executable, EXAMPLE / "make_csv.py", file], check=True)
+        with file.open(newline="", encoding="utf-8") as lines:
+            rows = [[float(cell) for cell in row] for row in list(csv.reader(lines))[1:]]
+    asked = rows[-ASKED_DIGITS:]
+    images = [[pixel / 16 for pixel in row[:-1]] for row in asked]
+    with Endpoint(ENDPOINT, key=key.key, url=found.url) as endpoint:
+        began = time.monotonic()
+        scores = endpoint.predict(images)
+        took_ms = (time.monotonic() - began) * 1000
+    said = [one.index(max(one)) for one in scores]
+    right = sum(label == int(row[-1]) for label, row in zip(said, asked, strict=True))
+    if right < 0.9 * len(asked):
+        raise DemoError(f"only {right} of {len(asked)} predictions are right")
+    show("predictions", f"{right} of {len(asked)} digits right, answered in {took_ms:.0f} ms")
+    show("ask it", f"{found.url}/invocations, with the key {key.prefix}…")
+
+
 def _show_costs(client: Client, project: str, steps: Mapping[str, Sequence[str]]) -> None:
     """Print what the workloads of each step have cost, as the pages of spend tell it."""
     costs = {
@@ -244,15 +332,24 @@ def drive(client: Client) -> None:
         show("node", f"{name}  {client.url}/settings/nodes")
     with step("The digits go in as a version of a dataset"):
         data = _data(client, project)
-    with step("Train on two ranks (the first time, torch is installed for the project)"):
+    with step("Train on two ranks (the first time, the node installs torch and MLflow)"):
         job = _train(client, project, data)
         _check(client, project, job)
         _look_at_lineage(client, project, job, data)
     with step("What it logged by plain MLflow calls"):
         _look_at_run(client, project, job)
+    with step("The trained model is registered, and promoted through its gates"):
+        number = _version_of(client, project, job)
+        _promote(client, project, number, data)
+    with step("An endpoint serves it once its golden predictions came back equal"):
+        endpoint = _serve(client, project, number)
+    with step("Real predictions through the gateway"):
+        _predict(client, project, endpoint)
     with step("What this demo has cost"):
-        _show_costs(client, project, {"training": [job.workload.id]})
-    print(f"\nAll steps succeeded. Look around: {client.url}/p/{project}/jobs", flush=True)
+        replicas = client.endpoints.replicas(ENDPOINT, project=project)
+        serving = [replica.workload for replica in replicas if replica.workload]
+        _show_costs(client, project, {"training": [job.workload.id], "serving": serving})
+    print(f"\nAll steps succeeded. Look around: {client.url}/p/{project}/endpoints", flush=True)
 
 
 def main() -> int:

@@ -18,7 +18,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
-from tests.portals import RunningPortal, running_slipway  # noqa: E402  (the path comes first)
+from tests.integration.serving.living import Endpoints, Load  # noqa: E402  (the path comes first)
+from tests.portals import RunningPortal, running_slipway  # noqa: E402
 from tests.processes import wait_for  # noqa: E402
 
 CHROMIUM = "/usr/bin/chromium"
@@ -47,6 +48,14 @@ PAGES = {
     "job-diff": "/p/churn-model/jobs/{job}/diff",
     "job-new": "/p/churn-model/jobs/new",
     "job-clone": "/p/churn-model/jobs/new?from={job}",
+    "models": "/p/vision/models",
+    "model-version": "/p/vision/models/double/versions/1",
+    "model-rules": "/p/vision/registry-rules",
+    "endpoints": "/p/vision/endpoints",
+    "endpoint": "/p/vision/endpoints/doubling",
+    "endpoint-new": "/p/vision/new-endpoint?model=double",
+    "endpoint-promote": "/p/vision/endpoints/doubling/promote",
+    "endpoint-change": "/p/vision/endpoints/doubling/change",
     "members": "/p/churn-model/members",
     "secrets": "/p/churn-model/secrets",
     "audit": "/p/churn-model/audit",
@@ -73,7 +82,6 @@ def fill(portal: RunningPortal) -> None:
         root.post("/teams", json={"name": "Research"}).raise_for_status()
         for name, team in (
             ("Churn model", "research"),
-            ("Vision", None),
             ("Demand forecast", None),
         ):
             body = {"name": name, "description": f"{name}: data, runs and endpoints.", "team": team}
@@ -144,6 +152,17 @@ def run_jobs(portal: RunningPortal) -> str:
     return second
 
 
+def serve(portal: RunningPortal) -> None:
+    """Serve a model in the project Vision, ask it for a while, and begin a canary of another."""
+    vision = Endpoints(portal)
+    vision.create("doubling", vision.register(2, golden=2))
+    vision.until("doubling", 2, within_s=120)
+    with Load(vision, "doubling", clients=1) as load:
+        wait_for(lambda: load.statuses[200] > 2000, "answers", within_s=60)
+        vision.promote("doubling", vision.register(3, golden=3), kind="canary", bake_s=3600)
+        wait_for(lambda: 3.0 in load.factors, "an answer of the canary", within_s=120)
+
+
 def sign_in(page: Page, url: str) -> None:
     """Sign root in through the form."""
     page.goto(f"{url}/account/login")
@@ -181,9 +200,10 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as data,
-        running_slipway(Path(data) / "data") as portal,
+        running_slipway(Path(data) / "data", SLIPWAY_EMBEDDED_GATEWAY="true") as portal,
         sync_playwright() as playwright,
     ):
+        serve(portal)
         fill(portal)
         job = run_jobs(portal)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)

@@ -4,6 +4,9 @@ python train.py                                        # alone
 torchrun --nproc-per-node 2 train.py --strategy ddp    # two ranks by hand
 slipway train train.py --procs 2 --strategy ddp        # two ranks by Slipway: from examples/digits
 
+With `--register digits` a job of Slipway registers what it has trained as the next version of the
+model digits, with predictions that every replica has to repeat, and its accuracy on the dataset.
+
 By Slipway it reads the digits from a version of a dataset where it is given one: see make_csv.py.
 Interrupted, it goes on from its last checkpoint. The trained weights end up in model.pt beside the
 checkpoints.
@@ -11,7 +14,9 @@ checkpoints.
 
 import argparse
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,6 +69,29 @@ def log(step: int, **metrics: float) -> None:
         import_module("mlflow").log_metrics(metrics, step=step)
 
 
+def register(name: str, weights: dict[str, Any], images: torch.Tensor, reached: float) -> None:
+    """Register the trained model with an example, predictions to be repeated, and its accuracy."""
+    mlflow, infer = import_module("mlflow"), import_module("mlflow.models").infer_signature
+    model = make_model()
+    model.load_state_dict(weights)
+    model.eval()
+    with torch.no_grad():
+        inputs, outputs = images[:8].numpy(), model(images[:8]).numpy()
+    pins = [f"{package}=={version(package)}" for package in ("mlflow", "numpy", "torch")]
+    logged = mlflow.pytorch.log_model(
+        model,
+        name="model",
+        signature=infer(inputs, outputs),
+        input_example=inputs[:2],  # of one row it would be exported for one row at a time
+        pip_requirements=[pin.partition("+")[0] for pin in pins],
+    )
+    made = slipway.register(logged, name, golden=(inputs, outputs), absolute_tolerance=1e-4)
+    print(f"registered {name} version {made.version}", flush=True)
+    if named := job.current().datasets:
+        registered = slipway.Model(name).version(made.version)
+        registered.evaluate({"accuracy": reached}, dataset=named[0])
+
+
 def read_arguments() -> argparse.Namespace:
     """Return what the command line says."""
     parser = argparse.ArgumentParser(description="Classify handwritten digits.")
@@ -71,6 +99,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64, help="over all ranks together")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--strategy", help="a word of docs/strategies.md, such as ddp or zero3")
+    parser.add_argument("--register", metavar="MODEL", help="register what is trained, in a job")
     return parser.parse_args()
 
 
@@ -113,6 +142,8 @@ def main() -> None:
             torch.save(weights, folder / "model.pt")
             print(f"accuracy on {len(test[0])} unseen digits: {reached:.4f}", flush=True)
             print(f"saved {folder / 'model.pt'}", flush=True)
+            if arguments.register and job.current().is_slipway:
+                register(arguments.register, weights, test[0], reached)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from slipway.resources.jobs import Jobs
 from slipway.resources.members import Members
 from slipway.resources.models import Models
 from slipway.resources.nodes import Nodes
+from slipway.resources.notebook_files import NotebookFiles
+from slipway.resources.notebooks import Notebooks
 from slipway.resources.projects import Projects
 from slipway.resources.runs import Runs
 from slipway.resources.secrets import Secrets
@@ -75,8 +77,10 @@ class Client:
         self.datasets = Datasets(self._connection)
         self.experiments = Experiments(self._connection)
         self.runs = Runs(self._connection)
+        self.notebook_files = NotebookFiles(self._connection)
         self.tiers = Tiers(self._connection)
         self.nodes = Nodes(self._connection)
+        self.notebooks = Notebooks(self._connection)
         self.spend = Spend(self._connection)
         self.budgets = Budgets(self._connection)
 

@@ -180,6 +180,7 @@ class Connection:
         *segments: str,
         content: Upload,
         progress: Callable[[int], None] | None = None,
+        query: Query | None = None,
     ) -> Answer:
         """POST a file in pieces, in constant memory; raises SlipwayError.
 
@@ -189,12 +190,13 @@ class Connection:
         request = self._http.build_request(
             "POST",
             address(*segments),
+            params=query,
             content=_Sending(content, progress),
             headers={
                 "X-Request-Id": _new_request_id(),
                 "Content-Type": "application/octet-stream",
                 "Content-Length": str(content.size_bytes),
-                "X-Slipway-Sha256": content.digest,
+                **({"X-Slipway-Sha256": content.digest} if content.digest else {}),
             },
         )
         return self._read(TypeAdapter(schema), request)

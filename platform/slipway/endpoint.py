@@ -3,7 +3,9 @@
 import json
 import os
 import random
+import re
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +18,7 @@ from slipway.credentials import clean_token, clean_url, default_project
 from slipway.errors import ConnectionFailed, InvalidInput, SlipwayError, UnexpectedAnswer, error_for
 from slipway.prediction_bodies import answer_like, body_of
 from slipway.retries import Retries, retry_after_s
+from slipway.schemas.monitoring import PREDICTION_PATTERN, LabelsOut
 from slipway.schemas.problem import Problem
 from slipway.visible import visible
 
@@ -23,6 +26,7 @@ from slipway.visible import visible
 # ran out of time is not repeated, as it would only add to the load.
 _ASKED_AGAIN = frozenset({429, 502, 503})
 _LARGEST_PROBLEM = 1_000_000
+_PREDICTION = re.compile(PREDICTION_PATTERN)
 
 
 class Endpoint:
@@ -90,15 +94,32 @@ class Endpoint:
             self._url = client.endpoints.get(self.name, project=self._place(client)).url
         return self._url
 
-    def predict(self, data: Any) -> Any:
+    def label(self, reference: str, value: str | float | bool, *, row: int = 0) -> LabelsOut:
+        """Say what turned out to be true of a prediction, now or weeks later; again is fine.
+
+        `reference` is the id of the prediction, or your own, which you gave to `predict`. It needs
+        you to be signed in, as the portal takes it.
+        """
+        name = "prediction_id" if _PREDICTION.match(reference) else "own_id"
+        return self.label_all([{name: reference, "row": row, "value": value}])
+
+    def label_all(self, labels: Sequence[Mapping[str, Any]]) -> LabelsOut:
+        """Say what is true of many: mappings of `prediction_id` or `own_id`, `value`, `row`."""
+        client = self._slipway()
+        return client.endpoints.monitoring.label(self.name, labels, project=self._place(client))
+
+    def predict(self, data: Any, *, own_id: str | None = None) -> Any:
         """Return the predictions for a data frame, an array, records, rows or columns.
 
         A frame comes back as a frame or series with the same index, an array as an array, anything
         else as lists and mappings. Raises InvalidInput, whose `errors` name each column and what
         was expected; RateLimited and Unavailable when waiting did not help; ServerError when the
-        model itself failed.
+        model itself failed. Under `own_id`, an order number perhaps, the prediction can be found
+        and labelled later.
         """
         body = body_of(data)
+        if own_id is not None:
+            body["client_request_id"] = own_id
         content = self._through_the_portal(body) if self._key is None else self._ask(body)
         if not isinstance(content, dict) or "predictions" not in content:
             raise UnexpectedAnswer(

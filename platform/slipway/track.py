@@ -5,7 +5,7 @@
 
     >>> with mlflow.start_run():
     ...     slipway.track.surroundings()
-    ...     slipway.track.data("train.csv", context="training")
+    ...     slipway.track.data(train_x, predictions=model.predict(train_x), truth=train_y)
     ...     ...
     ...     mlflow.log_metric("loss", loss)
     ...     slipway.track.cost()
@@ -16,8 +16,10 @@ with this SDK.
 """
 
 import hashlib
+import json
 import os
 import platform
+import re
 from importlib import import_module
 from importlib.metadata import distributions
 from pathlib import Path
@@ -26,6 +28,7 @@ from typing import Any
 from slipway.client import Client
 from slipway.errors import InvalidInput, SlipwayError
 from slipway.job import current
+from slipway.samples import sample_of
 from slipway.schemas.training import GitFacts
 from slipway.snapshots.git import GitFailed, facts_of, list_files
 from slipway.snapshots.secrecy import looks_secret
@@ -36,6 +39,8 @@ __all__ = ["cost", "data", "packages", "surroundings"]
 COST_METRIC = "slipway.cost_usd"
 _NANO = 1_000_000_000
 _PIECE_BYTES = 1024 * 1024
+# Where the portal looks for samples of the data a model was trained on.
+SAMPLES_FOLDER = "slipway/data"
 _DIGEST_LENGTH = 36  # as many characters as MLflow keeps
 
 
@@ -68,12 +73,25 @@ def packages() -> str:
     return "".join(f"{name}=={found[name]}\n" for name in sorted(found, key=str.lower))
 
 
-def data(path: str | Path, *, name: str | None = None, context: str | None = None) -> str:
-    """Log a file as an input of the run; returns the SHA-256 of its bytes, in hex.
+def data(
+    source: Any,
+    *,
+    name: str | None = None,
+    context: str | None = None,
+    predictions: Any = None,
+    truth: Any = None,
+) -> str:
+    """Log data as an input of the run: a file, or rows; returns a SHA-256, in hex.
 
-    `context` says what it is for, such as `training`. The bytes stay where they are.
+    `source` is the path of a file, whose bytes stay where they are, or a data frame, array or list
+    of rows. Of rows a sample of at most 10,000 is logged as an artifact: once the model of the run
+    is registered, its predictions are compared with it. With the `predictions` the model gave for
+    these rows, and the `truth`, a replica proves itself by some of them, and the quality to expect
+    is estimated before labels come. `context` says what the data is for, such as `training`.
     """
-    mlflow, file = _mlflow(), Path(path)
+    if not isinstance(source, str | Path):
+        return _rows(source, name or "data", context or "training", predictions, truth)
+    mlflow, file = _mlflow(), Path(source)
     digest = hashlib.sha256()
     try:
         with file.open("rb") as content:
@@ -81,17 +99,33 @@ def data(path: str | Path, *, name: str | None = None, context: str | None = Non
                 digest.update(piece)
     except OSError as error:
         raise InvalidInput(
-            f"The file {visible(str(path))} cannot be read: {error.strerror}.",
+            f"The file {visible(str(source))} cannot be read: {error.strerror}.",
             field="path",
             next_step="Name a file that is there.",
         ) from None
     found = digest.hexdigest()
-    sources = import_module("mlflow.data.code_dataset_source")
-    source = sources.CodeDatasetSource(tags={"path": str(file.resolve())})
-    kind = import_module("mlflow.data.meta_dataset").MetaDataset
-    dataset = kind(source, name=name or file.name, digest=found[:_DIGEST_LENGTH])
-    mlflow.log_input(dataset, context=context)
+    _log_input(mlflow, {"path": str(file.resolve())}, name or file.name, found, context)
     return found
+
+
+def _rows(source: Any, name: str, context: str, predictions: Any, truth: Any) -> str:
+    mlflow = _mlflow()
+    sample = sample_of(source, predictions, truth)
+    text = json.dumps(sample, allow_nan=False, separators=(",", ":"))
+    found = hashlib.sha256(text.encode()).hexdigest()
+    place = re.sub(r"[^A-Za-z0-9_-]+", "-", context)[:60] or "data"
+    mlflow.log_text(text, f"{SAMPLES_FOLDER}/{place}.json")
+    _log_input(mlflow, {"rows": str(sample["rows"])}, name, found, context)
+    return found
+
+
+def _log_input(
+    mlflow: Any, tags: dict[str, str], name: str, digest: str, context: str | None
+) -> None:
+    source = import_module("mlflow.data.code_dataset_source").CodeDatasetSource(tags=tags)
+    kind = import_module("mlflow.data.meta_dataset").MetaDataset
+    dataset = kind(source, name=name, digest=digest[:_DIGEST_LENGTH])
+    mlflow.log_input(dataset, context=context)
 
 
 def cost(client: Client | None = None) -> float | None:

@@ -17,6 +17,7 @@ from pytest_django import Settings
 from portal.accounts.gates import SignedIn
 from portal.api.agent.root import agent_api
 from portal.api.gateway.root import gateway_api
+from portal.api.hub.root import hub_api
 from portal.api.root import api
 from portal.api.routing import UnguardedOperation, gate, require_gates
 from portal.config.policies import LIBRARY_POLICIES
@@ -137,7 +138,7 @@ def test_every_operation_of_the_api_is_served() -> None:
     served = {id(operation) for route in every_pattern() for operation in route.operations}
     declared = {
         id(operation)
-        for found in (api, agent_api, gateway_api)
+        for found in (api, agent_api, gateway_api, hub_api)
         for bound in found._get_bound_routers()
         for view in bound.path_operations.values()
         for operation in view.operations

@@ -40,6 +40,13 @@ def test_the_demo_trains_on_real_data_and_leaves_nothing_behind(tmp_path: Path) 
     assert f"http://localhost:{portal}/p/digits/datasets/digits/v/1" in done.stdout
     assert "digits:1 → digits by two ranks → run " in done.stdout
     assert f"http://localhost:{portal}/p/digits/jobs/wl_" in done.stdout
+    assert f"http://localhost:{portal}/p/digits/models/digits/versions/1" in done.stdout
+    assert re.search(r"gate: +evaluation: open\. accuracy on digits:1 is 0\.9", done.stdout)
+    assert f"http://localhost:{portal}/p/digits/endpoints/digits" in done.stdout
+    answered = re.search(r"predictions: +([0-9]+) of 200 digits right", done.stdout)
+    assert answered
+    assert int(answered[1]) >= 180
+    assert re.search(r"  serving: +\$[0-9.]+, exactly 0\.[0-9]{9} USD", done.stdout)
     cost = re.search(r"  cost: +(\$[0-9.]+)", done.stdout)
     assert cost
     assert re.search(rf"  training: +{re.escape(cost[1])}, exactly 0\.[0-9]{{9}} USD", done.stdout)

@@ -15,6 +15,7 @@ from django.urls import reverse
 from portal.accounts.models import ApiToken, User
 from portal.accounts.tokens import hash_of
 from portal.core import clock
+from portal.notebooks.services.hubs import admit_hub
 from slipway.schemas.accounts import Scope
 from tests.matrix.bodies import body_for, query_for
 from tests.matrix.world import World
@@ -84,6 +85,7 @@ class Cast:
         special = {"exp": expired, "rev": revoked}
         special |= {
             "wld": self.world.secrets["workload"],
+            "hub": admit_hub(name="matrix").secret,
             "nod": self.world.secrets["node"],
             "nda": self.world.secrets["other node"],
         }

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from portal.accounts.models import User
-from tests.matrix.work import FACTS, beat, code
+from tests.checkpoints import make_packed
+from tests.matrix.kept_notebooks import content_of
+from tests.matrix.work import FACTS, STEP, beat, code
 from tests.matrix.world import World
 from tests.personas import PASSWORD
 
@@ -56,6 +58,9 @@ def _samples(world: World, _user: User | None) -> Body:
 
 
 _REASON = {"reason": "new memory"}
+_PREDICTIONS = "/api/v1/projects/{project}/endpoints/{endpoint}"
+_MONITORING = f"{_PREDICTIONS}/monitoring"
+_MONITORING_PAGE = "/p/{project}/endpoints/{endpoint}/monitoring"
 
 
 def _new_job_by_form(world: World, _user: User | None) -> Body:
@@ -70,12 +75,27 @@ def _new_job_by_form(world: World, _user: User | None) -> Body:
     }
 
 
+def _new_desk_by_form(world: World, _user: User | None) -> Body:
+    return {"name": "new-desk", "tier": world.own["tier"], "idle_minutes": "60"}
+
+
 def _register_by_form(world: World, _user: User | None) -> Body:
     return {"name": "new-model", "run": world.own["run"], "path": "model"}
 
 
+_NOTEBOOK = "/api/v1/projects/{project}/notebook-files/{notebook}"
+_NOTEBOOK_RUN = "/api/v1/projects/{project}/notebook-runs/{job}"
+_NOTEBOOK_PAGE = "/p/{project}/notebooks/files/{notebook}"
 _INVITE_BY_FORM = {"email": "new@example.org", "role": "viewer", "expires_in_days": "7"}
 _MODEL_PAGE = "/p/{project}/models/{model}/versions/{version}"
+_ENDPOINT_PAGE = "/p/{project}/endpoints/{endpoint}"
+_NEW_ENDPOINT_BY_FORM = {
+    "name": "fresh",
+    "model": "digits",
+    "tier": "served",
+    "min_replicas": "1",
+    "max_replicas": "1",
+}
 _MODEL_VERSION = "/api/v1/projects/{project}/models/{model}/versions/{version}"
 _VERSION = "/api/v1/projects/{project}/datasets/{dataset}/versions/{version}"
 # By verb and template. JSON for the API; a form for a page.
@@ -111,6 +131,18 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/invitations/accept"): _accept,
     ("PATCH", "/api/v1/users/{user_id}"): {"is_active": False},
     ("POST", "/api/v1/projects/{project}/snapshots"): code("print('a new one')"),
+    ("POST", "/api/v1/projects/{project}/notebook-files"): content_of("a new one"),
+    ("POST", f"{_NOTEBOOK}/restore"): {"version": 1},
+    ("POST", f"{_NOTEBOOK}/branch"): {"path": "branch.ipynb"},
+    ("POST", f"{_NOTEBOOK}/verify"): {"version": 1},
+    ("POST", f"{_NOTEBOOK}/run"): {"params": {"rate": "0.5"}},
+    ("PUT", f"{_NOTEBOOK_RUN}/output"): content_of("what came of it"),
+    ("PUT", f"{_NOTEBOOK_RUN}/report"): {
+        "passed": True,
+        "code_cells": 1,
+        "ran": 1,
+        "duration_s": 0.5,
+    },
     ("POST", "/api/v1/projects/{project}/jobs"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/quote"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/{job}/clone"): {"name": "again"},
@@ -147,6 +179,29 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "request": {"instances": [[1.0]]}
     },
     ("POST", "/api/v1/projects/{project}/endpoints/{endpoint}/keys"): {"name": "shop"},
+    ("PATCH", f"{_MONITORING}/settings"): {"keep_days": 30},
+    ("POST", f"{_MONITORING}/alerts/{{alert}}/snooze"): {"hours": 1},
+    ("POST", f"{_MONITORING}/channels"): {"kind": "slack", "target": "https://example.org/hook"},
+    ("POST", f"{_PREDICTIONS}/labels"): {"labels": [{"own_id": "order-1", "value": 3}]},
+    ("POST", f"{_PREDICTIONS}/selections"): {"dataset": "from-predictions"},
+    ("POST", f"{_PREDICTIONS}/erasures"): {"own_id": "order-1"},
+    ("POST", f"{_MONITORING_PAGE}/watching"): {"keep_days": "30"},
+    ("POST", f"{_MONITORING_PAGE}/channels"): {
+        "kind": "slack",
+        "target": "https://example.org/hook",
+    },
+    ("POST", f"{_MONITORING_PAGE}/select"): {"dataset": "by-form"},
+    ("POST", "/api/v1/projects/{project}/notebooks/servers"): {"name": "new-desk"},
+    ("POST", "/api/v1/projects/{project}/notebooks/servers/quote"): {"name": "new-desk"},
+    ("POST", "/api/hub/v1/servers/{server}/stop"): {"start": "wl_1.1"},
+    ("POST", "/api/hub/v1/servers/{server}/routed"): {"start": "wl_1.1"},
+    ("POST", "/api/hub/v1/labs/{server}/reports"): {
+        "attempt": 1,
+        "sequence": 1,
+        "address": "127.0.0.1:1",
+    },
+    ("POST", "/p/{project}/notebooks/new"): _new_desk_by_form,
+    ("POST", "/p/{project}/notebooks/quote"): _new_desk_by_form,
     ("POST", "/api/v1/tiers"): {
         "name": "Large",
         "slug": "large",
@@ -167,6 +222,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/agent/v1/heartbeat"): _beat,
     ("POST", "/api/agent/v1/reports"): _reports,
     ("PUT", "/api/agent/v1/logs/{task_id}/{epoch}/{rank}"): b"more of the log",
+    ("PUT", "/api/agent/v1/checkpoints/{task_id}/{epoch}/{step}"): make_packed(STEP),
     ("POST", "/api/agent/v1/environments/{digest}/reports"): {
         "state": "ready",
         "log_offset": 0,
@@ -179,6 +235,33 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/p/{project}/register-model"): _register_by_form,
     ("POST", f"{_MODEL_PAGE}/promote"): {"do": "promote"},
     ("POST", "/p/{project}/models/{model}/requests/{request_id}/decide"): {"verdict": "reject"},
+    ("POST", "/p/{project}/registry-rules"): {
+        "do": "gates",
+        "kind": "stage",
+        "name": "Archived",
+        "signature": "on",
+        "better": "higher",
+    },
+    ("POST", "/p/{project}/new-endpoint"): _NEW_ENDPOINT_BY_FORM,
+    ("POST", "/p/{project}/new-endpoint/quote"): _NEW_ENDPOINT_BY_FORM,
+    ("POST", f"{_ENDPOINT_PAGE}/promote"): {
+        "model": "digits",
+        "version": "3",
+        "plan": "all_at_once",
+        "bake_minutes": "1",
+    },
+    ("POST", f"{_ENDPOINT_PAGE}/change"): {
+        "min_replicas": "1",
+        "max_replicas": "2",
+        "target_concurrency": "8",
+        "target_queue_ms": "50",
+        "max_body_mib": "1",
+        "max_in_flight": "9",
+        "timeout_s": "5",
+        "capture": "on",
+    },
+    ("POST", f"{_ENDPOINT_PAGE}/try"): {"request": '{"inputs": [[1]]}'},
+    ("POST", f"{_ENDPOINT_PAGE}/keys"): {"name": "shop", "scope": "predict"},
     ("POST", "/p/{project}/archive"): {"confirm": "vision"},
     ("POST", "/p/{project}/members/invite"): _INVITE_BY_FORM,
     ("POST", "/p/{project}/members/{user}/role"): {"role": "viewer"},
@@ -186,6 +269,10 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/p/{project}/runs/delete"): _one_run,
     ("POST", "/p/{project}/runs/restore"): _one_run,
     ("POST", "/p/{project}/datasets/new"): {"name": "made-by-form"},
+    ("POST", f"{_NOTEBOOK_PAGE}/restore"): {"version": "1"},
+    ("POST", f"{_NOTEBOOK_PAGE}/branch"): {"path": "branch.ipynb"},
+    ("POST", f"{_NOTEBOOK_PAGE}/run"): {"tier": "cpu-small"},
+    ("POST", f"{_NOTEBOOK_PAGE}/quote"): {"tier": "cpu-small"},
     ("POST", "/p/{project}/jobs/new"): _new_job_by_form,
     ("POST", "/p/{project}/jobs/quote"): _new_job_by_form,
     ("POST", "/p/{project}/jobs/code"): b"print('by form')",
@@ -231,6 +318,8 @@ QUERIES = {
     ("GET", "/api/v1/tiers/{tier}/price-effect"): "?nano_usd_per_hour=5",
     ("POST", "/p/{project}/jobs/code"): "?name=train.py",
     ("POST", "/api/v1/projects/{project}/files"): "?name=b.csv",
+    ("POST", "/api/v1/projects/{project}/notebook-files"): "?path=new.ipynb",
+    ("PUT", f"{_NOTEBOOK_RUN}/output"): "?path=output.ipynb",
     ("GET", f"{_MODEL_VERSION}/plan"): "?stage=Production",
     ("GET", "/api/v1/projects/{project}/lineage"): "?kind=version&id=model-of-alice/720001",
     ("GET", f"{_VERSION}/content"): "?path=a.bin",

@@ -11,6 +11,7 @@ from portal.experiments.services.deleting import delete_experiment, delete_runs
 from portal.registry.models import PromotionRequest, VersionRecord
 from portal.workloads.models import Workload
 from slipway.schemas.datasets import VersionState
+from tests.matrix.desks import start_desk
 from tests.matrix.world import World
 
 _DRAFTS = ("/versions/{version}/files", "/append", "/commit")
@@ -23,6 +24,10 @@ def make_ready(world: World, template: str) -> None:
         _ready_data(world, template)
     elif "/endpoints/" in template:
         _ready_endpoint(world, template)
+    elif template.endswith("/servers/{server}/stop"):
+        start_desk(world.own["notebook server"])
+    elif "/notebook" in template:
+        return
     elif template.endswith("/experiments/{experiment}/restore"):
         delete_experiment(project=project, experiment_id=int(world.own["experiment"]))
     elif template.endswith("/runs/restore"):

@@ -11,6 +11,7 @@ from portal.registry.services.actors import Actor
 from portal.registry.services.promoting import promote
 from portal.registry.services.registering import register_version
 from portal.registry.services.requests import ask_approval
+from portal.registry.telling import tell_waiting
 from slipway.schemas.registry import TargetKind, VersionIn
 
 
@@ -34,6 +35,7 @@ def make_model(*, project: Project, by: User) -> dict[str, str]:
     alias = f"alias-of-{person}"
     for target in (Target(TargetKind.ALIAS, alias), Target(TargetKind.STAGE, "Staging")):
         promote(project=project, model=model, number=made.number, target=target, by=Actor(by))
+    tell_waiting()
     request = ask_approval(
         project=project,
         model=model,

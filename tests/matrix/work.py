@@ -19,6 +19,7 @@ from portal.experiments.models import Experiment
 from portal.experiments.place import opener
 from portal.experiments.ports import NewRun
 from portal.storage.services import receive_bytes
+from portal.training.services.copies import take_copy
 from portal.training.services.jobs import submit_job
 from portal.training.services.snapshots import keep_snapshot
 from portal.workloads.models import Lease
@@ -31,7 +32,10 @@ from portal.workloads.tokens import token_of
 from slipway.schemas.agent import EnvironmentReport, Heartbeat, NodeFacts, Report
 from slipway.schemas.training import JobIn
 from slipway.schemas.workloads import Resources
+from tests.checkpoints import make_packed
 
+# Of the checkpoint that each job has in the store.
+STEP = 612371
 FACTS = NodeFacts(
     capacity=Resources(cpu_millis=4000, memory_bytes=16 * GIB),
     backends=["process"],
@@ -110,6 +114,7 @@ def make_work(*, owner: User, project: Project, node: str) -> Work:
         "task": lease.task_id,
         "epoch": str(lease.epoch),
         "rank": "0",
+        "step": str(STEP),
     }
     return Work(objects, secret, token_of(job.workload.pk, lease.epoch))
 
@@ -174,6 +179,14 @@ def _let_run(lease: Lease) -> None:
         rank=0,
         offset=0,
         pieces=[b"first line\n"],
+    )
+    take_copy(
+        node=lease.node,
+        task_id=lease.task_id,
+        epoch=lease.epoch,
+        step=STEP,
+        chunks=[make_packed(STEP)],
+        size_bytes=None,
     )
     take_build_report(
         node=lease.node,

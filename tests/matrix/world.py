@@ -19,6 +19,8 @@ from portal.storage.services import store_file
 from slipway.schemas.accounts import Role
 from slipway.schemas.spend import BudgetIn
 from tests.matrix.data import make_versions
+from tests.matrix.desks import make_server
+from tests.matrix.kept_notebooks import make_notebook, make_notebook_run
 from tests.matrix.registered import make_model
 from tests.matrix.serving import make_endpoint
 from tests.matrix.work import make_tiers, make_tracked, make_work, new_join_secret, open_nodes
@@ -66,9 +68,19 @@ PARAMETERS = {
     "/datasets/{dataset}/versions/{version}": Parameter("data version", f"dsv_{MISSING_ULID}"),
     "/datasets/{dataset}/v/{version}": Parameter("data version", f"dsv_{MISSING_ULID}"),
     "/endpoints/{endpoint}": Parameter("endpoint", "no-such-endpoint"),
+    "/servers/{server}": Parameter("notebook server", f"nbs_{MISSING_ULID}"),
+    "/labs/{server}": Parameter("notebook server", f"nbs_{MISSING_ULID}"),
     "/keys/{key}": Parameter("endpoint key", f"epk_{MISSING_ULID}"),
+    "/alerts/{alert}": Parameter("alert", f"alert_{MISSING_ULID}"),
+    "/channels/{channel}": Parameter("channel", f"chan_{MISSING_ULID}"),
     "/replicas/{replica}": Parameter("replica", f"rpl_{MISSING_ULID}"),
+    "/revisions/{number}": Parameter("revision number", "798765"),
     "/files/{number}": Parameter("file number", "61236"),
+    "/notebook-files/{notebook}": Parameter("notebook", f"nb_{MISSING_ULID}"),
+    "/notebooks/files/{notebook}": Parameter("notebook", f"nb_{MISSING_ULID}"),
+    "/notebook-files/{notebook}/versions/{number}": Parameter("notebook version", "612360"),
+    "/notebook-runs/{job}": Parameter("job", f"wl_{MISSING_ULID}"),
+    "/notebooks/runs/{job}": Parameter("job", f"wl_{MISSING_ULID}"),
     "/jobs/{job}": Parameter("job", f"job_{MISSING_ULID}"),
     "/workloads/{workload}": Parameter("workload", f"wl_{MISSING_ULID}"),
     "/snapshots/{digest}": Parameter("snapshot", "0" * 64),
@@ -86,11 +98,13 @@ PARAMETERS = {
     "/logs/{task_id}": Parameter("task", f"task_{MISSING_ULID}"),
     "/{task_id}/{epoch}": Parameter("epoch", "798765"),
     "/{epoch}/{rank}": Parameter("rank", "61235"),
+    "/checkpoints/{task_id}": Parameter("task", f"task_{MISSING_ULID}"),
+    "/{epoch}/{step}": Parameter("step", "612373"),
     "/password/reset/key/{uidb36}": Parameter("reset user", "zz"),
     "/password/reset/key/{uidb36}-{key}": Parameter("reset key", "0-0"),
 }
-# Names that people choose: the same name may stand in both tenants.
-NATURAL_KEYS = frozenset({"secret"})
+# Names and numbers that are chosen outside: the same one may stand in both tenants.
+NATURAL_KEYS = frozenset({"secret", "step"})
 
 
 @dataclass(frozen=True)
@@ -146,6 +160,7 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
     version = make_versions(project=project, by=owner, name=f"data-of-{owner.name}".lower())
     file = store_file(project=project, by=owner, name="a.csv", chunks=iter([owner.name.encode()]))
     into |= make_endpoint(owner=owner, project=project)
+    into |= make_server(owner=owner, project=project)
     into |= {
         "file": file.pk,
         "dataset": version.dataset.name,
@@ -161,6 +176,7 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
         "secret": f"{owner.name}_KEY".upper(),
         "session": _signed_in(owner),
         "token": owner.tokens.get(token_hash=hash_of(make_token(owner))).pk,
+        **make_notebook(project=project, by=owner),
         **make_tracked(project=project, by=owner),
         **make_model(project=project, by=owner),
         "reset user": "1",
@@ -175,12 +191,20 @@ def _let_work(world: World) -> None:
     own = make_work(owner=people.alice, project=people.vision, node="atlas")
     foreign = make_work(owner=people.charlie, project=people.other, node="boreas")
     open_nodes()
+    for objects in (own.objects, foreign.objects):
+        make_notebook_run(objects["workload"])
     world.own.update(own.objects, tier="cpu-small", resource="cpu")
     # Tiers belong to the installation, so there is no foreign one; a foreign attempt or rank is
     # one that Alice's job does not have.
     world.foreign.update(
-        foreign.objects, tier="nor-such-a-tier", resource="nor-such", epoch="812345", rank="61234"
+        foreign.objects,
+        tier="nor-such-a-tier",
+        resource="nor-such",
+        epoch="812345",
+        rank="61234",
+        step="612372",
     )
+    world.foreign["notebook version"] = "612350"
     world.secrets.update(
         {
             "node": own.node_secret,

@@ -185,7 +185,9 @@ def test_a_foreign_object_named_in_a_body_answers_like_a_missing_one(
         }
         with CaptureQueriesContext(connection) as captured:
             answer = alice.post(path, filled)
-        answers.append(_seen(answer, list(names.values()), [query["sql"] for query in captured]))
+        # Numbers would be found in whatever else the answer says.
+        named = [value for value in names.values() if not value.isdigit()]
+        answers.append(_seen(answer, named, [query["sql"] for query in captured]))
     assert answers[0] == answers[1]
     assert answers[0].status in (404, 422)
 

@@ -10,6 +10,7 @@ from django.http import HttpResponse
 
 from portal.accounts.gates import Administrator
 from portal.compute.gates import NodeToken
+from portal.notebooks.gates import HubToken
 from tests.matrix.actors import Actor, Cast
 from tests.matrix.bodies import BODIES, body_for
 from tests.matrix.world import values_for
@@ -101,6 +102,8 @@ def _asker(verb: str, route: Route) -> str:
     policy = route.policy_for(verb)
     if isinstance(policy, NodeToken):
         return "nod"
+    if isinstance(policy, HubToken):
+        return "hub"
     return "adm" if isinstance(policy, Administrator) else "own"
 
 
@@ -168,7 +171,7 @@ _FREE = {
 _REFUSALS = (
     *("invalid_input", "too_large", "not_found"),
     *("no_such_snapshot", "no_such_script", "no_such_tier", "invalid_join_token"),
-    *("no_such_person", "one_of_three"),
+    *("no_such_person", "one_of_three", "webhook_refused", "no_member"),
 )
 
 

@@ -49,6 +49,8 @@ def test_a_client_is_made_of_these_parts() -> None:
         "members",
         "models",
         "nodes",
+        "notebook_files",
+        "notebooks",
         "projects",
         "runs",
         "secrets",

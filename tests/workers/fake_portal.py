@@ -100,6 +100,9 @@ class PortalState:
         self.ended_logs: set[tuple[str, int, int]] = set()
         self.samples: list[Sample] = []
         self.snapshots: dict[str, bytes] = {}
+        self.checkpoints: dict[tuple[str, int], bytes] = {}
+        # What is answered instead of a checkpoint, once each, before it is given as it is.
+        self.bad_checkpoints: list[bytes] = []
         self.environments: dict[str, EnvironmentSpec] = {}
         self.environment_reports: dict[str, list[EnvironmentReport]] = defaultdict(list)
         self.refused_tasks: set[str] = set()
@@ -321,6 +324,12 @@ class _Handler(BaseHTTPRequestHandler):
                 return self.state.snapshots[digest]
             case ["environments", digest] if digest in self.state.environments:
                 return self.state.environments[digest]
+            case ["checkpoints", task_id, _, step]:
+                if self.state.bad_checkpoints:
+                    return self.state.bad_checkpoints.pop()
+                found = self.state.checkpoints.get((task_id, int(step)))
+                if found is not None:
+                    return found
         raise Problem(404, "not_found", f"there is no {'/'.join(steps)}")
 
     def _desired(self, seen: int, wait_s: float) -> Desired:
@@ -414,6 +423,11 @@ class _Handler(BaseHTTPRequestHandler):
         match steps:
             case ["logs", task_id, epoch, rank]:
                 return self._log(task_id, int(epoch), int(rank), int(self.query["offset"]))
+            case ["checkpoints", task_id, epoch, step]:
+                if (task_id, int(epoch)) in self.state.stale:
+                    raise Problem(409, "stale_epoch", "The task has moved on.")
+                self.state.checkpoints[task_id, int(step)] = self.body
+                return {}
         raise Problem(404, "not_found")
 
     def _log(self, task_id: str, epoch: int, rank: int, offset: int) -> Any:

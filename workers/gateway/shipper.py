@@ -8,6 +8,8 @@ that is over are merged into one; should a reader come between, `prediction_id` 
 what is the same prediction. For DuckDB:
 
     SELECT * FROM read_parquet('PREDICTIONS/*/*/*.parquet', hive_partitioning = true)
+
+Columns that an endpoint hides are dropped or hashed on the way (`workers.gateway.hiding`).
 """
 
 import fcntl
@@ -17,6 +19,8 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -24,6 +28,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workers.gateway.hiding import Hider
 from workers.gateway.segments import OPEN, SEALED, Prediction, read_blocks
 from workers.serving.wire import Contract
 
@@ -35,6 +40,8 @@ _MERGE_AFTER_S: Final = 120.0
 _HOUR_NS: Final = 3600 * 10**9
 _CONTRACTS: Final = {contract.value: contract.name.lower() for contract in Contract}
 _LOCK: Final = ".shipper"
+# Held by who rewrites files that are merged meanwhile, such as to erase predictions.
+_REWRITING: Final = ".rewriting"
 _MERGED: Final = "hour.parquet"
 _PARTS: Final = b"slipway.parts"
 SCHEMA: Final = pa.schema(
@@ -57,7 +64,7 @@ SCHEMA: Final = pa.schema(
 )
 
 
-def ship(segment: Path, predictions: Path) -> int:
+def ship(segment: Path, predictions: Path, hider: Hider | None = None) -> int:
     """Write one segment as Parquet and remove it; returns how many predictions it held."""
     groups: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
     total = 0
@@ -66,7 +73,7 @@ def ship(segment: Path, predictions: Path) -> int:
         number = one.at_unix_ns // _HOUR_NS
         if number not in hours:
             hours[number] = f"{datetime.fromtimestamp(number * 3600, UTC):%Y-%m-%dT%H}"
-        groups[one.context["endpoint"], hours[number]].append(one)
+        groups[one.context["endpoint"], hours[number]].append(_hidden(one, hider))
         total += 1
     for (endpoint, hour), found in groups.items():
         folder = predictions / f"endpoint={endpoint}" / f"hour={hour}"
@@ -74,6 +81,20 @@ def ship(segment: Path, predictions: Path) -> int:
         _write(_table(found), folder / f"{segment.stem}.parquet")
     segment.unlink()
     return total
+
+
+def _hidden(one: Prediction, hider: Hider | None) -> Prediction:
+    rules = hider.rules_of(one.context["endpoint"]) if hider is not None else None
+    if rules is None:
+        return one
+    request, request_head = rules.request(one.request, one.request_head, one.context["revision"])
+    response, response_head = rules.response(one.response, one.response_head)
+    return one._replace(
+        request=request,
+        request_head=request_head,
+        response=response,
+        response_head=response_head,
+    )
 
 
 def _table(found: list[Prediction]) -> pa.Table:
@@ -127,14 +148,14 @@ def is_abandoned(segment: Path) -> bool:
     return True
 
 
-def ship_all(capture: Path, predictions: Path) -> int:
+def ship_all(capture: Path, predictions: Path, hider: Hider | None = None) -> int:
     """Ship what can be shipped now; returns how many predictions that were."""
     total = 0
     for segment in sorted(capture.glob(f"*{SEALED}")):
-        total += ship(segment, predictions)
+        total += ship(segment, predictions, hider)
     for segment in sorted(capture.glob(f"*{OPEN}")):
         if is_abandoned(segment):
-            total += ship(segment, predictions)
+            total += ship(segment, predictions, hider)
     return total
 
 
@@ -147,8 +168,19 @@ def merge_hours(predictions: Path, *, before_unix_s: float) -> int:
         except ValueError:
             continue
         if hour.timestamp() + 3600 <= before_unix_s:
-            merged += _merge(folder)
+            with _alone(predictions):
+                merged += _merge(folder)
     return merged
+
+
+@contextmanager
+def _alone(predictions: Path) -> Iterator[None]:
+    lock = os.open(predictions / _REWRITING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _merge(folder: Path) -> int:
@@ -197,11 +229,13 @@ def main() -> int:
     lock = os.open(capture / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     next_merge = 0.0
+    hider = Hider(capture.parent / "snapshot.json")
     while True:
         is_last = _orphaned.is_set()
         pause_s = _LOOK_S
         try:
-            ship_all(capture, predictions)
+            hider.refresh()
+            ship_all(capture, predictions, hider)
             if time.monotonic() >= next_merge:
                 next_merge = time.monotonic() + _MERGE_EVERY_S
                 merge_hours(predictions, before_unix_s=time.time() - _MERGE_AFTER_S)

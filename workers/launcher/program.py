@@ -25,7 +25,7 @@ from workers.launcher.contact import VARIABLE, Failure, tell_failure
 STACK_SIGNAL: Final = signal.SIGRTMIN + 11
 _INTERPRETERS: Final = ("python", "python3")
 # Programs of the platform itself, by the name a task calls them.
-_OWN: Final = {"slipway-model-server": "workers.model_server"}
+_OWN: Final = {"slipway-lab": "workers.lab", "slipway-model-server": "workers.model_server"}
 _EXTERNAL_LAUNCHERS: Final = frozenset(
     {
         *("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "composer"),

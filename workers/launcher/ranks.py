@@ -22,7 +22,7 @@ _MEMORY_SLACK_BYTES: Final = 1024**3
 _LAST_DESCRIPTOR: Final = 1 << 20
 NOT_STARTED: Final = 127
 # What of our own code is shown to tasks: it starts them, or is what they run.
-PARTS: Final = ("launcher", "model_server", "serving")
+PARTS: Final = ("lab", "launcher", "model_server", "serving")
 
 
 @dataclass

@@ -47,6 +47,14 @@ _SERVING: Final = (
     *("sklearn.pipeline", "sklearn.preprocessing", "sklearn.linear_model", "sklearn.ensemble"),
     *("sklearn.neural_network", "mlflow.sklearn", "torch", "mlflow.pytorch"),
 )
+# What a notebook server imports before it can listen: ours, Jupyter's, the Hub's. Ours comes first,
+# because it says what not to load.
+_LAB: Final = (
+    *("workers.lab.server", "jupyterlab.labapp", "jupyter_server_terminals", "nbconvert"),
+    *("jupyter_server.services.contents.handlers", "jupyter_server.services.kernels.handlers"),
+    *("jupyter_server.services.sessions.handlers", "jupyter_server.services.events.handlers"),
+    *("jupyter_server.services.kernels.connection.channels", "jupyterlab.handlers.announcements"),
+)
 _OPENBLAS_SETTERS: Final = (
     *("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads"),
     *("openblas_set_num_threads64_", "openblas_set_num_threads"),
@@ -136,6 +144,15 @@ class WarmTorch(Warm):
         torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
 
 
+class WarmLab(Warm):
+    """What notebook servers import, our own part included."""
+
+    def __init__(self, root: str, sdk: str) -> None:
+        sys.path[:0] = [root]
+        super().__init__(_LAB)
+        sys.path[:] = [entry for entry in sys.path if entry not in (root, sdk)]
+
+
 class WarmServing(Warm):
     """What replicas of endpoints import, our model server included."""
 
@@ -210,13 +227,19 @@ def _be_shim(launch: Launch, flavour: Warm) -> InRank | None:
     return Shim(launch, flavour).run()
 
 
+def _flavour(kind: str, root: str, sdk: str) -> Warm:
+    if kind == "serving":
+        return WarmServing(root, sdk)
+    return WarmLab(root, sdk) if kind == "jupyterlab" else WarmTorch()
+
+
 def main() -> None:
     """Entry: `python -c BOOT ROOT DESCRIPTOR FLAVOUR SDK`; the agent's socket, and its flavour."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     door = socket.socket(fileno=int(sys.argv[2]))
     sys.path[:] = [entry for entry in sys.path if entry != sys.argv[1]]
     root, kind, sdk = sys.argv[1], sys.argv[3], sys.argv[4]
-    flavour = WarmServing(root, sdk) if kind == "serving" else WarmTorch()
+    flavour = _flavour(kind, root, sdk)
     check_forkable()
     gc.collect()
     gc.freeze()

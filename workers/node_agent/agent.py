@@ -20,6 +20,8 @@ from workers.node_agent.backends.base import Backend
 from workers.node_agent.backends.docker import DockerBackend
 from workers.node_agent.backends.process import ProcessBackend
 from workers.node_agent.builds import EnvironmentBuilds
+from workers.node_agent.checkpoints import CheckpointStore
+from workers.node_agent.copier import Copier
 from workers.node_agent.errors import AgentError, StartError
 from workers.node_agent.facts import node_facts
 from workers.node_agent.folders import NodeFolders
@@ -71,6 +73,7 @@ class Agent:
             backends=self._backends,
             builds=self._builds,
             snapshots=SnapshotStore(self._folders, self._portal),
+            checkpoints=CheckpointStore(self._folders, self._portal),
             lease=self._lease,
             table=self._table,
             bell=self._bell,
@@ -133,6 +136,7 @@ class Agent:
             "reports": reporter.run,
             "logs": self._shipper.run,
             "samples": sampler.run,
+            "checkpoints": Copier(self._portal, self._table, self._folders).run,
             "desired state": lambda: self._follow(heart),
             "sweeping": self._reconciler.sweep,
             "tending": self._tend,

@@ -39,6 +39,8 @@ class TaskRecord:
     snapshot: str | None = None
     environment: str | None = None
     persistent_key: str = ""
+    # How large a checkpoint of it may be to be copied to the portal; 0 for none.
+    copy_limit_bytes: int = 0
 
     @property
     def key(self) -> TaskKey:
@@ -68,6 +70,7 @@ class TaskRecord:
             snapshot=spec.snapshot,
             environment=spec.environment,
             persistent_key=spec.persistent_key,
+            copy_limit_bytes=spec.copy_limit_bytes if spec.world_size <= spec.procs else 0,
         )
 
     @classmethod

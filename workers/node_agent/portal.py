@@ -26,6 +26,8 @@ from workers.node_agent.errors import PortalRefused, PortalUnreachable, StaleEpo
 Body = TypeVar("Body", bound=pydantic.BaseModel)
 _PATIENCE_S: Final = 10.0
 HEARTBEAT_PATIENCE_S: Final = 5.0
+# The store may need long for the last bytes of a large file.
+_TRANSFER_PATIENCE_S: Final = 120.0
 _POLL_S: Final = 20.0
 _TRY_LATER: Final = frozenset({408, 425, 429})
 _STALE: Final = "stale_epoch"
@@ -102,14 +104,41 @@ class Portal:
     @asynccontextmanager
     async def snapshot(self, digest: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """The bytes of a code snapshot, as they come."""
+        async with self._streamed(f"snapshots/{digest}") as blocks:
+            yield blocks
+
+    @asynccontextmanager
+    async def _streamed(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
         try:
-            async with self._client.stream("GET", f"snapshots/{digest}") as response:
+            async with self._client.stream("GET", path) as response:
                 if response.is_error:
                     await response.aread()
                 _raise_for(response)
                 yield response.aiter_bytes(1 << 18)
         except httpx.HTTPError as error:
             raise PortalUnreachable(f"{type(error).__name__}: {error}") from error
+
+    async def put_checkpoint(
+        self, key: TaskKey, step: int, size_bytes: int, pieces: AsyncIterator[bytes]
+    ) -> None:
+        """Send a checkpoint as it travels; what reading it raises is raised here."""
+        await self._call(
+            "PUT",
+            f"checkpoints/{key.task_id}/{key.epoch}/{step}",
+            content=pieces,
+            headers={
+                "Content-Type": "application/octet-stream",
+                "Content-Length": str(size_bytes),
+            },
+            timeout=httpx.Timeout(_TRANSFER_PATIENCE_S, connect=HEARTBEAT_PATIENCE_S),
+        )
+
+    @asynccontextmanager
+    async def checkpoint(self, key: TaskKey, step: int) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The bytes of a checkpoint, as they come."""
+        path = f"checkpoints/{key.task_id}/{key.epoch}/{step}"
+        async with self._streamed(path) as blocks:
+            yield blocks
 
     async def _post(self, path: str, body: pydantic.BaseModel, **options: Any) -> bytes:
         return await self._call(

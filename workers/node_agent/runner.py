@@ -16,6 +16,7 @@ from workers.launcher.processes import uptime_s
 from workers.node_agent.attempts import Attempt, AttemptTable
 from workers.node_agent.backends.base import Backend, Observation, Order, Phase
 from workers.node_agent.builds import EnvironmentBuilds
+from workers.node_agent.checkpoints import CheckpointStore
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.news import News
@@ -36,6 +37,7 @@ class NodeRooms:
     backends: dict[str, Backend]
     builds: EnvironmentBuilds
     snapshots: SnapshotStore
+    checkpoints: CheckpointStore
     lease: Lease
     table: AttemptTable
     bell: News
@@ -127,7 +129,9 @@ class AttemptRunner:
         cache = self._rooms.folders.cache_of(spec.persistent_key)
         if cache is not None:
             cache.mkdir(mode=0o700, exist_ok=True)
-        runtime, _ = await asyncio.gather(self._environment(backend, spec), self._code(spec))
+        runtime, *_ = await asyncio.gather(
+            self._environment(backend, spec), self._code(spec), self._checkpoint(spec, persistent)
+        )
         meeting = await self._meeting_point(spec)
         await self._wait_for_lease()
         order = Order(
@@ -175,6 +179,12 @@ class AttemptRunner:
             return
         snapshot = await self._rooms.snapshots.fetch(spec.snapshot)
         await asyncio.to_thread(copy_fresh, snapshot, self._attempt.folder.work)
+
+    async def _checkpoint(self, spec: TaskSpec, persistent: Path) -> None:
+        if spec.checkpoint is not None:
+            await self._rooms.checkpoints.ensure(
+                self._attempt.key, spec.checkpoint, persistent, self._say
+            )
 
     async def _meeting_point(self, spec: TaskSpec) -> MeetingPoint | None:
         """Where the gang meets; None for the task that is to open the place."""

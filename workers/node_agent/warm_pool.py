@@ -19,7 +19,7 @@ from workers.launcher.ranks import interpreter_places
 from workers.node_agent.facts import memory_bytes, memory_used_bytes
 
 log = logging.getLogger(__name__)
-FLAVOURS: Final = frozenset({"torch", "serving"})
+FLAVOURS: Final = frozenset({"jupyterlab", "serving", "torch"})
 # With -I there is no entry of the working folder to replace.
 _ENTER: Final = "from workers.launcher.{module} import main; main()"
 _BOOT: Final = "import sys; sys.path[: sys.path[:1] == ['']] = [sys.argv[1]]; "

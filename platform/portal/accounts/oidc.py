@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from oauth2_provider.models import AccessToken, Grant, IDToken, RefreshToken
+from oauth2_provider.models import AccessToken, Application, Grant, IDToken, RefreshToken
 from oauth2_provider.oauth2_validators import OAuth2Validator
 
 from portal.accounts.models import User
@@ -12,6 +12,22 @@ def end_service_sign_ins(user: User) -> None:
     """Forget every code and token that lets a service act for the person."""
     for model in (Grant, RefreshToken, AccessToken, IDToken):
         model.objects.filter(user=user).delete()
+
+
+def register_service(*, client_id: str, secret: str, name: str, redirect_uri: str) -> None:
+    """Let one of our own services sign people in here; they are not asked. May be repeated."""
+    Application.objects.update_or_create(
+        client_id=client_id,
+        defaults={
+            "client_secret": secret,
+            "name": name,
+            "redirect_uris": redirect_uri,
+            "client_type": Application.CLIENT_CONFIDENTIAL,
+            "authorization_grant_type": Application.GRANT_AUTHORIZATION_CODE,
+            "algorithm": Application.RS256_ALGORITHM,
+            "skip_authorization": True,
+        },
+    )
 
 
 class Validator(OAuth2Validator):

@@ -23,13 +23,14 @@ from portal.api.uploads import is_upload
 from portal.compute.tokens import bearer_of, has_node_shape
 from portal.core.errors import NotFound, SlipwayError, TooLarge, Unauthenticated
 from portal.endpoints.tokens import has_gateway_shape
+from portal.notebooks.hub_tokens import has_hub_shape
 from portal.workloads.tokens import has_workload_shape
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 API_PREFIX = "/api/"
-# Agents of nodes, gateways and replicas: no person is behind them, and they have limits of their
-# own.
-MACHINE_PREFIXES = ("/api/agent/", "/api/gateway/")
+# Agents of nodes, gateways, replicas, the Hub and its servers: no person is behind them, and they
+# have limits of their own.
+MACHINE_PREFIXES = ("/api/agent/", "/api/gateway/", "/api/hub/")
 _OF_DJANGO = (Http404, PermissionDenied, SuspiciousOperation, BadRequest, MultiPartParserError)
 
 
@@ -93,7 +94,8 @@ def _caller(request: HttpRequest) -> str:
 def _count_machine(request: HttpRequest) -> None:
     """Count a machine by its token, unread: whether it is good, the gate will say."""
     secret = bearer_of(request.headers.get("Authorization", ""))
-    if has_node_shape(secret) or has_gateway_shape(secret) or has_workload_shape(secret):
+    shapes = (has_node_shape, has_gateway_shape, has_hub_shape, has_workload_shape)
+    if any(has_shape(secret) for has_shape in shapes):
         agent_throttle.hit(hash_of(secret)[:32])
     else:
         api_throttle.hit(client_network(request))

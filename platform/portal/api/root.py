@@ -11,6 +11,9 @@ from ninja.renderers import BaseRenderer
 from portal.api import problems
 from portal.api.bodies import StrictParser
 from portal.api.description import PortalApi
+from portal.api.notebooks import files as notebook_files
+from portal.api.notebooks import files_runs as notebook_runs
+from portal.api.notebooks import servers as notebook_servers
 from portal.api.routing import require_gates
 from portal.api.v1 import (
     account,
@@ -27,7 +30,9 @@ from portal.api.v1 import (
     jobs,
     members,
     models,
+    monitoring,
     nodes,
+    predictions,
     projects,
     promotions,
     quotas,
@@ -82,6 +87,8 @@ for module in (
     *(models, promotions),
     *(datasets, dataset_reading),
     *(endpoints, endpoint_keys),
+    *(notebook_files, notebook_runs, notebook_servers),
+    *(monitoring, predictions),
 ):
     api.add_router("", module.router)
 require_gates(api)

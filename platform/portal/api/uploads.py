@@ -10,11 +10,15 @@ from portal.core.errors import InvalidInput, SlipwayError
 UPLOAD_TYPE = "application/octet-stream"
 _UPLOADS = {
     "POST": re.compile(
-        r"\A/(?:api/v1/projects/[^/]+/(?:files|snapshots"
+        r"\A/(?:api/v1/projects/[^/]+/(?:files|snapshots|notebook-files"
         r"|datasets/[^/]+/(?:pieces|versions/[^/]+/append))"
         r"|p/[^/]+/jobs/code)\Z"
     ),
-    "PUT": re.compile(r"\A/api/(?:v1/files/[^/]+/content|agent/v1/logs/[^/]+/\d+/\d+)\Z"),
+    "PUT": re.compile(
+        r"\A/api/(?:v1/(?:files/[^/]+/content"
+        r"|projects/[^/]+/notebook-runs/[^/]+/output)"
+        r"|agent/v1/(?:logs|checkpoints)/[^/]+/\d+/\d+)\Z"
+    ),
 }
 _CHUNK_BYTES = 1024 * 1024
 

@@ -10,15 +10,26 @@ import os
 from functools import cache
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from portal.config.keyfiles import redis_password
 
 ROOT = Path(__file__).resolve().parents[3]
 STATIC_FOLDER = ROOT / ".staticfiles"
 PREFIX = "SLIPWAY_"
+# Another loopback address than the portal's, so that no cookie of the portal reaches notebooks.
+NOTEBOOKS_HOST = "127.0.0.2"
 # What the SDK and the command line read; a person may have exported them in the same shell.
 CLIENT_VARIABLES = frozenset(
     {"SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_CONFIG_DIR"}
@@ -61,6 +72,27 @@ class Env(BaseModel):
         "http://localhost:<gateway port>.",
         examples=["https://predict.example.org"],
     )
+    notebooks_port: int = Field(
+        default=8001,
+        ge=1,
+        le=65535,
+        description="Port of notebooks, an origin of their own.",
+        examples=["8001"],
+    )
+    notebooks_hub_port: int = Field(
+        default=8005,
+        ge=1,
+        le=65535,
+        description="Loopback port of JupyterHub, which stands behind the notebooks' proxy.",
+        examples=["8005"],
+    )
+    notebooks_proxy_port: int = Field(
+        default=8006,
+        ge=1,
+        le=65535,
+        description="Loopback port at which the notebooks' proxy is told its routes.",
+        examples=["8006"],
+    )
     control_health_port: int = Field(
         default=8003,
         ge=1,
@@ -80,6 +112,19 @@ class Env(BaseModel):
         description="Address people type to reach the portal; empty means "
         "http://localhost:<portal port>.",
         examples=["https://slipway.example.org"],
+    )
+    notebooks_public_url: str = Field(
+        default="",
+        description="Address at which browsers reach notebooks. Its host must not be the portal's: "
+        "cookies know no ports. Empty means http://127.0.0.2:<notebooks port> while "
+        "SLIPWAY_BIND is loopback, else no notebooks.",
+        examples=["https://notebooks.example.org"],
+    )
+    notebooks_subdomains: bool = Field(
+        default=False,
+        description="Whether each person's notebooks get a subdomain; needs a wildcard in DNS and "
+        "in the certificate.",
+        examples=["true"],
     )
     allowed_hosts: str = Field(
         default="",
@@ -133,6 +178,12 @@ class Env(BaseModel):
         description="Sender of the mails.",
         examples=["slipway@example.org"],
     )
+    webhook_hosts: str = Field(
+        default="",
+        description="Hosts inside your network that alerts may be sent to, as host:port separated "
+        "by commas; all others have to be public and speak https.",
+        examples=["chat.internal:443"],
+    )
     embedded_node: bool = Field(
         default=True,
         description="Whether this machine runs jobs itself, as the node that `manage.py up` "
@@ -149,6 +200,11 @@ class Env(BaseModel):
         default=True,
         description="Whether `manage.py up` runs MLflow's server on this machine; metrics are "
         "taken in without it, models and artifacts are not.",
+        examples=["true"],
+    )
+    embedded_notebooks: bool = Field(
+        default=True,
+        description="Whether `manage.py up` runs JupyterHub and its proxy on this machine.",
         examples=["true"],
     )
     job_python: str = Field(
@@ -189,6 +245,14 @@ class Env(BaseModel):
     max_json_depth: int = Field(
         default=32, ge=4, le=200, description="Deepest nesting of a JSON body.", examples=["32"]
     )
+    checkpoint_copy_max_mib: int = Field(
+        default=16 * 1024,
+        ge=0,
+        le=60 * 1024,
+        description="Largest checkpoint of a job that is copied from its node to the store, in "
+        "MiB, so that the job can go on elsewhere; 0 copies none.",
+        examples=["16384"],
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe level that is logged.", examples=["info"]
     )
@@ -205,6 +269,20 @@ class Env(BaseModel):
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         return (ROOT / value.expanduser()).resolve()
+
+    @field_validator("notebooks_public_url")
+    @classmethod
+    def _another_host(cls, value: str, info: ValidationInfo) -> str:
+        if not value:
+            return value
+        parts = urlsplit(value)
+        is_whole = parts.scheme in ("http", "https") and parts.hostname
+        if not is_whole or parts.path not in ("", "/"):
+            raise ValueError("must be http:// or https:// and a host, without a path")
+        portal = urlsplit(info.data.get("public_url") or "http://localhost").hostname
+        if parts.hostname == portal:
+            raise ValueError(f"must not have the portal's host {portal}: cookies know no ports")
+        return value
 
     @field_validator("job_python")
     @classmethod
@@ -250,6 +328,18 @@ class Env(BaseModel):
     def gateway_url(self) -> str:
         """The gateway's address as clients type it, without a slash at the end."""
         return (self.gateway_public_url or f"http://localhost:{self.gateway_port}").rstrip("/")
+
+    @property
+    def notebooks_url(self) -> str:
+        """The notebooks' address as browsers reach it, without a slash at the end; "" for none."""
+        if self.notebooks_public_url:
+            return self.notebooks_public_url.rstrip("/")
+        return f"http://{NOTEBOOKS_HOST}:{self.notebooks_port}" if self.is_loopback_only else ""
+
+    @property
+    def runs_notebooks(self) -> bool:
+        """Whether `manage.py up` runs the Hub: it is wanted, and has an address."""
+        return self.embedded_notebooks and self.notebooks_url != ""
 
     @property
     def redis(self) -> str:

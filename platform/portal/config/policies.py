@@ -23,6 +23,8 @@ _SIGNED_IN = SignedIn()
 # Library views treat other verbs as POST or GET, as they please; forms need no more than these.
 _PAGE_METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 
+_OF_APIS = ("api:", "agent:", "gateway:", "hub:")
+
 # Views of libraries, by route name.
 LIBRARY_POLICIES: dict[str, Policy] = {
     "account_login": _ANYONE_SIGNS_IN,
@@ -45,6 +47,7 @@ LIBRARY_POLICIES: dict[str, Policy] = {
     "api:api-root": Public("answers 404"),
     "agent:api-root": Public("answers 404"),
     "gateway:api-root": Public("answers 404"),
+    "hub:api-root": Public("answers 404"),
 }
 
 
@@ -56,7 +59,7 @@ def policy_of(view: Callable[..., Any], route_name: str) -> Policy | None:
     if route_name in LIBRARY_POLICIES:
         return LIBRARY_POLICIES[route_name]
     # Views of our API fan out by method; `require_gates` has checked every operation behind them.
-    return PerOperation() if route_name.startswith(("api:", "agent:", "gateway:")) else None
+    return PerOperation() if route_name.startswith(_OF_APIS) else None
 
 
 class PolicyMiddleware:

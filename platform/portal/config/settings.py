@@ -20,6 +20,10 @@ SLIPWAY_SECRETS_KEY = keys.secrets_key(KEYS_DIR)
 SLIPWAY_ROOT = ROOT
 SLIPWAY_URL = ENV.url
 SLIPWAY_GATEWAY_URL = ENV.gateway_url
+SLIPWAY_NOTEBOOKS_URL = ENV.notebooks_url
+SLIPWAY_NOTEBOOKS_SUBDOMAINS = ENV.notebooks_subdomains
+# As servers on the Hub's own machine reach it.
+SLIPWAY_NOTEBOOKS_HUB_API = f"http://127.0.0.1:{ENV.notebooks_hub_port}/hub/api"
 # What nodes install for tasks that name no environment.
 SLIPWAY_JOB_REQUIREMENTS = ROOT / "requirements" / "jobs.txt"
 SLIPWAY_REDIS_URL = ENV.redis
@@ -60,7 +64,9 @@ INSTALLED_APPS = [
     "portal.registry",
     "portal.datasets",
     "portal.training",
+    "portal.notebooks",
     "portal.endpoints",
+    "portal.monitoring",
     "portal.spend",
     "portal.api",
     "portal.web",
@@ -223,7 +229,8 @@ CONTENT_SECURITY_POLICY = {
         "font-src": ["'self'"],
         "connect-src": ["'self'"],
         "manifest-src": ["'self'"],
-        "form-action": ["'self'"],
+        # Who signs in on the way to a notebook is sent on there.
+        "form-action": ["'self'", *([ENV.notebooks_url] if ENV.notebooks_url else [])],
         "base-uri": ["'none'"],
         "frame-ancestors": ["'none'"],
     }
@@ -264,12 +271,16 @@ else:
     EMAIL_FILE_PATH = DATA_DIR / "outbox"
 
 # Bytes
+SLIPWAY_WEBHOOK_HOSTS = frozenset(
+    host.strip() for host in ENV.webhook_hosts.split(",") if host.strip()
+)
 SLIPWAY_STORAGE_URL = ENV.storage_url or (DATA_DIR / "blobs").as_uri()
 SLIPWAY_STORAGE_OPTIONS = {
     "endpoint_url": ENV.s3_endpoint_url or None,
     "key": ENV.s3_access_key_id or None,
     "secret": ENV.s3_secret_access_key.get_secret_value() or None,
 }
+SLIPWAY_CHECKPOINT_COPY_MAX_BYTES = ENV.checkpoint_copy_max_mib * 1024**2
 
 # Experiments
 SLIPWAY_TRACKING_SOCKET = socket_of(DATA_DIR)

@@ -1,8 +1,8 @@
 """`manage.py up`: start all of Slipway on this machine, in the foreground, with one log.
 
 Prepares first (a child: migrations, static files, the first administrator), then supervises the
-embedded Redis, MLflow's server, the control worker, the portal, the gateway and the agent of this
-machine's node. This process loads neither Django nor Celery.
+embedded Redis, MLflow's server, the control worker, the portal, the gateway, JupyterHub with its
+proxy and the agent of this machine's node. This process loads neither Django nor Celery.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from portal.config import embedded, gateway
+from portal.config import embedded, gateway, notebooks
 from portal.config.env import ROOT, Env, env
 from portal.config.keyfiles import redis_password
 from portal.config.prepared import is_prepared
@@ -108,6 +108,12 @@ def _doors(settings: Env) -> list[Door]:
         doors.append(Door("SLIPWAY_REDIS_PORT", _LOOPBACK, settings.redis_port))
     if settings.embedded_gateway:
         doors.append(Door("SLIPWAY_GATEWAY_PORT", settings.bind, settings.gateway_port))
+    if settings.runs_notebooks:
+        doors += [
+            Door("SLIPWAY_NOTEBOOKS_PORT", notebooks.bind_of(settings), settings.notebooks_port),
+            Door("SLIPWAY_NOTEBOOKS_HUB_PORT", _LOOPBACK, settings.notebooks_hub_port),
+            Door("SLIPWAY_NOTEBOOKS_PROXY_PORT", _LOOPBACK, settings.notebooks_proxy_port),
+        ]
     return doors
 
 
@@ -141,10 +147,13 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
         not is_prepared(settings)
         or (has_node and not embedded.has_joined(settings))
         or (settings.embedded_gateway and not gateway.token_of(settings))
+        or (settings.runs_notebooks and notebooks.admission_of(settings) is None)
     ):
         code = _prepare(["--no-input"] if arguments.no_input else [])
         if code != 0:
             return code
+    if settings.runs_notebooks:
+        specs += notebooks.notebooks_specs(settings, dict(os.environ))
     if has_node:
         specs.append(embedded.agent_spec(settings, dict(os.environ)))
     console = Console(sys.stdout, log, [NAME, *(spec.name for spec in specs)])

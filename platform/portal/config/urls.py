@@ -7,6 +7,7 @@ from oauth2_provider import views as oidc
 from portal.api.agent.root import agent_api
 from portal.api.gateway.root import gateway_api
 from portal.api.health import healthz, metrics, readyz
+from portal.api.hub.root import hub_api
 from portal.api.root import api
 from portal.web.views.account import join
 
@@ -50,6 +51,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/", api.urls),
     path("api/agent/v1/", agent_api.urls),
     path("api/gateway/v1/", gateway_api.urls),
+    path("api/hub/v1/", hub_api.urls),
     path("account/", include(_account)),
     path("o/", include((_oidc, "oauth2_provider"))),
     path("", include("portal.web.urls")),

@@ -1,6 +1,6 @@
 """What this room asks of others: where models come from, and who judges predictions."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ class ServedModel(BaseModel):
     `model_dir` is the folder with the files, relative to the replica's own unless they are on the
     node already. `golden` are predictions whose answers are known. `requirements` are those of the
     environment it is served in, of that version of `python`; empty for the one every node has.
+    `example` is a body of `/invocations` that was logged with the model.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -41,6 +42,7 @@ class ServedModel(BaseModel):
     golden: tuple[dict[str, Any], ...] = ()
     requirements: str = ""
     python: str = ""
+    example: str = ""
 
 
 class ModelSource(Protocol):
@@ -81,6 +83,21 @@ class RolloutJudge(Protocol):
         """
 
 
+class Hidings(Protocol):
+    """Knows which columns of captured predictions are dropped or hashed."""
+
+    def hidden_of(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        """Return by endpoint its hidden columns: `drop` or `hash` by name."""
+
+
+class _NoHidings:
+    """Nothing is hidden while no room says so."""
+
+    def hidden_of(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        """Return nothing."""
+        return {}
+
+
 class _NoModels:
     """The source while no room provides models."""
 
@@ -111,6 +128,7 @@ class _Registry:
     def __init__(self) -> None:
         self.models: ModelSource = _NoModels()
         self.judge: RolloutJudge = _NoJudge()
+        self.hidings: Hidings = _NoHidings()
 
 
 _registry = _Registry()
@@ -134,3 +152,13 @@ def register_judge(judge: RolloutJudge) -> None:
 def judge() -> RolloutJudge:
     """Return who judges the quality of predictions."""
     return _registry.judge
+
+
+def register_hidings(hidings: Hidings) -> None:
+    """Let `hidings` say what is hidden of captured predictions; called once, from a wiring."""
+    _registry.hidings = hidings
+
+
+def hidings() -> Hidings:
+    """Return who knows what is hidden of captured predictions."""
+    return _registry.hidings

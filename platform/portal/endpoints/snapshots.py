@@ -1,11 +1,16 @@
 """What gateways serve: everything about every endpoint, put together from the database."""
 
+import hashlib
+import hmac
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+
+from django.conf import settings
 
 from portal.core import clock
 from portal.endpoints.lifecycle import ROUTED, EndpointState, ReplicaState
 from portal.endpoints.models import Endpoint, EndpointKey, Replica, Revision, ServingVersion
+from portal.endpoints.ports import hidings
 from portal.endpoints.replicas import cipher
 from slipway.schemas.serving import (
     CaptureMode,
@@ -38,13 +43,26 @@ def snapshot() -> GatewaySnapshot:
     revisions = _revisions()
     replicas = _replicas()
     keys = _keys()
+    shown_endpoints = list(endpoints.select_related("project").order_by("pk"))
+    hidden = hidings().hidden_of([endpoint.pk for endpoint in shown_endpoints])
     return GatewaySnapshot(
         version=version,
         endpoints=[
-            _route(endpoint, revisions[endpoint.pk], replicas, keys[endpoint.pk])
-            for endpoint in endpoints.select_related("project").order_by("pk")
+            _route(endpoint, revisions[endpoint.pk], replicas, keys[endpoint.pk]).model_copy(
+                update=_hiding(endpoint, hidden.get(endpoint.pk))
+            )
+            for endpoint in shown_endpoints
         ],
     )
+
+
+def _hiding(endpoint: Endpoint, hidden: Mapping[str, str] | None) -> dict[str, object]:
+    """Return what gateways have to know to hide columns; the key is the endpoint's own."""
+    if not hidden:
+        return {}
+    secret = str(settings.SLIPWAY_SECRETS_KEY).encode()
+    key = hmac.new(secret, f"hide {endpoint.pk}".encode(), hashlib.sha256).hexdigest()
+    return {"hidden": dict(hidden), "hiding_key": key}
 
 
 def _revisions() -> Mapping[str, list[Revision]]:

@@ -3,6 +3,10 @@
 import math
 from dataclasses import dataclass
 
+from django.db.models import QuerySet
+
+from portal.datasets.models import DatasetUse
+from portal.datasets.models import Version as DataVersion
 from portal.registry.models import Evaluation, ProjectRules, PromotionRequest, VersionRecord
 from slipway.schemas.registry import (
     ApprovalGate,
@@ -94,19 +98,28 @@ def _golden(case: Case) -> GateResult:
 
 
 def _newest(record: VersionRecord, gate: EvaluationGate) -> Evaluation | None:
+    """Return the newest figure that a job measured which really reads the named data."""
     found = record.evaluations.filter(metric=gate.metric, dataset=gate.dataset)
-    return found.exclude(workload_id="").first()
+    return found.filter(workload_id__in=_readers(record, gate.dataset)).first()
+
+
+def _readers(record: VersionRecord, dataset: str) -> QuerySet[DatasetUse, str | None]:
+    """Return the ids of the jobs that read a version of a dataset such as `digits:3`."""
+    name, _, number = dataset.rpartition(":")
+    data = DataVersion.objects.ready().filter(
+        dataset__project=record.line.project_id, dataset__name=name, number=int(number)
+    )
+    uses = DatasetUse.objects.filter(version__in=data, workload__isnull=False)
+    return uses.values_list("workload_id", flat=True)
 
 
 def _evaluation(case: Case, gate: EvaluationGate) -> GateResult:
     on = f"{gate.metric} on {gate.dataset}"
     mine = _newest(case.record, gate)
     if mine is None:
-        typed = case.record.evaluations.filter(metric=gate.metric, dataset=gate.dataset).exists()
-        why = "; the figure that is there was not reported by a job" if typed else ""
         return _closed(
             GateKind.EVALUATION,
-            f"No job has measured {on} for version {case.record.number}{why}.",
+            f"No job has measured {on} for version {case.record.number}{_why_not(case, gate)}.",
             f"Measure it in a job with `--dataset {gate.dataset}`: "
             f'`slipway.Model("{case.record.line.name}").version({case.record.number})'
             f'.evaluate({{"{gate.metric}": …}}, dataset="{gate.dataset}")`.',
@@ -125,6 +138,16 @@ def _evaluation(case: Case, gate: EvaluationGate) -> GateResult:
             f"{on} is {spelled(ours)}; there is no version at the {case.target} to beat.",
         )
     return _compared(case, gate, ours, champion)
+
+
+def _why_not(case: Case, gate: EvaluationGate) -> str:
+    """Say why the figures that are there do not count."""
+    there = case.record.evaluations.filter(metric=gate.metric, dataset=gate.dataset)
+    if there.exclude(workload_id="").exists():
+        return f"; the job that reported a figure did not read {gate.dataset}"
+    if there.exists():
+        return "; the figure that is there was not reported by a job"
+    return ""
 
 
 def _compared(case: Case, gate: EvaluationGate, ours: float, champion: VersionRecord) -> GateResult:

@@ -7,8 +7,12 @@ from portal.core.errors import NotFound
 from portal.registry.catalog import find_version
 from portal.registry.examining import hash_files, waiting_for_digests
 from portal.registry.models import VersionRecord
+from portal.registry.telling import tell_waiting
 
-PERIODIC = {"registry.hash_waiting": timedelta(minutes=1)}
+PERIODIC = {
+    "registry.hash_waiting": timedelta(minutes=1),
+    "registry.tell_mlflow": timedelta(seconds=10),
+}
 
 
 @doorbell("registry.hash_version")
@@ -29,3 +33,9 @@ def hash_waiting() -> None:
     """Do what a lost ring left undone."""
     for record in waiting_for_digests():
         hash_version(record.pk)
+
+
+@doorbell("registry.tell_mlflow")
+def tell_mlflow() -> None:
+    """Tell MLflow's tables of the moves that a crash kept from them."""
+    tell_waiting()

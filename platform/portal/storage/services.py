@@ -82,11 +82,18 @@ def discard_bytes(stored: StoredBytes) -> None:
 
 
 def keep_file(
-    *, project: Project, by: User, name: str, stored: StoredBytes, file_id: str | None = None
+    *,
+    project: Project,
+    by: User,
+    name: str,
+    stored: StoredBytes,
+    file_id: str | None = None,
+    is_audited: bool = True,
 ) -> StoredFile:
     """Add a file of received bytes to the project, in one transaction.
 
-    `file_id` takes an id that was promised before (by a link to upload to). Raises InvalidInput
+    `file_id` takes an id that was promised before (by a link to upload to). What a machine keeps
+    by itself many times an hour, and no person asked for, need not be audited. Raises InvalidInput
     for a bad name, Conflict when that id is taken.
     """
     name = clean_file_name(name)
@@ -95,14 +102,15 @@ def keep_file(
         file = StoredFile(project=project, blob=blob, name=name, created_by=by)
         file.pk = file_id or file.pk
         _insert(file)
-        audit.record(
-            "file.create",
-            kind="file",
-            target=file,
-            label=name,
-            project=project,
-            after={"sha256": blob.sha256, "size_bytes": blob.size_bytes},
-        )
+        if is_audited:
+            audit.record(
+                "file.create",
+                kind="file",
+                target=file,
+                label=name,
+                project=project,
+                after={"sha256": blob.sha256, "size_bytes": blob.size_bytes},
+            )
         if blob.key != stored.key:
             transaction.on_commit(partial(_drop, stored.key))
     return file

@@ -1,29 +1,39 @@
 """How many bytes each project stores. Rooms that store something say how to count it."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from portal.storage.models import StoredFile
 
 # Returns bytes by the id of the project; database work alone.
 Counter = Callable[[], Mapping[str, int]]
+# Returns ids of files.
+Ids = Callable[[], QuerySet[Any, Any]]
 
 
 def count_files() -> Mapping[str, int]:
     """Count the files of each project; bytes that two of its files share count twice."""
-    sums = (
-        StoredFile.objects.order_by().values_list("project").annotate(all=Sum("blob__size_bytes"))
-    )
+    files = StoredFile.objects.order_by()
+    for ids in _counted_elsewhere:
+        files = files.exclude(pk__in=ids())
+    sums = files.values_list("project").annotate(all=Sum("blob__size_bytes"))
     return {project: int(size or 0) for project, size in sums}
 
 
 _counters: dict[str, Counter] = {"files": count_files}
+_counted_elsewhere: list[Ids] = []
 
 
 def register_stored(what: str, counter: Counter) -> None:
     """Make a sort of stored bytes known; called from a room's wiring."""
     _counters[what] = counter
+
+
+def count_elsewhere(ids: Ids) -> None:
+    """Leave files out of the sort `files`, because another sort counts them."""
+    _counted_elsewhere.append(ids)
 
 
 def stored_bytes() -> dict[str, Mapping[str, int]]:

@@ -89,16 +89,46 @@ class Job(Row):
     objects: ClassVar[JobQuerySet] = JobQuerySet.as_manager()  # type: ignore[assignment]
 
 
+class CheckpointQuerySet(models.QuerySet["Checkpoint"]):
+    """Verbs on checkpoints."""
+
+    def copied(self) -> "CheckpointQuerySet":
+        """Those that are in the store."""
+        return self.filter(file__isnull=False)
+
+    def forget(self) -> None:
+        """Let go of those that are no longer on their node; a copy in the store stays."""
+        self.copied().update(is_on_node=False)
+        self.filter(file__isnull=True).delete()
+
+
 class Checkpoint(Row):
-    """A checkpoint of a job that is whole and in its place; a step saved again replaces itself."""
+    """A checkpoint of a job that is whole and in its place; a step saved again replaces itself.
+
+    It lies on the node that saved it while `is_on_node`, and as `file` in the store, copied there
+    at `copied_at`, if it is the one of the job that is. What is in neither place has no row.
+    """
 
     id = IdField("ckpt")
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="checkpoints")
     step = models.BigIntegerField()
     size_bytes = models.BigIntegerField()
     attempt = models.PositiveIntegerField()
+    is_on_node = models.BooleanField(default=True)
+    file = models.ForeignKey(
+        StoredFile, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    copied_at = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar[CheckpointQuerySet] = CheckpointQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(fields=["job", "step"], name="checkpoint_once_a_step"),
+            models.UniqueConstraint(
+                fields=["job"], condition=Q(file__isnull=False), name="checkpoint_one_copy_a_job"
+            ),
+            models.CheckConstraint(
+                condition=Q(is_on_node=True) | Q(file__isnull=False), name="checkpoint_somewhere"
+            ),
         ]

@@ -1,16 +1,20 @@
 """Makes jobs a kind of workload, with its environment and what it reports."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 
 from django.db.models import Sum
 
 from portal.experiments.services.job_runs import variables_of
-from portal.storage.usage import register_stored
+from portal.storage.usage import count_elsewhere, register_stored
 from portal.training.models import Checkpoint, Job
+from portal.training.services.copies import limit_bytes, newest_copy, tell_where_it_goes_on
 from portal.training.services.keeping import keep_report
-from portal.workloads.ports import Grouping, Kind, register_kind
+from portal.workloads.ports import CheckpointCopies, Grouping, Kind, register_kind
 from portal.workloads.retries import RetryRule
+from portal.workloads.signals import WorkloadChanged, workload_changed
+from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 
 def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
@@ -48,6 +52,7 @@ JOB = Kind(
     warm="torch",
     surroundings=_surroundings,
     keep_report=keep_report,
+    copies=CheckpointCopies(limit_bytes=limit_bytes, newest=newest_copy),
     # Jobs of a name log to the experiment of that name; see `variables_of`.
     grouping=Grouping(noun="experiment"),
 )
@@ -55,9 +60,24 @@ register_kind(JOB)
 
 
 def _checkpoints() -> Mapping[str, int]:
-    """Count the bytes of the checkpoints of each project."""
-    sums = Checkpoint.objects.order_by().values_list("job__workload__project")
-    return {project: int(size) for project, size in sums.annotate(all=Sum("size_bytes"))}
+    """Count the bytes of the checkpoints of each project: on nodes, and copied to the store."""
+    found: Counter[str] = Counter()
+    mine = Checkpoint.objects.order_by()
+    on_nodes = mine.filter(is_on_node=True).values_list("job__workload__project")
+    copied = mine.copied().values_list("job__workload__project")
+    for project, size in on_nodes.annotate(all=Sum("size_bytes")):
+        found[project] += int(size)
+    for project, size in copied.annotate(all=Sum("file__blob__size_bytes")):
+        found[project] += int(size or 0)
+    return found
+
+
+def _when_put_back(news: WorkloadChanged) -> None:
+    is_lost = news.state == WorkloadState.QUEUED and news.reason == ReasonCode.NODE_LOST
+    if is_lost and news.kind == JOB.name:
+        tell_where_it_goes_on(workload_id=news.workload_id)
 
 
 register_stored("checkpoints", _checkpoints)
+count_elsewhere(lambda: Checkpoint.objects.order_by().copied().values("file"))
+workload_changed.connect(_when_put_back)

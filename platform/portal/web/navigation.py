@@ -33,11 +33,14 @@ RAIL = (
 )
 IN_PROJECT = (
     Entry("Overview", "layout-dashboard", "project", "overview"),
+    Entry("Notebooks", "notebook", "project_notebooks", "notebooks"),
+    Entry("Notebook files", "book", "project_notebook_files", "notebook_files"),
     Entry("Jobs", "rocket", "project_jobs", "jobs"),
     Entry("Datasets", "folder", "project_datasets", "datasets"),
     Entry("Experiments", "flask", "project_experiments", "experiments"),
-    Entry("Spend", "coins", "project_spend", "spend"),
     Entry("Models", "packages", "project_models", "models"),
+    Entry("Endpoints", "broadcast", "project_endpoints", "endpoints"),
+    Entry("Spend", "coins", "project_spend", "spend"),
     Entry("Members", "users", "project_members", "members"),
     Entry("Secrets", "lock", "project_secrets", "secrets", Role.CONTRIBUTOR),
     Entry("Audit log", "history", "project_audit", "audit", Role.MAINTAINER),

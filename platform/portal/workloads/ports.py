@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from portal.core.errors import InvalidInput
 from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import Scope
-from slipway.schemas.agent import Report
+from slipway.schemas.agent import Report, StoredCheckpoint
 
 Warm = Literal["torch", "jupyterlab", "serving"]
 
@@ -149,6 +149,21 @@ class BudgetRule:
     save: SaveSoon = _save_nothing
 
 
+def _no_copy(*, workload_id: str) -> StoredCheckpoint | None:
+    return None
+
+
+@dataclass(frozen=True)
+class CheckpointCopies:
+    """Whether checkpoints of a kind are copied to the portal, for workloads of one task.
+
+    `limit_bytes` is the most one may have, 0 for none; `newest` returns what there is of one.
+    """
+
+    limit_bytes: Callable[[], int] = int
+    newest: Callable[..., StoredCheckpoint | None] = _no_copy
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of workload and its defaults. `noun` is what people call one.
@@ -178,6 +193,7 @@ class Kind:
     )
     surroundings: Surroundings = _nothing
     keep_report: ReportKeeper = _keep_nothing
+    copies: CheckpointCopies = field(default_factory=CheckpointCopies)
     budget: BudgetRule = field(default_factory=BudgetRule)
     grouping: Grouping | None = None
 

@@ -9,6 +9,7 @@ import typer
 
 from slipway.cli.endpoint_keys import EndpointArgument
 from slipway.cli.endpoint_keys import app as keys
+from slipway.cli.endpoint_monitoring import app as monitoring
 from slipway.cli.exits import UsageMistake
 from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
@@ -28,6 +29,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Endpoints: create, promote, roll back, pause, keys, predict."
 )
 app.add_typer(keys, name="keys")
+app.add_typer(monitoring, name="monitoring")
 
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="Why; it stands in the story.")]
 MAX_INPUT_BYTES = 64 * 1024**2

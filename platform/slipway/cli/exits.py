@@ -37,6 +37,7 @@ class ExitCode(IntEnum):
     JOB_FAILED = 8
     JOB_STOPPED = 9
     JOB_LOST = 10
+    NOT_REPRODUCIBLE = 11
     INTERRUPTED = 130
     PIPE_CLOSED = 141
 

@@ -376,8 +376,9 @@ def checkpoints(session: Session, job: JobArgument, project: ProjectOption = Non
             Column("Size"),
             Column("Attempt", dispensable=1),
             Column("Created"),
+            Column("In store since"),
         ],
-        row=lambda c: (c.step, size_text(c.size_bytes), c.attempt, c.created_at),
+        row=lambda c: (c.step, size_text(c.size_bytes), c.attempt, c.created_at, c.copied_at),
         key=lambda c: str(c.step),
         nothing="It has no checkpoint yet.",
     )

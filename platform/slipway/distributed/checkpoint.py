@@ -30,11 +30,9 @@ from slipway.distributed.engine import Snapshot
 from slipway.distributed.errors import CheckpointError, NotPossible
 from slipway.distributed.exchange import from_first, gather_json
 from slipway.distributed.manifest import (
-    FileFacts,
     Manifest,
     fault_in,
     file_facts,
-    folder_name,
     read_manifest,
     saved_steps,
     sync_folder,
@@ -42,6 +40,7 @@ from slipway.distributed.manifest import (
 )
 from slipway.distributed.retention import Retention
 from slipway.distributed.stored import StoredCheckpoint
+from slipway.schemas.checkpoints import FileFacts, folder_name
 
 logger = logging.getLogger(__name__)
 

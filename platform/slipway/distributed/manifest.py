@@ -14,21 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from slipway.distributed.errors import CheckpointError
+from slipway.schemas.checkpoints import FILE_NAME, FORMAT, FileFacts, digest_of, is_file_name
 
-FORMAT = 1
-FILE_NAME = "manifest.json"
 _FOLDER = re.compile(r"step-(\d{10})\Z")
-_FILE = re.compile(r"[A-Za-z0-9_.-]{1,200}\Z")
 _CHUNK_BYTES = 4 * 2**20
 _MAX_MANIFEST_BYTES = 256 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class FileFacts:
-    """Size and SHA-256 of one file."""
-
-    size_bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +53,7 @@ class Manifest:
                 for name, facts in sorted(self.files.items())
             },
         }
-        return json.dumps(body | {"sha256": _digest_of(body)}, indent=1)
-
-
-def folder_name(step: int) -> str:
-    """Return the name of the folder of a checkpoint."""
-    return f"step-{step:010d}"
+        return json.dumps(body | {"sha256": digest_of(body)}, indent=1)
 
 
 def saved_steps(folder: Path) -> dict[int, Path]:
@@ -121,12 +106,12 @@ def read_manifest(folder: Path) -> Manifest:
             raise ValueError("it is too large to be one")
         body = json.loads(path.read_text(encoding="utf-8"))
         digest = body.pop("sha256")
-        if digest != _digest_of(body):
+        if digest != digest_of(body):
             raise ValueError("its digest does not match")
         if body.pop("format") != FORMAT:
             raise ValueError("it has a format of another version of Slipway")
         files = {name: FileFacts(**facts) for name, facts in body.pop("files").items()}
-        if bad := [name for name in files if not _FILE.match(name)]:
+        if bad := [name for name in files if not is_file_name(name)]:
             raise ValueError(f"it names a file {bad[0]!r}")
         return Manifest(files=files, **body)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

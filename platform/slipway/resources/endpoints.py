@@ -5,6 +5,7 @@ from typing import Any
 
 from slipway.connection import Answer, Connection
 from slipway.pages import Pages
+from slipway.resources.monitoring import Monitoring
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf, RequestSchema
 from slipway.schemas.endpoints import (
@@ -81,6 +82,7 @@ class Endpoints:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.keys = EndpointKeys(connection)
+        self.monitoring = Monitoring(connection)
 
     def list(
         self, *, project: str, search: str | None = None, state: str | None = None

@@ -15,6 +15,9 @@ PUT  logs/{task_id}/{epoch}/{rank}?offset=  application/octet-stream, at most 8 
 GET  snapshots/{digest}                     a tar of the code, streamed
 GET  environments/{digest}                  EnvironmentSpec
 POST environments/{digest}/reports          EnvironmentReport (live build log) → LogAnswer
+PUT  checkpoints/{task_id}/{epoch}/{step}   a checkpoint as `slipway.schemas.checkpoints` packs it,
+                                            application/octet-stream → 204; the newest one is kept
+GET  checkpoints/{task_id}/{epoch}/{step}   the same bytes, streamed
 POST samples                                Samples: CPU, memory and GPU use of tasks → 204
 """
 
@@ -108,6 +111,17 @@ class Rendezvous(AnswerSchema):
     agent_store: bool = False
 
 
+class StoredCheckpoint(AnswerSchema):
+    """The newest checkpoint of a workload that is in the portal's store: what to go on from.
+
+    `digest` is the SHA-256 of its `size_bytes` as they travel (`slipway.schemas.checkpoints`).
+    """
+
+    step: Count
+    size_bytes: Count
+    digest: Annotated[Line, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
 class TaskSpec(AnswerSchema):
     """How to run one task: `procs` processes of `argv` (ranks) in a fresh working folder.
 
@@ -116,6 +130,8 @@ class TaskSpec(AnswerSchema):
     user code of another task can read it. `warm` names the flavour of warm process to fork from; an
     agent that has none starts cold. What outlives an attempt (checkpoints) lives in the folder of
     `persistent_key`. `gpu_indices` are the GPUs of the node this task may see, and no others.
+    Ranks start once that folder has `checkpoint`, or a newer one; the newest it gets, of at most
+    `copy_limit_bytes`, is copied to the portal (0: none is).
     """
 
     backend: BackendName
@@ -133,6 +149,8 @@ class TaskSpec(AnswerSchema):
     stop_grace_s: float = Field(default=10.0, ge=0)
     hang_after_s: float | None = None
     keep_on_fence: bool = False
+    checkpoint: StoredCheckpoint | None = None
+    copy_limit_bytes: int = Field(default=0, ge=0)
 
 
 class DesiredTask(AnswerSchema):

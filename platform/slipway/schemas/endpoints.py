@@ -112,7 +112,10 @@ class EndpointIn(RequestSchema):
 
 
 class EndpointChange(RequestSchema):
-    """What may change while it serves; what is left out stays."""
+    """What may change while it serves; what is left out stays, within limits and rules too.
+
+    A null there takes a value away, such as a rule of rollback or the rate.
+    """
 
     min_replicas: Replicas | None = None
     max_replicas: Replicas | None = None

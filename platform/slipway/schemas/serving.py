@@ -285,7 +285,8 @@ class CaptureMode(StrEnum):
 class EndpointRoute(AnswerSchema):
     """One endpoint. `name` is its part of addresses, unique in the installation.
 
-    A `paused` endpoint answers 503 with the reason.
+    A `paused` endpoint answers 503 with the reason. Columns in `hidden` are dropped or hashed
+    (HMAC-SHA256 under `hiding_key`) before predictions come into Parquet.
     """
 
     id: Id
@@ -298,6 +299,8 @@ class EndpointRoute(AnswerSchema):
     keys: Annotated[list[KeyRoute], Field(max_length=100_000)] = []
     limits: EndpointLimits = EndpointLimits()
     capture: CaptureMode = CaptureMode.ON
+    hidden: Annotated[dict[str, Literal["drop", "hash"]], Field(max_length=500)] = {}
+    hiding_key: Annotated[str, Field(max_length=100)] = ""
 
 
 class GatewaySnapshot(AnswerSchema):

@@ -157,12 +157,17 @@ class Quote(AnswerSchema):
 
 
 class CheckpointOut(AnswerSchema):
-    """A verified checkpoint of a job."""
+    """A verified checkpoint of a job.
+
+    `copied_at` says since when a copy is in the store, from which the job goes on on any node; null
+    where it lies on its node alone.
+    """
 
     step: int
     size_bytes: int
     attempt: int
     created_at: datetime
+    copied_at: datetime | None = None
 
 
 class SampleOut(AnswerSchema):

@@ -11,7 +11,10 @@ from tests.portals import RunningPortal
 pytestmark = pytest.mark.integration
 
 ENTRANCES = ("/account/login", "/account/password/reset", "/account/password/reset/sent")
-OF_A_PROJECT = ("", "/members", "/secrets", "/secrets/write", "/audit", "/settings", "/archive")
+OF_A_PROJECT = (
+    *("", "/members", "/secrets", "/secrets/write", "/audit", "/settings", "/archive"),
+    *("/endpoints", "/new-endpoint", "/registry-rules", "/models", "/register-model"),
+)
 OF_A_TEAM = ("", "/members", "/audit", "/settings")
 OF_A_PERSON = (
     "/",

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 from tests.portals import RunningPortal, running_slipway
 from tests.processes import wait_for
+from tests.tracking import Rest
 
 # A model that multiplies, as MLflow loads one: its loader is code that came with it.
 _MLMODEL = """flavors:
@@ -34,6 +36,8 @@ class Model:
         self.facts = facts
         print("loaded", facts, flush=True)
     def predict(self, inputs, params=None):
+        if float(inputs[0][0]) == -666.0:
+            os.kill(os.getpid(), signal.SIGKILL)
         above = self.facts["refuses_above"]
         if above is not None and float(inputs[0][0]) > above:
             raise ValueError("this model is broken")
@@ -45,11 +49,14 @@ def _load_pyfunc(path):
 
 
 class Endpoints:
-    """The project vision of a running Slipway: its models, its endpoints, and their gateway."""
+    """The project vision of a running Slipway: its models, its endpoints, and their gateway.
 
-    def __init__(self, running: RunningPortal) -> None:
-        self.running = running
-        self.api = running.client("root")
+    `owner` is who has made it and asks for everything.
+    """
+
+    def __init__(self, running: RunningPortal, owner: str = "root") -> None:
+        self.running, self.owner = running, owner
+        self.api = running.client(owner)
         made = self.api.post("/projects", json={"name": "Vision"})
         assert made.status_code == 201, made.text
         self.project = made.json()["id"]
@@ -74,10 +81,20 @@ class Endpoints:
         requirements: str = "",
     ) -> int:
         """Register a version of `double`; `golden` is by what its golden predictions multiply."""
+        folder = f"workspaces/{self.project}/models/{uuid.uuid4().hex}"
+        root = self.write(folder, {"factor": factor, "refuses_above": refuses_above}, requirements)
+        (root / "weights.bin").write_bytes(b"\1" * size_bytes)
+        version = self.call(
+            "POST", "models/double/versions", {"source": f"mlflow-artifacts:/{folder}"}
+        )["version"]
+        if golden is not None:
+            self.record(int(version), golden)
+        return int(version)
+
+    def write(self, folder: str, facts: dict[str, Any], requirements: str = "") -> Path:
+        """Write the files of a model where MLflow keeps them; returns the folder."""
         name = uuid.uuid4().hex
-        folder = f"workspaces/{self.project}/models/{name}"
         root = self.running.installation.data_dir / "artifacts" / folder
-        facts = {"factor": factor, "refuses_above": refuses_above}
         files = {
             "MLmodel": _MLMODEL.format(name=name),
             "facts.json": json.dumps(facts),
@@ -87,16 +104,25 @@ class Endpoints:
         for path, text in files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text)
-        (root / "weights.bin").write_bytes(b"\1" * size_bytes)
-        version = self.call(
-            "POST", "models/double/versions", {"source": f"mlflow-artifacts:/{folder}"}
-        )["version"]
-        if golden is not None:
-            rows = [[1.0, 2.0], [0.5, -1.0]]
-            answers = [[golden * value for value in row] for row in rows]
-            body = {"inputs": rows, "outputs": answers}
-            self.call("PUT", f"models/double/versions/{version}/golden", body)
-        return int(version)
+        return root
+
+    def record(self, version: int, golden: float) -> None:
+        """Record golden predictions of a version of `double`."""
+        rows = [[1.0, 2.0], [0.5, -1.0]]
+        answers = [[golden * value for value in row] for row in rows]
+        body = {"inputs": rows, "outputs": answers}
+        self.call("PUT", f"models/double/versions/{version}/golden", body)
+
+    def log(self, factor: float) -> str:
+        """Log a model that multiplies to a new run, as an MLflow client does; returns its id."""
+        slug = self.path.rpartition("/")[2]
+        token = self.running.tokens[self.owner]
+        client = Rest(f"{self.running.url}/mlflow/{slug}", {"Authorization": f"Bearer {token}"})
+        run = client.new_run(client.new_experiment(uuid.uuid4().hex))
+        place = client.get("runs/get", run_id=run)["run"]["info"]["artifact_uri"]
+        folder = f"{urlsplit(place).path.strip('/')}/model"
+        self.write(folder, {"factor": factor, "refuses_above": None})
+        return run
 
     def create(self, name: str, version: int | str, **more: Any) -> Any:
         """Create an endpoint with a key."""

@@ -409,6 +409,39 @@ def _token(replica: Replica) -> str:
     return token_of(replica.workload.pk, 1)
 
 
+def test_a_change_resets_what_is_null_and_leaves_what_is_left_out(
+    lab: Lab, gateway: GatewayClient
+) -> None:
+    rate = {"per_s": 5, "burst": 7}
+    limits = {"max_in_flight": 9, "rate": rate}
+    lab.serving(limits=limits, rules={"max_p99_ms": 250, "max_error_percent": 1})
+
+    def change(**body: Any) -> Any:
+        found = lab.api.patch("projects/vision/endpoints/digits", body)
+        assert found.status_code == 200, found.content
+        return json_of(found)
+
+    found = change(rules={"max_error_percent": None}, limits={"timeout_s": 3})
+    assert found["rules"]["max_error_percent"] is None
+    assert found["rules"]["max_p99_ms"] == 250
+    assert (found["limits"]["timeout_s"], found["limits"]["max_in_flight"]) == (3, 9)
+    assert found["limits"]["rate"] == rate
+    assert gateway.route()["limits"]["rate"] == rate
+    found = change(limits={"rate": None}, rules={"max_p99_ms": None, "max_latency_factor": None})
+    assert found["limits"]["rate"] is None
+    assert found["limits"]["max_in_flight"] == 9
+    assert gateway.route()["limits"]["rate"] is None
+    assert found["rules"] == {
+        "is_on": True,
+        "max_error_percent": None,
+        "max_p99_ms": None,
+        "max_latency_factor": None,
+    }
+    assert change(limits=None, rules=None, min_replicas=None)["rules"] == found["rules"]
+    refused = lab.api.patch("projects/vision/endpoints/digits", {"limits": {"timeout_s": None}})
+    assert (refused.status_code, json_of(refused)["field"]) == (422, "limits.timeout_s")
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

@@ -1,8 +1,11 @@
 """Two projects with runs, and people who register and promote."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.http import HttpResponse
+from django.test import TestCase
 from pytest_django import Settings
 
 from tests.live import portal
@@ -24,13 +27,22 @@ def store(people: Personas, tmp_path: Path) -> Store:
     return Store(tmp_path / "artifacts", people.vision.pk)
 
 
+class Committing(Api):
+    """A client whose requests commit, though the test as a whole is one transaction."""
+
+    def call(self, *arguments: Any, **options: Any) -> HttpResponse:
+        """Send one request, and do what follows its commit."""
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            return super().call(*arguments, **options)
+
+
 @pytest.fixture
 def bob(people: Personas) -> Api:
     """Bob, who contributes to the project vision."""
-    return Api.of(people.bob)
+    return Committing.of(people.bob)
 
 
 @pytest.fixture
 def mia(people: Personas) -> Api:
     """Mia, who maintains the project vision."""
-    return Api.of(people.mia)
+    return Committing.of(people.mia)

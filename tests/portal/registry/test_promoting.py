@@ -8,7 +8,14 @@ import httpx
 import pytest
 
 from portal.accounts.models import AuditEvent
+from portal.core import clock
+from portal.datasets.models import Dataset, DatasetUse
+from portal.datasets.models import Version as DataVersion
+from portal.datasets.services.uses import record_use
 from portal.experiments.models import LatestMetric, ModelVersion, RegisteredModelAlias
+from portal.registry.models import Move
+from portal.registry.tasks import tell_mlflow
+from portal.workloads.models import Workload
 from portal.workloads.tokens import token_of
 from tests.live import LivePortal
 from tests.personas import Api, Personas, json_of
@@ -58,6 +65,17 @@ def job(bob: Api, people: Personas) -> Api:
     return Api(token_of(workload.pk, workload.epoch))
 
 
+def reads_digits(people: Personas, *, number: int = 3) -> DatasetUse:
+    """Let the job read a version of the dataset digits."""
+    dataset, _ = Dataset.objects.get_or_create(
+        project=people.vision, name="digits", deleted_at=None, defaults={"created_by": people.bob}
+    )
+    version = DataVersion.objects.create(
+        dataset=dataset, number=number, state="ready", created_by=people.bob
+    )
+    return record_use(version=version, by=people.bob, workload=Workload.objects.get())
+
+
 def test_a_version_goes_from_stage_to_stage_and_every_step_is_remembered(
     bob: Api, store: Store
 ) -> None:
@@ -88,6 +106,35 @@ def test_a_version_goes_from_stage_to_stage_and_every_step_is_remembered(
     assert (answer.status_code, json_of(answer)["replaced"]) == (200, 2)
     assert not RegisteredModelAlias.objects.exists()
     assert bob.delete(f"{MODELS}/digits/aliases/champion").status_code == 404
+
+
+def test_what_mlflow_was_not_told_is_told_by_whoever_looks_next_and_by_a_sweep(
+    bob: Api, people: Personas, store: Store
+) -> None:
+    for _ in range(2):
+        register(bob, store.run())
+    crashing = Api.of(people.bob)  # what follows its commits never happens
+    assert promote(crashing, 1, alias="champion")[0] == 201
+    assert promote(crashing, 1, stage="Staging")[0] == 201
+    # The second looked, and told of the first.
+    assert RegisteredModelAlias.objects.get().version == 1
+    assert Move.objects.untold().count() == 1
+    tell_mlflow()
+    assert not Move.objects.untold().exists()
+    assert ModelVersion.objects.get(version=1).current_stage == "Staging"
+    assert promote(crashing, 2, alias="champion")[0] == 201
+    assert RegisteredModelAlias.objects.get().version == 1
+    assert crashing.delete(f"{MODELS}/digits/aliases/champion").status_code == 200
+    assert RegisteredModelAlias.objects.get().version == 2
+    tell_mlflow()
+    assert not RegisteredModelAlias.objects.exists()
+    # A version that MLflow has deleted meanwhile gets no alias, and holds nobody up.
+    assert promote(crashing, 2, alias="champion")[0] == 201
+    ModelVersion.objects.filter(version=2).update(current_stage="Deleted_Internal")
+    tell_mlflow()
+    assert not RegisteredModelAlias.objects.exists()
+    assert not Move.objects.untold().exists()
+    assert ModelVersion.objects.get(version=2).current_stage == "Deleted_Internal"
 
 
 def test_what_was_planned_on_an_older_history_is_refused(bob: Api, store: Store) -> None:
@@ -134,9 +181,32 @@ def evaluate(api: Api, version: int, value: float | None = None, **more: Any) ->
     return made
 
 
-def test_only_what_a_job_measured_counts_and_it_is_compared_with_the_champion(
-    bob: Api, mia: Api, job: Api, store: Store
+def test_only_a_job_that_read_the_named_data_measures_on_it(
+    bob: Api, mia: Api, job: Api, people: Personas, store: Store
 ) -> None:
+    register(bob, store.run())
+    put_gates(mia, ACCURACY)
+    evaluate(job, 1, 0.9)
+    assert "did not read digits:3" in gate_now(bob)["sentence"]
+    reads_digits(people, number=2)
+    assert not gate_now(bob)["passed"]
+    use = reads_digits(people)
+    assert gate_now(bob)["passed"]
+    # Another dataset of that name is other data.
+    Dataset.objects.update(deleted_at=clock.now())
+    assert "did not read digits:3" in gate_now(bob)["sentence"]
+    Dataset.objects.update(deleted_at=None)
+    assert promote(bob, 1)[0] == 201
+    use.delete()
+    register(bob, store.run())
+    evaluate(job, 2, 0.95)
+    assert promote(bob, 2)[1]["code"] == "gate_closed"
+
+
+def test_only_what_a_job_measured_counts_and_it_is_compared_with_the_champion(
+    bob: Api, mia: Api, job: Api, people: Personas, store: Store
+) -> None:
+    reads_digits(people)
     for _ in range(3):
         register(bob, store.run())
     put_gates(mia, ACCURACY | {"margin": 0.01})

@@ -123,7 +123,7 @@ def test_a_notebook_runs_as_the_script_of_its_cells(people: Personas, browse: Br
     assert names["explore.ipynb"] == content
     assert b"pass  # %matplotlib inline\nx = 2" in names["explore.ipynb.py"]
     packed = _zip({"nb/train.ipynb": content, "nb/broken.ipynb": b"no", "nb/lib.py": b""})
-    fields = _fields(code=SimpleUploadedFile("nb.zip", packed), script="train.ipynb")
+    fields = _fields(code=SimpleUploadedFile("nb.zip", packed), script="train.ipynb", procs="2")
     answer = bob.post(NEW, fields)
     assert "Name train.ipynb.py, the script of its cells" in fault_of(answer, "script")
     assert Snapshot.objects.order_by("pk").last().scripts == ["lib.py", "train.ipynb.py"]  # type: ignore[union-attr]

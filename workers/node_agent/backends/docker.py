@@ -21,6 +21,7 @@ from workers.node_agent.backends.images import INTERPRETER, Images
 from workers.node_agent.environments import default_environment
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, checked_name, handle_of
+from workers.node_agent.saved import owned_by_us
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.warm_pool import boot
 
@@ -99,6 +100,7 @@ class DockerBackend:
         folder = order.folder
         places = [folder.state, folder.home, order.persistent]
         places.extend([order.cache] if order.cache else [])
+        places.extend(owned_by_us(order.persistent))
         for root, _, files in os.walk(folder.work):
             places.extend((Path(root), *(Path(root) / name for name in files)))
         if (folder.state / "journal.jsonl").exists():

@@ -21,9 +21,15 @@ from asgiref.typing import (
 )
 
 from portal.accounts.tokens import hash_of
-from portal.api.agent.versions import VersionWatch, versions_of_gateways, versions_of_nodes
+from portal.api.agent.versions import (
+    VersionWatch,
+    versions_of_gateways,
+    versions_of_hubs,
+    versions_of_nodes,
+)
 from portal.compute.tokens import bearer_of, has_node_shape
 from portal.endpoints.tokens import has_gateway_shape
+from portal.notebooks.hub_tokens import has_hub_shape
 
 LONGEST_S = 30.0
 # Whoever asks has one request under way; a second may overlap with one that was cut off. A gateway
@@ -54,12 +60,14 @@ def _seen_by_etag(headers: dict[bytes, bytes], _query: dict[str, list[str]]) -> 
 
 DESIRED = Held("/api/agent/v1/desired", has_node_shape, _seen_by_query)
 SNAPSHOT = Held("/api/gateway/v1/snapshot", has_gateway_shape, _seen_by_etag)
+SERVERS = Held("/api/hub/v1/servers", has_hub_shape, _seen_by_etag)
 
 
 def hold(app: ASGI3Application) -> ASGI3Application:
-    """Let agents wait for what they should run, and gateways for what they should serve."""
+    """Let agents wait for what they should run, gateways and Hubs for what they should serve."""
     nodes = Hold(app, DESIRED, VersionWatch(versions_of_nodes))
-    return Hold(nodes, SNAPSHOT, VersionWatch(versions_of_gateways))
+    gateways = Hold(nodes, SNAPSHOT, VersionWatch(versions_of_gateways))
+    return Hold(gateways, SERVERS, VersionWatch(versions_of_hubs))
 
 
 class Hold:

@@ -154,3 +154,11 @@ def versions_of_gateways(hashes: Sequence[str]) -> dict[str, int]:
     serving: Any = apps.get_model("endpoints", "ServingVersion")
     known = gateway.objects.filter(token_hash__in=hashes).values_list("token_hash", flat=True)
     return dict.fromkeys(known, serving.objects.current())
+
+
+def versions_of_hubs(hashes: Sequence[str]) -> dict[str, int]:
+    """Return the version of what Hubs are told of notebook servers, for each Hub."""
+    hub: Any = apps.get_model("notebooks", "Hub")
+    told: Any = apps.get_model("notebooks", "HubVersion")
+    known = hub.objects.filter(token_hash__in=hashes).values_list("token_hash", flat=True)
+    return dict.fromkeys(known, told.objects.current())

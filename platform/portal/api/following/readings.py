@@ -45,8 +45,8 @@ def marks_of(job_ids: Collection[str]) -> dict[str, Mark]:
     ):
         found[pk] += facts
     saved = Checkpoint.objects.filter(job__in=job_ids).order_by().values("job_id")
-    for row in saved.annotate(count=Count("pk"), newest=Max("created_at")):
-        found[row["job_id"]] += (row["count"], row["newest"])
+    for row in saved.annotate(count=Count("pk"), newest=Max("created_at"), copied=Max("copied_at")):
+        found[row["job_id"]] += (row["count"], row["newest"], row["copied"])
     return {pk: tuple(facts) for pk, facts in found.items()}
 
 

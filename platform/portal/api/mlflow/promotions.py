@@ -19,6 +19,7 @@ from portal.registry.gating import Target, gates_of
 from portal.registry.keeping import ensure_record, rules_of
 from portal.registry.services.actors import Actor
 from portal.registry.services.promoting import promote, remove_alias
+from portal.registry.telling import find_told
 from slipway.schemas.accounts import Scope
 from slipway.schemas.registry import TargetKind
 
@@ -88,7 +89,7 @@ def _set_alias(visitor: Visitor, project: Project, content: Content) -> Answer |
     if _is_prompt(project, name):
         return None
     target = Target(TargetKind.ALIAS, alias)
-    if find_model(project.pk, name).aliases.get(alias) == _number(content):
+    if find_told(project, name).aliases.get(alias) == _number(content):
         return answer({})
     _move(visitor, project, name, _number(content), target)
     return answer({})
@@ -125,7 +126,7 @@ def _delete_alias(visitor: Visitor, project: Project, content: Content) -> Answe
     name, alias = _text(content, "name"), _text(content, "alias")
     if _is_prompt(project, name):
         return None
-    if alias not in find_model(project.pk, name).aliases:
+    if alias not in find_told(project, name).aliases:
         return answer({})
     remove_alias(project=project, model=name, alias=alias, by=Actor.of(visitor.principal))
     return answer({})

@@ -26,6 +26,7 @@ def checkpoint_out(checkpoint: Checkpoint) -> CheckpointOut:
         size_bytes=checkpoint.size_bytes,
         attempt=checkpoint.attempt,
         created_at=checkpoint.created_at,
+        copied_at=checkpoint.copied_at,
     )
 
 

@@ -26,14 +26,24 @@ class Answered:
 
 def ask(*, endpoint: str, key: str, body: dict[str, Any]) -> Answered:
     """Send a body of `/invocations` to an endpoint; a gateway that is away counts as a 503."""
-    url = f"{settings.SLIPWAY_GATEWAY_URL}/v1/{endpoint}/invocations"
+    return _send("POST", f"/v1/{endpoint}/invocations", key, body)
+
+
+def describe(*, endpoint: str, key: str) -> Answered:
+    """Fetch the OpenAPI description of an endpoint."""
+    return _send("GET", f"/v1/{endpoint}/openapi.json", key, None)
+
+
+def _send(method: str, path: str, key: str, body: dict[str, Any] | None) -> Answered:
+    url = f"{settings.SLIPWAY_GATEWAY_URL}{path}"
+    headers = {"Authorization": f"Bearer {key}"}
     until = time.monotonic() + _KNOWN_WITHIN_S
     began = time.perf_counter()
     try:
         with httpx.Client(timeout=_ANSWER_WITHIN_S, trust_env=False) as client:
             while True:
                 began = time.perf_counter()
-                found = client.post(url, json=body, headers={"Authorization": f"Bearer {key}"})
+                found = client.request(method, url, json=body, headers=headers)
                 took_ms = (time.perf_counter() - began) * 1000
                 if found.status_code != _UNKNOWN_KEY or time.monotonic() > until:
                     return Answered(found.status_code, took_ms, _content(found))

@@ -66,6 +66,7 @@ class RegistryModels:
             golden=_golden(record),
             requirements=requirements,
             python=python,
+            example=record.example,
         )
 
     def read(self, *, project_id: str, file: ServedFile) -> Iterator[bytes]:

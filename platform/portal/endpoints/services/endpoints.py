@@ -64,10 +64,10 @@ def _begin(endpoint: Endpoint, by: User, served: ServedModel) -> Revision:
 
 
 def change_endpoint(*, endpoint: Endpoint, by: User, change: EndpointChange) -> Endpoint:
-    """Change what may change while it serves."""
-    fields: dict[str, Any] = change.model_dump(exclude_unset=True, exclude_none=True)
+    """Change what may change while it serves; what is left out stays, in limits and rules too."""
     with transaction.atomic():
         current = _present(endpoint)
+        fields = _changed(current, change)
         least = fields.get("min_replicas", current.min_replicas)
         most = fields.get("max_replicas", current.max_replicas)
         fields["max_replicas"] = _most(least, most)
@@ -86,6 +86,16 @@ def change_endpoint(*, endpoint: Endpoint, by: User, change: EndpointChange) -> 
         gateways_see(current)
         ring(look_after_one, current.pk)
     return Endpoint.objects.of_project(endpoint.project).get(pk=endpoint.pk)
+
+
+def _changed(current: Endpoint, change: EndpointChange) -> dict[str, Any]:
+    """Return the columns that are named. Within limits and rules a null takes a value away."""
+    given = change.model_dump(exclude_unset=True)
+    fields = {name: value for name, value in given.items() if value is not None}
+    for name in ("limits", "rules"):
+        if name in fields:
+            fields[name] = getattr(current, name) | fields[name]
+    return fields
 
 
 def pause_endpoint(*, endpoint: Endpoint, by: User, reason: str = "") -> Endpoint:

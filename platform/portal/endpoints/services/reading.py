@@ -1,17 +1,23 @@
 """Reading how an endpoint stands: its revisions, the rollout under way, replicas, cost."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 
+from portal.core import clock
 from portal.endpoints.lifecycle import KEPT, ReplicaState
-from portal.endpoints.models import Endpoint, Replica, Revision, Rollout
+from portal.endpoints.models import Endpoint, Replica, Revision, Rollout, TrafficMinute
 from portal.endpoints.models.rollouts import RolloutQuerySet
 from portal.endpoints.replicas import wanted_of
+from portal.endpoints.services.traffic import Minute, sum_of
 from portal.workloads.lifecycle import ACTIVE
 from portal.workloads.models import Lease
 
 _SHOWN_REVISIONS = 20
+# What "now" means for the traffic of a list.
+RECENT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
@@ -65,3 +71,61 @@ def nodes_of(replicas: Sequence[Replica]) -> dict[str, str]:
         workload__in=[replica.workload_id for replica in replicas if replica.workload_id]
     )
     return dict(leases.values_list("workload_id", "node__name"))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One line about an endpoint. `recent` is what the last minutes brought, all together."""
+
+    endpoint: Endpoint
+    recent: Minute
+    revisions: Sequence[Revision] = field(default_factory=tuple)
+    ready: int = 0
+    nano_usd_per_hour: int = 0
+
+    @property
+    def rps(self) -> float:
+        """Requests a second over the last minutes."""
+        return self.recent.rps * 60 / RECENT.total_seconds()
+
+
+def summaries_of(endpoints: Sequence[Endpoint]) -> list[Summary]:
+    """Return a line about each endpoint, with a fixed number of queries."""
+    ids = [endpoint.pk for endpoint in endpoints]
+    serving = Revision.objects.filter(endpoint__in=ids, weight__gt=0).defer("served", "counts")
+    alive = Replica.objects.alive().filter(endpoint__in=ids)
+    ready = Counter(alive.ready().values_list("endpoint_id", flat=True))
+    active = alive.filter(workload__state__in=[state.value for state in ACTIVE])
+    running = Counter(active.values_list("endpoint_id", flat=True))
+    moment = clock.now()
+    traffic = TrafficMinute.objects.filter(endpoint__in=ids, at__gte=moment - RECENT)
+    revisions, minutes = list(serving.order_by("-weight")), list(traffic)
+    return [
+        Summary(
+            endpoint=endpoint,
+            recent=sum_of(moment, [one for one in minutes if one.endpoint_id == endpoint.pk]),
+            revisions=[one for one in revisions if one.endpoint_id == endpoint.pk],
+            ready=ready[endpoint.pk],
+            nano_usd_per_hour=endpoint.tier.nano_usd_per_hour * running[endpoint.pk],
+        )
+        for endpoint in endpoints
+    ]
+
+
+def endpoints_serving(*, project_id: str, model: str) -> list[Endpoint]:
+    """Return the endpoints of a project that serve a model, whichever version, by name."""
+    warm = Revision.objects.filter(model=model, state__in=[state.value for state in KEPT])
+    found = Endpoint.objects.present().filter(project=project_id, pk__in=warm.values("endpoint"))
+    return list(found.order_by("name")[:_SHOWN_REVISIONS])
+
+
+def example_of(revision: Revision) -> str:
+    """Return a body of `/invocations` to try a revision with, as text; empty where none is known.
+
+    The example that was logged with the model, else a golden prediction.
+    """
+    served = revision.served
+    if served.get("example"):
+        return str(served["example"])
+    golden = served.get("golden") or ()
+    return json.dumps(golden[0]["request"]) if golden else ""

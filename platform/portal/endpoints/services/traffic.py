@@ -1,6 +1,7 @@
 """Reading what endpoints did, for charts: requests a second, latency, errors, by the minute."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -29,6 +30,11 @@ class Minute:
         """Requests a second that reached the model."""
         return (self.answered + self.refused + self.failed) / _S_A_MINUTE
 
+    @property
+    def p95_ms(self) -> float | None:
+        """What 95 of 100 predictions stayed below."""
+        return self.percentile_ms(95)
+
     def percentile_ms(self, percent: float) -> float | None:
         """Return a percentile of the latency."""
         return percentile_ms(self.counts, LATENCY_BOUNDS_MS, percent)
@@ -46,10 +52,11 @@ def traffic_of(*, endpoint: Endpoint, minutes: int, revision_id: str = "") -> li
     found: defaultdict[datetime, list[TrafficMinute]] = defaultdict(list)
     for row in rows.order_by("at"):
         found[row.at].append(row)
-    return [_sum(at, mine) for at, mine in found.items()]
+    return [sum_of(at, mine) for at, mine in found.items()]
 
 
-def _sum(at: datetime, rows: list[TrafficMinute]) -> Minute:
+def sum_of(at: datetime, rows: Iterable[TrafficMinute]) -> Minute:
+    """Return rows added up."""
     minute = Minute(at)
     for row in rows:
         minute.answered += row.answered

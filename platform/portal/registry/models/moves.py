@@ -14,10 +14,19 @@ from portal.registry.models.versions import VersionRecord
 from slipway.schemas.registry import RequestState
 
 
+class MoveQuerySet(models.QuerySet["Move"]):
+    """Verbs on moves."""
+
+    def untold(self) -> "MoveQuerySet":
+        """Moves that MLflow's tables do not show yet."""
+        return self.filter(told_at__isnull=True)
+
+
 class Move(Row):
     """One step in the one line of a model's history: a stage entered, an alias set or removed.
 
     `gates` are the results it moved by. `replaced` is the version that stood at the target before.
+    `told_at` is when MLflow's tables followed.
     """
 
     id = IdField("move")
@@ -31,10 +40,16 @@ class Move(Row):
     gates = models.JSONField(default=list)
     override_reason = models.TextField(blank=True)
     by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    told_at = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar[MoveQuerySet] = MoveQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(fields=["line", "sequence"], name="move_once_a_place"),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["line"], condition=Q(told_at__isnull=True), name="move_untold"),
         ]
 
 

@@ -1,14 +1,12 @@
 """Moving versions to stages and aliases to versions: one line of history for each model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 
 from portal.accounts import audit
 from portal.accounts.models import Project
 from portal.core.errors import Conflict, InvalidInput, NotFound
-from portal.experiments.models import ModelVersion, RegisteredModelAlias
-from portal.experiments.models.tables import DATABASE
 from portal.registry.catalog import ModelFacts, VersionFacts, find_model, find_version
 from portal.registry.examining import examine
 from portal.registry.gating import Case, Target, gates_of, judge, needs_approval
@@ -21,12 +19,9 @@ from portal.registry.models import (
     VersionRecord,
 )
 from portal.registry.services.actors import Actor, require_maintainer
-from portal.registry.signals import ModelMoved, model_moved
 from portal.registry.tasks import hash_version
+from portal.registry.telling import find_told, tell_on_commit
 from slipway.schemas.registry import Gate, GateResult, RequestState, TargetKind
-
-# What MLflow's own column of stages can say.
-_OF_MLFLOW = frozenset({"Staging", "Production", "Archived"})
 
 
 @dataclass(frozen=True)
@@ -78,13 +73,15 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
 
     Raises NotFound, and InvalidInput for a stage or an alias that cannot be.
     """
-    facts = find_model(project.pk, model)
+    facts = find_told(project, model)
     line = ensure_line(project, facts)
     # Read before anything is judged: whatever changes from here on moves it.
     sequence = ModelLine.objects.values_list("sequence", flat=True).get(pk=line.pk)
     rules = rules_of(project)
     _require_target(rules, target)
-    facts = find_model(project.pk, model)
+    # Before MLflow is asked, which may not have been told of the last of them yet.
+    untold = list(Move.objects.untold().filter(line=line).order_by("sequence"))
+    facts = _as_moved(find_model(project.pk, model), untold)
     version = find_version(project.pk, model, number)
     record = examine(ensure_record(project, facts, version), version, later=hash_version)
     gates = gates_of(rules, target)
@@ -103,6 +100,17 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
         request=request if _waits_for(request, gates) else None,
         sequence=sequence,
     )
+
+
+def _as_moved(facts: ModelFacts, moves: list[Move]) -> ModelFacts:
+    """Return a model with its aliases where moves have put them."""
+    aliases = dict(facts.aliases)
+    for move in moves:
+        if move.kind == TargetKind.ALIAS:
+            aliases.pop(move.target, None)
+            if move.version is not None:
+                aliases[move.target] = move.version
+    return replace(facts, aliases=aliases)
 
 
 def _waits_for(request: PromotionRequest | None, gates: list[Gate]) -> bool:
@@ -187,11 +195,7 @@ def promote(
         move = _take_place(plan, by, reason)
         if archive_replaced:
             _archive(plan, by)
-        # Last, so that a failure of MLflow's database undoes the rest.
-        _tell_mlflow(plan, also_archived=archive_replaced)
-        model_moved.send_on_commit(
-            ModelMoved(project.pk, model, target.kind.value, target.name, number)
-        )
+        tell_on_commit(plan.record.line)
     return move
 
 
@@ -279,53 +283,20 @@ def _archive(plan: Plan, by: Actor) -> None:
     VersionRecord.objects.filter(pk=replaced.pk).update(stage=last)
 
 
-def _tell_mlflow(plan: Plan, *, also_archived: bool) -> None:
-    """Let MLflow's clients see the same. An alias moves only from where the plan saw it."""
-    mine = {"workspace": plan.model.project_id, "name": plan.model.name}
-    with transaction.atomic(using=DATABASE):
-        if plan.target.kind is TargetKind.ALIAS:
-            _point(mine, plan)
-        else:
-            _mirror_stage(mine, plan.version.number, plan.target.name)
-        if also_archived and plan.replaces is not None:
-            _mirror_stage(mine, plan.replaces, str(plan.rules.stages[-1]))
-
-
-def _point(mine: dict[str, str], plan: Plan) -> None:
-    seen = plan.model.aliases.get(plan.target.name)
-    alias = plan.target.name
-    try:
-        with transaction.atomic(using=DATABASE):
-            if seen is None:
-                row = RegisteredModelAlias(**mine, alias=alias, version=plan.version.number)
-                row.save(force_insert=True)
-                return
-            rows = RegisteredModelAlias.objects.filter(**mine, alias=alias, version=seen)
-            if rows.update(version=plan.version.number):
-                return
-    except IntegrityError as error:
-        raise _moved(plan.model.name) from error
-    raise _moved(plan.model.name)
-
-
-def _mirror_stage(mine: dict[str, str], number: int, stage: str) -> None:
-    shown = stage if stage in _OF_MLFLOW else "None"
-    ModelVersion.objects.filter(**mine, version=number).update(current_stage=shown)
-
-
 def remove_alias(*, project: Project, model: str, alias: str, by: Actor) -> Move:
     """Take an alias away. What reads the model by it fails from then on.
 
     An alias that gates protect is taken away by a maintainer only.
     """
-    facts = find_model(project.pk, model)
+    facts = find_told(project, model)
     line = ensure_line(project, facts)
-    at = facts.aliases.get(alias)
+    # Read before MLflow's table is believed: whatever changes from here on moves it.
+    sequence = ModelLine.objects.values_list("sequence", flat=True).get(pk=line.pk)
+    at = find_model(project.pk, model).aliases.get(alias)
     if at is None:
         raise NotFound
     if gates_of(rules_of(project), Target(TargetKind.ALIAS, alias)):
         require_maintainer(project, by, to=f"take away the protected alias {alias}")
-    sequence = ModelLine.objects.values_list("sequence", flat=True).get(pk=line.pk)
     with transaction.atomic():
         if not ModelLine.objects.advance(line.pk, sequence):
             raise _moved(model)
@@ -345,10 +316,5 @@ def remove_alias(*, project: Project, model: str, alias: str, by: Actor) -> Move
             project=project,
             before={"alias": alias, "version": at},
         )
-        pointing = RegisteredModelAlias.objects.filter(
-            workspace=project.pk, name=model, alias=alias, version=at
-        )
-        if not pointing.delete()[0]:
-            raise _moved(model)
-        model_moved.send_on_commit(ModelMoved(project.pk, model, "alias", alias, None))
+        tell_on_commit(line)
     return move

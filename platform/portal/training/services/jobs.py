@@ -27,11 +27,13 @@ from portal.workloads.services.resuming import resume_workload
 from portal.workloads.services.stopping import stop_workload
 from portal.workloads.services.submitting import Wanted, submit_workload
 from portal.workloads.specs import RunSpec, spec_from
+from slipway.schemas.notebook import SUFFIX
 from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobEdit, JobIn, Quote
 
 _S_AN_HOUR = 3600
 _S_A_MINUTE = 60
+_NOTEBOOK_PROGRAM = "slipway.notebook_job"
 # Linux takes no single argument or variable beyond 128 KiB; all parameters are one variable too.
 MAX_PARAMS_BYTES = 64 * 1024
 MAX_ARGS_BYTES = 64 * 1024
@@ -48,7 +50,7 @@ def submit_job(*, project: Project, by: User, wanted: JobIn, cloned_from: Job | 
     snapshot = snapshot_of(project, wanted.snapshot)
     if snapshot is None:
         raise _no_snapshot()
-    require_script(snapshot, wanted.script)
+    require_script(snapshot, wanted.script, ranks=wanted.nodes * wanted.procs)
     tier = _tier(wanted.tier)
     versions = _versions(project, wanted)
     with transaction.atomic():
@@ -98,7 +100,7 @@ def quote_job(*, project: Project, wanted: JobIn) -> Quote:
     _versions(project, wanted)
     snapshot = snapshot_of(project, wanted.snapshot)
     if snapshot is not None:
-        require_script(snapshot, wanted.script)
+        require_script(snapshot, wanted.script, ranks=wanted.nodes * wanted.procs)
     tier = _tier(wanted.tier)
     price = tier.nano_usd_per_hour * wanted.nodes
     try:
@@ -206,9 +208,16 @@ def _spec(wanted: JobIn) -> RunSpec:
         raise _too_long("args", MAX_ARGS_BYTES)
     return spec_from(
         backend=wanted.backend,
-        argv=("python", wanted.script, *wanted.args, *_flags(wanted.params)),
+        argv=_argv(wanted),
         hang_after_s=wanted.hang_after_minutes and wanted.hang_after_minutes * _S_A_MINUTE,
     )
+
+
+def _argv(wanted: JobIn) -> tuple[str, ...]:
+    """Return the command; a notebook finds its parameters itself, in SLIPWAY_PARAMS."""
+    if wanted.script.endswith(SUFFIX):
+        return ("python", "-m", _NOTEBOOK_PROGRAM, wanted.script, *wanted.args)
+    return ("python", wanted.script, *wanted.args, *_flags(wanted.params))
 
 
 def _flags(params: Mapping[str, str]) -> list[str]:

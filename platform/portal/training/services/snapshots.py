@@ -83,18 +83,18 @@ def snapshot_of(project: Project, digest: str) -> Snapshot | None:
     return found.select_related("file__blob").first()
 
 
-def require_script(snapshot: Snapshot, script: str) -> None:
-    """Raise InvalidInput when the snapshot has no such file, or it is a notebook."""
+def require_script(snapshot: Snapshot, script: str, *, ranks: int = 1) -> None:
+    """Raise InvalidInput when the snapshot has no such file, or it is a notebook for many ranks."""
     marks = bytes(snapshot.marks)
-    if script.endswith(SUFFIX) and is_among(script, marks):
+    if script.endswith(SUFFIX) and ranks > 1 and is_among(script, marks):
         made = script_name(script)
         raise InvalidInput(
-            f"{script} is a notebook, and jobs run scripts.",
-            code="script_is_notebook",
+            f"{script} is a notebook, which runs as one process; {ranks} were asked for.",
+            code="notebook_on_many_ranks",
             field="script",
             next_step=f"Name {made}, the script of its cells."
             if is_among(made, marks)
-            else "Upload the notebook by itself, or submit it with `slipway train`.",
+            else "Ask for one node and one process, or submit it with `slipway train`.",
         )
     if is_among(script, marks):
         return

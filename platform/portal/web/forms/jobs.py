@@ -157,12 +157,12 @@ class NewJob(forms.Form):
 
     def clean_tags(self) -> dict[str, str]:
         """Read name=value, separated by spaces."""
-        return _pairs(str(self.cleaned_data["tags"]).split())
+        return pairs(str(self.cleaned_data["tags"]).split())
 
     def clean_params(self) -> dict[str, str]:
         """Read a line each."""
         lines = self.cleaned_data["params"].splitlines()
-        return _pairs([line for line in lines if line.strip()])
+        return pairs([line for line in lines if line.strip()])
 
     def clean(self) -> dict[str, Any]:
         """Put it all together; what the schema refuses stands beside its field."""
@@ -196,7 +196,8 @@ class NewJob(forms.Form):
         self.add_error("snapshot", words_of(error))
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
+def pairs(texts: list[str]) -> dict[str, str]:
+    """Read name=value of each text; raises ValidationError."""
     found: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")

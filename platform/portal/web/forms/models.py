@@ -1,6 +1,11 @@
-"""Forms about registered models: register, describe, ask, promote."""
+"""Forms about registered models: register, describe, ask, promote; the rules of a project."""
+
+from typing import Any
 
 from django import forms
+from pydantic import ValidationError
+
+from slipway.schemas.registry import TargetGates, TargetKind
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 
@@ -61,3 +66,124 @@ class Promotion(forms.Form):
         help_text="It stands in the audit log, with your name.",
         widget=forms.Textarea(attrs={"rows": 2}),
     )
+
+
+class ProjectStages(forms.Form):
+    """The stages of a project, in order."""
+
+    stages = forms.CharField(
+        max_length=600,
+        help_text="In order, separated by commas. A stage that holds a version stays.",
+        widget=forms.TextInput(attrs=_TEXT),
+    )
+
+    def clean_stages(self) -> list[str]:
+        """Read names separated by commas."""
+        return [name.strip() for name in self.cleaned_data["stages"].split(",") if name.strip()]
+
+
+class Gates(forms.Form):
+    """What is asked before a version reaches one stage, or one alias is set to it."""
+
+    kind = forms.ChoiceField(
+        label="Before",
+        choices=(("stage", "a version reaches the stage"), ("alias", "the alias is set")),
+        widget=forms.Select,
+    )
+    name = forms.CharField(
+        label="Stage or alias",
+        max_length=99,
+        widget=forms.TextInput(attrs={**_TEXT, "list": "targets", "placeholder": "Production"}),
+    )
+    signature = forms.BooleanField(
+        label="It has a signature",
+        required=False,
+        help_text="What goes in and what comes out.",
+    )
+    golden = forms.BooleanField(
+        label="Golden predictions are recorded",
+        required=False,
+        help_text="Inputs with the outputs that training saw; every replica has to repeat them.",
+    )
+    approval = forms.BooleanField(
+        label="Somebody else approves",
+        required=False,
+        help_text="A maintainer who neither registered the version nor asked for it.",
+    )
+    metric = forms.CharField(
+        label="A job measured",
+        required=False,
+        max_length=250,
+        help_text="The name of a metric. Empty: nothing is measured.",
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "accuracy"}),
+    )
+    dataset = forms.CharField(
+        label="On the data",
+        required=False,
+        max_length=100,
+        help_text="A version such as digits:3, which the job has to have read.",
+        widget=forms.TextInput(attrs={**_TEXT, "list": "data", "placeholder": "digits:3"}),
+    )
+    better = forms.ChoiceField(
+        label="Better is",
+        choices=(("higher", "higher"), ("lower", "lower")),
+        widget=forms.Select,
+    )
+    margin = forms.FloatField(
+        label="By at least",
+        required=False,
+        initial=0,
+        help_text="Against the version that is there now; below zero: how much worse it may be.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+
+    wanted: TargetGates | None = None
+
+    def clean(self) -> dict[str, Any]:
+        """Put the gates together; what the schema refuses stands beside its field."""
+        data = super().clean() or {}
+        if self.errors:
+            return data
+        if bool(data["metric"]) != bool(data["dataset"]):
+            self.add_error(
+                "dataset" if data["metric"] else "metric",
+                "A measurement needs both: the metric and the data.",
+            )
+            return data
+        kinds = ("signature", "golden", "approval")
+        gates: list[dict[str, Any]] = [{"kind": kind} for kind in kinds if data[kind]]
+        if data["metric"]:
+            gates.append(
+                {
+                    "kind": "evaluation",
+                    "metric": data["metric"],
+                    "dataset": data["dataset"],
+                    "higher_is_better": data["better"] == "higher",
+                    "margin": data["margin"] or 0.0,
+                }
+            )
+        try:
+            self.wanted = TargetGates.model_validate(
+                {"kind": TargetKind(data["kind"]), "name": data["name"], "gates": gates}
+            )
+        except ValidationError as error:
+            for fault in error.errors():
+                field = str(fault["loc"][-1])
+                said = "This is no reference such as digits:3."
+                if field != "dataset":
+                    said = f"This {fault['msg'][:1].lower()}{fault['msg'][1:]}."
+                self.add_error(field if field in self.fields else None, said)
+        return data
+
+
+def gates_as_sent(target: TargetGates) -> dict[str, Any]:
+    """What the form of a target's gates is filled in with."""
+    found: dict[str, Any] = {"kind": target.kind.value, "name": target.name}
+    for gate in target.gates:
+        if gate.kind != "evaluation":
+            found[gate.kind] = True
+        elif "metric" not in found:
+            better = "higher" if gate.higher_is_better else "lower"
+            found |= {"metric": gate.metric, "dataset": gate.dataset}
+            found |= {"better": better, "margin": gate.margin}
+    return found

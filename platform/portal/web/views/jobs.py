@@ -13,6 +13,7 @@ from portal.compute.models import Environment, Tier
 from portal.core.policy import guarded_by
 from portal.datasets.services.uses import read_by
 from portal.experiments.services.job_runs import run_of
+from portal.notebooks.models import NotebookRun
 from portal.training.models import Checkpoint, Job
 from portal.training.services.jobs import cancel_job, resume_job
 from portal.web.builds import builds_of
@@ -72,6 +73,7 @@ def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
         run = run_of(standing.workload)
         context |= {
             "run": run,
+            "notebook_run": NotebookRun.objects.of_project(found).filter(pk=job).first(),
             "charted": [it.key for it in run.metrics][:MOST_CHARTS] if run else [],
         }
     return render(request, "web/jobs/job.html", context | _WHERE)

@@ -16,6 +16,7 @@ from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
+from portal.endpoints.services.reading import endpoints_serving
 from portal.experiments.models import LatestMetric
 from portal.registry.catalog import find_model, find_version
 from portal.registry.examining import digest_of, examine
@@ -77,6 +78,7 @@ def project_model_version(
         "lineage": _columns(found, lineage_of_version(found, model, version)),
         "champion": champion,
         "compared": _compared(found, at.run_id, champion.run_id) if champion else [],
+        "endpoints": endpoints_serving(project_id=found.pk, model=model),
         "may_move": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_decide": gated_role(request).at_least(Role.MAINTAINER),
     }

@@ -50,6 +50,7 @@ def project_models(request: HttpRequest, project: str) -> HttpResponse:
         "stages": rules.stages,
         "gates": [TargetGates.model_validate(written) for written in rules.gates],
         "may_write": gated_role(request).at_least(Role.CONTRIBUTOR),
+        "may_rule": gated_role(request).at_least(Role.MAINTAINER),
     }
     return render(request, "web/models/list.html", context | WHERE)
 

@@ -13,6 +13,7 @@ from portal.accounts.models import Membership, Project, Team, User
 from portal.accounts.models.tenancy import role_in
 from portal.accounts.principal import Principal, require_principal
 from portal.core.policy import guarded_by
+from portal.endpoints.models import Endpoint
 from portal.web.listing import word
 from portal.web.navigation import IN_PROJECT, IN_SETTINGS, RAIL
 from portal.web.places import address_of
@@ -43,6 +44,7 @@ def palette(request: HttpRequest) -> HttpResponse:
         chain(
             _pages_of(principal, here, text) if here else [],
             _jobs(principal, here, text),
+            _endpoints(principal, here, text),
             _projects(principal, text),
             _pages(principal, text),
             _teams(principal.user, text),
@@ -70,6 +72,9 @@ def _pages_of(principal: Principal, project: Project, text: str) -> list[Found]:
     if role.at_least(Role.CONTRIBUTOR) and _matches("New job", text):
         address = reverse("project_job_new", args=[project.slug])
         pages.append(Found("New job", "action", "plus", address))
+    if role.at_least(Role.CONTRIBUTOR) and _matches("New endpoint", text):
+        address = reverse("project_endpoint_new", args=[project.slug])
+        pages.append(Found("New endpoint", "action", "plus", address))
     return pages
 
 
@@ -87,6 +92,23 @@ def _jobs(principal: Principal, here: Project | None, text: str) -> list[Found]:
             reverse("project_job", args=[job.project.slug, job.pk]),
         )
         for job in found.select_related("project").order_by("-pk")[:EACH]
+    ]
+
+
+def _endpoints(principal: Principal, here: Project | None, text: str) -> list[Found]:
+    """Endpoints by name; without a word, the newest of the project one is in."""
+    if not text and here is None:
+        return []
+    found = Endpoint.objects.present().filter(project__in=principal.projects().live())
+    found = found.filter(name__icontains=text) if text else found.filter(project=here)
+    return [
+        Found(
+            endpoint.name,
+            f"endpoint of {endpoint.project.name}",
+            "broadcast",
+            reverse("project_endpoint", args=[endpoint.project.slug, endpoint.name]),
+        )
+        for endpoint in found.select_related("project").order_by("-pk")[:EACH]
     ]
 
 

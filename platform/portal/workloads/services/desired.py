@@ -74,6 +74,7 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
     spec = RunSpec.model_validate(workload.spec)
     kind = kind_of(workload.kind)
     grace_s = kind.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s
+    is_alone = workload.nodes == 1
     return TaskSpec(
         backend=spec.backend,
         argv=list(spec.argv),
@@ -93,6 +94,8 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
         stop_grace_s=grace_s,
         hang_after_s=spec.hang_after_s or kind.hang_after_s,
         keep_on_fence=lease.keeps_on_fence,
+        checkpoint=kind.copies.newest(workload_id=workload.pk) if is_alone else None,
+        copy_limit_bytes=kind.copies.limit_bytes() if is_alone else 0,
     )
 
 

@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
+from portal.accounts.oidc import register_service
 from portal.accounts.services.first_administrator import (
     administrator_exists,
     check_email,
@@ -20,7 +21,7 @@ from portal.accounts.services.first_administrator import (
 )
 from portal.accounts.tokens import hash_of
 from portal.compute.models import Node
-from portal.config import embedded, gateway, preparation
+from portal.config import embedded, gateway, notebooks, preparation
 from portal.config.doors import check_may_open
 from portal.config.env import env
 from portal.config.prepared import note_prepared
@@ -28,6 +29,7 @@ from portal.config.supervision.errors import StartError, start_error_from
 from portal.config.tracking_schema import prepare_tracking
 from portal.core.errors import InvalidInput
 from portal.endpoints.models import Gateway
+from portal.notebooks.models import Hub
 
 _DEFAULT_EMAIL = "admin@localhost"
 
@@ -55,6 +57,13 @@ def _free_name(name: str) -> str:
 def _free_gateway_name(name: str) -> str:
     """Return a name no gateway has: making a token for that name would end the other's."""
     if not Gateway.objects.filter(name=name).exists():
+        return name
+    return f"{name}-{secrets.token_hex(3)}"
+
+
+def _free_hub_name(name: str) -> str:
+    """Return a name no Hub has: making a token for that name would end the other's."""
+    if not Hub.objects.filter(name=name).exists():
         return name
     return f"{name}-{secrets.token_hex(3)}"
 
@@ -113,6 +122,8 @@ class Command(BaseCommand):
             self._invite_node()
         if for_up and env().embedded_gateway:
             self._admit_gateway()
+        if for_up and env().runs_notebooks:
+            self._admit_hub()
         note_prepared(env())
 
     def _invite_node(self) -> None:
@@ -141,6 +152,24 @@ class Command(BaseCommand):
         name = _free_gateway_name(embedded.suggested_name())
         call_command("gateway_token", name=name, stdout=token)
         gateway.keep_token(settings, token.getvalue())
+
+    def _admit_hub(self) -> None:
+        """Give the Hub of this machine a token and let it sign people in, unless it is known."""
+        settings = env()
+        held = notebooks.admission_of(settings)
+        if held is not None and Hub.objects.filter(token_hash=hash_of(held.token)).exists():
+            return
+        token = StringIO()
+        name = _free_hub_name(embedded.suggested_name())
+        call_command("hub_token", name=name, stdout=token)
+        made = notebooks.new_admission(settings, token=token.getvalue())
+        register_service(
+            client_id=notebooks.CLIENT_ID,
+            secret=made.client_secret,
+            name="Notebooks",
+            redirect_uri=f"{made.url}/hub/oauth_callback",
+        )
+        notebooks.keep_admission(settings, made)
 
     def _say(self, what: str, began: float) -> None:
         self.stdout.write(f"slipway: {what} ({time.monotonic() - began:.1f} s)")

@@ -1,0 +1,100 @@
+"""From the click to the first good prediction, beside `mlflow models serve` with the same model.
+
+Ours is all of Slipway: an endpoint is created over the API, its replica queued, placed, started by
+the agent of the node, the model of 10 MB fetched and checked, its golden predictions compared,
+gateways told; then a prediction comes back through the gateway. Cold is the first endpoint after
+the start of the platform; warm one more, once the node holds a process that has imported what
+models need.
+"""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from tests.integration.serving.living import Endpoints, running_endpoints
+from tests.processes import free_ports, wait_for
+
+MODEL_BYTES = 10 * 1024**2
+WITHIN_S = 180.0
+WARM_WITHIN_S = 120.0
+
+
+def creation_cases(folder: Path, *, rounds: int) -> dict[str, dict[str, Any]]:
+    """Return the medians of both sides; rounds are interleaved."""
+    with running_endpoints(folder / "slipway") as endpoints:
+        version = endpoints.register(2, golden=2, size_bytes=MODEL_BYTES)
+        model = endpoints.write("peer", {"factor": 2, "refuses_above": None})
+        (model / "weights.bin").write_bytes(b"\1" * MODEL_BYTES)
+        cold = _create(endpoints, "cold", version)
+        wait_for(lambda: _is_warm(endpoints), "warm process", within_s=WARM_WITHIN_S, every_s=0.5)
+        warm, peer = [], []
+        for number in range(rounds):
+            warm.append(_create(endpoints, f"warm-{number}", version))
+            endpoints.call("DELETE", f"endpoints/warm-{number}")
+            peer.append(_serve_by_mlflow(model, folder))
+    theirs = statistics.median(peer)
+    return {
+        "create_to_first_prediction_vs_mlflow": _case(statistics.median(warm), theirs),
+        "create_to_first_prediction_cold_vs_mlflow": _case(cold, theirs),
+    }
+
+
+def _case(mine: float, peer: float) -> dict[str, Any]:
+    return {
+        "ours": round(mine, 3),
+        "peer": round(peer, 3),
+        "ratio": round(mine / peer, 3),
+        "unit": "s",
+    }
+
+
+def _create(endpoints: Endpoints, name: str, version: int) -> float:
+    began = time.perf_counter()
+    endpoints.create(name, version)
+    endpoints.until(name, 2, within_s=WITHIN_S)
+    return time.perf_counter() - began
+
+
+def _is_warm(endpoints: Endpoints) -> bool:
+    """Whether the agent of the node has told that the process replicas are forked from is ready."""
+    return "a serving process is warm" in endpoints.running.log()
+
+
+def _serve_by_mlflow(model: Path, folder: Path) -> float:
+    """Return the seconds from starting MLflow's model server to its first good answer."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", str(model)]
+    with (folder / "mlflow-creation.log").open("wb") as log:
+        began = time.perf_counter()
+        child = subprocess.Popen(
+            [*command, "-p", str(port), "-h", "127.0.0.1", "--env-manager", "local"],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            wait_for(lambda: _answers(port), "answer of MLflow", within_s=WITHIN_S)
+            return time.perf_counter() - began
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait(10)
+
+
+def _answers(port: int) -> bool:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/invocations",
+        json.dumps({"inputs": [[1.0, 1.0]]}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+            return bool(answer.status == 200)
+    except OSError:
+        return False

@@ -1,0 +1,154 @@
+"""The Hub's application: JupyterHub with our settings, and the follower of the portal in it."""
+
+import asyncio
+import json
+import os
+import secrets
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Final
+
+from jupyterhub.app import JupyterHub
+from oauthenticator.generic import GenericOAuthenticator
+from traitlets.config import Config
+
+from notebooks_service.following import Follower, HubApi
+from notebooks_service.portal import Portal
+from notebooks_service.spawner import SlipwaySpawner
+
+_LOOPBACK: Final = "127.0.0.1"
+_CLIENT_ID: Final = "notebooks"
+_START_WITHIN_S: Final = 24 * 3600
+_ANSWERS_WITHIN_S: Final = 30
+_POLL_EVERY_S: Final = 30
+
+
+class SlipwayHub(JupyterHub):  # type: ignore[misc]
+    """JupyterHub that keeps itself like the portal's list of servers."""
+
+    portal: Portal
+    hub_api: HubApi
+    follower: Follower
+    _following: list[asyncio.Task[None]]
+
+    async def start(self) -> None:
+        """Start as ever, then follow the portal."""
+        await super().start()
+        self.follower = Follower(self.portal, self.hub_api, self._check_routes)
+        self._following = [
+            asyncio.create_task(self.follower.run()),
+            asyncio.create_task(self.follower.keep_routes()),
+        ]
+
+    async def _check_routes(self) -> None:
+        await self.proxy.check_routes(self.users, self._service_map)
+
+
+def subdomain_of(name: str, domain: str, kind: str) -> str:
+    """Return the host of a person's servers: ids have an underscore, which hosts may not."""
+    return f"{name.replace('_', '-')}.{domain}"
+
+
+def settings_of(arguments: Namespace, admission: dict[str, str], service_token: str) -> Config:
+    """Return the Hub's settings; the reasons stand beside them."""
+    folder = Path(arguments.data_dir)
+    found = Config()
+    hub = found.JupyterHub
+    hub.hub_bind_url = f"http://{_LOOPBACK}:{arguments.hub_port}"
+    hub.hub_connect_url = hub.hub_bind_url
+    hub.bind_url = arguments.url
+    hub.db_url = f"sqlite:///{folder / 'hub.sqlite'}"
+    hub.cookie_secret_file = str(folder / "cookie_secret")
+    hub.pid_file = ""
+    # Servers are workloads: they live on without the Hub and without the proxy.
+    hub.cleanup_servers = False
+    hub.cleanup_proxy = False
+    hub.allow_named_servers = True
+    hub.default_server_name = ""
+    hub.oauth_require_pkce = True
+    hub.authenticate_prometheus = True
+    # The portal has the pages; the Hub shows none of its own but those of signing in.
+    hub.default_url = f"{arguments.public_portal_url}/projects"
+    hub.template_vars = {"announcement": ""}
+    hub.log_level = "WARN"
+    hub.tornado_settings = {"slow_spawn_timeout": 0}
+    hub.init_spawners_timeout = 1
+    if arguments.subdomains:
+        hub.subdomain_host = arguments.url
+        hub.subdomain_hook = subdomain_of
+    else:
+        hub.public_url = f"{arguments.url}/"
+    hub.services = [{"name": "slipway", "api_token": service_token}]
+    hub.load_roles = _roles()
+    _proxy(found, arguments, admission)
+    _sign_in(found, arguments, admission)
+    _spawner(found, arguments, admission)
+    return found
+
+
+def _roles() -> list[dict[str, Any]]:
+    """People reach their own servers and can do nothing else here: the portal starts and stops."""
+    return [
+        {
+            "name": "slipway",
+            "services": ["slipway"],
+            "scopes": ["admin:users", "admin:servers", "admin:server_state", "list:users"],
+        },
+        {
+            "name": "user",
+            "scopes": ["access:servers!user", "read:users!user", "users:activity!user"],
+        },
+    ]
+
+
+def _proxy(found: Config, arguments: Namespace, admission: dict[str, str]) -> None:
+    """The proxy is a process of its own, so that a Hub that dies cuts nobody off."""
+    found.ConfigurableHTTPProxy.should_start = False
+    found.ConfigurableHTTPProxy.api_url = f"http://{_LOOPBACK}:{arguments.proxy_port}"
+    found.ConfigurableHTTPProxy.auth_token = admission["proxy_secret"]
+
+
+def _sign_in(found: Config, arguments: Namespace, admission: dict[str, str]) -> None:
+    """The portal signs people in; whoever is signed in there never sees another page of it."""
+    found.JupyterHub.authenticator_class = GenericOAuthenticator
+    sign_in = found.GenericOAuthenticator
+    sign_in.client_id = _CLIENT_ID
+    sign_in.client_secret = admission["client_secret"]
+    sign_in.oauth_callback_url = f"{arguments.url}/hub/oauth_callback"
+    sign_in.authorize_url = f"{arguments.public_portal_url}/o/authorize/"
+    sign_in.token_url = f"{arguments.portal_url}/o/token/"
+    sign_in.userdata_url = f"{arguments.portal_url}/o/userinfo/"
+    sign_in.userdata_from_id_token = False
+    sign_in.username_claim = "sub"
+    sign_in.scope = ["openid", "profile"]
+    sign_in.enable_pkce = True
+    sign_in.allow_all = True
+    sign_in.auto_login = True
+
+
+def _spawner(found: Config, arguments: Namespace, admission: dict[str, str]) -> None:
+    found.JupyterHub.spawner_class = SlipwaySpawner
+    found.SlipwaySpawner.portal = Portal(arguments.portal_url, admission["token"])
+    found.SlipwaySpawner.start_timeout = _START_WITHIN_S
+    found.SlipwaySpawner.http_timeout = _ANSWERS_WITHIN_S
+    found.SlipwaySpawner.poll_interval = _POLL_EVERY_S
+    found.SlipwaySpawner.default_url = "/lab"
+
+
+async def _launch(arguments: Namespace, admission: dict[str, str]) -> None:
+    service_token = secrets.token_hex(32)
+    os.umask(0o077)
+    app = SlipwayHub.instance(config=settings_of(arguments, admission, service_token))
+    app.portal = Portal(arguments.portal_url, admission["token"])
+    app.hub_api = HubApi(f"http://{_LOOPBACK}:{arguments.hub_port}/hub/api", service_token)
+    await app.initialize([])
+    await app.start()
+
+
+def run(arguments: Namespace) -> None:
+    """Serve until told to stop."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    admission: dict[str, str] = json.loads(Path(arguments.admission).read_text("utf-8"))
+    loop.run_until_complete(_launch(arguments, admission))
+    loop.run_forever()

@@ -1,0 +1,98 @@
+"""What the Hub says to the portal and hears from it; `slipway.schemas.notebook_servers` rules."""
+
+import json
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+import httpx
+
+from slipway.schemas.notebook_servers import HubServer, HubServers
+
+_PATIENCE_S: Final = 10.0
+_HOLD_S: Final = 25
+_UNCHANGED: Final = 304
+
+
+class PortalAway(Exception):
+    """The portal did not answer; the message says how."""
+
+
+class Refused(Exception):
+    """The portal answered, and refused; `status` is its status."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(said)
+        self.status = status
+
+
+class Portal:
+    """The portal's API for Hubs. Everything may be repeated."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url = f"{url}/api/hub/v1"
+        self._http = httpx.AsyncClient()
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        """Return itself: settings are copied for each spawner, connections are shared."""
+        return self
+
+    async def servers(self, *, seen: int) -> HubServers | None:
+        """Return every server that runs, once that differs from `seen`; None when it does not."""
+        headers = {"If-None-Match": f'"{seen}"'}
+        body = await self._ask(
+            "GET", f"/servers?wait_s={_HOLD_S}", headers=headers, patience_s=_HOLD_S + _PATIENCE_S
+        )
+        return None if body is None else HubServers.model_validate(body)
+
+    async def show(self, server: str) -> HubServer:
+        """Return how a server stands."""
+        return HubServer.model_validate(await self._ask("GET", f"/servers/{quote(server)}"))
+
+    async def start(self, server: str) -> HubServer:
+        """Have a server started, unless it runs; returns how it stands."""
+        path = f"/servers/{quote(server)}/start"
+        return HubServer.model_validate(await self._ask("POST", path, {}))
+
+    async def stop(self, server: str, start: str) -> None:
+        """Have one start of a server stopped."""
+        await self._ask("POST", f"/servers/{quote(server)}/stop", {"start": start})
+
+    async def routed(self, server: str, start: str) -> None:
+        """Say that browsers reach one start of a server."""
+        await self._ask("POST", f"/servers/{quote(server)}/routed", {"start": start})
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        headers: dict[str, str] | None = None,
+        patience_s: float = _PATIENCE_S,
+    ) -> Any:
+        try:
+            answer = await self._http.request(
+                method,
+                self._url + path,
+                headers=self._headers | (headers or {}),
+                content=None if body is None else json.dumps(body),
+                timeout=patience_s,
+            )
+        except httpx.HTTPError as error:
+            raise PortalAway(f"the portal cannot be reached ({error})") from error
+        if answer.status_code == _UNCHANGED:
+            return None
+        if answer.is_server_error:
+            raise PortalAway(f"the portal answers {answer.status_code}")
+        if not answer.is_success:
+            raise Refused(answer.status_code, _detail(answer.content))
+        return answer.json()
+
+
+def _detail(body: bytes) -> str:
+    try:
+        found = json.loads(body)
+        return f"{found['detail']} {found.get('next_step') or ''}".strip()
+    except (ValueError, KeyError, TypeError):
+        return "The portal refused."

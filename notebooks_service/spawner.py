@@ -1,0 +1,105 @@
+"""The spawner: a server is a workload of Slipway, found, started and stopped through its API."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from jupyterhub.spawner import Spawner, SpawnException
+from traitlets import Instance, Unicode
+
+from notebooks_service.portal import Portal, PortalAway, Refused
+from slipway.schemas.notebook_servers import HubServer, NotebookState, server_id_of
+
+_LOOK_EVERY_S: Final = 0.1
+_ANSWERS: Final = (NotebookState.OPENING, NotebookState.READY)
+_GONE: Final = 1
+_NOT_FOUND: Final = 404
+
+
+class SlipwaySpawner(Spawner):  # type: ignore[misc]
+    """Asks for the server of this name, waits for its place, and passes on the true steps.
+
+    The Hub's own idea of what is running is what the portal says: `start_id` names the start that
+    this spawner has opened the door to.
+    """
+
+    portal = Instance(Portal, config=True)
+    start_id = Unicode("")
+    _last: HubServer | None = None
+
+    @property
+    def _id(self) -> str:
+        return server_id_of(self.name)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what is kept over a restart of the Hub."""
+        return {**super().get_state(), "start": self.start_id}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take back what was kept."""
+        super().load_state(state)
+        self.start_id = state.get("start", "")
+
+    def clear_state(self) -> None:
+        """Forget the start."""
+        super().clear_state()
+        self.start_id = ""
+
+    async def start(self) -> str:
+        """Wait until the server answers; returns where."""
+        try:
+            found = await self.portal.start(self._id)
+            self._check(found)
+            while found.state not in _ANSWERS or not found.address:
+                if found.state in (NotebookState.FAILED, NotebookState.STOPPED):
+                    raise SpawnException(found.message, reason="ended")
+                self._last = found
+                await asyncio.sleep(_LOOK_EVERY_S)
+                found = await self.portal.show(self._id)
+        except Refused as error:
+            said = str(error) if error.status != _NOT_FOUND else _NO_SUCH
+            raise SpawnException(said, reason="refused") from error
+        except PortalAway as error:
+            raise SpawnException(f"Slipway does not answer: {error}.", reason="away") from error
+        self._last = found
+        self.start_id = found.start
+        # The server was told this token when its workload started; the Hub learns it here.
+        self.api_token = found.token
+        return f"http://{found.address}"
+
+    def _check(self, found: HubServer) -> None:
+        if found.user != self.user.name:
+            raise SpawnException(_NO_SUCH, reason="foreign")
+
+    async def poll(self) -> int | None:
+        """Return None while it runs. A portal that is away says nothing about servers."""
+        try:
+            found = await self.portal.show(self._id)
+        except PortalAway:
+            return None
+        except Refused:
+            return _GONE
+        runs = found.state in (*_ANSWERS, NotebookState.STARTING, NotebookState.STOPPING)
+        return None if runs and found.start == self.start_id else _GONE
+
+    async def stop(self, now: bool = False) -> None:
+        """Have the start stopped that the door was opened to; a later one is left alone."""
+        if not self.start_id:
+            return
+        try:
+            await self.portal.stop(self._id, self.start_id)
+        except (PortalAway, Refused) as error:
+            self.log.warning("the stop of %s was not heard: %s", self.name, error)
+
+    async def progress(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield each step once, as the portal tells it."""
+        told = ""
+        while True:
+            found = self._last
+            if found is not None and found.message != told:
+                told = found.message
+                yield {"progress": min(found.progress, 95), "message": told}
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+
+_NO_SUCH: Final = "There is no such notebook server of yours. Launch notebooks from the portal."

@@ -1,0 +1,45 @@
+"""Checkpoints on their way: from the node that saved one to the store, and to the next node."""
+
+from collections.abc import Iterator
+
+from django.http import HttpRequest
+from ninja import Router, Status
+
+from portal.api.agent.gating import agent_gate
+from portal.api.uploads import body_of
+from portal.compute.gates import NodeToken, gated_node
+from portal.core.streams import ByteStream, let_go_of_the_database
+from portal.training.services.copies import copy_for, take_copy
+
+router = Router(tags=["Checkpoints"])
+_PATH = "/checkpoints/{task_id}/{int:epoch}/{int:step}"
+
+
+@router.put(_PATH, auth=agent_gate(NodeToken()), response={204: None})
+def put_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) -> Status[None]:
+    """Keep a checkpoint; the body is the tar of `slipway.schemas.checkpoints`."""
+    length = request.META.get("CONTENT_LENGTH") or ""
+    take_copy(
+        node=gated_node(request),
+        task_id=task_id,
+        epoch=epoch,
+        step=step,
+        chunks=_arriving(request),
+        size_bytes=int(length) if length.isdigit() else None,
+    )
+    return Status(204, None)
+
+
+def _arriving(request: HttpRequest) -> Iterator[bytes]:
+    """Yield the body as it comes; the database is not kept waiting for a slow network."""
+    let_go_of_the_database()
+    yield from body_of(request)
+
+
+@router.get(_PATH, auth=agent_gate(NodeToken()), response=None)
+def get_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) -> ByteStream:
+    """Stream a checkpoint the task goes on from, as it was sent."""
+    pieces, size = copy_for(node=gated_node(request), task_id=task_id, epoch=epoch, step=step)
+    response = ByteStream(pieces, content_type="application/x-tar")
+    response.headers["Content-Length"] = str(size)
+    return response

@@ -1,0 +1,71 @@
+"""The Hub asks which servers there are and tells what it opened; servers report how they stand."""
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router, Status
+from pydantic import BaseModel, Field
+
+from portal.api.agent.gating import agent_gate
+from portal.notebooks.gates import HubToken, LabToken, gated_server
+from portal.notebooks.models import HubVersion, Server
+from portal.notebooks.services.hubs import note_routed, stop_start, take_lab_report
+from portal.notebooks.services.reading import hub_view
+from portal.notebooks.services.servers import start_server
+from slipway.schemas.notebook_servers import HubNote, HubServer, HubServers, LabOrders, LabReport
+
+router = Router(tags=["Notebooks"])
+_OF_ONE = agent_gate(HubToken(parameter="server"))
+
+
+class ServersQuery(BaseModel):
+    """The answer waits up to `wait_s` for something newer than `If-None-Match` names."""
+
+    wait_s: float = Field(default=0, ge=0, le=60)
+
+
+@router.get("/servers", auth=agent_gate(HubToken()), response={200: HubServers, 304: None})
+def list_servers(
+    request: HttpRequest, response: HttpResponse, query: Query[ServersQuery]
+) -> Status[HubServers | None]:
+    """Tell every server that runs (`portal.api.agent.holding` has waited before this)."""
+    version = HubVersion.objects.current()
+    response.headers["ETag"] = f'"{version}"'
+    if request.headers.get("If-None-Match") == f'"{version}"':
+        return Status(304, None)
+    alive = Server.objects.alive().with_all().order_by("pk")
+    return Status(200, HubServers(version=version, servers=[hub_view(one) for one in alive]))
+
+
+@router.get("/servers/{server}", auth=_OF_ONE, response=HubServer)
+def show_server(request: HttpRequest, server: str) -> HubServer:
+    """Tell how one server stands."""
+    return hub_view(gated_server(request))
+
+
+@router.post("/servers/{server}/start", auth=_OF_ONE, response=HubServer)
+def start(request: HttpRequest, server: str) -> HubServer:
+    """Start a server again, for its owner; one that runs is left alone."""
+    return _shown(start_server(server=gated_server(request)))
+
+
+@router.post("/servers/{server}/stop", auth=_OF_ONE, response=HubServer)
+def stop(request: HttpRequest, server: str, payload: HubNote) -> HubServer:
+    """Stop one start of a server; a later one is left alone."""
+    stop_start(server=gated_server(request), start=payload.start)
+    return _shown(gated_server(request))
+
+
+@router.post("/servers/{server}/routed", auth=_OF_ONE, response=HubServer)
+def routed(request: HttpRequest, server: str, payload: HubNote) -> HubServer:
+    """Take note that browsers reach one start of a server."""
+    note_routed(server=gated_server(request), start=payload.start)
+    return _shown(gated_server(request))
+
+
+@router.post("/labs/{server}/reports", auth=agent_gate(LabToken()), response=LabOrders)
+def report(request: HttpRequest, server: str, payload: LabReport) -> LabOrders:
+    """Take in how a server stands; tell it what is to come."""
+    return take_lab_report(server=gated_server(request), report=payload)
+
+
+def _shown(server: Server) -> HubServer:
+    return hub_view(Server.objects.with_all().get(pk=server.pk))

@@ -1,0 +1,1 @@
+"""Notebooks in the REST API."""

@@ -1,0 +1,173 @@
+"""Notebook files: saved, listed, read, restored, branched."""
+
+from typing import Annotated
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.http import content_disposition_header
+from ninja import Query, Router, Status
+from pydantic import BaseModel, Field
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.principal import require_principal
+from portal.api.notebooks.file_shapes import notebook_out, version_out
+from portal.api.routing import gate
+from portal.api.uploads import body_of
+from portal.api.v1.shapes import PageParameters, SearchParameters, page_of
+from portal.core.errors import InvalidInput, NotFound
+from portal.core.pagination import paginate
+from portal.core.streams import let_go_of_the_database
+from portal.notebooks.file_gates import NotebookRole, gated_notebook
+from portal.notebooks.models import NotebookFile, NotebookVersion
+from portal.notebooks.services.files import (
+    branch_version,
+    bytes_of,
+    read_version,
+    restore_version,
+    save_notebook,
+    version_of,
+)
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import PageOf
+from slipway.schemas.notebook_files import (
+    BranchIn,
+    NotebookFileOut,
+    NotebookPath,
+    NotebookVersionOut,
+    RestoreIn,
+)
+
+router = Router(tags=["Notebook files"])
+_LIST = ProjectRole(Role.VIEWER, Scope.FILES_READ)
+_SEE = NotebookRole(Role.VIEWER, Scope.FILES_READ)
+_CHANGE = NotebookRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
+_UP = {"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}}
+NOTEBOOK_TYPE = "application/x-ipynb+json"
+DOWN = {"responses": {200: {"description": "The notebook", "content": {NOTEBOOK_TYPE: _BYTES}}}}
+
+
+class PathQuery(BaseModel):
+    """Where the notebook lies in the project, such as `reports/churn.ipynb`."""
+
+    path: NotebookPath
+
+
+class ContentQuery(BaseModel):
+    """`outputs=false` leaves the results out."""
+
+    outputs: bool = True
+
+
+Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+def notebook_answer(content: bytes, path: str) -> HttpResponse:
+    """Return a notebook as a file; a browser never shows it as a page."""
+    answer = HttpResponse(content, content_type=NOTEBOOK_TYPE)
+    name = path.rpartition("/")[2]
+    answer.headers["Content-Disposition"] = content_disposition_header(True, name) or ""
+    answer.headers["Cache-Control"] = "private, no-store"
+    answer.headers["X-Content-Type-Options"] = "nosniff"
+    return answer
+
+
+def shown(file: NotebookFile) -> NotebookFileOut:
+    """Describe a notebook as it stands after a change."""
+    return notebook_out(NotebookFile.objects.of_project(file.project).get(pk=file.pk))
+
+
+@router.post(
+    "/projects/{project}/notebook-files",
+    auth=gate(ProjectRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)),
+    response=NotebookFileOut,
+    openapi_extra=_UP,
+)
+def save(request: HttpRequest, project: str, query: Query[PathQuery]) -> NotebookFileOut:
+    """Keep a notebook as its newest version: the .ipynb as it is, of at most 20 MiB.
+
+    What the newest version says already makes no new one, so that sending it twice is harmless.
+    """
+    found, by = gated_project(request), require_principal(request).user
+    let_go_of_the_database()
+    content = bytes_of(body_of(request))
+    saved = save_notebook(project=found, by=by, path=query.path, content=content)
+    return shown(saved.version.file)
+
+
+@router.get(
+    "/projects/{project}/notebook-files", auth=gate(_LIST), response=PageOf[NotebookFileOut]
+)
+def list_notebooks(
+    request: HttpRequest, project: str, query: SearchParameters
+) -> PageOf[NotebookFileOut]:
+    """List the project's notebooks, newest first, each by its newest version."""
+    found = NotebookFile.objects.of_project(gated_project(request)).matching(query.q)
+    return page_of(paginate(found, cursor=query.cursor, limit=query.limit), notebook_out)
+
+
+@router.get(
+    "/projects/{project}/notebook-files/{notebook}", auth=gate(_SEE), response=NotebookFileOut
+)
+def show_notebook(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
+    """Show one notebook."""
+    return notebook_out(gated_notebook(request))
+
+
+@router.get(
+    "/projects/{project}/notebook-files/{notebook}/versions",
+    auth=gate(_SEE),
+    response=PageOf[NotebookVersionOut],
+)
+def list_notebook_versions(
+    request: HttpRequest, project: str, notebook: str, page: PageParameters
+) -> PageOf[NotebookVersionOut]:
+    """List the versions of a notebook, newest first."""
+    found = NotebookVersion.objects.complete().filter(file=gated_notebook(request))
+    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), version_out)
+
+
+@router.get(
+    "/projects/{project}/notebook-files/{notebook}/versions/{number}/content",
+    auth=gate(_SEE),
+    response=None,
+    openapi_extra=DOWN,
+)
+def version_content(
+    request: HttpRequest, project: str, notebook: str, number: Number, query: Query[ContentQuery]
+) -> HttpResponse:
+    """Download a version as the .ipynb that was saved."""
+    try:
+        version = version_of(gated_notebook(request), number)
+    except InvalidInput as error:
+        raise NotFound from error
+    content = read_version(version, with_outputs=query.outputs)
+    return notebook_answer(content, version.file.path)
+
+
+@router.post(
+    "/projects/{project}/notebook-files/{notebook}/restore",
+    auth=gate(_CHANGE),
+    response=NotebookVersionOut,
+)
+def restore(
+    request: HttpRequest, project: str, notebook: str, payload: RestoreIn
+) -> NotebookVersionOut:
+    """Make an old version the newest again; the versions between stay."""
+    version = version_of(gated_notebook(request), payload.version)
+    made = restore_version(version=version, by=require_principal(request).user)
+    return version_out(made)
+
+
+@router.post(
+    "/projects/{project}/notebook-files/{notebook}/branch",
+    auth=gate(_CHANGE),
+    response={201: NotebookFileOut},
+)
+def branch(
+    request: HttpRequest, project: str, notebook: str, payload: BranchIn
+) -> Status[NotebookFileOut]:
+    """Begin a new notebook as a version of this one."""
+    version = version_of(gated_notebook(request), payload.version)
+    by = require_principal(request).user
+    made = branch_version(version=version, path=payload.path, by=by)
+    return Status(201, shown(made.file))

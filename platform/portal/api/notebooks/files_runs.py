@@ -1,0 +1,149 @@
+"""Notebooks as jobs: verified, run with parameters, and what came of it."""
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router, Status
+
+from portal.accounts.principal import require_principal
+from portal.api.notebooks.file_shapes import run_out
+from portal.api.notebooks.files import DOWN, PathQuery, notebook_answer
+from portal.api.routing import gate
+from portal.api.uploads import body_of
+from portal.api.v1.shapes import PageParameters, page_of
+from portal.core.errors import NotFound
+from portal.core.pagination import Page, paginate
+from portal.notebooks.file_gates import (
+    NotebookRole,
+    OwnJob,
+    RunRole,
+    gated_notebook,
+    gated_own_job,
+    gated_run,
+)
+from portal.notebooks.models import NotebookRun
+from portal.notebooks.services.files import bytes_of, clean_path, version_of
+from portal.notebooks.services.files_runs import (
+    Wish,
+    keep_output,
+    keep_report,
+    run_of_job,
+    start_run,
+)
+from portal.storage.services import open_file
+from portal.workloads.explaining import Explainer
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import PageOf
+from slipway.schemas.notebook_files import CheckReport, NotebookRunOut, RunIn, VerifyIn
+
+router = Router(tags=["Notebook files"])
+_RUN = NotebookRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_SEE_RUN = RunRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
+_UP = {"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}}
+
+
+def _started(request: HttpRequest, number: int | None, wish: Wish) -> Status[NotebookRunOut]:
+    by = require_principal(request).user
+    run = start_run(version=version_of(gated_notebook(request), number), by=by, wish=wish)
+    project = run.workload.project
+    fresh = run_of_job(project=project, workload_id=run.pk)
+    return Status(201, run_out(fresh, Explainer(by)))
+
+
+@router.post(
+    "/projects/{project}/notebook-files/{notebook}/verify",
+    auth=gate(_RUN),
+    response={201: NotebookRunOut},
+)
+def verify(
+    request: HttpRequest, project: str, notebook: str, payload: VerifyIn
+) -> Status[NotebookRunOut]:
+    """Run a version top to bottom in a clean kernel, as a job, and report what differs."""
+    wish = Wish(purpose="verify", tier=payload.tier, requirements=payload.requirements)
+    return _started(request, payload.version, wish)
+
+
+@router.post(
+    "/projects/{project}/notebook-files/{notebook}/run",
+    auth=gate(_RUN),
+    response={201: NotebookRunOut},
+)
+def run(
+    request: HttpRequest, project: str, notebook: str, payload: RunIn
+) -> Status[NotebookRunOut]:
+    """Run a version as a job, with values for its cell tagged `parameters`."""
+    wish = Wish(
+        purpose="run",
+        tier=payload.tier,
+        name=payload.name,
+        params=payload.params,
+        requirements=payload.requirements,
+        max_hours=payload.max_hours,
+    )
+    return _started(request, payload.version, wish)
+
+
+@router.get(
+    "/projects/{project}/notebook-files/{notebook}/runs",
+    auth=gate(NotebookRole(Role.VIEWER, Scope.WORKLOADS_READ)),
+    response=PageOf[NotebookRunOut],
+)
+def list_runs(
+    request: HttpRequest, project: str, notebook: str, page: PageParameters
+) -> PageOf[NotebookRunOut]:
+    """List the verifications and runs of a notebook, newest first."""
+    file = gated_notebook(request)
+    found = NotebookRun.objects.of_project(file.project).filter(version__file=file)
+    rows: Page[NotebookRun] = paginate(found, cursor=page.cursor, limit=page.limit)
+    explainer = Explainer(require_principal(request).user)
+    return page_of(rows, lambda one: run_out(one, explainer))
+
+
+@router.get("/projects/{project}/notebook-runs/{job}", auth=gate(_SEE_RUN), response=NotebookRunOut)
+def show_notebook_run(request: HttpRequest, project: str, job: str) -> NotebookRunOut:
+    """Show how a notebook fares as a job, and what a verification found."""
+    return run_out(gated_run(request), Explainer(require_principal(request).user))
+
+
+@router.get(
+    "/projects/{project}/notebook-runs/{job}/output",
+    auth=gate(_SEE_RUN),
+    response=None,
+    openapi_extra=DOWN,
+)
+def run_output(request: HttpRequest, project: str, job: str) -> HttpResponse:
+    """Download the output notebook: at the end whole, before it as far as it has come."""
+    found = gated_run(request)
+    if found.output is None:
+        raise NotFound
+    return notebook_answer(b"".join(open_file(file=found.output)), found.path)
+
+
+@router.put(
+    "/projects/{project}/notebook-runs/{job}/output",
+    auth=gate(OwnJob()),
+    response=NotebookRunOut,
+    openapi_extra=_UP,
+)
+def send_output(
+    request: HttpRequest, project: str, job: str, query: Query[PathQuery]
+) -> NotebookRunOut:
+    """Keep the output notebook of a job, in place of what it sent before; the job alone may."""
+    workload = gated_own_job(request)
+    content = bytes_of(body_of(request))
+    kept = keep_output(workload=workload, path=clean_path(query.path), content=content)
+    return run_out(kept, Explainer(workload.submitted_by))
+
+
+@router.put(
+    "/projects/{project}/notebook-runs/{job}/report",
+    auth=gate(OwnJob()),
+    response=NotebookRunOut,
+)
+def send_report(
+    request: HttpRequest, project: str, job: str, payload: CheckReport
+) -> NotebookRunOut:
+    """Say what a verification found; the job alone may, once."""
+    workload = gated_own_job(request)
+    found = run_of_job(project=workload.project, workload_id=workload.pk)
+    kept = keep_report(run=found, report=payload)
+    return run_out(kept, Explainer(workload.submitted_by))

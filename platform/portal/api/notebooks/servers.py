@@ -1,0 +1,125 @@
+"""Notebook servers: launched, shown, started again, stopped, deleted."""
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+from pydantic import Field
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.models import User
+from portal.accounts.principal import require_principal
+from portal.api.notebooks.server_shapes import server_out
+from portal.api.routing import gate
+from portal.api.v1.shapes import PageQuery, page_of
+from portal.api.v1.workload_shapes import event_out
+from portal.core.pagination import Page, paginate
+from portal.notebooks.gates import ServerOwner, ServerRole, gated_server
+from portal.notebooks.models import Server
+from portal.notebooks.services.quoting import admission_request, quote_server
+from portal.notebooks.services.servers import (
+    delete_server,
+    launch_server,
+    start_server,
+    stop_server,
+)
+from portal.spend.showing import with_cost
+from portal.workloads.explaining import Explainer
+from portal.workloads.models import WorkloadEvent
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import PageOf
+from slipway.schemas.notebook_servers import NotebookState, ServerIn, ServerOut
+from slipway.schemas.training import Quote
+from slipway.schemas.workloads import WorkloadEventOut
+
+router = Router(tags=["Notebooks"])
+_SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_SEE_ONE = ServerRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_OWN = ServerOwner(Scope.WORKLOADS_WRITE)
+_STOP = ServerOwner(Scope.WORKLOADS_WRITE, or_role=Role.MAINTAINER)
+_ALL = "/projects/{project}/notebooks/servers"
+_ONE = "/projects/{project}/notebooks/servers/{server}"
+
+
+class ServersQuery(PageQuery):
+    """Filters; all that are given must match. `mine` leaves out those of others."""
+
+    state: NotebookState | None = None
+    mine: bool = Field(default=False)
+
+
+def shown(server: Server, viewer: User) -> ServerOut:
+    """Describe a server as it stands after a change."""
+    fresh = Server.objects.of_project(server.project).get(pk=server.pk)
+    return server_out(fresh, viewer, Explainer(viewer))
+
+
+@router.get(_ALL, auth=gate(_SEE), response=PageOf[ServerOut])
+def list_notebook_servers(
+    request: HttpRequest, project: str, query: Query[ServersQuery]
+) -> PageOf[ServerOut]:
+    """List the notebook servers of a project, newest first. Filters add up."""
+    viewer = require_principal(request).user
+    found = Server.objects.of_project(gated_project(request))
+    if query.mine:
+        found = found.filter(owner=viewer)
+    if query.state is not None:
+        found = found.filter(state=query.state)
+    page: Page[Server] = paginate(found, cursor=query.cursor, limit=query.limit)
+    explainer = Explainer(viewer)
+    return page_of(page, lambda server: server_out(server, viewer, explainer))
+
+
+@router.post(_ALL, auth=gate(_RUN), response={201: ServerOut})
+def launch_notebook_server(
+    request: HttpRequest, project: str, payload: ServerIn
+) -> Status[ServerOut]:
+    """Launch a notebook server. What can never run is refused here, before anything starts."""
+    user = require_principal(request).user
+    server = launch_server(project=gated_project(request), by=user, wanted=payload)
+    return Status(201, shown(server, user))
+
+
+@router.post(f"{_ALL}/quote", auth=gate(_RUN), response=Quote)
+def quote_notebook_server(request: HttpRequest, project: str, payload: ServerIn) -> Quote:
+    """Say what a notebook server would cost and whether it could start now; nothing starts."""
+    found, by = gated_project(request), require_principal(request).user
+    quote = quote_server(project=found, wanted=payload)
+    return with_cost(quote, admission_request(project=found, by=by, wanted=payload))
+
+
+@router.get(_ONE, auth=gate(_SEE_ONE), response=ServerOut)
+def show_notebook_server(request: HttpRequest, project: str, server: str) -> ServerOut:
+    """Show one notebook server."""
+    viewer = require_principal(request).user
+    return server_out(gated_server(request), viewer, Explainer(viewer))
+
+
+@router.post(f"{_ONE}/start", auth=gate(_OWN), response=ServerOut)
+def start_notebook_server(request: HttpRequest, project: str, server: str) -> ServerOut:
+    """Start your server again, with the same files; one that runs is left alone."""
+    user = require_principal(request).user
+    return shown(start_server(server=gated_server(request), by=user), user)
+
+
+@router.post(f"{_ONE}/stop", auth=gate(_STOP), response=ServerOut)
+def stop_notebook_server(request: HttpRequest, project: str, server: str) -> ServerOut:
+    """Stop your server, or as a maintainer anybody's; its files stay."""
+    user = require_principal(request).user
+    return shown(stop_server(server=gated_server(request), by=user), user)
+
+
+@router.delete(_ONE, auth=gate(_STOP), response={204: None})
+def delete_notebook_server(request: HttpRequest, project: str, server: str) -> Status[None]:
+    """Forget a server that does not run. Its files lie in the project's workspace and stay."""
+    delete_server(server=gated_server(request))
+    return Status(204, None)
+
+
+@router.get(f"{_ONE}/events", auth=gate(_SEE_ONE), response=PageOf[WorkloadEventOut])
+def list_notebook_server_events(
+    request: HttpRequest, project: str, server: str, query: Query[PageQuery]
+) -> PageOf[WorkloadEventOut]:
+    """Tell the story of the present or last start of a server, newest first."""
+    events = WorkloadEvent.objects.filter(workload=gated_server(request).workload_id)
+    page: Page[WorkloadEvent] = paginate(events, cursor=query.cursor, limit=query.limit)
+    return page_of(page, event_out)

@@ -1,0 +1,134 @@
+"""Monitoring: how an endpoint did, its settings, alerts, and where those are told."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+from pydantic import BaseModel, Field
+
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.api.v1.shapes import PageParameters, page_of
+from portal.core.pagination import paginate
+from portal.endpoints.gates import EndpointRole, gated_endpoint
+from portal.monitoring.models import Alert, AlertChannel
+from portal.monitoring.services.watching import (
+    add_channel,
+    change_watching,
+    remove_channel,
+    snooze_alert,
+)
+from portal.monitoring.settings_of import settings_of
+from portal.monitoring.viewing import alert_out, asked_of, view
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import Line, PageOf
+from slipway.schemas.monitoring import (
+    AlertChannelCreated,
+    AlertChannelIn,
+    AlertChannelOut,
+    AlertOut,
+    MonitorChange,
+    MonitoringOut,
+    MonitorSettings,
+    SnoozeIn,
+)
+
+router = Router(tags=["Monitoring"])
+_SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_ALL = "/projects/{project}/endpoints/{endpoint}/monitoring"
+
+
+class MonitoringQuery(BaseModel):
+    """Which span, which revision, which slice: `feature` `operator` `value`, such as age >= 65."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    revision: int | None = Field(default=None, ge=1, le=2**31 - 1)
+    feature: Annotated[Line, Field(max_length=250)] | None = None
+    operator: Literal["=", "!=", "<", "<=", ">", ">="] = "="
+    value: Annotated[Line, Field(max_length=200)] | None = None
+
+
+@router.get(_ALL, auth=gate(_SEE), response=MonitoringOut)
+def show_monitoring(
+    request: HttpRequest, project: str, endpoint: str, query: Query[MonitoringQuery]
+) -> MonitoringOut:
+    """Show how an endpoint did: volume, latency, errors, features, quality, alerts."""
+    return view(asked_of(gated_endpoint(request), **query.model_dump()))
+
+
+@router.get(f"{_ALL}/settings", auth=gate(_SEE), response=MonitorSettings)
+def show_monitor_settings(request: HttpRequest, project: str, endpoint: str) -> MonitorSettings:
+    """Show how the endpoint is watched, with the defaults that nobody changed."""
+    return settings_of(gated_endpoint(request))
+
+
+@router.patch(f"{_ALL}/settings", auth=gate(_CHANGE), response=MonitorSettings)
+def edit_monitor_settings(
+    request: HttpRequest, project: str, endpoint: str, payload: MonitorChange
+) -> MonitorSettings:
+    """Change how the endpoint is watched; what was measured before stays."""
+    user = require_principal(request).user
+    return change_watching(endpoint=gated_endpoint(request), by=user, change=payload)
+
+
+@router.get(f"{_ALL}/alerts", auth=gate(_SEE), response=PageOf[AlertOut])
+def list_alerts(
+    request: HttpRequest, project: str, endpoint: str, query: PageParameters
+) -> PageOf[AlertOut]:
+    """List the endpoint's alerts, newest first, with those that are resolved."""
+    found = gated_endpoint(request)
+    revisions = {one.pk: one for one in found.revisions.defer("served")}
+    rows = Alert.objects.filter(endpoint=found)
+    page = paginate(rows, cursor=query.cursor, limit=query.limit)
+    return page_of(page, lambda one: alert_out(one, revisions))
+
+
+@router.post(f"{_ALL}/alerts/{{alert}}/snooze", auth=gate(_CHANGE), response=AlertOut)
+def snooze(
+    request: HttpRequest, project: str, endpoint: str, alert: str, payload: SnoozeIn
+) -> AlertOut:
+    """Tell nobody about an alert for some hours."""
+    found, user = gated_endpoint(request), require_principal(request).user
+    done = snooze_alert(endpoint=found, alert_id=alert, by=user, hours=payload.hours)
+    return alert_out(done, {one.pk: one for one in found.revisions.defer("served")})
+
+
+@router.get(f"{_ALL}/channels", auth=gate(_SEE), response=list[AlertChannelOut])
+def list_channels(request: HttpRequest, project: str, endpoint: str) -> list[AlertChannelOut]:
+    """List where alerts are told, without secrets."""
+    rows = AlertChannel.objects.filter(endpoint=gated_endpoint(request))
+    return [channel_out(one) for one in rows.select_related("made_by").order_by("pk")]
+
+
+@router.post(f"{_ALL}/channels", auth=gate(_CHANGE), response={201: AlertChannelCreated})
+def make_channel(
+    request: HttpRequest, project: str, endpoint: str, payload: AlertChannelIn
+) -> Status[AlertChannelCreated]:
+    """Let alerts be told by mail or to a webhook. Its secret is in this answer alone."""
+    user = require_principal(request).user
+    made, secret = add_channel(endpoint=gated_endpoint(request), by=user, wanted=payload)
+    shown = channel_out(made).model_dump()
+    return Status(201, AlertChannelCreated(**shown, secret=secret))
+
+
+@router.delete(f"{_ALL}/channels/{{channel}}", auth=gate(_CHANGE), response={204: None})
+def drop_channel(request: HttpRequest, project: str, endpoint: str, channel: str) -> Status[None]:
+    """Tell alerts there no more."""
+    user = require_principal(request).user
+    remove_channel(endpoint=gated_endpoint(request), channel_id=channel, by=user)
+    return Status(204, None)
+
+
+def channel_out(one: AlertChannel) -> AlertChannelOut:
+    """Describe a channel."""
+    return AlertChannelOut(
+        id=one.pk,
+        kind=one.kind,
+        target=one.target,
+        made_by=one.made_by.email,
+        last_error=one.last_error,
+        created_at=one.created_at,
+    )

@@ -1,0 +1,183 @@
+"""Captured predictions: found, labelled, turned into data, erased."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+from pydantic import BaseModel, Field
+
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.api.v1.shapes import PageParameters, page_of
+from portal.core.pagination import MAX_LIMIT, paginate
+from portal.endpoints.gates import EndpointRole, gated_endpoint
+from portal.monitoring.models import Erasure, Label, Selection
+from portal.monitoring.searching import Found, filters_of, search
+from portal.monitoring.services.labels import label_predictions
+from portal.monitoring.services.selecting import erase_predictions, select_predictions
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import Line, PageOf
+from slipway.schemas.monitoring import (
+    ErasureIn,
+    ErasureOut,
+    LabelOut,
+    LabelsIn,
+    LabelsOut,
+    PredictionOut,
+    PredictionsOut,
+    SelectionIn,
+    SelectionOut,
+)
+
+router = Router(tags=["Predictions"])
+_SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_ONE = "/projects/{project}/endpoints/{endpoint}"
+
+
+class PredictionsQuery(BaseModel):
+    """Which predictions; all filters that are given must match."""
+
+    prediction_id: Annotated[Line, Field(max_length=40)] | None = None
+    own_id: Annotated[Line, Field(max_length=200)] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    model_version: Annotated[Line, Field(max_length=100)] | None = None
+    caller: Annotated[Line, Field(max_length=64)] | None = None
+    feature: Annotated[Line, Field(max_length=250)] | None = None
+    operator: Literal["=", "!=", "<", "<=", ">", ">="] = "="
+    value: Annotated[Line, Field(max_length=200)] | None = None
+    cursor: Annotated[Line, Field(max_length=1000)] | None = None
+    limit: int = Field(default=50, ge=1, le=MAX_LIMIT)
+
+
+@router.get(f"{_ONE}/predictions", auth=gate(_SEE), response=PredictionsOut)
+def list_predictions(
+    request: HttpRequest, project: str, endpoint: str, query: Query[PredictionsQuery]
+) -> PredictionsOut:
+    """Find captured predictions, newest first, with what is known to be true of them."""
+    found = gated_endpoint(request)
+    filters = filters_of(query.model_dump(exclude={"cursor", "limit", "prediction_id"}))
+    if query.prediction_id:
+        filters.prediction_ids = [query.prediction_id]
+    rows, more = search(found, filters, cursor=query.cursor, limit=query.limit)
+    numbers = {one.pk: one.number for one in found.revisions.only("pk", "number")}
+    return PredictionsOut(items=[prediction_out(one, numbers) for one in rows], next_cursor=more)
+
+
+def prediction_out(one: Found, numbers: dict[str, int]) -> PredictionOut:
+    """Describe one row of a prediction."""
+    return PredictionOut(
+        prediction_id=one.prediction_id,
+        row=one.row,
+        at=one.at,
+        revision=numbers.get(one.revision_id),
+        model_version=one.model_version,
+        caller=one.key_id,
+        own_id=one.own_id,
+        latency_ms=one.latency_ms,
+        inputs=one.inputs,
+        outputs=one.outputs,
+        label=one.label,
+    )
+
+
+@router.post(f"{_ONE}/labels", auth=gate(_CHANGE), response=LabelsOut)
+def post_labels(request: HttpRequest, project: str, endpoint: str, payload: LabelsIn) -> LabelsOut:
+    """Say what turned out to be true of predictions, one or 10,000; late and again is fine."""
+    user = require_principal(request).user
+    done = label_predictions(endpoint=gated_endpoint(request), by=user, labels=payload.labels)
+    return LabelsOut(added=done.added, same=done.same, changed=done.changed)
+
+
+@router.get(f"{_ONE}/labels", auth=gate(_SEE), response=PageOf[LabelOut])
+def list_labels(
+    request: HttpRequest, project: str, endpoint: str, query: PageParameters
+) -> PageOf[LabelOut]:
+    """List labels, newest first, with the versions that others replaced."""
+    rows = Label.objects.filter(endpoint=gated_endpoint(request)).select_related("by")
+    return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), label_out)
+
+
+def label_out(one: Label) -> LabelOut:
+    """Describe a label."""
+    return LabelOut(
+        id=one.pk,
+        prediction_id=one.prediction_id,
+        own_id=one.reference if one.is_own else "",
+        row=one.row,
+        value=one.value,
+        version=one.version,
+        is_current=one.is_current,
+        by=one.by.email,
+        created_at=one.created_at,
+    )
+
+
+@router.post(f"{_ONE}/selections", auth=gate(_CHANGE), response={202: SelectionOut})
+def make_selection(
+    request: HttpRequest, project: str, endpoint: str, payload: SelectionIn
+) -> Status[SelectionOut]:
+    """Turn predictions with their labels into the next version of a dataset."""
+    user = require_principal(request).user
+    made = select_predictions(endpoint=gated_endpoint(request), by=user, wanted=payload)
+    return Status(202, selection_out(made))
+
+
+@router.get(f"{_ONE}/selections", auth=gate(_SEE), response=PageOf[SelectionOut])
+def list_selections(
+    request: HttpRequest, project: str, endpoint: str, query: PageParameters
+) -> PageOf[SelectionOut]:
+    """List which predictions became data, newest first."""
+    rows = Selection.objects.filter(endpoint=gated_endpoint(request))
+    rows = rows.select_related("dataset", "version", "by")
+    return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), selection_out)
+
+
+def selection_out(one: Selection) -> SelectionOut:
+    """Describe a selection."""
+    return SelectionOut(
+        id=one.pk,
+        dataset=one.dataset.name,
+        version=one.version.number if one.version else None,
+        version_state=one.version.state if one.version else "",
+        rows=one.rows,
+        only_labelled=one.only_labelled,
+        reason=one.reason,
+        by=one.by.email,
+        created_at=one.created_at,
+        done_at=one.done_at,
+    )
+
+
+@router.post(f"{_ONE}/erasures", auth=gate(_CHANGE), response={202: ErasureOut})
+def make_erasure(
+    request: HttpRequest, project: str, endpoint: str, payload: ErasureIn
+) -> Status[ErasureOut]:
+    """Erase the predictions of a key, and their labels, from everything that is kept."""
+    user = require_principal(request).user
+    made = erase_predictions(endpoint=gated_endpoint(request), by=user, wanted=payload)
+    return Status(202, erasure_out(made))
+
+
+@router.get(f"{_ONE}/erasures", auth=gate(_SEE), response=PageOf[ErasureOut])
+def list_erasures(
+    request: HttpRequest, project: str, endpoint: str, query: PageParameters
+) -> PageOf[ErasureOut]:
+    """List what was asked to be erased, newest first, and whether it is."""
+    rows = Erasure.objects.filter(endpoint=gated_endpoint(request)).select_related("by")
+    return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), erasure_out)
+
+
+def erasure_out(one: Erasure) -> ErasureOut:
+    """Describe a request that predictions be gone."""
+    return ErasureOut(
+        id=one.pk,
+        prediction_id="" if one.is_own else one.reference,
+        own_id=one.reference if one.is_own else "",
+        rows=one.rows,
+        by=one.by.email,
+        created_at=one.created_at,
+        done_at=one.done_at,
+    )

@@ -1,0 +1,48 @@
+"""Runs notebooks as jobs: the rooms of notebooks and of training do not know each other."""
+
+from collections.abc import Iterable
+
+from portal.accounts.models import Project, User
+from portal.notebooks.ports import JobWanted, register_jobs
+from portal.spend.showing import with_cost
+from portal.storage.ports import Promised
+from portal.training.services.jobs import admission_request, quote_job, submit_job
+from portal.training.services.snapshots import take_in
+from portal.workloads.models import Workload
+from slipway.schemas.training import JobIn, Quote
+
+_NO_CODE = "0" * 64
+
+
+class TrainingJobs:
+    """`notebooks.ports.Jobs` by the room of training."""
+
+    def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
+        """Keep code and return its digest."""
+        return take_in(project=project, by=by, chunks=tar, promised=Promised()).digest
+
+    def submit(self, *, project: Project, by: User, code: str, wanted: JobWanted) -> Workload:
+        """Queue the job."""
+        return submit_job(project=project, by=by, wanted=_body(code, wanted)).workload
+
+    def quote(self, *, project: Project, by: User, wanted: JobWanted) -> Quote:
+        """Say what it would cost; the code need not be there."""
+        body = _body(_NO_CODE, wanted)
+        quote = quote_job(project=project, wanted=body)
+        return with_cost(quote, admission_request(project=project, by=by, wanted=body))
+
+
+def _body(code: str, wanted: JobWanted) -> JobIn:
+    return JobIn(
+        name=wanted.name,
+        snapshot=code,
+        script=wanted.script,
+        args=[*wanted.args],
+        params=dict(wanted.params),
+        tier=wanted.tier,
+        requirements=wanted.requirements,
+        max_hours=wanted.max_hours,
+    )
+
+
+register_jobs(TrainingJobs())

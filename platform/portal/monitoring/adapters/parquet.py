@@ -1,0 +1,208 @@
+"""Questions to captured predictions in Parquet, by DuckDB, with bounded memory and threads.
+
+What strangers choose (columns, operators) comes out of lists, and values are parameters.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+_MEMORY = "512MB"
+_THREADS = 2
+_OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+Row = dict[str, Any]
+
+
+class Gone(Exception):
+    """A file was replaced while it was read; asking again, with the files of now, helps."""
+
+
+class Flat:
+    """The flat files of a span. Parameters are kept beside the text they belong to."""
+
+    def __init__(self, connection: Any, paths: Sequence[str]) -> None:
+        self._connection = connection
+        self._from = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
+        self._paths = [path for path in paths if Path(path).exists()]
+        self.columns: dict[str, str] = {}
+        if self._paths:
+            told = self._ask(f"DESCRIBE SELECT * FROM {self._from}", [self._paths])  # noqa: S608
+            self.columns = {row["column_name"]: row["column_type"] for row in told}
+
+    def _ask(self, sql: str, values: list[Any]) -> list[Row]:
+        try:
+            cursor = self._connection.execute(sql, values)
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        except self._connection_errors() as error:
+            raise Gone(str(error)[:200]) from error
+
+    @staticmethod
+    def _connection_errors() -> Any:
+        return import_module("duckdb").IOException
+
+    def find(
+        self, where: "Where", *, limit: int, columns: Sequence[str] | None = None
+    ) -> list[Row]:
+        """Return rows, newest first. Files are in the order of hours, the newest first.
+
+        A few hours are asked first, then more, so that what is found soon is answered soon.
+        """
+        found: list[Row] = []
+        if where.is_impossible(self.columns):
+            return found
+        chosen = [one for one in columns or self.columns if one in self.columns]
+        shown = ", ".join(
+            'epoch_us("at") AS "at"' if one == "at" else quoted(one) for one in chosen
+        )
+        sql = (
+            f"SELECT {shown} FROM {self._from} WHERE {where.text} "  # noqa: S608
+            'ORDER BY epoch_us("at") DESC, prediction_id DESC, "row" LIMIT ?'
+        )
+        for paths in self._growing():
+            found += self._ask(sql, [paths, *where.values, limit - len(found)])
+            if len(found) >= limit:
+                break
+        for row in found:
+            if "at" in row:
+                row["at"] = datetime.fromtimestamp(row["at"] / 1_000_000, tz=UTC)
+        return found
+
+    def _growing(self) -> Iterator[list[str]]:
+        """Yield the files of four hours, then of twice as many, and so on."""
+        hours: list[list[str]] = []
+        for path in self._paths:
+            if hours and Path(hours[-1][0]).parent == Path(path).parent:
+                hours[-1].append(path)
+            else:
+                hours.append([path])
+        start, size = 0, 4
+        while start < len(hours):
+            yield [path for hour in hours[start : start + size] for path in hour]
+            start, size = start + size, 2 * size
+
+    def sample(self, where: "Where", *, most: int) -> int:
+        """Keep rows for `counts`, of many only a fair sample; returns how many."""
+        if not self._paths or where.is_impossible(self.columns):
+            return 0
+        total = self._ask(
+            f"SELECT count(*) AS n FROM {self._from} WHERE {where.text}",  # noqa: S608
+            [self._paths, *where.values],
+        )[0]["n"]
+        cut = 65_536 if total <= most else max(1, 65_536 * most // total)
+        self._connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE chosen AS SELECT * FROM {self._from} "  # noqa: S608
+            f"WHERE {where.text} AND draw < ?",
+            [self._paths, *where.values, cut],
+        )
+        return int(self._ask("SELECT count(*) AS n FROM chosen", [])[0]["n"])
+
+    def numbers(self, name: str, edges: Sequence[float]) -> list[int]:
+        """Count the sampled values of a column between edges, then missing and infinite ones."""
+        column = quoted(name)
+        place = f"CASE WHEN {column} IS NULL OR isnan({column}) THEN ? WHEN isinf({column}) THEN ?"
+        values: list[Any] = [len(edges) + 1, len(edges) + 2]
+        for at, edge in enumerate(edges):
+            place += f" WHEN {column} <= ? THEN ?"
+            values += [edge, at]
+        sql = f"SELECT {place} ELSE ? END AS place, count(*) AS n FROM chosen GROUP BY 1"  # noqa: S608
+        counts = [0] * (len(edges) + 3)
+        for row in self._ask(sql, [*values, len(edges)]):
+            counts[row["place"]] = row["n"]
+        return counts
+
+    def names(self, name: str) -> dict[str | None, int]:
+        """Count the sampled values of a column."""
+        column = quoted(name)
+        found = self._ask(
+            f"SELECT CAST({column} AS VARCHAR) AS name, count(*) AS n FROM chosen "  # noqa: S608
+            "GROUP BY 1 ORDER BY 2 DESC LIMIT 2000",
+            [],
+        )
+        return {row["name"]: row["n"] for row in found}
+
+
+def _micros(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)
+
+
+def quoted(name: str) -> str:
+    """Return the name of a column as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Where:
+    """A condition, grown part by part."""
+
+    def __init__(self) -> None:
+        self._parts = ["NOT is_shadow"]
+        self.values: list[Any] = []
+        self._needed: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """The condition as SQL, with a mark for each value."""
+        return " AND ".join(self._parts)
+
+    def is_impossible(self, columns: dict[str, str]) -> bool:
+        """Tell whether a column that is asked for is in none of the files."""
+        return any(name not in columns for name in self._needed)
+
+    def fact(self, name: str, operator: str, value: Any) -> "Where":
+        """Add a condition on one of the columns that every prediction has."""
+        self._parts.append(f'"{name}" {_OPERATORS[operator]} ?')
+        self.values.append(value)
+        return self
+
+    def among(self, name: str, values: Sequence[str]) -> "Where":
+        """Add that a column has one of some values."""
+        self._parts.append(f'"{name}" IN (SELECT unnest(?::VARCHAR[]))')
+        self.values.append(list(values))
+        return self
+
+    def moment(self, operator: str, at: datetime) -> "Where":
+        """Add a condition on when the prediction was answered."""
+        self._parts.append(f'epoch_us("at") {_OPERATORS[operator]} ?')
+        self.values.append(_micros(at))
+        return self
+
+    def before(self, at: datetime, prediction_id: str, row: int) -> "Where":
+        """Add that rows come after this one in the order of `find`."""
+        self._parts.append(
+            '(epoch_us("at") < ? OR (epoch_us("at") = ? AND '
+            '(prediction_id < ? OR (prediction_id = ? AND "row" > ?))))'
+        )
+        moment = _micros(at)
+        self.values += [moment, moment, prediction_id, prediction_id, row]
+        return self
+
+    def feature(self, name: str, operator: str, value: str, *, is_number: bool) -> "Where":
+        """Add a condition on an input or output; `is_number` says what its values are."""
+        self._needed.append(name)
+        self._parts.append(f"{quoted(name)} {_OPERATORS[operator]} ?")
+        self.values.append(float(value) if is_number else value)
+        if is_number:
+            self._parts.append(f"NOT isnan({quoted(name)})")  # which counts as the largest number
+        return self
+
+
+@contextmanager
+def flat(paths: Sequence[str]) -> Iterator[Flat]:
+    """Open the flat files of a span for questions."""
+    connection = import_module("duckdb").connect(
+        ":memory:",
+        config={
+            "memory_limit": _MEMORY,
+            "threads": _THREADS,
+            "enable_external_access": "true",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        },
+    )
+    try:
+        yield Flat(connection, paths)
+    finally:
+        connection.close()

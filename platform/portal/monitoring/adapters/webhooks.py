@@ -1,0 +1,138 @@
+"""POSTs to addresses that strangers chose, so that they reach nothing inside.
+
+The name is looked up once, every address it has must be public, and the connection goes to the
+address that was checked: an answer that changes between looking and connecting changes nothing.
+Redirects are not followed and proxies of the environment are not asked.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+from urllib.parse import SplitResult, urlsplit
+
+import httpx
+from django.conf import settings
+
+_TIMEOUT = httpx.Timeout(5.0, connect=3.0)
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_MOST_URL = 2_000
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Refused(Exception):
+    """The address may not be asked; the message says why, in words for people."""
+
+
+class NotDelivered(Exception):
+    """The other side did not take it; the message says why."""
+
+
+def checked(url: str) -> SplitResult:
+    """Return the parts of an address that could be one of a webhook; raises Refused."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise Refused("is no address") from None
+    host = parts.hostname or ""
+    if len(url) > _MOST_URL or not url.isascii() or any(c in url for c in " \\\t\r\n"):
+        raise Refused("holds characters that no address has")
+    if parts.scheme not in ("https", "http") or not host:
+        raise Refused("does not begin with https://")
+    if parts.username or parts.password or parts.fragment:
+        raise Refused("holds a name, a password or a fragment")
+    if is_allowed_inside(host, port or _port(parts.scheme)):
+        return parts
+    if parts.scheme != "https":
+        raise Refused("is not encrypted: it has to begin with https://")
+    literal = _literal(host)
+    if literal is not None and not is_public(literal):
+        raise Refused("is an address inside of a network")
+    return parts
+
+
+def is_allowed_inside(host: str, port: int) -> bool:
+    """Tell whether who runs this installation allows a host inside, as `host:port`."""
+    return f"{host}:{port}" in settings.SLIPWAY_WEBHOOK_HOSTS
+
+
+def _port(scheme: str) -> int:
+    return 443 if scheme == "https" else 80
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    try:  # 2130706433, 0x7f.1, 0177.1: what the system's resolver takes for an address
+        return ipaddress.IPv4Address(socket.inet_aton(host))
+    except OSError:
+        return None
+
+
+def is_public(address: Address) -> bool:
+    """Tell whether an address is one of the open Internet, in whatever it is wrapped."""
+    inner: list[Address | None] = []
+    if isinstance(address, ipaddress.IPv6Address):
+        teredo = address.teredo
+        inner = [address.ipv4_mapped, address.sixtofour, *(teredo or ())]
+        if address in _NAT64:
+            inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    if any(one is not None and not is_public(one) for one in inner):
+        return False
+    return address.is_global and not (
+        address.is_multicast or address.is_reserved or address.is_unspecified
+    )
+
+
+def _resolved(host: str, port: int) -> str:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise NotDelivered("its name is not known") from None
+    addresses = [str(one[4][0]) for one in found]
+    if not is_allowed_inside(host, port):
+        for one in addresses:
+            if not is_public(ipaddress.ip_address(one.partition("%")[0])):
+                raise Refused("leads to an address inside of a network")
+    return addresses[0]
+
+
+def signature_of(secret: str, moment_s: int, body: bytes) -> str:
+    """Return what proves that we sent a body at a moment."""
+    signed = f"{moment_s}.".encode() + body
+    return "sha256=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+
+
+def post(
+    url: str, body: bytes, headers: dict[str, str], *, transport: httpx.BaseTransport | None = None
+) -> None:
+    """POST JSON to a webhook; raises Refused or NotDelivered.
+
+    `transport` replaces the network where only the lookup is looked at.
+    """
+    parts = checked(url)
+    host = parts.hostname or ""
+    port = parts.port or _port(parts.scheme)
+    address = _resolved(host, port)
+    pinned = f"[{address}]" if ":" in address else address
+    path = parts.path or "/"
+    target = f"{parts.scheme}://{pinned}:{port}{path}" + (f"?{parts.query}" if parts.query else "")
+    sent = {"Host": parts.netloc, "Content-Type": "application/json"} | headers
+    try:
+        with httpx.Client(
+            timeout=_TIMEOUT, follow_redirects=False, trust_env=False, transport=transport
+        ) as client:
+            request = client.build_request(
+                "POST", target, content=body, headers=sent, extensions={"sni_hostname": host}
+            )
+            answer = client.send(request, stream=True)
+            answer.close()
+    except httpx.HTTPError as error:
+        raise NotDelivered(f"it does not answer ({type(error).__name__})") from None
+    if answer.is_redirect:
+        raise Refused("answers with a redirect, which is not followed")
+    if not answer.is_success:
+        raise NotDelivered(f"it answers with status {answer.status_code}")

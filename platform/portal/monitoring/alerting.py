@@ -1,0 +1,247 @@
+"""From what was measured to alerts: raised once, renewed while they stand, resolved by themselves.
+
+Nothing heavy happens here: windows, summaries and traffic are rows.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db import IntegrityError, transaction
+
+from portal.accounts import audit
+from portal.core import clock
+from portal.endpoints.lifecycle import EndpointState, RevisionState
+from portal.endpoints.models import Endpoint, Revision
+from portal.endpoints.services.traffic import traffic_of
+from portal.monitoring.lifecycle import AlertState
+from portal.monitoring.models import Alert, AlertChannel, AlertDelivery, DriftWindow, HourSummary
+from portal.monitoring.settings_of import settings_of
+from portal.monitoring.statistics import quality
+from slipway.schemas.monitoring import MonitorSettings
+
+ENOUGH = 200
+_LOOKS_BACK = timedelta(hours=24)
+_MINUTES = 15
+_ENOUGH_FOR_ERRORS = 20
+_SHOWN = 5
+DRIFT, OUTPUTS, QUALITY, ERRORS, LATENCY = "drift", "output_drift", "quality", "errors", "latency"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A reason for an alert."""
+
+    kind: str
+    reason: str
+    revision_id: str = ""
+    subject: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes two findings the same alert."""
+        return self.kind, self.subject, self.revision_id
+
+
+def look(endpoint: Endpoint) -> None:
+    """Raise, renew and resolve the alerts of an endpoint."""
+    chosen = settings_of(endpoint)
+    serving = list(endpoint.revisions.filter(state=RevisionState.SERVING).defer("served"))
+    found = list(_findings(endpoint, serving, chosen))
+    firing = {
+        (one.kind, one.subject, one.revision_id): one
+        for one in Alert.objects.firing().filter(endpoint=endpoint)
+    }
+    for finding in found:
+        known = firing.pop(finding.key, None)
+        if known is None:
+            raise_alert(endpoint, finding)
+        else:
+            Alert.objects.firing().filter(pk=known.pk).update(
+                reason=finding.reason, seen_at=clock.now()
+            )
+    for gone in firing.values():
+        _resolve(endpoint, gone)
+
+
+def _findings(
+    endpoint: Endpoint, serving: Iterable[Revision], chosen: MonitorSettings
+) -> Iterable[Finding]:
+    for revision in serving:
+        yield from _drift(endpoint, revision, chosen)
+        if chosen.watch_quality:
+            yield from quality_trouble(endpoint, revision, chosen)
+    if endpoint.status == EndpointState.SERVING:
+        yield from _traffic(endpoint, chosen)
+
+
+def _drift(endpoint: Endpoint, revision: Revision, chosen: MonitorSettings) -> Iterable[Finding]:
+    last = _last_window(endpoint, revision.pk)
+    if last is None or not last.drifted:
+        return
+    for kind, is_watched, prefix, noun in (
+        (DRIFT, chosen.watch_drift, "in.", "input"),
+        (OUTPUTS, chosen.watch_outputs, "out.", "output"),
+    ):
+        names = [name for name in last.drifted if name.startswith(prefix)]
+        if not is_watched or not names:
+            continue
+        worst = [one for one in last.features if one["name"] in names]
+        worst.sort(key=lambda one: -one["share"])
+        shown = ", ".join(
+            f"{one['name'].removeprefix(prefix)} ({100 * one['share']:.0f} % would have to move)"
+            for one in worst[:_SHOWN]
+        )
+        more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""
+        plural = "s" if len(names) > 1 else ""
+        yield Finding(
+            kind,
+            f"{len(names)} {noun}{plural} differ from the baseline in two windows in a row: "
+            f"{shown}{more}. The last window has {last.rows:,} rows.",
+            revision.pk,
+        )
+
+
+def _last_window(endpoint: Endpoint, revision_id: str) -> DriftWindow | None:
+    mine = DriftWindow.objects.filter(endpoint=endpoint, revision_id=revision_id)
+    return mine.order_by("-ends_at").first()
+
+
+def quality_trouble(
+    endpoint: Endpoint, revision: Revision, chosen: MonitorSettings
+) -> Iterable[Finding]:
+    """Yield what measured quality of the last 24 hours in which there are labels says."""
+    labelled = HourSummary.objects.filter(
+        endpoint=endpoint, revision_id=revision.pk, labelled__gt=0
+    ).order_by("-hour")
+    newest = labelled.first()
+    if newest is None:
+        return
+    hours = list(labelled.filter(hour__gt=newest.hour - _LOOKS_BACK))
+    sums = quality.add(one.quality for one in hours if one.quality)
+    if sums is None or sums["n"] < ENOUGH:
+        return
+    figures = quality.figures(sums)
+    words = f"of {sums['n']:,} labelled predictions"
+    if "accuracy" in figures:
+        accuracy = figures["accuracy"]
+        if chosen.min_accuracy is not None and accuracy < chosen.min_accuracy:
+            yield Finding(
+                QUALITY,
+                f"Measured accuracy is {accuracy:.1%} {words}; at least "
+                f"{chosen.min_accuracy:.1%} is wanted.",
+                revision.pk,
+            )
+            return
+        expected = estimate_of(hours)
+        spread = 2.6 * (accuracy * (1 - accuracy) / sums["n"]) ** 0.5
+        if expected is not None and accuracy + spread < expected[1]:
+            yield Finding(
+                QUALITY,
+                f"Measured accuracy is {accuracy:.1%} {words}, below the range of the estimate "
+                f"({expected[1]:.1%} to {expected[2]:.1%}): the inputs may mean something else "
+                "now.",
+                revision.pk,
+            )
+    elif chosen.max_mean_error is not None and figures["mae"] > chosen.max_mean_error:
+        yield Finding(
+            QUALITY,
+            f"The mean error is {figures['mae']:.4g} {words}; at most "
+            f"{chosen.max_mean_error:.4g} is wanted.",
+            revision.pk,
+        )
+
+
+def estimate_of(hours: Iterable[HourSummary]) -> tuple[float, float, float] | None:
+    """Return the estimated accuracy of several hours and its range."""
+    found = [one.estimate for one in hours if one.estimate]
+    total = sum(one["n"] for one in found)
+    if not total:
+        return None
+    value = sum(one["accuracy"] * one["n"] for one in found) / total
+    # Ranges of independent hours: their squares add up.
+    spread = sum(((one["high"] - one["low"]) / 2 * one["n"] / total) ** 2 for one in found) ** 0.5
+    return value, max(0.0, value - spread), min(1.0, value + spread)
+
+
+def _traffic(endpoint: Endpoint, chosen: MonitorSettings) -> Iterable[Finding]:
+    minutes = traffic_of(endpoint=endpoint, minutes=_MINUTES)
+    answered = sum(one.answered for one in minutes)
+    failed = sum(one.failed for one in minutes)
+    total = answered + failed
+    if total < _ENOUGH_FOR_ERRORS:
+        return
+    percent = 100 * failed / total
+    if chosen.max_error_percent is not None and percent > chosen.max_error_percent:
+        yield Finding(
+            ERRORS,
+            f"{failed} of {total} predictions of the last {_MINUTES} minutes failed "
+            f"({percent:.1f} %); at most {chosen.max_error_percent:g} % is wanted.",
+        )
+    if chosen.max_p95_ms is None:
+        return
+    whole = minutes[0]
+    for one in minutes[1:]:
+        for place, count in enumerate(one.counts):
+            whole.counts[place] += count
+    slow = whole.percentile_ms(95)
+    if slow is not None and slow > chosen.max_p95_ms:
+        yield Finding(
+            LATENCY,
+            f"One prediction in twenty took longer than {slow:.0f} ms in the last {_MINUTES} "
+            f"minutes; at most {chosen.max_p95_ms:g} ms is wanted.",
+        )
+
+
+def raise_alert(endpoint: Endpoint, finding: Finding) -> None:
+    """Raise an alert and note who is to be told; one that fires already stays as it is."""
+    with transaction.atomic():
+        alert = _created(endpoint, finding)
+        if alert is None:
+            return
+        audit.record(
+            "alert.raise",
+            kind="alert",
+            target=alert,
+            label=f"{endpoint.name}: {finding.kind}",
+            project=endpoint.project,
+            after={"reason": alert.reason},
+        )
+        _tell(alert, "firing")
+
+
+def _created(endpoint: Endpoint, finding: Finding) -> Alert | None:
+    """Insert an alert; None where the database says that it fires already."""
+    try:
+        with transaction.atomic():
+            return Alert.objects.create(
+                endpoint=endpoint,
+                kind=finding.kind,
+                subject=finding.subject,
+                revision_id=finding.revision_id,
+                reason=finding.reason[:1000],
+            )
+    except IntegrityError:
+        return None
+
+
+def _resolve(endpoint: Endpoint, alert: Alert) -> None:
+    with transaction.atomic():
+        if not Alert.objects.move(alert.pk, AlertState.RESOLVED, resolved_at=clock.now()):
+            return
+        audit.record(
+            "alert.resolve",
+            kind="alert",
+            target=alert,
+            label=f"{endpoint.name}: {alert.kind}",
+            project=endpoint.project,
+        )
+        _tell(alert, "resolved")
+
+
+def _tell(alert: Alert, news: str) -> None:
+    """Note that every channel has to be told, unless somebody snoozed it; a task looks for it."""
+    if alert.snoozed_until is not None and alert.snoozed_until > clock.now():
+        return
+    for channel in AlertChannel.objects.filter(endpoint=alert.endpoint_id):
+        AlertDelivery.objects.create(alert=alert, channel=channel, news=news)

@@ -1,0 +1,44 @@
+"""`python -m portal.monitoring.analysing MEMORY_MIB`: carries out orders, a line of JSON each."""
+
+import os
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from portal.monitoring.analysing import flat, keeping, measuring, profiling
+
+_ORDERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "digest": flat.digest,
+    "close": flat.close,
+    "summarise": measuring.summarise,
+    "windows": measuring.windows,
+    "own_ids": measuring.own_ids,
+    "profile_sample": profiling.profile_sample,
+    "profile_first": profiling.profile_first,
+    "profile_table": profiling.profile_table,
+    "export": keeping.export,
+    "erase": keeping.erase,
+}
+
+
+def main() -> int:
+    """Answer orders until there are no more."""
+    limit = int(sys.argv[1]) * 1024 * 1024
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    os.nice(15)
+    for line in sys.stdin.buffer:
+        order = orjson.loads(line)
+        try:
+            answer = {"result": _ORDERS[order["verb"]](**order["facts"])}
+        except Exception as error:  # noqa: BLE001  (one bad order must not take the others along)
+            answer = {"fault": f"{type(error).__name__}: {error}"[:500]}
+        sys.stdout.buffer.write(orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
+        sys.stdout.buffer.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,332 @@
+"""What hours and windows of captured predictions come to, beside the baseline of their model."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from portal.monitoring.analysing.flat import DRAWS
+from portal.monitoring.analysing.rows import IN, OUT
+from portal.monitoring.statistics import estimating, quality
+from portal.monitoring.statistics.baselines import (
+    Baseline,
+    Floats,
+    bin_values,
+    numbers_of,
+    texts_of,
+)
+from portal.monitoring.statistics.judging import DIFFERENT, Limits, compare
+
+MOST_ROWS: Final = 200_000
+_WINDOW_ROWS: Final = 20_000
+_MOST_BASE_NAMES: Final = 2_000
+
+
+def read_rows(
+    paths: Sequence[str],
+    *,
+    columns: Sequence[str] | None = None,
+    where: pc.Expression | None = None,
+    most: int = MOST_ROWS,
+) -> tuple[pa.Table, float]:
+    """Return rows of parts, of many only a fair sample, and which share that is."""
+    files = [path for path in paths if Path(path).exists()]
+    if not files:
+        return pa.table({}), 1.0
+    total = sum(pq.read_metadata(file).num_rows for file in files)
+    cut = DRAWS if total <= most else max(1, DRAWS * most // total)
+    schema = pa.unify_schemas(
+        [pq.read_schema(file) for file in files], promote_options="permissive"
+    )
+    condition = ~pc.field("is_shadow")
+    if cut < DRAWS:
+        condition &= pc.field("draw") < cut
+    if where is not None:
+        condition &= where
+    wanted = [name for name in columns if name in schema.names] if columns is not None else None
+    found = ds.dataset(files, schema=schema, format="parquet").to_table(
+        columns=wanted, filter=condition
+    )
+    return found, cut / DRAWS
+
+
+def values_of(table: pa.Table, name: str) -> Floats | list[Any]:
+    """Return a column, of numbers as an array in which what is missing is NaN."""
+    column = table.column(name)
+    if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+        return np.asarray(column.to_numpy(), dtype=np.float64)
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+def summarise(
+    *,
+    paths: Sequence[str],
+    baselines: Mapping[str, Sequence[Mapping[str, Any]]],
+    calibrations: Mapping[str, Mapping[str, Any]],
+    labels: Sequence[Sequence[Any]],
+    positive: str | None,
+) -> dict[str, Any]:
+    """Return by revision: rows, counts in the bins of the baseline, quality and its estimate.
+
+    `labels` are [prediction id, row, value].
+    """
+    found: dict[str, Any] = {}
+    for revision in _revisions(paths):
+        table, share = read_rows(paths, where=pc.field("revision") == revision)
+        bases = [Baseline.from_json(one) for one in baselines.get(revision, [])]
+        counts = {
+            base.name: bin_values(base, values_of(table, base.name)).tolist()
+            for base in bases
+            if base.name in table.column_names
+        }
+        quality_of, labelled = _quality(paths, revision, labels, positive)
+        found[revision] = {
+            "rows": round(table.num_rows / share),
+            "predictions": round(len(pc.unique(table.column("prediction_id"))) / share),
+            "sampled": share < 1,
+            "latency_ms": _latencies(table),
+            "counts": counts,
+            "labelled": labelled,
+            "quality": quality_of,
+            "estimate": _estimate(table, calibrations.get(revision)),
+        }
+    return found
+
+
+def _revisions(paths: Sequence[str]) -> list[str]:
+    names: set[str] = set()
+    for path in paths:
+        if Path(path).exists():
+            column = pq.read_table(path, columns=["revision"]).column("revision")
+            names.update(one for one in pc.unique(column).to_pylist() if one)
+    return sorted(names)
+
+
+def _latencies(table: pa.Table) -> dict[str, float]:
+    if not table.num_rows:
+        return {}
+    took = table.column("latency_us").to_numpy() / 1000
+    return {name: float(np.percentile(took, at)) for name, at in (("p50", 50), ("p95", 95))}
+
+
+def said_of(table: pa.Table) -> str | None:
+    """Return the column that holds what was predicted: the class, or the only output."""
+    outputs = [str(name) for name in table.column_names if name.startswith(OUT)]
+    if f"{OUT}class" in outputs:
+        return f"{OUT}class"
+    named = [f"{OUT}{name}" for name in ("prediction", "label")]
+    for one in (*named, *outputs):
+        if one in outputs:
+            return one
+    return None
+
+
+def _quality(
+    paths: Sequence[str], revision: str, labels: Sequence[Sequence[Any]], positive: str | None
+) -> tuple[quality.Sums | None, int]:
+    """Join labels with the predictions they belong to."""
+    if not labels:
+        return None, 0
+    truths = {(one[0], int(one[1])): one[2] for one in labels}
+    where = (pc.field("revision") == revision) & pc.field("prediction_id").isin(
+        sorted({str(one[0]) for one in labels})
+    )
+    table, _ = read_rows(paths, where=where, most=10**9)
+    place = said_of(table)
+    if place is None or not table.num_rows:
+        return None, 0
+    keys = list(
+        zip(table.column("prediction_id").to_pylist(), table.column("row").to_pylist(), strict=True)
+    )
+    at = [index for index, key in enumerate(keys) if key in truths]
+    if not at:
+        return None, 0
+    true = [truths[keys[index]] for index in at]
+    some = table.take(pa.array(at))
+    return _sums(some, place, true, positive), len(at)
+
+
+def _sums(some: pa.Table, place: str, true: list[Any], positive: str | None) -> quality.Sums:
+    said = values_of(some, place)
+    numbers = numbers_of(said)
+    truths = numbers_of(true)
+    is_number = (
+        isinstance(said, np.ndarray)
+        and np.isfinite(truths).all()
+        and f"{OUT}confidence" not in some.column_names
+        and not (np.all(truths == np.floor(truths)) and np.all(numbers == np.floor(numbers)))
+    )
+    if is_number:
+        there = np.isfinite(numbers)
+        return quality.sums_of_numbers(numbers[there].tolist(), truths[there].tolist())
+    sure = _column(some, f"{OUT}confidence")
+    names = [one or "" for one in texts_of(true)]
+    classes = _classes(some)
+    chosen = positive if positive in classes else (classes[-1] if len(classes) == 2 else None)
+    score = _column(some, classes[chosen]) if chosen is not None and len(classes) == 2 else None
+    return quality.sums_of_classes(
+        [one or "" for one in texts_of(said)],
+        names,
+        sure,
+        score if score is not None else [None] * len(true),
+        chosen if score is not None else None,
+    )
+
+
+class _Classes(dict[str, str]):
+    """Columns of scores by the class they are of, in order."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return list(self)[key] if isinstance(key, int) else super().__getitem__(key)
+
+
+def _classes(table: pa.Table) -> _Classes:
+    if f"{OUT}confidence" not in table.column_names:
+        return _Classes()
+    found = _Classes()
+    for name in table.column_names:
+        if not name.startswith(OUT) or name in (f"{OUT}confidence", f"{OUT}class"):
+            continue
+        short = name.removeprefix(OUT)
+        if short.startswith("prediction["):
+            short = short.removeprefix("prediction[").removesuffix("]")
+        found[short] = name
+    return found
+
+
+def _column(table: pa.Table, name: str) -> list[float | None]:
+    if name not in table.column_names:
+        return [None] * table.num_rows
+    found: list[float | None] = table.column(name).to_pylist()
+    return found
+
+
+def _estimate(table: pa.Table, calibration: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    name = f"{OUT}confidence"
+    if name not in table.column_names or not table.num_rows:
+        return None
+    used = estimating.Calibration(
+        confidence=list((calibration or {}).get("confidence", [])),
+        share=list((calibration or {}).get("share", [])),
+    )
+    sure = np.asarray(table.column(name).to_numpy(zero_copy_only=False), dtype=np.float64)
+    found = estimating.estimate_accuracy(sure, used)
+    if found is None:
+        return None
+    return {
+        "accuracy": found.value,
+        "low": found.low,
+        "high": found.high,
+        "n": found.rows,
+        "calibrated": bool(used.confidence),
+    }
+
+
+def windows(
+    *,
+    paths: Sequence[str],
+    revision: str,
+    since: str,
+    until: str,
+    baselines: Sequence[Mapping[str, Any]],
+    limits: Mapping[str, Any],
+    window_rows: int,
+    at_least_s: float,
+    at_most_s: float,
+) -> list[dict[str, Any]]:
+    """Cut what came in (`since`, `until`] into windows that are full, and compare each.
+
+    A window is full with `window_rows` rows and `at_least_s` seconds, or, where fewer come, with
+    enough rows after `at_most_s`. What is left waits for more.
+    """
+    begin, end = datetime.fromisoformat(since), datetime.fromisoformat(until)
+    mine = (pc.field("revision") == revision) & (pc.field("at") > begin) & (pc.field("at") <= end)
+    bases = [Baseline.from_json(one) for one in baselines[:_MOST_BASE_NAMES]]
+    names = [base.name for base in bases]
+    moments, share = read_rows(paths, columns=["at"], where=mine)
+    if not moments.num_rows:
+        return []
+    used = Limits(**limits)
+    spans = _spans(
+        moments.column("at").sort().to_pylist(),
+        begin,
+        end,
+        rows=max(1, round(window_rows * share)),
+        enough=max(1, round(used.enough * share)),
+        at_least=timedelta(seconds=at_least_s),
+        at_most=timedelta(seconds=at_most_s),
+    )
+    found = []
+    for first, last in spans:
+        inside = (
+            (pc.field("revision") == revision) & (pc.field("at") > first) & (pc.field("at") <= last)
+        )
+        table, _ = read_rows(paths, columns=[*names, "at"], where=inside, most=MOST_ROWS)
+        if table.num_rows > _WINDOW_ROWS:
+            table = table.slice(0, _WINDOW_ROWS)  # parts are in the order of the draw
+        columns = {name: values_of(table, name) for name in names if name in table.column_names}
+        told = compare(bases, columns, used)
+        found.append(
+            {
+                "starts_at": first.isoformat(),
+                "ends_at": last.isoformat(),
+                "rows": table.num_rows,
+                "features": [one.as_json() for one in told],
+                "different": [one.name for one in told if one.verdict == DIFFERENT],
+            }
+        )
+    return found
+
+
+def _spans(
+    moments: Sequence[datetime],
+    begin: datetime,
+    end: datetime,
+    *,
+    rows: int,
+    enough: int,
+    at_least: timedelta,
+    at_most: timedelta,
+) -> list[tuple[datetime, datetime]]:
+    spans: list[tuple[datetime, datetime]] = []
+    first, count = begin, 0
+    opened: datetime | None = None
+    for at, moment in enumerate(moments):
+        opened = opened or moment
+        count += 1
+        # Rows of one moment stay together, so that a window begins where the last one ended.
+        if at + 1 < len(moments) and moments[at + 1] == moment:
+            continue
+        if count >= rows and moment - opened >= at_least:
+            spans.append((first, moment))
+            first, count, opened = moment, 0, None
+    if opened is not None and count >= enough and end - opened >= at_most:
+        spans.append((first, moments[-1]))
+    return spans
+
+
+def own_ids(*, paths: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
+    """Return the prediction behind each of the clients' own ids, the latest where several are."""
+    table, _ = read_rows(
+        paths,
+        columns=["own_id", "prediction_id", "at"],
+        where=pc.field("own_id").isin(list(wanted)),
+        most=10**9,
+    )
+    if not table.num_rows:
+        return {}
+    found: defaultdict[str, str] = defaultdict(str)
+    for one in table.sort_by("at").to_pylist():
+        found[one["own_id"]] = one["prediction_id"]
+    return dict(found)
+
+
+__all__ = ["IN", "OUT", "own_ids", "read_rows", "said_of", "summarise", "values_of", "windows"]

@@ -1,0 +1,173 @@
+"""Baselines: what the data a model was trained on looked like, made of rows or of a table."""
+
+import csv
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from portal.monitoring.analysing.measuring import read_rows
+from portal.monitoring.analysing.rows import (
+    IN,
+    OUT,
+    Row,
+    Unreadable,
+    limited,
+    output_rows,
+    rows_of,
+)
+from portal.monitoring.statistics import estimating
+from portal.monitoring.statistics.baselines import (
+    CATEGORY,
+    NUMBER,
+    baseline_of,
+    is_class,
+    numbers_of,
+    texts_of,
+)
+
+_MOST_ROWS: Final = 20_000
+_MOST_FIRST: Final = 2_000
+_GOLDEN_ROWS: Final = 16
+_ENOUGH_TO_CALIBRATE: Final = 200
+
+
+def profile(
+    *,
+    inputs: Any,
+    predictions: Any = None,
+    truth: Sequence[Any] | None = None,
+    columns: Sequence[str] = (),
+    rows: int = 0,
+) -> dict[str, Any]:
+    """Return the baselines of rows, and a calibration where predictions and truth are known.
+
+    `inputs` are as in a body of a prediction; `rows` how many they are a sample of.
+    """
+    asked = [limited(row) for row in rows_of(inputs, columns)]
+    said = [limited(row) for row in output_rows(predictions)] if predictions else []
+    found = [*_baselines(asked, IN), *_baselines(said, OUT)]
+    return {
+        "features": found,
+        "rows": max(rows, len(asked)),
+        "calibration": _calibration(said, truth),
+    }
+
+
+def _baselines(rows: Sequence[Row], prefix: str) -> list[dict[str, Any]]:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [_baseline(prefix + name, [row.get(name) for row in rows]) for name in names]
+
+
+def _baseline(name: str, values: list[Any]) -> dict[str, Any]:
+    there = [one for one in values if one is not None]
+    is_number = bool(there) and all(
+        isinstance(one, int | float) and not isinstance(one, bool) for one in there
+    )
+    kind = NUMBER if is_number else CATEGORY
+    # Of inputs, whole numbers with few values stay quantities: an order says more than a name.
+    if kind == NUMBER and name.startswith(OUT) and is_class(numbers_of(values)):
+        kind = CATEGORY
+    return baseline_of(name, values, kind=kind).as_json()
+
+
+def _calibration(said: Sequence[Row], truth: Sequence[Any] | None) -> dict[str, Any] | None:
+    if not said or truth is None or len(truth) != len(said) < _ENOUGH_TO_CALIBRATE:
+        return None
+    if any("confidence" not in row for row in said):
+        return None
+    right = [
+        float(one == true)
+        for one, true in zip(texts_of([row["class"] for row in said]), texts_of(truth), strict=True)
+    ]
+    sure = np.array([row["confidence"] for row in said], dtype=np.float64)
+    found = estimating.calibrate(sure, np.array(right))
+    return {"confidence": found.confidence, "share": found.share}
+
+
+def profile_sample(*, path: str, columns: Sequence[str]) -> dict[str, Any]:
+    """Return the baselines of what `slipway.track.data` logged, with rows to prove the model by."""
+    said = json.loads(Path(path).read_bytes())
+    if not isinstance(said, dict) or "inputs" not in said:
+        raise Unreadable
+    found = profile(
+        inputs=said["inputs"],
+        predictions=said.get("predictions"),
+        truth=said.get("truth"),
+        columns=said.get("columns") or columns,
+        rows=int(said.get("rows") or 0),
+    )
+    golden = None
+    if said.get("predictions") and isinstance(said["inputs"], list):
+        rows = said["inputs"][:_GOLDEN_ROWS]
+        names = said.get("columns")
+        if names and all(isinstance(row, list) for row in rows):
+            rows = [dict(zip(names, row, strict=False)) for row in rows]
+        golden = {"inputs": rows, "outputs": said["predictions"][:_GOLDEN_ROWS]}
+    return found | {"golden": golden}
+
+
+def profile_table(*, paths: Sequence[str], format: str, columns: Sequence[str]) -> dict[str, Any]:  # noqa: A002
+    """Return the baselines of the inputs of a model in a table of a dataset version.
+
+    `columns` are the names of the inputs; without any all columns count. A table that holds none
+    of them, but as many as the model takes, is refused: it would be guessing.
+    """
+    rows: list[Row] = []
+    total = 0
+    for path in paths:
+        for some in _tables(Path(path), format):
+            total += some.num_rows
+            if len(rows) < _MOST_ROWS:
+                rows += some.slice(0, _MOST_ROWS - len(rows)).to_pylist()
+    if columns:
+        there = set(rows[0]) if rows else set()
+        if not there.issuperset(columns):
+            raise Unreadable
+        rows = [{name: row[name] for name in columns} for row in rows]
+    found = profile(inputs=[limited(row) for row in rows])
+    return found | {"rows": total}
+
+
+def _tables(path: Path, kind: str) -> Iterator[pa.Table]:
+    match kind:
+        case "parquet":
+            for batch in pq.ParquetFile(path).iter_batches(batch_size=4_096):
+                yield pa.Table.from_batches([batch])
+        case "csv":
+            delimiter = _delimiter(path)
+            options = pa_csv.ParseOptions(delimiter=delimiter)
+            with pa_csv.open_csv(path, parse_options=options) as reader:
+                for batch in reader:
+                    yield pa.Table.from_batches([batch])
+        case _:
+            with path.open(encoding="utf-8") as lines:
+                while some := list(itertools.islice(lines, 2_000)):
+                    yield pa.Table.from_pylist([json.loads(line) for line in some if line.strip()])
+
+
+def _delimiter(path: Path) -> str:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        head = file.read(4_096)
+    try:
+        return csv.Sniffer().sniff(head, delimiters=",;\t|").delimiter
+    except csv.Error:
+        return ","
+
+
+def profile_first(*, paths: Sequence[str], revision: str, enough: int) -> dict[str, Any] | None:
+    """Return the baselines of the first predictions of a revision; None while there are too few."""
+    table, _ = read_rows(paths, where=pc.field("revision") == revision)
+    if table.num_rows < enough:
+        return None
+    first = table.sort_by("at").slice(0, max(enough, _MOST_FIRST))
+    names = [name for name in first.column_names if name.startswith((IN, OUT))]
+    found = [_baseline(name, first.column(name).to_pylist()) for name in names]
+    return {"features": found, "rows": first.num_rows}

@@ -1,0 +1,224 @@
+"""From the bodies of predictions to rows with names.
+
+A body is what a client sent in any of the gateway's languages, or what it was answered; a baseline
+is made of the same bodies, so that both have the same names. A tensor of up to 512 elements a row
+becomes `x[0]`, `x[1]`, …; of a larger one, such as a photograph, its mean, spread, lowest, highest
+and missing elements are kept.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+WIDEST: Final = 512
+MOST_ROWS: Final = 100_000
+_MOST_COLUMNS: Final = 2_000
+Row = dict[str, Any]
+IN: Final = "in."
+OUT: Final = "out."
+
+
+class Unreadable(Exception):
+    """A body that holds no rows we understand."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """What the signature of a model says of its columns; empty for tensors and unknown models."""
+
+    columns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, signature: Mapping[str, Any] | None) -> "Named":
+        """Read a `schemas.serving.Signature`."""
+        if not signature or signature.get("kind") != "columns":
+            return cls()
+        return cls(tuple(str(one["name"]) for one in signature.get("inputs", [])))
+
+
+def request_rows(text: str, named: Named) -> tuple[list[Row], str]:
+    """Return the rows of a request, and the client's own id of it ("" without one)."""
+    try:
+        said = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _csv_rows(text), ""
+    if not isinstance(said, dict):
+        raise Unreadable
+    own = said.get("client_request_id") or said.get("id")
+    return _rows_of_body(said, named), str(own)[:200] if isinstance(own, str | int) else ""
+
+
+def _rows_of_body(said: Mapping[str, Any], named: Named) -> list[Row]:
+    split = said.get("dataframe_split")
+    if isinstance(split, dict) and isinstance(split.get("data"), list):
+        columns = split.get("columns") or named.columns
+        return _from_rows(split["data"], [str(name) for name in columns])
+    for key in ("dataframe_records", "instances", "inputs"):
+        if key in said:
+            return rows_of(said[key], named.columns)
+    raise Unreadable
+
+
+def rows_of(value: Any, columns: Sequence[str] = (), *, single: str = "x") -> list[Row]:
+    """Return rows of what holds some: records, lists, a mapping of columns, or tensors of v2."""
+    if isinstance(value, dict):
+        return _from_columns(value)
+    if not isinstance(value, list) or not value:
+        raise Unreadable
+    if all(isinstance(one, dict) for one in value):
+        if all("datatype" in one and "data" in one for one in value):
+            return _from_tensors(value, columns)
+        return [{str(name): cell for name, cell in one.items()} for one in value]
+    return _from_rows(value, columns, single)
+
+
+def _from_rows(data: Sequence[Any], columns: Sequence[str], single: str = "x") -> list[Row]:
+    rows = []
+    for one in data[:MOST_ROWS]:
+        if not isinstance(one, list):
+            rows.append({columns[0] if len(columns) == 1 else single: one})
+        elif columns and len(columns) == len(one):
+            rows.append(dict(zip(columns, one, strict=True)))
+        else:
+            rows.append(_flat(single, one))
+    return rows
+
+
+def _flat(name: str, value: Any) -> Row:
+    cells = list(_elements(value))
+    if len(cells) == 1 and not isinstance(value, list):
+        return {name: cells[0]}
+    if len(cells) <= WIDEST:
+        return {f"{name}[{at}]": cell for at, cell in enumerate(cells)}
+    numbers = [float(one) for one in cells if isinstance(one, int | float) and math.isfinite(one)]
+    if not numbers:
+        return {f"{name}.missing": float(len(cells))}
+    mean = math.fsum(numbers) / len(numbers)
+    spread = math.sqrt(math.fsum((one - mean) ** 2 for one in numbers) / len(numbers))
+    return {
+        f"{name}.mean": mean,
+        f"{name}.spread": spread,
+        f"{name}.lowest": min(numbers),
+        f"{name}.highest": max(numbers),
+        f"{name}.missing": float(len(cells) - len(numbers)),
+    }
+
+
+def _elements(value: Any) -> Sequence[Any]:
+    if not isinstance(value, list):
+        return [value]
+    if any(isinstance(one, list) for one in value):
+        return [cell for one in value for cell in _elements(one)]
+    return value
+
+
+def _from_columns(value: Mapping[str, Any]) -> list[Row]:
+    lengths = {len(column) for column in value.values() if isinstance(column, list)}
+    if not lengths:
+        return [{str(name): cell for name, cell in value.items()}]
+    if len(lengths) != 1:
+        raise Unreadable
+    rows: list[Row] = [{} for _ in range(min(lengths.pop(), MOST_ROWS))]
+    for name, column in value.items():
+        for row, cell in zip(rows, column if isinstance(column, list) else [], strict=False):
+            row |= _flat(str(name), cell)
+    return rows
+
+
+def _from_tensors(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[Row]:
+    rows: list[Row] = []
+    for tensor in tensors:
+        shape = tensor.get("shape") or []
+        cells = _elements(tensor["data"])
+        if not shape or not isinstance(shape[0], int) or shape[0] < 1 or not cells:
+            raise Unreadable
+        width = max(1, len(cells) // shape[0])
+        name = str(tensor.get("name", "x"))
+        if len(tensors) == 1 and width > 1:
+            name = "x"
+        while len(rows) < min(shape[0], MOST_ROWS):
+            rows.append({})
+        for at, row in enumerate(rows):
+            some = list(cells[at * width : (at + 1) * width])
+            if len(tensors) == 1 and len(columns) == width:
+                row |= dict(zip(columns, some, strict=True))
+            else:
+                row |= _flat(name, some if width > 1 else some[0] if some else None)
+    return rows
+
+
+def _csv_rows(text: str) -> list[Row]:
+    try:
+        lines = list(csv.reader(io.StringIO(text[: 8 * 1024**2])))
+    except csv.Error as error:
+        raise Unreadable from error
+    if len(lines) < 2 or not lines[0]:
+        raise Unreadable
+    head = lines[0]
+    return [
+        {name: _cell(cell) for name, cell in zip(head, line, strict=False)}
+        for line in lines[1 : MOST_ROWS + 1]
+        if line
+    ]
+
+
+def _cell(text: str) -> Any:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return text
+
+
+def response_rows(text: str) -> list[Row]:
+    """Return the outputs of an answer, a row each; of scores by class also the class they say."""
+    try:
+        said = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise Unreadable from error
+    if not isinstance(said, dict):
+        raise Unreadable
+    if "predictions" in said:
+        return output_rows(said["predictions"])
+    if "outputs" in said:
+        return output_rows(said["outputs"])
+    raise Unreadable
+
+
+def output_rows(value: Any) -> list[Row]:
+    """Return outputs as rows: `prediction`, or named ones, and `class` and `confidence`."""
+    rows = rows_of(value, single="prediction")
+    return [_with_class(row) for row in rows]
+
+
+def _with_class(row: Row) -> Row:
+    scores = list(row.values())
+    if not 2 <= len(scores) <= WIDEST or not all(
+        isinstance(one, int | float) and not isinstance(one, bool) and -1e-6 <= one <= 1 + 1e-6
+        for one in scores
+    ):
+        return row
+    if abs(math.fsum(scores) - 1) > 1e-3:
+        return row
+    best = max(range(len(scores)), key=scores.__getitem__)
+    names = list(row)
+    is_list = all(name.startswith("prediction[") for name in names)
+    found = {"class": str(best) if is_list else names[best], "confidence": float(scores[best])}
+    return row | found
+
+
+def limited(row: Row) -> Row:
+    """Return a row of at most 2,000 cells, as plain values."""
+    if len(row) > _MOST_COLUMNS:
+        row = dict(list(row.items())[:_MOST_COLUMNS])
+    return {name[:200]: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return value[:1000] if isinstance(value, str) else orjson.dumps(value).decode()[:1000]

@@ -1,0 +1,107 @@
+"""The process that analyses: started for a pass, asked in lines of JSON, gone afterwards."""
+
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+import portal
+
+_MEMORY_MIB = 3_072
+_ANSWERS_WITHIN_S = 300.0
+
+
+class AnalysisFailed(Exception):
+    """An order was not carried out; the message says why."""
+
+
+class Analyst:
+    """A process that is started with the first order, and again should it have died of one."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._rest = b""
+
+    def ask(self, verb: str, **facts: Any) -> Any:
+        """Return what an order comes to; raises AnalysisFailed."""
+        process = self._running()
+        assert process.stdin is not None  # noqa: S101 - asked for below
+        line = orjson.dumps({"verb": verb, "facts": facts}) + b"\n"
+        try:
+            process.stdin.write(line)
+            process.stdin.flush()
+        except OSError as error:
+            self.close()
+            raise AnalysisFailed("the process that analyses died") from error
+        answer = orjson.loads(self._answer(process))
+        if "fault" in answer:
+            raise AnalysisFailed(answer["fault"])
+        return answer["result"]
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process, self._rest = self._process, None, b""
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "portal.monitoring.analysing", str(_MEMORY_MIB)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd=self._folder,
+                # Nothing of our environment: it holds the secrets of the installation.
+                env={
+                    "PYTHONPATH": str(Path(portal.__path__[0]).parent),
+                    "TMPDIR": self._folder,
+                    "LANG": "C.UTF-8",
+                    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+                    "ARROW_DEFAULT_MEMORY_POOL": "system",
+                },
+            )
+        return self._process
+
+    def _answer(self, process: subprocess.Popen[bytes]) -> bytes:
+        assert process.stdout is not None  # noqa: S101 - asked for above
+        descriptor = process.stdout.fileno()
+        until = time.monotonic() + _ANSWERS_WITHIN_S
+        pieces = [self._rest]
+        with selectors.DefaultSelector() as ready:
+            ready.register(descriptor, selectors.EVENT_READ)
+            while b"\n" not in pieces[-1]:
+                some = b""
+                if ready.select(max(0.0, until - time.monotonic())):
+                    some = os.read(descriptor, 1 << 20)
+                if not some:
+                    self.close()
+                    raise AnalysisFailed("it took too much time or memory")
+                pieces.append(some)
+        line, _, self._rest = b"".join(pieces).partition(b"\n")
+        return line
+
+
+@contextmanager
+def analyst() -> Iterator[Analyst]:
+    """An analyst for a pass; nothing is started unless it is asked."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Analyst(folder)
+        try:
+            yield made
+        finally:
+            made.close()

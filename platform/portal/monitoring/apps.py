@@ -1,0 +1,7 @@
+from portal.core.apps import Room
+
+
+class MonitoringConfig(Room):
+    default = True
+    name = "portal.monitoring"
+    label = "monitoring"

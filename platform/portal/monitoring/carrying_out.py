@@ -1,0 +1,167 @@
+"""Selections that become dataset versions, and predictions that have to go."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.core import clock
+from portal.core.errors import SlipwayError
+from portal.datasets.models import Version
+from portal.datasets.services.drafts import append_piece, commit_draft, open_draft
+from portal.monitoring.analyst import AnalysisFailed, Analyst, analyst
+from portal.monitoring.folders import flat_hour, hour_of_prediction, parts_of, raw_hour, raw_root
+from portal.monitoring.models import CapturedHour, Erasure, Label, Selection
+from portal.monitoring.searching import ids_of
+from slipway.schemas.datasets import PIECE_BYTES
+from slipway.schemas.monitoring import SelectionFilters
+
+log = structlog.get_logger(__name__)
+_AT_ONCE = 10
+_REWRITES = ".rewriting"
+
+
+def carry_out_waiting() -> None:
+    """Carry out what was asked for and waits, oldest first."""
+    selections = Selection.objects.filter(done_at=None).select_related("endpoint", "dataset", "by")
+    erasures = Erasure.objects.filter(done_at=None).select_related("endpoint")
+    with analyst() as asked:
+        for one in selections.order_by("pk")[:_AT_ONCE]:
+            _select(asked, one)
+        for gone in erasures.order_by("pk")[:_AT_ONCE]:
+            try:
+                _erase(asked, gone)
+            except (AnalysisFailed, OSError) as error:
+                log.warning("not_erased", erasure=gone.pk, reason=str(error)[:200])
+
+
+def _select(asked: Analyst, one: Selection) -> None:
+    try:
+        rows, version = _made(asked, one)
+        reason = "" if version is not None else "No prediction matches, or none has a label."
+    except AnalysisFailed as error:
+        rows, version, reason = 0, None, f"The predictions could not be read: {error}."
+    except SlipwayError as error:
+        rows, version, reason = 0, None, error.message
+    with transaction.atomic():
+        done = Selection.objects.filter(pk=one.pk, done_at=None).update(
+            done_at=clock.now(), rows=rows, version=version, reason=reason[:500]
+        )
+        if done:
+            audit.record(
+                "selection.finish",
+                kind="selection",
+                target=one,
+                label=f"{one.endpoint.name} to {one.dataset.name}",
+                project=one.dataset.project,
+                after={"rows": rows, "version": version.pk if version else None},
+            )
+
+
+def _made(asked: Analyst, one: Selection) -> tuple[int, Version | None]:
+    filters = SelectionFilters.model_validate(one.filters)
+    found = ids_of(one.endpoint, filters)
+    labels = _labels(one, sorted(found.ids))
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "predictions.parquet"
+        said = asked.ask(
+            "export",
+            paths=found.paths,
+            target=str(target),
+            ids=sorted(found.ids),
+            labels=labels,
+            only_labelled=one.only_labelled,
+        )
+        if not said["rows"]:
+            return 0, None
+        draft = open_draft(
+            dataset=one.dataset,
+            by=one.by,
+            note=f"{said['rows']:,} predictions of the endpoint {one.endpoint.name} ({one.pk}).",
+        )
+        _send(draft, one, target)
+    return said["rows"], commit_draft(draft=draft)
+
+
+def _send(draft: Version, one: Selection, source: Path) -> None:
+    size = source.stat().st_size
+    with source.open("rb") as file:
+        for offset in range(0, max(1, size), PIECE_BYTES):
+            append_piece(
+                draft=draft,
+                by=one.by,
+                path="predictions.parquet",
+                offset=offset,
+                size_bytes=size,
+                chunks=iter([file.read(PIECE_BYTES)]),
+            )
+
+
+def _labels(one: Selection, ids: list[str]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for start in range(0, len(ids), 500):
+        rows = Label.objects.filter(
+            endpoint=one.endpoint, prediction_id__in=ids[start : start + 500], is_current=True
+        )
+        for label in rows.order_by("created_at", "pk"):
+            found[f"{label.prediction_id}/{label.row}"] = [label.value]
+    return found
+
+
+def _erase(asked: Analyst, one: Erasure) -> None:
+    """Rewrite what holds the predictions: flat files, then raw ones, then labels."""
+    endpoint = one.endpoint
+    hours = list(CapturedHour.objects.filter(endpoint=endpoint))
+    own = [one.reference] if one.is_own else []
+    ids = [] if one.is_own else [one.reference]
+    if not one.is_own:
+        at = hour_of_prediction(one.reference)
+        hours = [hour for hour in hours if at is None or abs((hour.hour - at).days) <= 1]
+    said = asked.ask("erase", paths=parts_of(hours), ids=ids, own_ids=own)
+    ids = sorted({*ids, *said["ids"]})
+    with no_merging():
+        raw = [
+            str(path)
+            for hour in hours
+            for path in raw_hour(endpoint.pk, hour.hour).glob("*.parquet")
+        ]
+        also = asked.ask("erase", paths=raw, ids=ids, own_ids=[])
+    with transaction.atomic():
+        Label.objects.filter(endpoint=endpoint, prediction_id__in=ids).delete()
+        Label.objects.filter(endpoint=endpoint, is_own=one.is_own, reference=one.reference).delete()
+        touched = [hour.pk for hour in hours]
+        CapturedHour.objects.filter(pk__in=touched).update(is_stale=True)
+        done = Erasure.objects.filter(pk=one.pk, done_at=None).update(
+            done_at=clock.now(), rows=max(said["rows"], also["rows"])
+        )
+        if done:
+            audit.record(
+                "prediction.erase",
+                kind="erasure",
+                target=one,
+                label=endpoint.name,
+                project=endpoint.project,
+                after={"rows": max(said["rows"], also["rows"])},
+            )
+
+
+@contextmanager
+def no_merging() -> Iterator[None]:
+    """Keep the gateway's shipper from merging raw files meanwhile."""
+    raw_root().mkdir(parents=True, exist_ok=True)
+    lock = os.open(raw_root() / _REWRITES, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+__all__ = ["carry_out_waiting", "flat_hour", "no_merging"]

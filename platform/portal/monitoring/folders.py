@@ -1,0 +1,90 @@
+"""Where captured predictions lie: raw as gateways wrote them, and flat with a column a feature."""
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+
+from portal.endpoints.models import Endpoint
+from portal.monitoring.models import CapturedHour
+
+_HOUR = re.compile(r"\Ahour=(\d{4}-\d{2}-\d{2}T\d{2})\Z")
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+HOUR = timedelta(hours=1)
+
+
+def raw_root() -> Path:
+    """Where gateways of this machine write Parquet."""
+    return Path(settings.DATA_DIR) / "predictions"
+
+
+def raw_folder(endpoint_id: str) -> Path:
+    """Where the captured predictions of an endpoint lie."""
+    return raw_root() / f"endpoint={endpoint_id}"
+
+
+def hour_name(hour: datetime) -> str:
+    """Return the name of an hour's folder."""
+    return f"hour={hour:%Y-%m-%dT%H}"
+
+
+def raw_hour(endpoint_id: str, hour: datetime) -> Path:
+    """Where the raw files of an hour lie."""
+    return raw_folder(endpoint_id) / hour_name(hour)
+
+
+def flat_hour(endpoint_id: str, hour: datetime) -> Path:
+    """Where the flat files of an hour lie."""
+    root = Path(settings.DATA_DIR) / "monitoring"
+    return root / f"endpoint={endpoint_id}" / hour_name(hour)
+
+
+def raw_hours(endpoint_id: str) -> Iterator[tuple[datetime, list[str]]]:
+    """Yield the hours of an endpoint that have raw files, oldest first, with those files."""
+    folder = raw_folder(endpoint_id)
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        match = _HOUR.match(path.name)
+        if match is None:
+            continue
+        files = sorted(one.name for one in path.glob("*.parquet") if not one.name.startswith("."))
+        if files:
+            yield datetime.strptime(match[1], "%Y-%m-%dT%H").replace(tzinfo=UTC), files
+
+
+def captured_endpoints() -> set[str]:
+    """Return the ids of endpoints of which something is captured."""
+    return {path.name.removeprefix("endpoint=") for path in raw_root().glob("endpoint=*")}
+
+
+def parts_of(hours: Iterable[CapturedHour]) -> list[str]:
+    """Return the paths of the flat files of hours."""
+    return [
+        str(flat_hour(hour.endpoint_id, hour.hour) / name) for hour in hours for name in hour.parts
+    ]
+
+
+def parts_between(endpoint: Endpoint, since: datetime, until: datetime) -> list[str]:
+    """Return the flat files that may hold predictions of a span, newest first."""
+    hours = CapturedHour.objects.filter(
+        endpoint=endpoint, hour__gt=since - HOUR, hour__lt=until
+    ).order_by("-hour")
+    return parts_of(hours)
+
+
+def hour_of_prediction(prediction_id: str) -> datetime | None:
+    """Return the hour in which a prediction got its id."""
+    stamp = 0
+    for character in prediction_id.removeprefix("prd_")[:10]:
+        place = _CROCKFORD.find(character)
+        if place < 0:
+            return None
+        stamp = stamp * 32 + place
+    try:
+        moment = datetime.fromtimestamp(stamp / 1000, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment.replace(minute=0, second=0, microsecond=0)

@@ -1,0 +1,58 @@
+"""How an endpoint is watched, and what the data of its models looked like in training."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from portal.core import clock
+from portal.core.models import IdField, Row
+from portal.endpoints.models import Endpoint
+from portal.registry.models import VersionRecord
+
+
+class Monitor(Row):
+    """What belongs to one endpoint, made with its first prediction or its first change.
+
+    `settings` is a `schemas.monitoring.MonitorSettings`; `columns` the type of each column of its
+    captured predictions; `unreadable` counts predictions whose bodies hold no rows we understand.
+    """
+
+    id = IdField("mon")
+    endpoint = models.OneToOneField(Endpoint, on_delete=models.CASCADE, related_name="+")
+    settings = models.JSONField(default=dict)
+    columns = models.JSONField(default=dict)
+    unreadable = models.BigIntegerField(default=0)
+    looked_at = models.DateTimeField(null=True, blank=True)
+    fault = models.CharField(max_length=500, blank=True)
+
+
+class BaselineRecord(Row):
+    """A baseline: of a registered version, or of a revision's own first predictions.
+
+    `source` says what it was made of, `words` in a sentence. `features` holds
+    `statistics.baselines.Baseline`s; it is empty while nothing was found, which is tried again at
+    `next_look_at`.
+    """
+
+    id = IdField("base")
+    record = models.OneToOneField(
+        VersionRecord, null=True, blank=True, on_delete=models.CASCADE, related_name="+"
+    )
+    revision_id = models.CharField(max_length=32, blank=True)
+    source = models.CharField(max_length=24, blank=True)
+    words = models.CharField(max_length=500, blank=True)
+    rows = models.BigIntegerField(default=0)
+    features = models.JSONField(default=list)
+    calibration = models.JSONField(null=True, blank=True)
+    looks = models.PositiveSmallIntegerField(default=0)
+    next_look_at = models.DateTimeField(default=clock.now)
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["revision_id"],
+                condition=~Q(revision_id=""),
+                name="baseline_once_a_revision",
+            ),
+        ]

@@ -1,0 +1,199 @@
+"""Recording baselines by itself: of what a run logged, or of the dataset version that it read."""
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+from django.db import IntegrityError, transaction
+
+from portal.accounts.models import Project
+from portal.core import clock
+from portal.core.errors import SlipwayError
+from portal.datasets.bytes import content_of, entries_of
+from portal.datasets.models import Version
+from portal.datasets.services.uses import read_by
+from portal.datasets.tables import tables_in
+from portal.experiments.models import Run, Tag
+from portal.experiments.services.job_runs import JOB_TAG
+from portal.monitoring.analyst import AnalysisFailed, Analyst
+from portal.monitoring.models import BaselineRecord
+from portal.registry.adapters.artifacts import artifact_files
+from portal.registry.catalog import VersionFacts, find_version
+from portal.registry.examining import examine
+from portal.registry.models import VersionRecord
+from portal.registry.ports import FilesUnreadable
+from portal.registry.services.actors import Actor
+from portal.registry.services.proving import golden_of, record_golden
+from portal.registry.sources import folder_of
+from portal.registry.tasks import hash_version
+from portal.workloads.models import Workload
+from slipway.schemas.registry import GoldenIn
+
+log = structlog.get_logger(__name__)
+LOGGED, DATASET, FIRST = "logged", "dataset", "first_predictions"
+SAMPLES_FOLDER = "slipway/data"
+_MOST_BYTES = 256 * 1024**2
+_PER_PASS = 5
+_LOOKS = 12
+
+
+def record_baselines(asked: Analyst) -> int:
+    """Look for the baselines of versions that have none yet; returns how many were recorded."""
+    known = BaselineRecord.objects.exclude(record=None).values("record")
+    fresh = VersionRecord.objects.exclude(pk__in=known)
+    for record in fresh.order_by("pk")[: 10 * _PER_PASS]:
+        BaselineRecord.objects.get_or_create(record=record)
+    due = BaselineRecord.objects.filter(
+        source="", looks__lt=_LOOKS, next_look_at__lte=clock.now(), record__isnull=False
+    ).select_related("record__line__project", "record__author")
+    return sum(_look(asked, one) for one in due.order_by("next_look_at")[:_PER_PASS])
+
+
+def _look(asked: Analyst, row: BaselineRecord) -> bool:
+    record = row.record
+    assert record is not None  # noqa: S101 - filtered above
+    pause = timedelta(seconds=15 * 2**row.looks)
+    BaselineRecord.objects.filter(pk=row.pk).update(
+        looks=row.looks + 1, next_look_at=clock.now() + pause
+    )
+    project = record.line.project
+    try:
+        facts = find_version(project.pk, record.line.name, record.number)
+        record = examine(record, facts, later=hash_version)
+        found = _found(asked, project, record, facts)
+    except (AnalysisFailed, FilesUnreadable, SlipwayError, OSError) as error:
+        log.info("no_baseline", version=record.pk, reason=str(error)[:200])
+        return False
+    if found is None:
+        return False
+    source, words, result = found
+    BaselineRecord.objects.filter(pk=row.pk).update(
+        source=source,
+        words=words,
+        rows=result["rows"],
+        features=result["features"],
+        calibration=result.get("calibration"),
+    )
+    if result.get("golden"):
+        _prove(project, record, result["golden"])
+    return True
+
+
+def _found(
+    asked: Analyst, project: Project, record: VersionRecord, facts: VersionFacts
+) -> tuple[str, str, dict[str, Any]] | None:
+    columns = input_columns(record.signature)
+    if not facts.run_id:
+        return None
+    run = Run.objects.in_projects([project.pk]).filter(run_uuid=facts.run_id).first()
+    if run is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        sample = _sample(project, run, Path(folder))
+        if sample is not None:
+            result = asked.ask("profile_sample", path=str(sample), columns=columns)
+            return LOGGED, f"{result['rows']:,} rows that the run logged.", result
+        for version in _read_by(run):
+            result = _of_version(asked, version, columns, Path(folder))
+            if result is not None:
+                return DATASET, f"{result['rows']:,} rows of {version.reference}.", result
+    return None
+
+
+def input_columns(signature: Any) -> list[str]:
+    """Return the names of a table's columns; nothing for tensors."""
+    inputs = (signature or {}).get("inputs") or []
+    if any(one.get("shape") is not None or not one.get("name") for one in inputs):
+        return []
+    return [one["name"] for one in inputs]
+
+
+def _sample(project: Project, run: Run, folder: Path) -> Path | None:
+    """Copy the newest sample that `slipway.track.data` logged to the run, of training if any."""
+    store = artifact_files()
+    place = folder_of(project.pk, f"{(run.artifact_uri or '').rstrip('/')}/{SAMPLES_FOLDER}")
+    files = [one for one in store.files(place, limit=50) if one.path.endswith(".json")]
+    if not files:
+        return None
+    files.sort(key=lambda one: ("train" not in one.path, one.path))
+    return _copied(store.pieces(place, files[0].path), folder / "sample.json")
+
+
+def _copied(pieces: Iterable[bytes], target: Path) -> Path | None:
+    written = 0
+    with target.open("wb") as file:
+        for piece in pieces:
+            written += len(piece)
+            if written > _MOST_BYTES:
+                return None
+            file.write(piece)
+    return target
+
+
+def _read_by(run: Run) -> Sequence[Version]:
+    found = list(read_by(run_id=run.run_uuid))
+    job = Tag.objects.filter(run=run, key=JOB_TAG).values_list("value", flat=True).first()
+    workload = Workload.objects.filter(pk=job).first() if job else None
+    return found or (list(read_by(workload=workload)) if workload else [])
+
+
+def _of_version(
+    asked: Analyst, version: Version, columns: list[str], folder: Path
+) -> dict[str, Any] | None:
+    for group in tables_in(version):
+        paths = []
+        for at, path in enumerate(group.paths[:20]):
+            copied = _copied(content_of(entries_of(version, path)), folder / f"part-{at}")
+            if copied is not None:
+                paths.append(str(copied))
+        try:
+            found: dict[str, Any] = asked.ask(
+                "profile_table", paths=paths, format=group.format, columns=columns
+            )
+        except AnalysisFailed:
+            continue  # another table of the version may be the one
+        return found
+    return None
+
+
+def _prove(project: Project, record: VersionRecord, golden: dict[str, Any]) -> None:
+    """Record golden predictions of what the run logged, unless somebody did."""
+    if record.author is None or golden_of(record) is not None:
+        return
+    try:
+        record_golden(
+            project=project,
+            model=record.line.name,
+            number=record.number,
+            golden=GoldenIn.model_validate(golden),
+            by=Actor(user=record.author),
+        )
+    except (SlipwayError, ValueError) as error:
+        log.info("no_golden_predictions", version=record.pk, reason=str(error)[:200])
+
+
+def record_first(
+    asked: Analyst, *, revision_id: str, paths: Sequence[str], enough: int
+) -> BaselineRecord | None:
+    """Make the baseline of a revision of its own first predictions, once there are enough."""
+    result = asked.ask("profile_first", paths=list(paths), revision=revision_id, enough=enough)
+    if result is None:
+        return None
+    words = (
+        f"The first {result['rows']:,} rows it predicted, because nothing is known of its training "
+        "data: what was wrong from the start does not show."
+    )
+    try:
+        with transaction.atomic():
+            return BaselineRecord.objects.create(
+                revision_id=revision_id,
+                source=FIRST,
+                words=words,
+                rows=result["rows"],
+                features=result["features"],
+            )
+    except IntegrityError:
+        return BaselineRecord.objects.filter(revision_id=revision_id).first()

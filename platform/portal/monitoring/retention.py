@@ -1,0 +1,43 @@
+"""How long captured predictions are kept."""
+
+import shutil
+from datetime import timedelta
+
+from portal.core import clock
+from portal.endpoints.models import Endpoint
+from portal.monitoring.folders import HOUR, flat_hour, raw_hour, raw_hours
+from portal.monitoring.models import (
+    Alert,
+    AlertDelivery,
+    CapturedHour,
+    DriftWindow,
+    HourSummary,
+    Label,
+)
+from portal.monitoring.settings_of import settings_of
+
+_SUMMARIES = timedelta(days=400)
+_ALERTS = timedelta(days=365)
+_TOLD = timedelta(days=30)
+
+
+def forget_old() -> int:
+    """Remove what is older than its endpoint keeps; returns how many hours went."""
+    gone = 0
+    for endpoint in Endpoint.objects.all():
+        before = clock.now() - timedelta(days=settings_of(endpoint).keep_days) - HOUR
+        for hour, _ in list(raw_hours(endpoint.pk)):
+            if hour < before:
+                shutil.rmtree(raw_hour(endpoint.pk, hour), ignore_errors=True)
+        old = CapturedHour.objects.filter(endpoint=endpoint, hour__lt=before)
+        for row in old:
+            shutil.rmtree(flat_hour(endpoint.pk, row.hour), ignore_errors=True)
+            gone += 1
+        old.delete()
+        Label.objects.filter(endpoint=endpoint, hour__lt=before).delete()
+    moment = clock.now()
+    HourSummary.objects.filter(hour__lt=moment - _SUMMARIES).delete()
+    DriftWindow.objects.filter(ends_at__lt=moment - _SUMMARIES).delete()
+    Alert.objects.filter(resolved_at__lt=moment - _ALERTS).delete()
+    AlertDelivery.objects.filter(created_at__lt=moment - _TOLD).delete()
+    return gone

@@ -1,0 +1,242 @@
+"""Finding single predictions: by id, time, version, caller, the client's own id, a value."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+
+from portal.core import clock
+from portal.core.errors import InvalidInput
+from portal.core.pagination import decode_cursor, encode_cursor
+from portal.endpoints.models import Endpoint
+from portal.monitoring.adapters.parquet import Flat, Gone, Where, flat
+from portal.monitoring.folders import HOUR, hour_of_prediction, parts_between
+from portal.monitoring.models import Label, Monitor
+from slipway.schemas.monitoring import SelectionFilters
+
+_ALL_TIME = timedelta(days=3650)
+_MOST_IDS = 200_000
+_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+_SLICE = ("feature", "operator", "value")
+NUMBER = "number"
+_FACTS = frozenset(
+    {
+        *("prediction_id", "row", "at", "revision", "model_version", "key_id", "own_id"),
+        *("latency_us", "is_shadow", "draw"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """One row of a prediction; `label` is None while nobody said what is true."""
+
+    prediction_id: str
+    row: int
+    at: datetime
+    revision_id: str
+    model_version: str
+    key_id: str
+    own_id: str
+    latency_ms: float
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+    label: Any
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Predictions, and the files that hold them."""
+
+    ids: set[str]
+    paths: list[str]
+
+
+def filters_of(given: Mapping[str, Any]) -> SelectionFilters:
+    """Read filters out of an address, where empty ones are none; raises InvalidInput."""
+    found = {name: value for name, value in given.items() if value not in (None, "")}
+    if "feature" not in found or "value" not in found:
+        found = {name: one for name, one in found.items() if name not in _SLICE}
+    try:
+        return SelectionFilters.model_validate(found)
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        name = str(fault["loc"][0]) if fault["loc"] else "filters"
+        raise InvalidInput(
+            f"The filter {name} cannot be read: {fault['msg']}.",
+            field=name,
+            next_step="Correct it or leave it out.",
+        ) from error
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return a moment with a zone, UTC unless it has one, within a span that calendars hold."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return min(max(aware, _EARLIEST), _LATEST)
+
+
+def search(
+    endpoint: Endpoint, filters: SelectionFilters, *, cursor: str | None = None, limit: int = 50
+) -> tuple[list[Found], str | None]:
+    """Return a page of predictions, newest first, and the cursor of the next one."""
+    where = condition(endpoint, filters)
+    if cursor:
+        where.before(*_place(cursor))
+
+    def ask(chosen: Flat) -> list[dict[str, Any]]:
+        return chosen.find(where, limit=limit + 1)
+
+    rows = patiently(endpoint, filters, ask)
+    shown = rows[:limit]
+    labels = labels_of(endpoint, [row["prediction_id"] for row in shown])
+    found = [_found(row, labels) for row in shown]
+    more = None
+    if len(rows) > limit:
+        last = found[-1]
+        more = encode_cursor(json.dumps([last.at.isoformat(), last.prediction_id, last.row]))
+    return found, more
+
+
+def patiently(endpoint: Endpoint, filters: SelectionFilters, ask: Any) -> Any:
+    """Ask the files of a span, once more where one was replaced meanwhile."""
+    for attempt in (1, 2):
+        try:
+            with flat(paths_of(endpoint, filters)) as chosen:
+                return ask(chosen)
+        except Gone:
+            if attempt == 2:
+                raise
+    return []
+
+
+def paths_of(endpoint: Endpoint, filters: SelectionFilters) -> list[str]:
+    """Return the flat files in which predictions that match can be."""
+    until = in_utc(filters.until) if filters.until else clock.now() + HOUR
+    since = in_utc(filters.since) if filters.since else until - _ALL_TIME
+    hours = [hour_of_prediction(one) for one in filters.prediction_ids or ()]
+    known = [hour for hour in hours if hour is not None]
+    if known:
+        # A prediction has its id before it is answered, at most some minutes later.
+        since, until = max(since, min(known)), min(until, max(known) + 2 * HOUR)
+    return parts_between(endpoint, since, until)
+
+
+def condition(endpoint: Endpoint, filters: SelectionFilters) -> Where:
+    """Return filters as a condition; raises InvalidInput for a feature nobody has seen."""
+    where = Where()
+    if filters.prediction_ids:
+        where.among("prediction_id", filters.prediction_ids)
+    if filters.since:
+        where.moment(">=", in_utc(filters.since))
+    if filters.until:
+        where.moment("<", in_utc(filters.until))
+    for name, value in (
+        ("model_version", filters.model_version),
+        ("key_id", filters.caller),
+        ("own_id", filters.own_id),
+    ):
+        if value:
+            where.fact(name, "=", value)
+    if filters.feature and filters.value is not None:
+        _add_feature(endpoint, where, filters.feature, filters.operator, filters.value)
+    return where
+
+
+def _add_feature(endpoint: Endpoint, where: Where, feature: str, operator: str, value: str) -> None:
+    found = Monitor.objects.filter(endpoint=endpoint).values_list("columns", flat=True).first()
+    columns: Mapping[str, str] = found or {}
+    names = [name for name in (feature, f"in.{feature}", f"out.{feature}") if name in columns]
+    if not names:
+        raise InvalidInput(
+            f"No prediction of {endpoint.name} has a column {feature}.",
+            code="no_such_feature",
+            field="feature",
+            next_step="Name an input or output as the monitoring page lists it.",
+        )
+    is_number = columns[names[0]] == NUMBER
+    if is_number and not _is_number(value):
+        raise InvalidInput(
+            f"{feature} holds numbers, and {value[:60]} is none.",
+            code="no_number",
+            field="value",
+            next_step="Write a number, such as 3.5.",
+        )
+    where.feature(names[0], operator, value, is_number=is_number)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _place(cursor: str) -> tuple[datetime, str, int]:
+    try:
+        at, prediction_id, row = json.loads(decode_cursor(cursor))
+        return datetime.fromisoformat(at), str(prediction_id), int(row)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(
+            "This cursor was not made by Slipway.",
+            code="invalid_cursor",
+            field="cursor",
+            next_step="Leave the cursor out to start from the first page.",
+        ) from error
+
+
+def _found(row: Mapping[str, Any], labels: Mapping[tuple[str, int], Any]) -> Found:
+    return Found(
+        prediction_id=row["prediction_id"],
+        row=row["row"],
+        at=row["at"],
+        revision_id=row["revision"] or "",
+        model_version=row["model_version"] or "",
+        key_id=row["key_id"] or "",
+        own_id=row["own_id"] or "",
+        latency_ms=row["latency_us"] / 1000,
+        inputs=_with(row, "in."),
+        outputs=_with(row, "out."),
+        label=labels.get((row["prediction_id"], row["row"])),
+    )
+
+
+def _with(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): _plain(value)
+        for name, value in row.items()
+        if name not in _FACTS and name.startswith(prefix)
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def labels_of(endpoint: Endpoint, ids: Sequence[str]) -> dict[tuple[str, int], Any]:
+    """Return what is true of predictions, by prediction and row."""
+    found: dict[tuple[str, int], Any] = {}
+    for start in range(0, len(ids), 500):
+        rows = Label.objects.filter(
+            endpoint=endpoint, prediction_id__in=ids[start : start + 500], is_current=True
+        )
+        for one in rows.order_by("created_at", "pk"):
+            found[one.prediction_id, one.row] = one.value
+    return found
+
+
+def ids_of(endpoint: Endpoint, filters: SelectionFilters) -> Ids:
+    """Return all predictions that match, up to 200,000."""
+    where = condition(endpoint, filters)
+
+    def ask(chosen: Flat) -> list[dict[str, Any]]:
+        return chosen.find(where, limit=_MOST_IDS, columns=["prediction_id"])
+
+    rows = patiently(endpoint, filters, ask)
+    return Ids({row["prediction_id"] for row in rows}, paths_of(endpoint, filters))

@@ -1,0 +1,129 @@
+"""Labels: what turned out to be true, late, twice, or otherwise than was said before."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.accounts.models import User
+from portal.core.errors import InvalidInput
+from portal.endpoints.models import Endpoint
+from portal.monitoring.folders import HOUR, hour_of_prediction
+from portal.monitoring.models import CapturedHour, Label
+from portal.monitoring.settings_of import monitor_of
+from slipway.schemas.monitoring import LabelIn
+
+_LOOKED_UP_AT_ONCE = 400
+Key = tuple[bool, str, int]
+
+
+@dataclass
+class Labelled:
+    """What became of labels."""
+
+    added: int = 0
+    same: int = 0
+    changed: int = 0
+
+
+def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]) -> Labelled:
+    """Note what is true of predictions: all of it or nothing.
+
+    The same value again changes nothing; another one is another version, and counts from now on.
+    Raises InvalidInput where one list says two things of one row.
+    """
+    wanted = _by_key(labels)
+    done = Labelled()
+    with transaction.atomic():
+        monitor_of(endpoint)
+        _lock(endpoint)
+        known = _known(endpoint, wanted)
+        fresh, stale = [], []
+        for key, value in wanted.items():
+            before = known.get(key)
+            if before is not None and _same(before.value, value):
+                done.same += 1
+                continue
+            if before is None:
+                done.added += 1
+            else:
+                done.changed += 1
+                stale.append(before.pk)
+            fresh.append(_label(endpoint, by, key, value, before))
+        for start in range(0, len(stale), _LOOKED_UP_AT_ONCE):
+            some = stale[start : start + _LOOKED_UP_AT_ONCE]
+            Label.objects.filter(pk__in=some).update(is_current=False)
+        Label.objects.bulk_create(fresh, batch_size=500)
+        _make_stale(endpoint, fresh)
+        if fresh:
+            audit.record(
+                "prediction.label",
+                kind="endpoint",
+                target=endpoint,
+                label=endpoint.name,
+                project=endpoint.project,
+                after={"added": done.added, "changed": done.changed},
+            )
+    return done
+
+
+def _lock(endpoint: Endpoint) -> None:
+    """Let lists of labels of one endpoint come one after the other."""
+    list(Endpoint.objects.select_for_update().filter(pk=endpoint.pk).values_list("pk"))
+
+
+def _by_key(labels: Sequence[LabelIn]) -> dict[Key, Any]:
+    found: dict[Key, Any] = {}
+    for at, one in enumerate(labels):
+        key = (one.own_id is not None, one.own_id or one.prediction_id or "", one.row)
+        if key in found and not _same(found[key], one.value):
+            raise InvalidInput(
+                f"Row {one.row} of {key[1]} has two different labels in this list.",
+                code="two_labels",
+                field=f"labels.{at}",
+                next_step="Send one label for each row.",
+            )
+        found[key] = one.value
+    return found
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _known(endpoint: Endpoint, wanted: dict[Key, Any]) -> dict[Key, Label]:
+    references = sorted({key[1] for key in wanted})
+    found: dict[Key, Label] = {}
+    for start in range(0, len(references), _LOOKED_UP_AT_ONCE):
+        some = references[start : start + _LOOKED_UP_AT_ONCE]
+        mine = Label.objects.filter(endpoint=endpoint, reference__in=some, is_current=True)
+        found |= {(one.is_own, one.reference, one.row): one for one in mine}
+    return found
+
+
+def _label(endpoint: Endpoint, by: User, key: Key, value: Any, before: Label | None) -> Label:
+    is_own, reference, row = key
+    made = Label(
+        endpoint=endpoint,
+        is_own=is_own,
+        reference=reference,
+        row=row,
+        value=value,
+        by=by,
+        version=before.version + 1 if before is not None else 1,
+    )
+    if is_own and before is not None:
+        made.prediction_id, made.hour = before.prediction_id, before.hour
+    elif not is_own:
+        made.prediction_id, made.hour = reference, hour_of_prediction(reference)
+    return made
+
+
+def _make_stale(endpoint: Endpoint, labels: Sequence[Label]) -> None:
+    hours = {one.hour for one in labels if one.hour is not None}
+    near = sorted({hour + step for hour in hours for step in (0 * HOUR, HOUR)})
+    for start in range(0, len(near), _LOOKED_UP_AT_ONCE):
+        some = near[start : start + _LOOKED_UP_AT_ONCE]
+        CapturedHour.objects.filter(endpoint=endpoint, hour__in=some).update(is_stale=True)

@@ -1,0 +1,180 @@
+"""The baseline of one feature: bins whose edges never move, moments, and a reservoir of values.
+
+Of numbers the bins are those between quantiles, then one for missing and one for infinite values;
+of categories one for each of the most frequent, then rarer ones that were seen, unseen ones, and
+missing ones. So a window always falls into the same bins, and nothing falls beside them.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+NUMBER: Final = "number"
+CATEGORY: Final = "category"
+QUANTILES: Final = 10
+RESERVOIR: Final = 5_000
+MOST_CATEGORIES: Final = 50
+_MOST_NAMES: Final = 1_000
+_LARGEST: Final = 1e100
+# A whole number with few values, such as a class, is a name and no quantity.
+_MOST_CLASSES: Final = 20
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a feature looked like: `counts` of its bins, `sample` sorted, of finite numbers only."""
+
+    name: str
+    kind: str
+    rows: int
+    counts: list[int]
+    edges: list[float] = field(default_factory=list)
+    categories: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    mean: float = 0.0
+    sd: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    missing: int = 0
+    sample: list[float] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON carries it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> "Baseline":
+        """Read what `as_json` wrote."""
+        return cls(**said)
+
+    @property
+    def missing_share(self) -> float:
+        """Which part of the values was missing."""
+        return self.missing / self.rows if self.rows else 0.0
+
+
+def numbers_of(values: Sequence[Any] | Floats) -> Floats:
+    """Return values as numbers; what is none is missing (NaN).
+
+    Those of which a sum would not be finite count as infinite.
+    """
+    try:
+        found = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        found = np.array([_number(value) for value in values], dtype=np.float64)
+    found[found > _LARGEST] = np.inf
+    found[found < -_LARGEST] = -np.inf
+    return found
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def texts_of(values: Sequence[Any] | Floats) -> list[str | None]:
+    """Return values as names of categories; None where there is none."""
+    return [_text(value) for value in values]
+
+
+def _text(value: Any) -> str | None:
+    if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
+        return None
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, float | np.floating):
+        return f"{value:g}"
+    return str(value)[:200]
+
+
+def is_class(values: Floats) -> bool:
+    """Tell whether numbers are rather names: whole, and few different ones."""
+    finite = values[np.isfinite(values)]
+    if not finite.size or np.any(finite != np.floor(finite)):
+        return False
+    return len(np.unique(finite)) <= _MOST_CLASSES
+
+
+def baseline_of(name: str, values: Sequence[Any] | Floats, *, kind: str, seed: int = 0) -> Baseline:
+    """Return the baseline of the values of one feature."""
+    if kind == CATEGORY:
+        return _of_categories(name, texts_of(values))
+    return _of_numbers(name, numbers_of(values), seed)
+
+
+def _of_numbers(name: str, values: Floats, seed: int) -> Baseline:
+    finite = np.sort(values[np.isfinite(values)])
+    edges: list[float] = []
+    if finite.size:
+        cuts = np.quantile(finite, np.linspace(0, 1, QUANTILES + 1)[1:-1], method="lower")
+        # The highest value cannot be an edge: nothing would lie above it.
+        edges = [float(cut) for cut in np.unique(cuts) if cut < finite[-1]]
+    sample = finite
+    if finite.size > RESERVOIR:
+        chosen = np.random.default_rng(seed).choice(finite.size, RESERVOIR, replace=False)
+        sample = finite[np.sort(chosen)]
+    return Baseline(
+        name=name,
+        kind=NUMBER,
+        rows=len(values),
+        counts=bin_numbers(values, edges).tolist(),
+        edges=edges,
+        mean=float(finite.mean()) if finite.size else 0.0,
+        sd=float(finite.std()) if finite.size else 0.0,
+        low=float(finite[0]) if finite.size else 0.0,
+        high=float(finite[-1]) if finite.size else 0.0,
+        missing=int(np.isnan(values).sum()),
+        sample=sample.tolist(),
+    )
+
+
+def _of_categories(name: str, values: list[str | None]) -> Baseline:
+    seen = Counter(value for value in values if value is not None)
+    names = [one for one, _ in seen.most_common(_MOST_NAMES)]
+    categories, others = names[:MOST_CATEGORIES], names[MOST_CATEGORIES:]
+    return Baseline(
+        name=name,
+        kind=CATEGORY,
+        rows=len(values),
+        counts=bin_categories(values, categories, others).tolist(),
+        categories=categories,
+        others=others,
+        missing=sum(value is None for value in values),
+    )
+
+
+def bin_numbers(values: Floats, edges: Sequence[float]) -> Counts:
+    """Count numbers in the bins between the edges, then missing and infinite ones."""
+    finite = values[np.isfinite(values)]
+    places = np.searchsorted(np.asarray(edges, dtype=np.float64), finite, side="left")
+    counts = np.bincount(places, minlength=len(edges) + 1)
+    return np.append(counts, [np.isnan(values).sum(), np.isinf(values).sum()]).astype(np.int64)
+
+
+def bin_categories(
+    values: Sequence[str | None], categories: Sequence[str], others: Sequence[str]
+) -> Counts:
+    """Count names: each category, then others that were seen, unseen ones, and missing ones."""
+    place = {name: at for at, name in enumerate(categories)}
+    rare = len(categories)
+    place |= dict.fromkeys(others, rare)
+    counts = np.zeros(rare + 3, dtype=np.int64)
+    for value, times in Counter(values).items():
+        counts[rare + 2 if value is None else place.get(value, rare + 1)] += times
+    return counts
+
+
+def bin_values(baseline: Baseline, values: Sequence[Any] | Floats) -> Counts:
+    """Count the values of a window in the bins of its baseline."""
+    if baseline.kind == CATEGORY:
+        return bin_categories(texts_of(values), baseline.categories, baseline.others)
+    return bin_numbers(numbers_of(values), baseline.edges)

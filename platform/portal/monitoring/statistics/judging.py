@@ -1,0 +1,172 @@
+"""Whether a window differs from its baseline: significant, large enough to matter, enough data.
+
+A threshold on a distance alone lies: on few rows it fires by chance, on many a hair's breadth is
+significant. So a feature is called different where all three agree, and drifted where it was
+different in two windows in a row.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from portal.monitoring.statistics import distances
+from portal.monitoring.statistics.baselines import (
+    CATEGORY,
+    Baseline,
+    Counts,
+    Floats,
+    bin_values,
+    numbers_of,
+)
+
+ENOUGH: Final = 200
+
+
+@dataclass(frozen=True)
+class Limits:
+    """From when on a difference counts: `alpha` after Benjamini-Hochberg, and any one effect.
+
+    `share`: of values that would have to move. `shift_sd`: how far they moved on average, in
+    standard deviations of the baseline. `missing`: change of the share of missing values.
+    """
+
+    alpha: float = 0.01
+    share: float = 0.1
+    shift_sd: float = 0.2
+    missing: float = 0.05
+    enough: int = ENOUGH
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One feature of one window against its baseline; `counts` are those of the baseline's bins."""
+
+    name: str
+    kind: str
+    rows: int
+    counts: list[int]
+    missing_share: float
+    mean: float | None
+    psi: float
+    psi_p: float
+    jensen_shannon: float
+    ks: float | None
+    wasserstein_sd: float | None
+    chi_square: float
+    share: float
+    p: float
+    p_adjusted: float
+    verdict: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON carries it."""
+        return asdict(self)
+
+
+NOT_ENOUGH: Final = "not_enough_data"
+STEADY: Final = "steady"
+DIFFERENT: Final = "different"
+
+
+def compare(
+    baselines: Sequence[Baseline],
+    columns: Mapping[str, Sequence[Any] | Floats],
+    limits: Limits | None = None,
+) -> list[Difference]:
+    """Compare the columns of a window with their baselines; columns without one are left out."""
+    used = limits or Limits()
+    found = [_measure(one, columns[one.name]) for one in baselines if one.name in columns]
+    adjusted = distances.benjamini_hochberg([one.p for one in found])
+    sizes = {one.name: one.rows for one in baselines}
+    return [
+        _judged(one, float(p), used, base_rows=sizes[one.name])
+        for one, p in zip(found, adjusted, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    difference: Difference
+    missing_change: float
+
+    @property
+    def p(self) -> float:
+        return self.difference.p
+
+    @property
+    def name(self) -> str:
+        return self.difference.name
+
+
+def _measure(base: Baseline, values: Sequence[Any] | Floats) -> _Measured:
+    counts = bin_values(base, values)
+    first = np.asarray(base.counts)
+    missing = int(counts[-1] if base.kind == CATEGORY else counts[-2])
+    rows = int(counts.sum())
+    share_missing = missing / rows if rows else 0.0
+    statistic, p, _ = distances.chi_square(first, counts)
+    share = distances.total_variation(first, counts)
+    mean = ks = moved = None
+    if base.kind != CATEGORY:
+        found = numbers_of(values)
+        finite = np.sort(found[np.isfinite(found)])
+        mean = float(finite.mean()) if finite.size else None
+        sample = np.asarray(base.sample, dtype=np.float64)
+        ks, ks_p = distances.kolmogorov_smirnov(sample, finite)
+        moved = _in_sd(distances.wasserstein(sample, finite), base)
+        beside, beside_p, _ = distances.chi_square(_tails(first), _tails(counts))
+        # Two questions, of the numbers and of what is none: the smaller p-value counts twice.
+        p = min(1.0, 2 * min(ks_p, beside_p))
+        statistic = max(statistic, beside)
+        share = max(ks, distances.total_variation(_tails(first), _tails(counts)))
+    difference = Difference(
+        name=base.name,
+        kind=base.kind,
+        rows=rows,
+        counts=counts.tolist(),
+        missing_share=share_missing,
+        mean=mean,
+        psi=distances.psi(first, counts),
+        psi_p=distances.psi_p_value(first, counts),
+        jensen_shannon=distances.jensen_shannon(first, counts),
+        ks=ks,
+        wasserstein_sd=moved,
+        chi_square=statistic,
+        share=share,
+        p=p,
+        p_adjusted=p,
+        verdict=NOT_ENOUGH,
+    )
+    return _Measured(difference, abs(share_missing - base.missing_share))
+
+
+def _in_sd(moved: float, base: Baseline) -> float:
+    if base.sd > 0:
+        return moved / base.sd
+    return 0.0 if moved == 0 else 10.0  # a constant that is constant no more
+
+
+def _tails(counts: Counts) -> Counts:
+    """Return how many are numbers, missing, infinite."""
+    return np.array([counts[:-2].sum(), counts[-2], counts[-1]])
+
+
+def _judged(found: _Measured, p: float, limits: Limits, *, base_rows: int) -> Difference:
+    one = found.difference
+    verdict = STEADY
+    if one.rows < limits.enough or base_rows < limits.enough:
+        verdict = NOT_ENOUGH
+    elif p < limits.alpha and (
+        one.share >= limits.share
+        or (one.wasserstein_sd or 0.0) >= limits.shift_sd
+        or found.missing_change >= limits.missing
+    ):
+        verdict = DIFFERENT
+    return Difference(**{**asdict(one), "p_adjusted": p, "verdict": verdict})
+
+
+def drifted(before: Collection[str], now: Iterable[Difference]) -> list[str]:
+    """Return the features that are different now and were in the window before."""
+    return [one.name for one in now if one.verdict == DIFFERENT and one.name in before]

@@ -1,0 +1,41 @@
+"""Doorbells of the room."""
+
+from datetime import timedelta
+
+from portal.core.doorbell import doorbell
+from portal.monitoring.carrying_out import carry_out_waiting
+from portal.monitoring.looking import look_at_all
+from portal.monitoring.retention import forget_old
+from portal.monitoring.telling import tell_due
+
+# Task → how often it runs whether or not anybody rings.
+PERIODIC = {
+    "monitoring.look": timedelta(seconds=10),
+    "monitoring.tell": timedelta(seconds=5),
+    "monitoring.carry_out": timedelta(seconds=10),
+    "monitoring.forget_old": timedelta(hours=1),
+}
+
+
+@doorbell("monitoring.look")
+def look() -> None:
+    """Look at what endpoints predicted since the last time."""
+    look_at_all()
+
+
+@doorbell("monitoring.tell")
+def tell() -> None:
+    """Tell the alerts that are due."""
+    tell_due()
+
+
+@doorbell("monitoring.carry_out")
+def carry_out() -> None:
+    """Turn selections into dataset versions and erase what has to go."""
+    carry_out_waiting()
+
+
+@doorbell("monitoring.forget_old")
+def forget() -> None:
+    """Remove captured predictions whose time is over."""
+    forget_old()

@@ -1,0 +1,479 @@
+"""How an endpoint did in a span: put together from hours and windows; of a slice, from rows."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from django.db.models import Sum
+from django.db.models.functions import TruncHour
+
+from portal.core import clock
+from portal.core.errors import InvalidInput, NotFound
+from portal.endpoints.models import Endpoint, Revision, TrafficMinute
+from portal.monitoring.adapters.parquet import Flat
+from portal.monitoring.alerting import ENOUGH, estimate_of
+from portal.monitoring.looking import baselines_of
+from portal.monitoring.models import (
+    Alert,
+    BaselineRecord,
+    DriftWindow,
+    HourSummary,
+    Label,
+    Monitor,
+)
+from portal.monitoring.searching import condition, filters_of, in_utc, patiently
+from portal.monitoring.sketches import adjusted, psi, psi_p_value, share_moved
+from portal.monitoring.statistics import quality
+from slipway.schemas.monitoring import (
+    AlertOut,
+    FeatureOut,
+    HourPoint,
+    MonitoringOut,
+    MonitorSettings,
+    QualityPoint,
+    SelectionFilters,
+    VerdictName,
+)
+
+_SPAN = timedelta(days=1)
+_LONGEST = timedelta(days=400)
+_SLICE_ROWS = 100_000
+_SLICE_LABELS = 20_000
+_MOST_FEATURES = 600
+_ALERTS = 50
+_ORDER = [
+    *(VerdictName.DRIFTED, VerdictName.DIFFERENT, VerdictName.NOT_ENOUGH_DATA),
+    *(VerdictName.NO_BASELINE, VerdictName.STEADY),
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a view is of: a span, of one revision if it is given, of rows that match if they are."""
+
+    endpoint: Endpoint
+    since: datetime
+    until: datetime
+    revision: Revision | None = None
+    slice: SelectionFilters | None = None
+
+    @property
+    def words(self) -> str:
+        """The slice as a person wrote it."""
+        if self.slice is None or self.slice.feature is None:
+            return ""
+        return f"{self.slice.feature} {self.slice.operator} {self.slice.value}"
+
+
+def asked_of(
+    endpoint: Endpoint,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    revision: int | None = None,
+    feature: str | None = None,
+    operator: str = "=",
+    value: str | None = None,
+) -> Asked:
+    """Return what a view is of; raises InvalidInput, and NotFound for a revision."""
+    end = in_utc(until) if until else clock.now()
+    begin = in_utc(since) if since else end - _SPAN
+    if not begin < end or end - begin > _LONGEST:
+        raise InvalidInput(
+            "The span is empty, or longer than 400 days.",
+            field="since",
+            next_step="Choose a beginning before the end.",
+        )
+    found = None
+    if revision is not None:
+        found = endpoint.revisions.filter(number=revision).defer("served").first()
+        if found is None:
+            raise NotFound
+    chosen = None
+    if feature:
+        if not value or operator not in ("=", "!=", "<", "<=", ">", ">="):
+            raise InvalidInput(
+                "A slice has a feature, an operator and a value.",
+                field="value",
+                next_step="For example: feature=age, operator=>=, value=65.",
+            )
+        chosen = filters_of(
+            {
+                "since": begin,
+                "until": end,
+                "feature": feature,
+                "operator": operator,
+                "value": value,
+            }
+        )
+    return Asked(endpoint, begin, end, found, chosen)
+
+
+def view(asked: Asked) -> MonitoringOut:
+    """Return how an endpoint did."""
+    endpoint = asked.endpoint
+    monitor = Monitor.objects.filter(endpoint=endpoint).first() or Monitor(endpoint=endpoint)
+    revisions = {one.pk: one for one in endpoint.revisions.defer("served")}
+    hours = _hours(asked)
+    named = asked.revision.pk if asked.revision is not None else _newest(hours, revisions)
+    base = baselines_of(endpoint, [one for key, one in revisions.items() if key == named])
+    chosen = base.get(named or "")
+    sliced = None
+    if asked.slice is not None:
+        sliced = _slice(asked, chosen, named)
+        features = sliced.features
+    else:
+        mine = [hour for hour in hours if hour.revision_id == named]
+        features = _features(asked, chosen, mine, named)
+    return MonitoringOut(
+        endpoint=endpoint.name,
+        since=asked.since,
+        until=asked.until,
+        revision=revisions[named].number if named in revisions else None,
+        slice=asked.words,
+        verdict=_worst(features, chosen),
+        baseline=chosen.words if chosen is not None else "",
+        predictions=sum(hour.predictions for hour in hours),
+        rows=sliced.rows if sliced is not None else sum(hour.rows for hour in hours),
+        unreadable=monitor.unreadable,
+        sampled_rows=sliced.rows if sliced is not None else None,
+        hours=_points(asked, hours),
+        features=features,
+        quality=sliced.quality if sliced is not None else quality_point("all", hours),
+        quality_by_hour=[] if sliced is not None else _by_hour(hours),
+        quality_by_revision=[] if sliced is not None else _by_revision(hours, revisions),
+        alerts=alerts_of(endpoint, revisions),
+        settings=MonitorSettings.model_validate(monitor.settings),
+        looked_at=monitor.looked_at,
+        fault=monitor.fault,
+    )
+
+
+def _hours(asked: Asked) -> list[HourSummary]:
+    found = HourSummary.objects.filter(
+        endpoint=asked.endpoint,
+        hour__gt=asked.since - timedelta(hours=1),
+        hour__lt=asked.until,
+    )
+    if asked.revision is not None:
+        found = found.filter(revision_id=asked.revision.pk)
+    return list(found.order_by("hour"))
+
+
+def _newest(hours: Sequence[HourSummary], revisions: Mapping[str, Revision]) -> str | None:
+    """Return the revision whose baseline counts: the newest that predicted in the span."""
+    there = [revisions[hour.revision_id] for hour in hours if hour.revision_id in revisions]
+    return max(there, key=lambda one: one.number).pk if there else None
+
+
+def _features(
+    asked: Asked, base: BaselineRecord | None, hours: Sequence[HourSummary], revision: str | None
+) -> list[FeatureOut]:
+    if base is None:
+        return []
+    windows = DriftWindow.objects.filter(
+        endpoint=asked.endpoint,
+        revision_id=revision,
+        ends_at__gt=asked.since,
+        starts_at__lt=asked.until,
+    )
+    last = windows.order_by("-ends_at").first()
+    told = {one["name"]: one for one in last.features} if last is not None else {}
+    found = []
+    for feature in base.features[:_MOST_FEATURES]:
+        name = feature["name"]
+        counts = _added(feature["counts"], (hour.counts.get(name) for hour in hours))
+        verdict = VerdictName.NOT_ENOUGH_DATA
+        if last is not None and name in told:
+            verdict = VerdictName(told[name]["verdict"])
+            if name in last.drifted:
+                verdict = VerdictName.DRIFTED
+        adjusted_p = told[name]["p_adjusted"] if name in told else None
+        found.append(_feature(feature, counts, verdict, adjusted_p))
+    return _ranked(found)
+
+
+def _added(base: Sequence[int], rows: Iterable[Sequence[int] | None]) -> list[int]:
+    found = [0] * len(base)
+    for row in rows:
+        if row is not None and len(row) == len(found):
+            for at, count in enumerate(row):
+                found[at] += count
+    return found
+
+
+def _feature(
+    base: Mapping[str, Any], counts: Sequence[int], verdict: VerdictName, p: float | None
+) -> FeatureOut:
+    rows = sum(counts)
+    first = sum(base["counts"]) or 1
+    missing = counts[-2] if base["kind"] == "number" else counts[-1]
+    return FeatureOut(
+        name=base["name"].partition(".")[2],
+        is_output=base["name"].startswith("out."),
+        kind=base["kind"],
+        verdict=verdict,
+        rows=rows,
+        share=share_moved(base["counts"], counts),
+        psi=psi(base["counts"], counts) if rows else 0.0,
+        p_adjusted=p,
+        missing_share=missing / rows if rows else 0.0,
+        base_missing_share=base["missing"] / first,
+        bins=bins_of(base),
+        base=[count / first for count in base["counts"]],
+        window=[count / (rows or 1) for count in counts],
+    )
+
+
+def bins_of(base: Mapping[str, Any]) -> list[str]:
+    """Return how the bins of a baseline are called."""
+    if base["kind"] != "number":
+        return [*base["categories"], "other", "unseen", "missing"]
+    edges = [f"{edge:.4g}" for edge in base["edges"]]
+    if not edges:
+        return ["all", "missing", "infinite"]
+    between = [f"{low} to {high}" for low, high in pairwise(edges)]
+    return [f"≤ {edges[0]}", *between, f"> {edges[-1]}", "missing", "infinite"]
+
+
+def _ranked(features: list[FeatureOut]) -> list[FeatureOut]:
+    """Return features, the worst first."""
+    return sorted(features, key=lambda one: (_ORDER.index(one.verdict), -one.share, one.name))
+
+
+def _worst(features: Sequence[FeatureOut], base: BaselineRecord | None) -> VerdictName:
+    if base is None:
+        return VerdictName.NO_BASELINE
+    there = {one.verdict for one in features}
+    for verdict in (VerdictName.DRIFTED, VerdictName.DIFFERENT):
+        if verdict in there:
+            return verdict
+    if not there or VerdictName.NOT_ENOUGH_DATA in there:
+        return VerdictName.NOT_ENOUGH_DATA
+    return VerdictName.STEADY
+
+
+@dataclass(frozen=True)
+class _Sliced:
+    rows: int
+    features: list[FeatureOut]
+    quality: QualityPoint
+
+
+def _slice(asked: Asked, base: BaselineRecord | None, revision: str | None) -> _Sliced:
+    """Count the rows of a slice in the bins of the baseline; of many, those of a fair sample."""
+    assert asked.slice is not None  # noqa: S101 - asked for above
+    features = base.features[:_MOST_FEATURES] if base is not None else []
+    labels = _labels_between(asked)
+
+    def ask(chosen: Flat) -> tuple[int, list[list[int]], list[dict[str, Any]]]:
+        assert asked.slice is not None  # noqa: S101 - asked for above
+        where = condition(asked.endpoint, asked.slice)
+        if revision is not None:
+            where.fact("revision", "=", revision)
+        rows = chosen.sample(where, most=_SLICE_ROWS)
+        counts = [_counts(chosen, one) if rows else [0] * len(one["counts"]) for one in features]
+        wanted = ["prediction_id", "row", "out.class", "out.prediction", "out.confidence"]
+        said = []
+        if labels:
+            where.among("prediction_id", sorted({key[0] for key in labels}))
+            said = chosen.find(where, limit=2 * _SLICE_LABELS, columns=wanted)
+        return rows, counts, said
+
+    found = patiently(asked.endpoint, asked.slice, ask)
+    rows, counts, said = found or (0, [[0] * len(one["counts"]) for one in features], [])
+    return _Sliced(rows, _judged(features, counts), _quality_of(said, labels, rows))
+
+
+def _counts(chosen: Flat, base: Mapping[str, Any]) -> list[int]:
+    name = base["name"]
+    if name not in chosen.columns:
+        return [0] * len(base["counts"])
+    if base["kind"] == "number":
+        if chosen.columns[name] != "DOUBLE":
+            return [0] * len(base["counts"])
+        return chosen.numbers(name, base["edges"])
+    place = {one: at for at, one in enumerate(base["categories"])}
+    rare = len(place)
+    place |= dict.fromkeys(base["others"], rare)
+    counts = [0] * (rare + 3)
+    for value, times in chosen.names(name).items():
+        plain = value.removesuffix(".0") if value is not None else None
+        counts[rare + 2 if plain is None else place.get(plain, rare + 1)] += times
+    return counts
+
+
+def _judged(
+    features: Sequence[Mapping[str, Any]], counts: Sequence[Sequence[int]]
+) -> list[FeatureOut]:
+    p_values = adjusted(
+        [psi_p_value(base["counts"], mine) for base, mine in zip(features, counts, strict=True)]
+    )
+    found = []
+    for base, mine, p in zip(features, counts, p_values, strict=True):
+        rows = sum(mine)
+        verdict = VerdictName.STEADY
+        if rows < ENOUGH or sum(base["counts"]) < ENOUGH:
+            verdict = VerdictName.NOT_ENOUGH_DATA
+        elif p < 0.01 and share_moved(base["counts"], mine) >= 0.1:
+            verdict = VerdictName.DIFFERENT
+        found.append(_feature(base, mine, verdict, p if rows >= ENOUGH else None))
+    return _ranked(found)
+
+
+def _labels_between(asked: Asked) -> dict[tuple[str, int], Any]:
+    rows = Label.objects.filter(
+        endpoint=asked.endpoint,
+        is_current=True,
+        hour__gt=asked.since - timedelta(hours=1),
+        hour__lt=asked.until,
+    ).exclude(prediction_id="")
+    newest = rows.order_by("-pk").values_list("prediction_id", "row", "value")[:_SLICE_LABELS]
+    return {(prediction, row): value for prediction, row, value in newest}
+
+
+def _quality_of(
+    said: Sequence[Mapping[str, Any]], labels: Mapping[tuple[str, int], Any], rows: int
+) -> QualityPoint:
+    pairs = [
+        (one, labels[one["prediction_id"], one["row"]])
+        for one in said
+        if (one["prediction_id"], one["row"]) in labels
+    ]
+    sums = None
+    if pairs and all(one.get("out.class") is not None for one, _ in pairs):
+        sums = quality.sums_of_classes(
+            [str(one["out.class"]).removesuffix(".0") for one, _ in pairs],
+            [_name(truth) for _, truth in pairs],
+            [one.get("out.confidence") for one, _ in pairs],
+            [None] * len(pairs),
+            None,
+        )
+    elif pairs and all(_is_number(one.get("out.prediction"), truth) for one, truth in pairs):
+        sums = _sums_of_numbers(pairs)
+    return QualityPoint(
+        name="slice",
+        rows=rows,
+        labelled=len(pairs),
+        coverage=min(1.0, len(pairs) / rows) if rows else 0.0,
+        figures=quality.figures(sums) if sums else {},
+    )
+
+
+def _sums_of_numbers(pairs: Sequence[tuple[Mapping[str, Any], Any]]) -> quality.Sums:
+    said = [float(one["out.prediction"]) for one, _ in pairs]
+    true = [float(truth) for _, truth in pairs]
+    if all(one == round(one) for one in (*said, *true)):
+        nothing = [None] * len(pairs)
+        names = [f"{one:g}" for one in said], [f"{one:g}" for one in true]
+        return quality.sums_of_classes(*names, nothing, nothing, None)
+    return quality.sums_of_numbers(said, true)
+
+
+def _is_number(*values: Any) -> bool:
+    return all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def quality_point(name: str, hours: Sequence[HourSummary]) -> QualityPoint:
+    """Return the quality of some hours together."""
+    rows = sum(hour.rows for hour in hours)
+    labelled = sum(hour.labelled for hour in hours)
+    sums = quality.add(hour.quality for hour in hours if hour.quality)
+    expected = estimate_of(hours)
+    return QualityPoint(
+        name=name,
+        rows=rows,
+        labelled=labelled,
+        coverage=min(1.0, labelled / rows) if rows else 0.0,
+        figures=quality.figures(sums) if sums else {},
+        estimate=expected[0] if expected else None,
+        estimate_low=expected[1] if expected else None,
+        estimate_high=expected[2] if expected else None,
+        is_calibrated=any((hour.estimate or {}).get("calibrated") for hour in hours),
+    )
+
+
+def _by_hour(hours: Sequence[HourSummary]) -> list[QualityPoint]:
+    found: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
+    is_long = len({hour.hour for hour in hours}) > 72
+    for hour in hours:
+        found[hour.hour.replace(hour=0) if is_long else hour.hour].append(hour)
+    return [quality_point(at.isoformat(), mine) for at, mine in sorted(found.items())]
+
+
+def _by_revision(
+    hours: Sequence[HourSummary], revisions: Mapping[str, Revision]
+) -> list[QualityPoint]:
+    found: defaultdict[int, list[HourSummary]] = defaultdict(list)
+    for hour in hours:
+        if hour.revision_id in revisions:
+            found[revisions[hour.revision_id].number].append(hour)
+    return [quality_point(str(number), mine) for number, mine in sorted(found.items())]
+
+
+def _points(asked: Asked, hours: Sequence[HourSummary]) -> list[HourPoint]:
+    failed = _failed(asked)
+    mine: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
+    for hour in hours:
+        mine[hour.hour].append(hour)
+    found = []
+    for at in sorted(mine.keys() | failed.keys()):
+        rows = mine[at]
+        busiest = max(rows, key=lambda one: one.predictions, default=None)
+        slow = busiest.latency_ms if busiest is not None else {}
+        found.append(
+            HourPoint(
+                hour=at,
+                predictions=sum(one.predictions for one in rows),
+                p50_ms=slow.get("p50"),
+                p95_ms=slow.get("p95"),
+                failed=failed.get(at, 0),
+            )
+        )
+    return found
+
+
+def _failed(asked: Asked) -> dict[datetime, int]:
+    rows = TrafficMinute.objects.filter(
+        endpoint=asked.endpoint, at__gte=asked.since, at__lt=asked.until, failed__gt=0
+    )
+    if asked.revision is not None:
+        rows = rows.filter(revision_id=asked.revision.pk)
+    by_hour = rows.order_by().annotate(hour=TruncHour("at")).values("hour")
+    return {one["hour"]: one["all"] for one in by_hour.annotate(all=Sum("failed"))}
+
+
+def alerts_of(
+    endpoint: Endpoint, revisions: Mapping[str, Revision], *, limit: int = _ALERTS
+) -> list[AlertOut]:
+    """Return the alerts of an endpoint: those that fire first, then the newest."""
+    rows = Alert.objects.filter(endpoint=endpoint)
+    found = [*rows.firing().order_by("-pk")[:limit]]
+    found += [*rows.exclude(pk__in=[one.pk for one in found]).order_by("-pk")[: limit - len(found)]]
+    return [alert_out(one, revisions) for one in found]
+
+
+def alert_out(one: Alert, revisions: Mapping[str, Revision]) -> AlertOut:
+    """Describe an alert."""
+    revision = revisions.get(one.revision_id)
+    return AlertOut(
+        id=one.pk,
+        kind=one.kind,
+        subject=one.subject,
+        state=one.state,
+        reason=one.reason,
+        revision=revision.number if revision is not None else None,
+        created_at=one.created_at,
+        seen_at=one.seen_at,
+        snoozed_until=one.snoozed_until,
+        resolved_at=one.resolved_at,
+    )

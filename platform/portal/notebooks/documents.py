@@ -1,0 +1,145 @@
+"""A notebook as JSON: its source and its outputs apart, together again, and its parameters.
+
+Both halves are written as Jupyter writes notebooks, so that what comes together again is, byte for
+byte, what a current JupyterLab had saved.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from portal.core.errors import InvalidInput
+
+MAX_CELLS = 10_000
+_MAX_PARAMETERS = 100
+_PARAMETER = re.compile(
+    r"\A(?P<name>[A-Za-z_]\w{0,99})[ \t]*(?::[^=\n]{1,100})?=(?!=)[ \t]*(?P<value>[^#\n]{1,1000})"
+)
+# What of a cell's metadata tells how it went, not what it says.
+_OF_A_RUN = ("execution", "ExecuteTime", "papermill")
+
+
+@dataclass(frozen=True)
+class Halves:
+    """A notebook taken apart. `outputs` is None where there are none."""
+
+    source: bytes
+    outputs: bytes | None
+    cells: int
+    parameters: list[list[str]]
+
+
+def take_apart(content: bytes) -> Halves:
+    """Return the halves of a notebook; raises InvalidInput for what is none of format 4."""
+    notebook = _parsed(content)
+    halves = [_result_of(cell) for cell in _code_cells(notebook)]
+    state = notebook.get("metadata", {}).pop("widgets", None)
+    has_any = state is not None or any(half != _EMPTY for half in halves)
+    outputs = {"cells": halves} | ({"widgets": state} if state is not None else {})
+    return Halves(
+        source=_written(notebook),
+        outputs=_written(outputs) if has_any else None,
+        cells=len(notebook["cells"]),
+        parameters=[*_parameters(notebook)],
+    )
+
+
+_EMPTY: dict[str, Any] = {"execution_count": None, "outputs": []}
+
+
+def _result_of(cell: dict[str, Any]) -> dict[str, Any]:
+    """Take out of a cell what it came to, leaving in place what every cell has."""
+    found = {"execution_count": cell.get("execution_count"), "outputs": cell.get("outputs") or []}
+    cell["execution_count"], cell["outputs"] = None, []
+    metadata = cell.get("metadata")
+    if isinstance(metadata, dict):
+        told = {name: metadata.pop(name) for name in _OF_A_RUN if name in metadata}
+        found |= {"metadata": told} if told else {}
+    return found
+
+
+def put_together(source: bytes, outputs: bytes | None) -> bytes:
+    """Return the notebook of two halves."""
+    if outputs is None:
+        return source
+    notebook, results = json.loads(source), json.loads(outputs)
+    for cell, result in zip(_code_cells(notebook), results["cells"], strict=True):
+        cell["execution_count"], cell["outputs"] = result["execution_count"], result["outputs"]
+        if "metadata" in result:
+            cell.setdefault("metadata", {}).update(result["metadata"])
+    if "widgets" in results:
+        notebook.setdefault("metadata", {})["widgets"] = results["widgets"]
+    return _written(notebook)
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+        is_notebook = (
+            isinstance(found, dict)
+            and found.get("nbformat") == 4
+            and isinstance(found.get("metadata", {}), dict)
+            and isinstance(found.get("cells"), list)
+            and all(isinstance(cell, dict) for cell in found["cells"])
+        )
+    except (ValueError, RecursionError):
+        is_notebook = False
+    if not is_notebook:
+        raise InvalidInput(
+            "This is not a notebook of format 4.",
+            code="not_a_notebook",
+            field="content",
+            next_step="Save it in JupyterLab and send the .ipynb as it is.",
+        )
+    if len(found["cells"]) > MAX_CELLS:
+        raise InvalidInput(
+            f"The notebook has {len(found['cells'])} cells; at most {MAX_CELLS} are kept.",
+            code="too_many_cells",
+            field="content",
+            next_step="Split it into several notebooks.",
+        )
+    result: dict[str, Any] = found
+    return result
+
+
+def _code_cells(notebook: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return (cell for cell in notebook["cells"] if cell.get("cell_type") == "code")
+
+
+def _written(document: object) -> bytes:
+    # As nbformat writes it.
+    text = json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half a character, which only an escape can carry
+        return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _parameters(notebook: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield name and value, as text, of what the cell tagged `parameters` sets, line by line."""
+    for cell in _code_cells(notebook):
+        metadata = cell.get("metadata")
+        tags = metadata.get("tags") if isinstance(metadata, dict) else None
+        if not isinstance(tags, list) or "parameters" not in tags:
+            continue
+        source = cell.get("source")
+        text = "".join(map(str, source)) if isinstance(source, list) else str(source or "")
+        found = (_PARAMETER.match(line) for line in text.splitlines()[:1000])
+        pairs = [[one["name"], _plain(one["value"])] for one in found if one]
+        yield from pairs[:_MAX_PARAMETERS]
+        return
+
+
+def _plain(value: str) -> str:
+    """Return a value as a person types it: text without its quotes, and fit to be stored."""
+    value = "".join(one for one in value.strip() if one.isprintable())
+    if (
+        len(value) >= 2
+        and value[0] == value[-1]
+        and value[0] in "'\""
+        and value[0] not in value[1:-1]
+    ):
+        return value[1:-1]
+    return value

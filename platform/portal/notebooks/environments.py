@@ -1,0 +1,25 @@
+"""In which environment a notebook server runs: that of every node, or one with its own packages."""
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from portal.accounts.models import Project, User
+from portal.compute.services.environments import normalised, use_environment
+
+# What a server itself imports, and what people find in it, where they do not say which version.
+_SERVER = (
+    *("ipykernel", "jupyterhub>=6,<7", "jupyterlab", "httpx>=0.28", "mlflow", "numpy"),
+    *("platformdirs>=4.3", "pyarrow", "pydantic>=2.12"),
+)
+
+
+def environment_of(*, project: Project, by: User, requirements: str) -> str:
+    """Return the digest of the environment; "" for that of every node. Raises InvalidInput."""
+    lines = normalised(requirements).splitlines()
+    if not lines:
+        return ""
+    named = {canonicalize_name(Requirement(line.partition(" --hash=")[0]).name) for line in lines}
+    missing = [need for need in _SERVER if canonicalize_name(Requirement(need).name) not in named]
+    return use_environment(
+        project=project, by=by, requirements="\n".join([*lines, *missing])
+    ).digest

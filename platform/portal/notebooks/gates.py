@@ -1,0 +1,114 @@
+"""The policies of notebook servers: the project's, the owner's, the Hub's and the server's own."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.principal import principal_of_bearer, require_principal
+from portal.accounts.tokens import hash_of
+from portal.compute.tokens import bearer_of
+from portal.core.errors import Forbidden, NotFound, Unauthenticated
+from portal.notebooks.hub_tokens import has_hub_shape
+from portal.notebooks.models import Hub, Server
+from slipway.schemas.accounts import Role, Scope
+
+
+@dataclass(frozen=True)
+class ServerRole:
+    """Members of the project in the path, with at least `role`, for a server of that project."""
+
+    role: Role
+    scope: Scope
+    parameter: str = "server"
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, NotFound or Forbidden; leave the server on the request."""
+        ProjectRole(self.role, self.scope).check(request, path)
+        found = Server.objects.of_project(gated_project(request))
+        server = found.filter(pk=path[self.parameter]).first()
+        if server is None:
+            raise NotFound
+        request.gated_server = server  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return f"project {self.role.value}"
+
+
+@dataclass(frozen=True)
+class ServerOwner:
+    """The person whose server it is, who still contributes; `or_role` lets others pass, too."""
+
+    scope: Scope
+    or_role: Role | None = None
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, NotFound or Forbidden; leave the server on the request."""
+        ServerRole(Role.CONTRIBUTOR, self.scope).check(request, path)
+        server = gated_server(request)
+        if server.owner_id == require_principal(request).user.pk:
+            return
+        if self.or_role is not None and gated_role(request).at_least(self.or_role):
+            return
+        raise Forbidden(
+            f"The notebook server {server.name} is {server.owner.display_name}'s.",
+            code="not_owner",
+            next_step="Launch one of your own, or ask a maintainer of the project to stop this.",
+        )
+
+    def describe(self) -> str:
+        other = f" or project {self.or_role.value}" if self.or_role else ""
+        return f"owner of the server{other}"
+
+
+def gated_server(request: HttpRequest) -> Server:
+    """Return the server the gate let this request reach."""
+    server: Server = request.gated_server  # type: ignore[attr-defined]
+    return server
+
+
+@dataclass(frozen=True)
+class HubToken:
+    """The Hub of this installation; with a server in the path, it is left on the request."""
+
+    parameter: str = ""
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, or NotFound for a server that is not there."""
+        secret = bearer_of(request.headers.get("Authorization", ""))
+        known = has_hub_shape(secret) and Hub.objects.filter(token_hash=hash_of(secret)).exists()
+        if not known:
+            raise Unauthenticated(
+                "The token of the Hub is unknown.",
+                code="invalid_hub_token",
+                next_step="Make a new one with `manage.py hub_token`.",
+            )
+        if self.parameter:
+            server = Server.objects.with_all().filter(pk=path[self.parameter]).first()
+            if server is None:
+                raise NotFound
+            request.gated_server = server  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return "the Hub, with its token"
+
+
+@dataclass(frozen=True)
+class LabToken:
+    """The workload of the server in the path, with its own token, while it runs."""
+
+    parameter: str = "server"
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, or NotFound for another's server; leave it on the request."""
+        principal = principal_of_bearer(request.headers.get("Authorization", ""))
+        workload_id = principal.token.pk if principal.token is not None else ""
+        found = Server.objects.alive().filter(pk=path[self.parameter], workload=workload_id)
+        server = found.select_related("workload", "tier").first()
+        if server is None:
+            raise NotFound
+        request.gated_server = server  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return "a notebook server, with the token of its workload"

@@ -1,0 +1,3 @@
+"""The name under which notebook servers are workloads."""
+
+KIND = "notebook"

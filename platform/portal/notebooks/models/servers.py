@@ -1,0 +1,103 @@
+"""Notebook servers and the workloads they have run as."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from portal.accounts.models import Project, User
+from portal.compute.models import Tier
+from portal.core.models import IdField, Row
+from portal.notebooks.server_lifecycle import ALIVE
+from portal.workloads.models import Workload
+from slipway.schemas.notebook_servers import NotebookState
+
+_STATES = [state.value for state in NotebookState]
+
+
+class ServerQuerySet(models.QuerySet["Server"]):
+    """Verbs on servers. States change in `portal.notebooks.server_moves` alone."""
+
+    def of_project(self, project: Project) -> "ServerQuerySet":
+        """Servers of one project, with what every answer about them needs."""
+        return self.filter(project=project).with_all()
+
+    def with_all(self) -> "ServerQuerySet":
+        """The same with what every answer about them needs."""
+        found = self.select_related("project", "owner", "tier", "workload__tier", "workload__team")
+        return found.select_related("workload__project", "workload__submitted_by").prefetch_related(
+            "runs__workload__leases", "runs__workload__tier__prices", "tier__prices"
+        )
+
+    def alive(self) -> "ServerQuerySet":
+        """Servers with a workload that has not ended."""
+        return self.filter(state__in=[state.value for state in ALIVE])
+
+
+class Server(Row):
+    """Somebody's notebook server in a project; each start of it is a workload.
+
+    `run_attempt` is the placement of its workload that `address` and what follows belong to, and
+    `report_sequence` the newest report of that. `active_at` is when something last worked in it;
+    `why_alive` says what. `stops_at` is when it will be stopped, known a minute ahead.
+    `open_files` are open again when it starts again.
+    """
+
+    id = IdField("nbs")
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    name = models.CharField(max_length=48)
+    tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+")
+    requirements = models.TextField(blank=True)
+    idle_after_s = models.PositiveIntegerField()
+    max_lifetime_s = models.PositiveIntegerField(null=True, blank=True)
+    tags = models.JSONField(default=dict)
+
+    state = models.CharField(max_length=16, default=NotebookState.STOPPED)
+    workload = models.ForeignKey(
+        Workload, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    reason = models.CharField(max_length=500, blank=True)
+    next_step = models.CharField(max_length=300, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+
+    run_attempt = models.PositiveIntegerField(default=0)
+    report_sequence = models.BigIntegerField(default=-1)
+    address = models.CharField(max_length=260, blank=True)
+    active_at = models.DateTimeField(null=True, blank=True)
+    why_alive = models.CharField(max_length=300, blank=True)
+    stops_at = models.DateTimeField(null=True, blank=True)
+    stops_why = models.CharField(max_length=300, blank=True)
+    open_files = models.JSONField(default=list)
+
+    objects: ClassVar[ServerQuerySet] = ServerQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(condition=Q(state__in=_STATES), name="server_known_state"),
+            models.UniqueConstraint(fields=["project", "owner", "name"], name="server_once_a_name"),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["project", "-id"], name="server_by_project"),
+            models.Index(
+                fields=["id"],
+                condition=Q(state__in=sorted(state.value for state in ALIVE)),
+                name="server_alive",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def status(self) -> NotebookState:
+        """The state, as a value of the enum."""
+        return NotebookState(self.state)
+
+
+class ServerRun(Row):
+    """One start of a server: the workload it was, whose cost is part of the server's."""
+
+    id = IdField("nbr")
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="runs")
+    workload = models.OneToOneField(Workload, on_delete=models.PROTECT, related_name="+")

@@ -1,0 +1,92 @@
+"""Where notebooks are reached, and what a server is told so that the Hub knows it."""
+
+import json
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from portal.core.errors import Conflict
+from portal.notebooks.hub_tokens import server_token
+from portal.notebooks.models import Server
+from portal.workloads.models import Lease, Workload
+from portal.workloads.tokens import token_of
+from slipway.schemas.notebook_servers import hub_name
+
+_LOOPBACK = "127.0.0.1"
+
+
+def require_notebooks() -> None:
+    """Raise Conflict where this installation has no Hub."""
+    if not settings.SLIPWAY_NOTEBOOKS_URL:
+        raise Conflict(
+            "Notebooks are not set up in this installation.",
+            code="no_notebooks",
+            next_step="Ask an administrator to set SLIPWAY_NOTEBOOKS_PUBLIC_URL.",
+        )
+
+
+def prefix_of(server: Server) -> str:
+    """Return the path below which a server answers."""
+    return f"/user/{server.owner_id}/{hub_name(server.pk)}/"
+
+
+def host_of(server: Server) -> str:
+    """Return scheme and host of a server's pages: the person's own where there are subdomains."""
+    url: str = settings.SLIPWAY_NOTEBOOKS_URL
+    if not settings.SLIPWAY_NOTEBOOKS_SUBDOMAINS:
+        return url
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{server.owner_id.replace('_', '-')}.{parts.netloc}"
+
+
+def url_of(server: Server) -> str:
+    """Return the address that opens a server's desk."""
+    return f"{host_of(server)}{prefix_of(server)}lab"
+
+
+def start_of(workload: Workload) -> str:
+    """Return the name of the present start of a server."""
+    return f"{workload.pk}.{workload.epoch}"
+
+
+def variables_of(server: Server, workload: Workload, node_address: str) -> Mapping[str, str]:
+    """Return what the server on the machine with that address is told."""
+    is_here = node_address in ("", _LOOPBACK, "localhost")
+    url: str = settings.SLIPWAY_NOTEBOOKS_URL
+    hub_api = settings.SLIPWAY_NOTEBOOKS_HUB_API if is_here else f"{url}/hub/api"
+    user, prefix, name = server.owner_id, prefix_of(server), hub_name(server.pk)
+    has_subdomains = settings.SLIPWAY_NOTEBOOKS_SUBDOMAINS
+    callback = f"{host_of(server) if has_subdomains else ''}{prefix}oauth_callback"
+    access = [f"access:servers!server={user}/{name}", f"access:servers!user={user}"]
+    return {
+        "JUPYTERHUB_API_TOKEN": server_token(workload.pk, workload.epoch),
+        "JUPYTERHUB_CLIENT_ID": f"jupyterhub-user-{user}-{name}",
+        "JUPYTERHUB_COOKIE_HOST_PREFIX_ENABLED": "1" if url.startswith("https://") else "0",
+        "JUPYTERHUB_HOST": url if has_subdomains else "",
+        "JUPYTERHUB_OAUTH_CALLBACK_URL": callback,
+        "JUPYTERHUB_OAUTH_SCOPES": json.dumps(access),
+        "JUPYTERHUB_OAUTH_ACCESS_SCOPES": json.dumps(access),
+        "JUPYTERHUB_OAUTH_CLIENT_ALLOWED_SCOPES": "[]",
+        "JUPYTERHUB_USER": user,
+        "JUPYTERHUB_SERVER_NAME": name,
+        "JUPYTERHUB_API_URL": hub_api,
+        "JUPYTERHUB_BASE_URL": "/",
+        "JUPYTERHUB_SERVICE_PREFIX": prefix,
+        "JUPYTERHUB_PUBLIC_URL": f"{host_of(server)}{prefix}",
+        "JUPYTERHUB_PUBLIC_HUB_URL": f"{url}/hub/",
+        "JUPYTERHUB_ALLOW_TOKEN_IN_URL": "0",
+        "SLIPWAY_LAB_REPORTS": f"{settings.SLIPWAY_URL}/api/hub/v1/labs/{server.pk}/reports",
+        "SLIPWAY_LAB_ADDRESS": _LOOPBACK if is_here else node_address,
+        "SLIPWAY_LAB_PERSON": user,
+        "MLFLOW_TRACKING_URI": f"{settings.SLIPWAY_URL}/mlflow",
+        "MLFLOW_TRACKING_TOKEN": token_of(workload.pk, workload.epoch),
+        "MLFLOW_EXPERIMENT_NAME": server.name,
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+
+
+def node_address_of(workload: Workload) -> str:
+    """Return the address of the machine that runs a server."""
+    lease = Lease.objects.of_epoch(workload).select_related("node").first()
+    return lease.node.address if lease is not None else _LOOPBACK

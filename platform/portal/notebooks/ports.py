@@ -1,0 +1,48 @@
+"""What notebooks need of a room beside them: somebody who runs jobs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from portal.accounts.models import Project, User
+from portal.workloads.models import Workload
+from slipway.schemas.training import Quote
+
+
+@dataclass(frozen=True)
+class JobWanted:
+    """A notebook to run as a job. `args` go to the program that runs it."""
+
+    name: str
+    script: str
+    tier: str | None
+    args: Sequence[str] = ()
+    params: Mapping[str, str] = field(default_factory=dict)
+    requirements: str = ""
+    max_hours: float | None = None
+
+
+class Jobs(Protocol):
+    """Takes in code and runs it."""
+
+    def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
+        """Keep code and return its digest; call it outside a transaction."""
+
+    def submit(self, *, project: Project, by: User, code: str, wanted: JobWanted) -> Workload:
+        """Queue the job, inside the caller's transaction; raises what submitting a job raises."""
+
+    def quote(self, *, project: Project, by: User, wanted: JobWanted) -> Quote:
+        """Say what it would cost and whether it would wait."""
+
+
+_jobs: list[Jobs] = []
+
+
+def register_jobs(jobs: Jobs) -> None:
+    """Put who runs jobs in place; called once, from the wiring of a room above."""
+    _jobs[:] = [jobs]
+
+
+def jobs() -> Jobs:
+    """Return who runs jobs."""
+    return _jobs[0]

@@ -1,0 +1,1 @@
+"""What people and the Hub may ask of notebooks."""

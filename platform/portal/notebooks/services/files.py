@@ -1,0 +1,234 @@
+"""Keeping notebooks: every save a version, none of which is ever changed."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.accounts.models import Project, User
+from portal.core.errors import Conflict, InvalidInput, NotFound
+from portal.core.text import clean_name
+from portal.notebooks.documents import Halves, put_together, take_apart
+from portal.notebooks.models import Content, NotebookFile, NotebookVersion
+from portal.storage.ports import StoredBytes
+from portal.storage.services import discard_bytes, keep_file, open_file, receive_bytes
+from slipway.schemas.notebook_files import MAX_NOTEBOOK_BYTES, Origin
+
+_SUFFIX = ".ipynb"
+_MAX_PATH = 500
+_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The newest version after a save, and whether the save made it."""
+
+    version: NotebookVersion
+    is_new: bool
+
+
+def clean_path(text: str) -> str:
+    """Return a path of a notebook inside a project; raises InvalidInput."""
+    path = clean_name(text, field="path", max_length=_MAX_PATH)
+    parts = path.split("/")
+    if "\\" in path or any(part in ("", ".", "..") for part in parts):
+        raise InvalidInput(
+            "The path of a notebook has no empty part, no backslash, and no . or .. in it.",
+            field="path",
+            next_step="Write it from the project's folder, for example reports/churn.ipynb.",
+        )
+    if not path.endswith(_SUFFIX) or parts[-1] == _SUFFIX:
+        raise InvalidInput(
+            "The path of a notebook ends in .ipynb.",
+            field="path",
+            next_step="For example reports/churn.ipynb.",
+        )
+    return path
+
+
+def save_notebook(*, project: Project, by: User, path: str, content: bytes) -> Saved:
+    """Keep what was saved as the newest version, unless that says the same already.
+
+    Call it outside a transaction. Raises InvalidInput for a bad path or what is no notebook.
+    """
+    path = clean_path(path)
+    if len(content) > MAX_NOTEBOOK_BYTES:
+        raise InvalidInput(
+            f"The notebook has more than {MAX_NOTEBOOK_BYTES // 1024**2} MiB.",
+            code="notebook_too_large",
+            field="content",
+            next_step="Clear large outputs, or write pictures and tables to files.",
+        )
+    halves = take_apart(content)
+    fresh = _receive_missing(project, halves)
+    try:
+        return _keep(project, by, path, halves, fresh)
+    except BaseException:
+        for stored in fresh.values():
+            discard_bytes(stored)
+        raise
+
+
+def _receive_missing(project: Project, halves: Halves) -> dict[str, StoredBytes]:
+    """Write to the store what the project has not kept yet; returns it by its digest."""
+    found = {_digest(half): half for half in (halves.source, halves.outputs) if half is not None}
+    contents = Content.objects.filter(project=project, digest__in=found)
+    known = set(contents.values_list("digest", flat=True))
+    return {
+        digest: receive_bytes(chunks=[half])
+        for digest, half in found.items()
+        if digest not in known
+    }
+
+
+def _digest(half: bytes) -> str:
+    return hashlib.sha256(half).hexdigest()
+
+
+def _keep(
+    project: Project, by: User, path: str, halves: Halves, fresh: Mapping[str, StoredBytes]
+) -> Saved:
+    with transaction.atomic():
+        file, _ = NotebookFile.objects.get_or_create(
+            project=project, path=path, defaults={"created_by": by}
+        )
+        source = _content(file, by, halves.source, fresh)
+        outputs = None if halves.outputs is None else _content(file, by, halves.outputs, fresh)
+        latest = file.versions.filter(number=file.head).first()
+        same = (source.pk, outputs.pk if outputs else None)
+        if latest is not None and (latest.source_id, latest.outputs_id) == same:
+            return Saved(latest, is_new=False)
+        made = NotebookVersion(
+            source=source, outputs=outputs, cells=halves.cells, parameters=halves.parameters
+        )
+        return Saved(_add(file=file, by=by, origin="save", made=made), is_new=True)
+
+
+def _content(
+    file: NotebookFile, by: User, half: bytes, fresh: Mapping[str, StoredBytes]
+) -> Content:
+    """Return the content of these bytes; it is made where the project had not kept them."""
+    digest = _digest(half)
+    known = Content.objects.filter(project=file.project, digest=digest).first()
+    stored = fresh.get(digest)
+    if known is not None:
+        if stored is not None:  # somebody saved the same meanwhile
+            transaction.on_commit(partial(discard_bytes, stored))
+        return known
+    if stored is None:
+        raise Conflict(
+            "What this notebook is made of was being removed.", next_step="Save it again."
+        )
+    kept = keep_file(project=file.project, by=by, name=_last(file.path), stored=stored)
+    return Content.objects.create(project=file.project, digest=digest, file=kept)
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2][-255:]
+
+
+def _add(*, file: NotebookFile, by: User, origin: Origin, made: NotebookVersion) -> NotebookVersion:
+    """Give a version the next number; call it inside the transaction of the change."""
+    for _ in range(_TRIES):
+        seen = file.head
+        if NotebookFile.objects.advance(file.pk, seen=seen):
+            break
+        file.refresh_from_db(fields=["head"])
+    else:
+        raise Conflict(
+            "The notebook is being saved by many at once.",
+            next_step="Save it again.",
+        )
+    file.head = seen + 1
+    made.file, made.number, made.origin, made.created_by = file, seen + 1, origin, by
+    made.save(force_insert=True)
+    audit.record(
+        f"notebook.{origin}",
+        kind="notebook",
+        target=file,
+        label=file.path,
+        project=file.project,
+        after={"version": made.number, "source": made.source.digest},
+    )
+    return made
+
+
+def version_of(file: NotebookFile, number: int | None) -> NotebookVersion:
+    """Return a version of a notebook, the newest unless named; raises InvalidInput."""
+    wanted = file.head if number is None else number
+    found = file.versions.complete().filter(number=wanted).first()
+    if found is None:
+        raise InvalidInput(
+            f"The notebook has no version {wanted}.",
+            code="no_such_version",
+            field="version",
+            next_step=f"Its versions are 1 to {file.head}.",
+        )
+    version: NotebookVersion = found
+    return version
+
+
+def read_version(version: NotebookVersion, *, with_outputs: bool = True) -> bytes:
+    """Return a version as the .ipynb it was saved as; without outputs as if never run."""
+    source = b"".join(open_file(file=version.source.file))
+    if not with_outputs or version.outputs is None:
+        return source
+    return put_together(source, b"".join(open_file(file=version.outputs.file)))
+
+
+def restore_version(*, version: NotebookVersion, by: User) -> NotebookVersion:
+    """Make an old version the newest again, as a version of its own; the ones between stay."""
+    with transaction.atomic():
+        file = NotebookFile.objects.select_for_update().get(pk=version.file_id)
+        if version.number == file.head:
+            return version
+        return _add(file=file, by=by, origin="restore", made=_copy_of(version))
+
+
+def branch_version(*, version: NotebookVersion, path: str, by: User) -> NotebookVersion:
+    """Begin a new notebook as a version of another; raises Conflict when its path is taken."""
+    path = clean_path(path)
+    project = version.file.project
+    with transaction.atomic():
+        file, made = NotebookFile.objects.get_or_create(
+            project=project, path=path, defaults={"created_by": by}
+        )
+        if not made:
+            raise Conflict(
+                f"There is a notebook {path} already.",
+                code="path_taken",
+                field="path",
+                next_step="Choose another path.",
+            )
+        return _add(file=file, by=by, origin="branch", made=_copy_of(version))
+
+
+def _copy_of(version: NotebookVersion) -> NotebookVersion:
+    return NotebookVersion(
+        source=version.source,
+        outputs=version.outputs,
+        cells=version.cells,
+        parameters=version.parameters,
+        origin_version=version,
+    )
+
+
+def notebook_at(project: Project, path: str) -> NotebookFile:
+    """Return a notebook by its path; raises NotFound."""
+    file = NotebookFile.objects.of_project(project).filter(path=path).first()
+    if file is None:
+        raise NotFound
+    return file
+
+
+def bytes_of(pieces: Iterator[bytes]) -> bytes:
+    """Return a body that is not too large for a notebook; raises InvalidInput."""
+    found = bytearray()
+    for piece in pieces:
+        found += piece
+        if len(found) > MAX_NOTEBOOK_BYTES:
+            break
+    return bytes(found)

@@ -1,0 +1,196 @@
+"""Notebooks as jobs: verified in a clean kernel, or run for what they make."""
+
+import io
+import tarfile
+from dataclasses import dataclass, field
+
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.accounts.models import Project, User
+from portal.core.errors import Conflict, NotFound
+from portal.notebooks.models import NotebookFile, NotebookRun, NotebookVersion
+from portal.notebooks.ports import JobWanted, jobs
+from portal.notebooks.services.files import read_version
+from portal.storage.ports import StoredBytes
+from portal.storage.services import delete_file, discard_bytes, keep_file, receive_bytes
+from portal.workloads.lifecycle import ENDS
+from portal.workloads.models import Workload
+from slipway.schemas.notebook_files import Badge, CheckReport, Purpose
+from slipway.schemas.training import Quote
+
+_VERIFY = "--verify"
+_NAME_CHARACTERS = 80
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How somebody wants a version to be run."""
+
+    purpose: Purpose
+    tier: str | None = None
+    name: str | None = None
+    params: dict[str, str] = field(default_factory=dict)
+    requirements: str = ""
+    max_hours: float | None = None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of how reproducible a notebook is, and why, in a sentence."""
+
+    badge: Badge
+    reason: str
+
+
+def start_run(*, version: NotebookVersion, by: User, wish: Wish) -> NotebookRun:
+    """Queue a version as a job; call it outside a transaction.
+
+    Raises InvalidInput for a tier, a requirement or parameters that cannot be, as a job's are.
+    """
+    project = version.file.project
+    code = jobs().take_in(project=project, by=by, tar=[_tar_of(version)])
+    with transaction.atomic():
+        workload = jobs().submit(project=project, by=by, code=code, wanted=_wanted(version, wish))
+        run = NotebookRun.objects.create(
+            workload=workload,
+            version=version,
+            path=version.file.path,
+            purpose=wish.purpose,
+            params=wish.params,
+            created_at=workload.created_at,
+        )
+        audit.record(
+            f"notebook.{'verify' if wish.purpose == 'verify' else 'run'}",
+            kind="notebook",
+            target=version.file,
+            label=version.file.path,
+            project=project,
+            after={"version": version.number, "job": workload.pk},
+        )
+    return run
+
+
+def quote_run(*, version: NotebookVersion, by: User, wish: Wish) -> Quote:
+    """Say what running a version would cost and whether it would wait; nothing is queued."""
+    return jobs().quote(project=version.file.project, by=by, wanted=_wanted(version, wish))
+
+
+def _wanted(version: NotebookVersion, wish: Wish) -> JobWanted:
+    last = version.file.path.rpartition("/")[2].removesuffix(".ipynb")[:_NAME_CHARACTERS]
+    return JobWanted(
+        name=wish.name or (f"verify {last}" if wish.purpose == "verify" else last),
+        script=version.file.path,
+        tier=wish.tier,
+        args=(_VERIFY,) if wish.purpose == "verify" else (),
+        params=wish.params,
+        requirements=wish.requirements,
+        max_hours=wish.max_hours,
+    )
+
+
+def _tar_of(version: NotebookVersion) -> bytes:
+    """Return the notebook alone as code of a job; the same notebook is the same bytes."""
+    is_run = io.BytesIO()
+    content = read_version(version)
+    with tarfile.open(fileobj=is_run, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo(version.file.path)
+        member.size, member.mode = len(content), 0o644
+        tar.addfile(member, io.BytesIO(content))
+    return is_run.getvalue()
+
+
+def run_of_job(*, project: Project, workload_id: str) -> NotebookRun:
+    """Return the run of a job; raises NotFound."""
+    run = NotebookRun.objects.of_project(project).filter(pk=workload_id).first()
+    if run is None:
+        raise NotFound
+    return run
+
+
+def keep_output(*, workload: Workload, path: str, content: bytes) -> NotebookRun:
+    """Keep the output notebook of a job, in place of what it sent before.
+
+    A job whose notebook came with a folder of code is known from here on. Call it outside a
+    transaction.
+    """
+    stored = receive_bytes(chunks=[content])
+    try:
+        return _replace_output(workload, path, stored)
+    except BaseException:
+        discard_bytes(stored)
+        raise
+
+
+def _replace_output(workload: Workload, path: str, stored: StoredBytes) -> NotebookRun:
+    with transaction.atomic():
+        run, _ = NotebookRun.objects.get_or_create(
+            workload=workload,
+            defaults={"path": path, "purpose": "run", "created_at": workload.created_at},
+        )
+        run = NotebookRun.objects.select_for_update().get(pk=run.pk)
+        before = run.output
+        if before is not None and before.blob.sha256 == stored.sha256:
+            transaction.on_commit(lambda: discard_bytes(stored))
+            return run
+        name = run.path.rpartition("/")[2][-255:]
+        run.output = keep_file(
+            project=workload.project, by=workload.submitted_by, name=name, stored=stored
+        )
+        run.save(update_fields=["output"])
+        if before is not None:
+            delete_file(file=before)
+    return run
+
+
+def keep_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
+    """Note what a verification found; the same again changes nothing.
+
+    Raises Conflict for a run that verifies nothing, or that has said something else before.
+    """
+    if run.purpose != "verify":
+        raise Conflict(
+            "This job runs a notebook and does not verify it.",
+            code="no_verification",
+            next_step="Start a verification for a report.",
+        )
+    told = report.model_dump(mode="json")
+    if run.passed is not None:
+        if run.report == told:
+            return run
+        raise Conflict(
+            "This verification has come to an end already.",
+            code="already_reported",
+            next_step="Start another one.",
+        )
+    with transaction.atomic():
+        if NotebookRun.objects.settle(run.pk, passed=report.passed, report=told):
+            version = run.version
+            audit.record(
+                "notebook.verified",
+                kind="notebook",
+                target=version.file if version else run,
+                label=run.path,
+                project=run.workload.project,
+                after={"passed": report.passed, "job": run.pk},
+            )
+    run.refresh_from_db()
+    return run
+
+
+def standing_of(file: NotebookFile) -> Standing:
+    """Say how reproducible a notebook of `NotebookFileQuerySet.of_project` is known to be."""
+    waiting = NotebookRun.objects.filter(
+        version__file=file, version__number=file.head, purpose="verify", passed__isnull=True
+    ).exclude(workload__state__in=[state.value for state in ENDS])
+    if waiting.exists():
+        return Standing("checking", f"Version {file.head} is being run in a clean kernel.")
+    number, passed = file.checked_number, file.checked_passed  # type: ignore[attr-defined]
+    if number is None:
+        return Standing("unverified", "It has never been run in a clean kernel.")
+    if number != file.head:
+        word = "was reproducible" if passed else "was not reproducible"
+        return Standing("changed", f"Version {number} {word}; it has changed since.")
+    if passed:
+        return Standing("verified", "A clean kernel gave the same results, top to bottom.")
+    return Standing("failed", "A clean kernel does not give the results that are saved in it.")

@@ -1,0 +1,119 @@
+"""What the Hub and the servers themselves say: that a door is open, that a server works."""
+
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.accounts.tokens import hash_of
+from portal.core import clock
+from portal.core.errors import NotFound
+from portal.core.text import clean_slug
+from portal.notebooks.hub_tokens import new_hub_secret
+from portal.notebooks.models import Hub, Server
+from portal.notebooks.places import start_of
+from portal.notebooks.server_idle import note_activity
+from portal.notebooks.server_moves import announce, move_server
+from portal.notebooks.services.servers import stop_server
+from portal.workloads.lifecycle import ACTIVE
+from portal.workloads.models import Workload
+from slipway.schemas.notebook_servers import LabOrders, LabReport, NotebookState
+
+
+@dataclass(frozen=True)
+class AdmittedHub:
+    """A Hub and its token, which is not kept."""
+
+    hub: Hub
+    secret: str
+
+
+def admit_hub(*, name: str) -> AdmittedHub:
+    """Make a token for the Hub of that name; its earlier one ends. Raises InvalidInput."""
+    slug = clean_slug(name, field="name")
+    secret = new_hub_secret()
+    with transaction.atomic():
+        hub, _ = Hub.objects.update_or_create(name=slug, defaults={"token_hash": hash_of(secret)})
+        audit.record("hub.admit", kind="hub", target=hub, label=slug)
+    return AdmittedHub(hub, secret)
+
+
+def note_routed(*, server: Server, start: str) -> None:
+    """Browsers reach a start of the server. Of an earlier start it changes nothing."""
+    with transaction.atomic():
+        current = _locked(server)
+        if current.workload is None or start_of(current.workload) != start:
+            return
+        move_server(
+            current,
+            NotebookState.READY,
+            started_at=current.started_at or clock.now(),
+            active_at=clock.now(),
+            why_alive="it has just started",
+        )
+
+
+def stop_start(*, server: Server, start: str) -> None:
+    """Stop a server for the Hub, unless it is another start by now."""
+    if server.workload is not None and start_of(server.workload) == start:
+        stop_server(server=server, message="Stopped through the Hub.")
+
+
+def take_lab_report(*, server: Server, report: LabReport) -> LabOrders:
+    """Take in how a server stands; returns what it is told.
+
+    Idempotent: a report that was heard before, or of an earlier placement, changes nothing.
+    Raises NotFound when its workload is no longer at work.
+    """
+    with transaction.atomic():
+        current = _locked(server)
+        workload = current.workload
+        if workload is None or workload.status not in ACTIVE:
+            raise NotFound
+        if report.attempt == workload.epoch and _is_new(current, report):
+            _take(current, workload, report)
+    current.refresh_from_db()
+    return LabOrders(
+        stops_at=current.stops_at, why=current.stops_why, open_files=current.open_files
+    )
+
+
+def _locked(server: Server) -> Server:
+    found = Server.objects.select_for_update(of=("self",)).filter(pk=server.pk)
+    current = found.select_related("workload", "tier").first()
+    if current is None:
+        raise NotFound
+    return current
+
+
+def _is_new(server: Server, report: LabReport) -> bool:
+    if report.attempt != server.run_attempt:
+        return True
+    return report.sequence > server.report_sequence
+
+
+def _take(server: Server, workload: Workload, report: LabReport) -> None:
+    is_first = report.attempt != server.run_attempt or not server.address
+    changes: dict[str, object] = {
+        "run_attempt": report.attempt,
+        "report_sequence": report.sequence,
+        "address": report.address,
+    }
+    if not is_first:
+        changes["open_files"] = list(report.open_files)
+    Server.objects.filter(pk=server.pk).update(**changes)
+    if is_first:
+        if server.status in (NotebookState.OPENING, NotebookState.READY):
+            move_server(server, NotebookState.STARTING)
+        if not move_server(server, NotebookState.OPENING):
+            announce(server)
+    if report.busy_kernels or report.moved:
+        note_activity(server, clock.now(), report.why or "something works in it")
+    elif not is_first:
+        Server.objects.filter(pk=server.pk).update(why_alive=_resting(report))
+
+
+def _resting(report: LabReport) -> str:
+    if report.kernels:
+        return f"{report.kernels} idle kernel{'' if report.kernels == 1 else 's'}, nothing works"
+    return "nothing works in it"

@@ -1,0 +1,56 @@
+"""What a notebook server would cost, and whether it could start now."""
+
+from dataclasses import replace
+
+from portal.accounts.models import Project, User
+from portal.compute.models import Tier
+from portal.core.errors import SlipwayError
+from portal.notebooks.kinds import KIND
+from portal.notebooks.services.servers import lifetime_of, tier_called
+from portal.workloads.feasibility import refuse_impossible
+from portal.workloads.models import Workload
+from portal.workloads.placement import Room
+from portal.workloads.ports import AdmissionRequest
+from portal.workloads.scheduling import read_sites
+from slipway.schemas.notebook_servers import ServerIn
+from slipway.schemas.training import Quote
+
+
+def quote_server(*, project: Project, wanted: ServerIn) -> Quote:
+    """Return what a server costs an hour and whether it would wait; nothing is queued."""
+    tier = tier_called(wanted.tier)
+    price = tier.nano_usd_per_hour
+    try:
+        refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
+    except SlipwayError as error:
+        said = f"{error.message} {error.next_step or ''}".strip()
+        return Quote(nano_usd_per_hour=price, can_ever_run=False, would_wait=True, explanation=said)
+    waits, why = _wait_of(project, tier)
+    return Quote(nano_usd_per_hour=price, can_ever_run=True, would_wait=waits, explanation=why)
+
+
+def admission_request(*, project: Project, by: User, wanted: ServerIn) -> AdmissionRequest:
+    """Return what the admission would be asked about such a server; raises InvalidInput."""
+    tier = tier_called(wanted.tier)
+    return AdmissionRequest(
+        workload_id="",
+        team_id=project.team_id or "",
+        name=wanted.name,
+        project_id=project.pk,
+        user_id=by.pk,
+        kind=KIND,
+        tier=tier.slug,
+        tasks=1,
+        nano_usd_per_hour=tier.nano_usd_per_hour,
+        max_lifetime_s=lifetime_of(wanted),
+    )
+
+
+def _wait_of(project: Project, tier: Tier) -> tuple[bool, str]:
+    ahead = Workload.objects.queued().filter(project=project, priority__gte=0).count()
+    if ahead:
+        verb = "waits" if ahead == 1 else "wait"
+        return True, f"{ahead} of this project {verb} already and would go first."
+    if Room(read_sites()).count_of(replace(tier.need, backend="process")):
+        return False, "It can start at once."
+    return True, f"Every node that fits tier {tier.slug} is busy."

@@ -1,0 +1,216 @@
+"""Launching, starting again, stopping and deleting notebook servers."""
+
+from django.db import IntegrityError, transaction
+
+from portal.accounts import audit
+from portal.accounts.models import Project, User
+from portal.compute.models import Tier
+from portal.core.errors import Conflict, InvalidInput
+from portal.core.text import clean_slug
+from portal.notebooks.environments import environment_of
+from portal.notebooks.kinds import KIND
+from portal.notebooks.models import Server, ServerRun
+from portal.notebooks.places import require_notebooks
+from portal.notebooks.server_following import follow
+from portal.notebooks.server_lifecycle import ALIVE, AT_REST
+from portal.notebooks.server_moves import announce, move_server
+from portal.workloads.feasibility import refuse_impossible
+from portal.workloads.services.stopping import stop_workload
+from portal.workloads.services.submitting import Wanted, submit_workload
+from portal.workloads.specs import spec_from
+from slipway.schemas.notebook_servers import NotebookState, ServerIn
+from slipway.schemas.workloads import ReasonCode
+
+MOST_A_PERSON = 20
+# Of all servers of a project: what is in it outlives them, see `persistent_key`.
+WORKSPACE = "workspace"
+_ARGV = ("slipway-lab",)
+_S_AN_HOUR = 3600
+_S_A_MINUTE = 60
+
+
+def launch_server(*, project: Project, by: User, wanted: ServerIn) -> Server:
+    """Make a notebook server and start it. What can never run is refused before anything is made.
+
+    Raises InvalidInput, naming the field, and Conflict where the person has one of that name.
+    """
+    require_notebooks()
+    tier = tier_called(wanted.tier)
+    name = clean_slug(wanted.name, field="name")
+    refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
+    _require_free(project, by, name)
+    environment = environment_of(project=project, by=by, requirements=wanted.requirements)
+    with transaction.atomic():
+        server = _make(project, by, name, tier, wanted)
+        _start(server, by, environment)
+        audit.record(
+            "notebook.launch",
+            kind="notebook",
+            target=server,
+            label=server.name,
+            project=project,
+            after={"tier": tier.slug, "idle_minutes": wanted.idle_minutes},
+        )
+    return server
+
+
+def _make(project: Project, by: User, name: str, tier: Tier, wanted: ServerIn) -> Server:
+    try:
+        with transaction.atomic():
+            return Server.objects.create(
+                project=project,
+                owner=by,
+                name=name,
+                tier=tier,
+                requirements=wanted.requirements,
+                idle_after_s=wanted.idle_minutes * _S_A_MINUTE,
+                max_lifetime_s=lifetime_of(wanted),
+                tags=dict(wanted.tags),
+            )
+    except IntegrityError:
+        _require_free(project, by, name)  # somebody launched the same meanwhile
+        raise
+
+
+def start_server(*, server: Server, by: User | None = None) -> Server:
+    """Start a server again, with the same files and the notebooks that were open. Idempotent."""
+    require_notebooks()
+    if server.status in ALIVE:
+        return server
+    owner = by or server.owner
+    refuse_impossible(project=server.project, tier=server.tier, tasks=1, backend="process")
+    environment = environment_of(project=server.project, by=owner, requirements=server.requirements)
+    with transaction.atomic():
+        current = Server.objects.select_for_update(of=("self",)).get(pk=server.pk)
+        if current.status not in AT_REST:
+            return server
+        _start(server, owner, environment)
+        audit.record(
+            "notebook.start",
+            kind="notebook",
+            target=server,
+            label=server.name,
+            project=server.project,
+        )
+    return server
+
+
+def _start(server: Server, by: User, environment: str) -> None:
+    """Submit the workload of a start; call it inside a transaction."""
+    workload = submit_workload(
+        project=server.project,
+        by=by,
+        wanted=Wanted(
+            kind=KIND,
+            name=server.name,
+            tier=server.tier,
+            spec=spec_from(backend="process", argv=_ARGV, persistent_key=WORKSPACE),
+            environment=environment,
+            max_lifetime_s=server.max_lifetime_s,
+            tags=server.tags,
+        ),
+    )
+    ServerRun.objects.create(server=server, workload=workload)
+    moved = move_server(
+        server,
+        NotebookState.STARTING,
+        workload=workload,
+        reason="",
+        next_step="",
+        started_at=None,
+        run_attempt=0,
+        report_sequence=-1,
+        address="",
+        active_at=None,
+        why_alive="",
+        stops_at=None,
+        stops_why="",
+    )
+    if not moved:
+        raise Conflict("It has been started meanwhile.", next_step="Reload the page.")
+
+
+def stop_server(
+    *,
+    server: Server,
+    by: User | None = None,
+    reason: ReasonCode = ReasonCode.USER,
+    message: str = "",
+) -> Server:
+    """Stop a server; its files and the list of its open notebooks stay. Idempotent."""
+    if server.workload is None or server.status in AT_REST:
+        return server
+    stop_workload(workload=server.workload, by=by, reason=reason, message=message)
+    follow(server.workload.pk)
+    server.refresh_from_db()
+    return server
+
+
+def delete_server(*, server: Server) -> None:
+    """Forget a server that does not run. Files lie in the project's workspace and stay there.
+
+    Raises Conflict while it runs.
+    """
+    if server.status not in AT_REST:
+        raise Conflict(
+            f"The notebook server {server.name} is {server.state}.",
+            code="server_runs",
+            next_step="Stop it first.",
+        )
+    with transaction.atomic():
+        audit.record(
+            "notebook.delete",
+            kind="notebook",
+            target=server,
+            label=server.name,
+            project=server.project,
+        )
+        announce(server)
+        at_rest = [state.value for state in AT_REST]
+        gone, _ = Server.objects.filter(pk=server.pk, state__in=at_rest).delete()
+        if not gone:
+            raise Conflict("It has been started meanwhile.", next_step="Reload the page.")
+
+
+def lifetime_of(wanted: ServerIn) -> int | None:
+    """Return the seconds a server may run at most."""
+    return max(1, round(wanted.max_hours * _S_AN_HOUR)) if wanted.max_hours else None
+
+
+def tier_called(slug: str | None) -> Tier:
+    """Return a tier on offer, the cheapest if none is named; raises InvalidInput or Conflict."""
+    offered = Tier.objects.filter(is_active=True)
+    named = offered.filter(slug=slug) if slug is not None else offered
+    tier = named.order_by("nano_usd_per_hour", "slug").first()
+    if tier is not None:
+        return tier
+    if slug is None:
+        raise Conflict(
+            "No hardware tier is offered yet.",
+            code="no_tiers",
+            next_step="Ask an administrator to join a node or add a tier.",
+        )
+    names = ", ".join(offered.order_by("slug").values_list("slug", flat=True)[:10])
+    raise InvalidInput(
+        f"There is no tier {slug}.",
+        code="no_such_tier",
+        field="tier",
+        next_step=f"Tiers: {names}." if names else "Ask an administrator to add a tier.",
+    )
+
+
+def _require_free(project: Project, by: User, name: str) -> None:
+    mine = Server.objects.filter(project=project, owner=by)
+    if mine.filter(name=name).exists():
+        raise Conflict(
+            f"You have a notebook server called {name} in this project.",
+            code="name_taken",
+            field="name",
+            next_step="Start that one again, or choose another name.",
+        )
+    if mine.count() >= MOST_A_PERSON:
+        raise Conflict(
+            f"You have {MOST_A_PERSON} notebook servers in this project.",
+            code="too_many_servers",
+            next_step="Delete one you no longer use; its files stay.",
+        )

@@ -1,0 +1,19 @@
+"""Doorbells of the room."""
+
+from datetime import timedelta
+
+from portal.core.doorbell import doorbell
+from portal.notebooks.server_following import follow_all
+from portal.notebooks.server_idle import look_after_idle
+
+# Task → how often it runs whether or not anybody rings.
+PERIODIC = {
+    "notebooks.look_after_servers": timedelta(seconds=5),
+}
+
+
+@doorbell("notebooks.look_after_servers")
+def look_after_servers() -> None:
+    """Catch up with workloads, warn what is idle, stop what was warned."""
+    follow_all()
+    look_after_idle()

@@ -1,0 +1,58 @@
+"""Makes notebook servers a kind of workload, with what they are told when they start."""
+
+from collections.abc import Mapping
+
+from portal.notebooks.kinds import KIND
+from portal.notebooks.models import Hub, Server
+from portal.notebooks.places import node_address_of, variables_of
+from portal.notebooks.server_following import follow, is_ours
+from portal.notebooks.server_idle import warn_of_budget
+from portal.workloads.ports import BudgetRule, Grouping, Kind, register_kind
+from portal.workloads.retries import RetryRule
+from portal.workloads.signals import WorkloadChanged, workload_changed
+from slipway.schemas.accounts import Scope
+
+_WARNED_S = 60.0
+
+
+def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
+    found = Server.objects.filter(workload=workload_id)
+    server = found.select_related("workload", "project").first()
+    if server is None or server.workload is None:
+        return {}
+    return variables_of(server, server.workload, node_address_of(server.workload))
+
+
+def _is_in_use() -> bool:
+    """Tell whether a Hub was ever let in here: without one no server can be opened."""
+    return Hub.objects.exists()
+
+
+def _when_server_moved(news: WorkloadChanged) -> None:
+    if is_ours(news.kind):
+        follow(news.workload_id)
+
+
+# What was in the memory of its kernels is gone with a server, so none runs again by itself.
+NOTEBOOK = Kind(
+    name=KIND,
+    noun="notebook",
+    retry=RetryRule(max_attempts=1, max_losses=0, on=frozenset()),
+    stop_grace_s=10.0,
+    warm="jupyterlab",
+    keeps_warm=_is_in_use,
+    scopes=(
+        Scope.PROJECTS_READ,
+        Scope.FILES_READ,
+        Scope.FILES_WRITE,
+        Scope.EXPERIMENTS_READ,
+        Scope.EXPERIMENTS_WRITE,
+        Scope.WORKLOADS_READ,
+        Scope.WORKLOADS_WRITE,
+    ),
+    surroundings=_surroundings,
+    budget=BudgetRule(warning_s=_WARNED_S, save=warn_of_budget),
+    grouping=Grouping(noun="notebook"),
+)
+register_kind(NOTEBOOK)
+workload_changed.connect(_when_server_moved)

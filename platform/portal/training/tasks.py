@@ -1,0 +1,14 @@
+"""Doorbells of the room."""
+
+from datetime import timedelta
+
+from portal.core.doorbell import doorbell
+from portal.training.services.copies import drop_unneeded
+
+PERIODIC = {"training.drop_copies": timedelta(minutes=1)}
+
+
+@doorbell("training.drop_copies")
+def drop_copies() -> None:
+    """Take checkpoints of jobs that will not go on out of the store."""
+    drop_unneeded()

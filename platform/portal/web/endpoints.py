@@ -1,0 +1,262 @@
+"""What the pages say about endpoints: words for states, shares of the traffic, how to ask them."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+
+from portal.core import clock
+from portal.core.errors import NotFound
+from portal.endpoints.lifecycle import (
+    KEPT,
+    EndpointState,
+    ReplicaState,
+    RevisionState,
+    RolloutState,
+)
+from portal.endpoints.models import Endpoint, Replica, Revision, Rollout
+from portal.endpoints.plans import step_at
+from portal.endpoints.services.reading import Standing, example_of
+from portal.training.services.jobs import cost_of, price_of
+from portal.workloads.costs import unix_ms
+from slipway.schemas.endpoints import PlanKind
+
+_E, _V, _P = EndpointState, RevisionState, ReplicaState
+_ENDPOINTS = {
+    _E.CREATING: ("starting", "strong"),
+    _E.SERVING: ("serving", "ok"),
+    _E.PAUSED: ("paused", "warn"),
+    _E.FAILED: ("failed", "bad"),
+    _E.DELETING: ("going away", "warn"),
+    _E.DELETED: ("deleted", ""),
+}
+_REVISIONS = {
+    _V.PREPARING: ("preparing", "strong"),
+    _V.READY: ("ready", "strong"),
+    _V.SERVING: ("serving", "ok"),
+    _V.STANDBY: ("warm", "warn"),
+    _V.RETIRED: ("retired", ""),
+    _V.FAILED: ("failed", "bad"),
+}
+_REPLICAS = {
+    _P.STARTING: ("starting", "strong"),
+    _P.LOADING: ("loading", "strong"),
+    _P.WARMING: ("proving", "strong"),
+    _P.READY: ("ready", "ok"),
+    _P.DRAINING: ("draining", "warn"),
+    _P.STOPPING: ("stopping", "warn"),
+    _P.STOPPED: ("stopped", ""),
+    _P.FAILED: ("failed", "bad"),
+}
+_WHY = {
+    _E.CREATING: "It answers as soon as its golden predictions came back equal.",
+    _E.SERVING: "It answers predictions.",
+}
+STATES = [(state.value, _ENDPOINTS[state][0]) for state in _E if state is not _E.DELETED]
+_PLANS = {
+    PlanKind.ALL_AT_ONCE.value: "all at once",
+    PlanKind.CANARY.value: "canary",
+    PlanKind.SHADOW.value: "shadow",
+}
+
+
+@dataclass(frozen=True)
+class Word:
+    """A state in one word, and the colour it is shown in."""
+
+    word: str
+    tone: str
+    is_active: bool = False
+
+
+def word_of(endpoint: Endpoint) -> Word:
+    """Return the state of an endpoint in one word."""
+    return Word(*_ENDPOINTS[endpoint.status], is_active=endpoint.status == _E.CREATING)
+
+
+def why_of(endpoint: Endpoint) -> str:
+    """Say why an endpoint stands where it stands."""
+    return endpoint.reason or _WHY.get(endpoint.status, "")
+
+
+def url_of(endpoint: Endpoint) -> str:
+    """Return where clients ask an endpoint for predictions."""
+    return f"{settings.SLIPWAY_GATEWAY_URL}/v1/{endpoint.name}/invocations"
+
+
+@dataclass(frozen=True)
+class RevisionLine:
+    """A revision on a page. `may_return` says that it can be promoted again."""
+
+    row: Revision
+    state: Word
+    ready: int
+    wanted: int
+    may_return: bool
+
+
+def revisions_of(standing: Standing) -> list[RevisionLine]:
+    """Return the revisions of an endpoint as its page shows them."""
+    return [
+        RevisionLine(
+            row=revision,
+            state=Word(*_REVISIONS[revision.status]),
+            ready=standing.ready[revision.pk],
+            wanted=standing.wanted(revision) if revision.status in KEPT else 0,
+            may_return=revision.status in (_V.STANDBY, _V.RETIRED) and standing.rollout is None,
+        )
+        for revision in standing.revisions
+    ]
+
+
+@dataclass(frozen=True)
+class RolloutLine:
+    """A rollout on a page. `steps` are shares of the traffic with whether they are behind us."""
+
+    row: Rollout
+    plan: str
+    sentence: str
+    steps: Sequence[tuple[str, str]]
+    next_at: datetime | None
+
+
+def rollout_of(rollout: Rollout) -> RolloutLine:
+    """Say how far a rollout has come."""
+    step = step_at(rollout.steps, rollout.step)
+    has_begun = rollout.step_since is not None
+    next_at = None
+    if rollout.step_since is not None and rollout.ended_at is None:
+        next_at = rollout.step_since + step.bake
+    return RolloutLine(
+        row=rollout,
+        plan=_PLANS.get(rollout.plan, rollout.plan),
+        sentence=_sentence(rollout, step.words()),
+        steps=[
+            (_share(one), _place(at, rollout.step, has_begun=has_begun))
+            for at, one in enumerate(rollout.steps)
+        ],
+        next_at=next_at,
+    )
+
+
+def _sentence(rollout: Rollout, words: str) -> str:
+    number = rollout.revision.number
+    if rollout.status == RolloutState.ROLLING_BACK:
+        return f"Revision {number} is being taken back: {rollout.reason}"
+    if rollout.step_since is None:
+        return f"Revision {number} is starting; it gets traffic once it has proved itself."
+    return f"Revision {number}: {words}."
+
+
+def _share(step: dict[str, float]) -> str:
+    shadow = step.get("shadow_percent") or 0
+    return f"{shadow:g} % copied" if shadow else f"{step['percent']} %"
+
+
+def _place(at: int, step: int, *, has_begun: bool) -> str:
+    if not has_begun or at > step:
+        return "later"
+    return "now" if at == step else "done"
+
+
+@dataclass(frozen=True)
+class ReplicaLine:
+    """A replica on a page; money in nano-USD."""
+
+    row: Replica
+    state: Word
+    why: str
+    node: str
+    cost: int
+    rate: int
+
+    @property
+    def took_s(self) -> float | None:
+        """How long it took to become ready."""
+        ready = self.row.ready_at
+        return None if ready is None else (ready - self.row.created_at).total_seconds()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.row.status in (_P.STOPPED, _P.FAILED)
+
+
+def replica_line(replica: Replica, nodes: dict[str, str]) -> ReplicaLine:
+    """Say how a replica stands; `nodes` names the node of each workload that runs."""
+    workload = replica.workload
+    waiting = workload is not None and replica.is_coming
+    ends = replica.status in (_P.STOPPED, _P.FAILED)
+    return ReplicaLine(
+        row=replica,
+        state=Word(*_REPLICAS[replica.status]),
+        why=replica.reason
+        or (f"Its workload is {workload.state}." if waiting and workload else ""),
+        node=nodes.get(replica.workload_id or "", ""),
+        cost=cost_of(workload, until_ms=unix_ms(clock.now())) if workload else 0,
+        rate=price_of(workload) if workload and not ends and workload.leases.all() else 0,
+    )
+
+
+def replica_of(endpoint: Endpoint, replica_id: str) -> Replica:
+    """Return one replica of an endpoint; raises NotFound."""
+    found = Replica.objects.filter(endpoint=endpoint, pk=replica_id)
+    replica = found.select_related("revision", "workload__tier", "endpoint").first()
+    if replica is None:
+        raise NotFound
+    return replica
+
+
+def current_of(standing: Standing) -> Revision | None:
+    """Return the revision that answers most, or the newest while none does."""
+    answering = [one for one in standing.revisions if one.weight]
+    if answering:
+        return max(answering, key=lambda one: one.weight)
+    return standing.revisions[0] if standing.revisions else None
+
+
+def example_for(revision: Revision | None) -> str:
+    """Return a request to try an endpoint with, as indented JSON; empty where none is known."""
+    if revision is None:
+        return ""
+    text = example_of(revision)
+    try:
+        return json.dumps(json.loads(text), indent=2) if text else ""
+    except ValueError:
+        return ""
+
+
+def snippets_of(endpoint: Endpoint, example: str) -> list[tuple[str, str, str]]:
+    """Return how to ask an endpoint from elsewhere: an id, a heading, the text to copy."""
+    url = url_of(endpoint)
+    body = json.dumps(json.loads(example)) if example else '{"inputs": [[1.0, 2.0]]}'
+    curl = (
+        f"curl {shlex.quote(url)} \\\n"
+        '  -H "Authorization: Bearer $SLIPWAY_ENDPOINT_KEY" \\\n'
+        '  -H "Content-Type: application/json" \\\n'
+        f"  -d {shlex.quote(body)}"
+    )
+    python = (
+        "import slipway\n\n"
+        f'endpoint = slipway.Endpoint("{endpoint.name}", project="{endpoint.project.slug}")\n'
+        "print(endpoint.predict(table))  # a DataFrame, an array or a list of rows"
+    )
+    script = (
+        f'const answer = await fetch("{url}", {{\n'
+        '  method: "POST",\n'
+        "  headers: {\n"
+        "    Authorization: `Bearer ${process.env.SLIPWAY_ENDPOINT_KEY}`,\n"
+        '    "Content-Type": "application/json",\n'
+        "  },\n"
+        f"  body: JSON.stringify({body}),\n"
+        "});\n"
+        "console.log((await answer.json()).predictions);"
+    )
+    return [
+        ("ask-curl", "curl", curl),
+        ("ask-python", "Python", python),
+        ("ask-javascript", "JavaScript", script),
+    ]

@@ -1,0 +1,61 @@
+"""Forms about watching endpoints: thresholds, where alerts are told, predictions as data."""
+
+from django import forms
+
+from slipway.schemas.monitoring import MonitorSettings
+
+_TEXT = {"autocomplete": "off", "spellcheck": "false"}
+
+
+class Watching(forms.Form):
+    """The settings that people change; the API has all of them."""
+
+    min_accuracy = forms.FloatField(
+        label="Least accuracy",
+        required=False,
+        min_value=0,
+        max_value=1,
+        help_text="Between 0 and 1. Without it measured accuracy is compared with its estimate.",
+    )
+    max_error_percent = forms.FloatField(
+        label="Most errors, in percent",
+        required=False,
+        min_value=0.001,
+        max_value=100,
+        help_text="Of the last 15 minutes.",
+    )
+    max_p95_ms = forms.FloatField(
+        label="Slowest twentieth, in ms", required=False, min_value=0.001, max_value=1e9
+    )
+    keep_days = forms.IntegerField(label="Keep predictions for days", min_value=1, max_value=3650)
+    watch_drift = forms.BooleanField(label="Alert when inputs drift", required=False)
+    watch_outputs = forms.BooleanField(label="Alert when outputs drift", required=False)
+
+    @classmethod
+    def of(cls, settings: MonitorSettings) -> dict[str, object]:
+        """Return the settings as a form begins with them."""
+        return {name: getattr(settings, name) for name in cls.base_fields}
+
+
+class NewChannel(forms.Form):
+    """Where alerts are told."""
+
+    kind = forms.ChoiceField(
+        choices=[("email", "E-mail"), ("webhook", "Webhook"), ("slack", "Slack")]
+    )
+    target = forms.CharField(
+        label="Address",
+        max_length=2000,
+        help_text="The address of a member, or an https address.",
+        widget=forms.TextInput(attrs=_TEXT),
+    )
+
+
+class AsData(forms.Form):
+    """Predictions with labels as the next version of a dataset."""
+
+    dataset = forms.CharField(
+        max_length=63,
+        help_text="Made if it is not there. Takes what matches the filters and has a label.",
+        widget=forms.TextInput(attrs=_TEXT),
+    )

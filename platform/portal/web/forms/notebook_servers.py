@@ -1,0 +1,78 @@
+"""The form that launches a notebook server."""
+
+from typing import Any
+
+from django import forms
+from pydantic import ValidationError
+
+from slipway.schemas.notebook_servers import ServerIn
+
+_TEXT = {"autocomplete": "off", "spellcheck": "false"}
+
+
+class LaunchServer(forms.Form):
+    """Where it runs and when it stops. `wanted` is the whole of it once the form is valid."""
+
+    name = forms.CharField(
+        max_length=48,
+        help_text="Small letters, digits and hyphens; it tells your servers apart.",
+        widget=forms.TextInput(attrs=_TEXT),
+    )
+    tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
+    idle_minutes = forms.IntegerField(
+        label="Stop when idle for minutes",
+        min_value=5,
+        max_value=10_080,
+        help_text="A busy kernel is never idle; an open browser tab is no work. Tiers above $1 an "
+        "hour stop sooner.",
+    )
+    max_hours = forms.FloatField(
+        label="Stop after hours",
+        required=False,
+        min_value=0.01,
+        max_value=720,
+        help_text="Empty: only when it is idle, or when you stop it.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    requirements = forms.CharField(
+        required=False,
+        max_length=65_536,
+        help_text="The text of a requirements.txt. Empty: the environment of the installation. "
+        "What you install with %pip stays over stops either way.",
+        widget=forms.Textarea(attrs={**_TEXT, "rows": 4, "placeholder": "polars\nscikit-learn"}),
+    )
+    tags = forms.CharField(
+        required=False,
+        max_length=1200,
+        help_text="Such as team=vision; spend is split by them. Separate several by spaces.",
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "team=vision"}),
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.wanted: ServerIn | None = None
+
+    def clean_tags(self) -> dict[str, str]:
+        """Read name=value, separated by spaces."""
+        found: dict[str, str] = {}
+        for text in str(self.cleaned_data["tags"]).split():
+            name, separator, value = text.partition("=")
+            if not separator:
+                raise forms.ValidationError(f"“{text[:40]}” is not of the form name=value.")
+            found[name] = value
+        return found
+
+    def clean(self) -> dict[str, Any]:
+        """Put it all together; what the schema refuses stands beside its field."""
+        data = super().clean() or {}
+        if self.errors:
+            return data
+        facts = {name: value for name, value in data.items() if value not in (None, "")}
+        try:
+            self.wanted = ServerIn.model_validate(facts)
+        except ValidationError as error:
+            for fault in error.errors():
+                field = str(fault["loc"][0]) if fault["loc"] else ""
+                said = fault["msg"].removeprefix("Value error, ")
+                self.add_error(field if field in self.fields else None, f"This {said}.")
+        return data

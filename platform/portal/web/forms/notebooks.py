@@ -1,0 +1,95 @@
+"""Forms of notebooks: a branch, a run as a job."""
+
+from typing import Any
+
+from django import forms
+from django.http import QueryDict
+from pydantic import ValidationError
+
+from portal.notebooks.models import NotebookVersion
+from portal.notebooks.services.files_runs import Wish
+from portal.web.forms.jobs import pairs
+from slipway.schemas.notebook_files import RunIn
+
+_TEXT = {"autocomplete": "off", "spellcheck": "false"}
+
+
+class NewBranch(forms.Form):
+    """Where the new notebook lies."""
+
+    path = forms.CharField(
+        max_length=500,
+        help_text="Path in the project; it ends in .ipynb.",
+        widget=forms.TextInput(attrs=_TEXT),
+    )
+
+
+class RunNotebook(forms.Form):
+    """A notebook as a job. `wish` is the whole of it once the form is valid."""
+
+    tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
+    params = forms.CharField(
+        label="Parameters",
+        required=False,
+        max_length=65_536,
+        strip=False,
+        help_text="One name=value a line, in place of what the cell tagged “parameters” sets.",
+        widget=forms.Textarea(attrs={**_TEXT, "rows": 5, "placeholder": "rate=0.1"}),
+    )
+    max_hours = forms.FloatField(
+        label="Stop after hours",
+        required=False,
+        min_value=0.01,
+        max_value=8760,
+        help_text="Empty: it runs until it is done.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    name = forms.CharField(
+        required=False,
+        max_length=100,
+        help_text="Empty: the name of the notebook.",
+        widget=forms.TextInput(attrs=_TEXT),
+    )
+    requirements = forms.CharField(
+        required=False,
+        max_length=65_536,
+        help_text="The text of a requirements.txt, with papermill and ipykernel in it. Empty: the "
+        "environment of the installation.",
+        widget=forms.Textarea(attrs={**_TEXT, "rows": 4, "placeholder": "papermill\nipykernel"}),
+    )
+
+    def __init__(
+        self, data: QueryDict | None, *, version: NotebookVersion, tier: str, **kwargs: Any
+    ) -> None:
+        lines = "\n".join(f"{name}={value}" for name, value in version.parameters)
+        super().__init__(data, initial={"tier": tier, "params": lines}, **kwargs)
+        self.wish = Wish(purpose="run")
+
+    def clean_params(self) -> dict[str, str]:
+        """Read a line each."""
+        return pairs([line for line in self.cleaned_data["params"].splitlines() if line.strip()])
+
+    def clean(self) -> dict[str, Any]:
+        """Put it together; what the schema refuses stands beside its field."""
+        data = super().clean() or {}
+        if self.errors:
+            return data
+        try:
+            wanted = RunIn.model_validate(
+                {name: value for name, value in data.items() if value not in (None, "")}
+            )
+        except ValidationError as error:
+            for fault in error.errors():
+                field = str(fault["loc"][0]) if fault["loc"] else ""
+                said = fault["msg"].removeprefix("Value error, ")
+                self.add_error(field if field in self.fields else None, f"This {said}.")
+            return data
+        self.wish = Wish(
+            purpose="run",
+            tier=wanted.tier,
+            name=wanted.name,
+            params=wanted.params,
+            requirements=wanted.requirements,
+            max_hours=wanted.max_hours,
+        )
+        return data

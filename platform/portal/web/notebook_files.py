@@ -1,0 +1,93 @@
+"""What the pages of notebook files show."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+
+from portal.accounts.models import Project, User
+from portal.core.errors import InvalidInput
+from portal.notebooks.models import NotebookFile, NotebookRun, NotebookVersion
+from portal.notebooks.services.files import version_of
+from portal.notebooks.services.files_runs import Standing as Reproducible
+from portal.notebooks.services.files_runs import standing_of as reproducible
+from portal.web.jobs import Standing, jobs_of, standings_of
+from portal.web.listing import word
+
+RUNS_SHOWN = 10
+_LONGEST_NUMBER = 9
+BADGES = {
+    "verified": ("Reproducible", "ok"),
+    "failed": ("Not reproducible", "bad"),
+    "changed": ("Changed since verified", "warn"),
+    "unverified": ("Not verified", ""),
+    "checking": ("Verifying", ""),
+}
+
+
+@dataclass(frozen=True)
+class ShownNotebook:
+    """A notebook with its badge."""
+
+    file: NotebookFile
+    latest: NotebookVersion
+    badge: Reproducible
+    words: str
+    tone: str
+
+
+@dataclass(frozen=True)
+class ShownRun:
+    """A verification or a run: how its job stands and what it found."""
+
+    run: NotebookRun
+    it: Standing
+    findings: Sequence[dict[str, Any]]
+
+    @property
+    def progress(self) -> str:
+        """At which cell it is."""
+        if self.it.is_over or not self.it.step or self.run.version is None:
+            return ""
+        return f"cell {self.it.step} of {self.run.version.cells}"
+
+
+def shown_notebook(file: NotebookFile, latest: NotebookVersion | None = None) -> ShownNotebook:
+    """Describe a notebook of `NotebookFileQuerySet.of_project`."""
+    badge = reproducible(file)
+    words, tone = BADGES[badge.badge]
+    return ShownNotebook(file, latest or version_of(file, None), badge, words, tone)
+
+
+def shown_runs(project: Project, runs: Sequence[NotebookRun], viewer: User) -> list[ShownRun]:
+    """Say how the jobs of some runs stand, with a fixed number of queries."""
+    jobs = jobs_of(project).filter(workload_id__in=[run.pk for run in runs])
+    known = {it.workload.pk: it for it in standings_of(list(jobs), viewer)}
+    return [
+        ShownRun(run, known[run.pk], (run.report or {}).get("findings", ()))
+        for run in runs
+        if run.pk in known
+    ]
+
+
+def recent_runs(file: NotebookFile, viewer: User) -> list[ShownRun]:
+    """Return the newest verifications and runs of a notebook."""
+    found = NotebookRun.objects.of_project(file.project).filter(version__file=file)
+    return shown_runs(file.project, list(found.order_by("-pk")[:RUNS_SHOWN]), viewer)
+
+
+def asked_version(request: HttpRequest, file: NotebookFile, name: str) -> NotebookVersion:
+    """Return the version the address names, the newest without; raises InvalidInput."""
+    return numbered_version(file, word(request, name))
+
+
+def numbered_version(file: NotebookFile, text: str) -> NotebookVersion:
+    """Return a version by its number as text, the newest for none; raises InvalidInput."""
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
+        raise InvalidInput(
+            f"“{text[:20]}” is not the number of a version.",
+            field="version",
+            next_step=f"The versions are 1 to {file.head}.",
+        )
+    return version_of(file, int(text) if text else None)

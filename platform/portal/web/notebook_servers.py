@@ -1,0 +1,135 @@
+"""What the pages say about notebook servers: words for a state, steps of a start, time, money."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from portal.accounts.models import Project, User
+from portal.core import clock
+from portal.notebooks.models import Server, ServerQuerySet
+from portal.notebooks.server_idle import idle_limit_s
+from portal.notebooks.server_lifecycle import ALIVE
+from portal.notebooks.services.reading import cost_of, explanation_of, price_of
+from portal.workloads.explaining import Explainer
+from portal.workloads.lifecycle import WAITING
+from slipway.schemas.notebook_servers import NotebookState
+
+_S = NotebookState
+_WORDS = {
+    _S.STARTING: ("starting", "strong"),
+    _S.OPENING: ("opening", "strong"),
+    _S.READY: ("ready", "ok"),
+    _S.STOPPING: ("stopping", "warn"),
+    _S.STOPPED: ("stopped", ""),
+    _S.FAILED: ("failed", "bad"),
+}
+# What a list can be narrowed down to, and the states that stand for it.
+GROUPS: dict[str, tuple[str, frozenset[NotebookState]]] = {
+    "running": ("Running", ALIVE),
+    "stopped": ("Stopped", frozenset({_S.STOPPED})),
+    "failed": ("Failed", frozenset({_S.FAILED})),
+}
+_STEPS = ("Waiting for hardware", "Starting JupyterLab", "Opening the door", "Ready")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a start: `done`, `now` or `later`."""
+
+    words: str
+    state: str
+
+
+@dataclass(frozen=True)
+class ServerStanding:
+    """How a server stands. Money in nano-USD; `rate` is what an hour costs now."""
+
+    server: Server
+    word: str
+    tone: str
+    why: str
+    began: datetime
+    until: datetime | None
+    cost: int
+    rate: int
+    price: int
+    is_mine: bool
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it does not run."""
+        return self.server.status not in ALIVE
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it holds hardware, or is about to."""
+        return not self.is_over
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a browser gets in."""
+        return self.server.status == _S.READY
+
+    @property
+    def lasted(self) -> timedelta:
+        """How long it has run, or waits."""
+        return (self.until or clock.now()) - self.began
+
+    @property
+    def idle_minutes(self) -> int:
+        """After how many idle minutes it stops."""
+        return round(idle_limit_s(self.server) / 60)
+
+    @property
+    def stops_sooner(self) -> bool:
+        """Whether it stops sooner than was asked, because it is dear."""
+        return idle_limit_s(self.server) < self.server.idle_after_s
+
+    @property
+    def steps(self) -> list[Step]:
+        """The true steps of its start, while it starts."""
+        if self.server.status not in (_S.STARTING, _S.OPENING):
+            return []
+        at = 0
+        workload = self.server.workload
+        if self.server.status == _S.OPENING:
+            at = 2
+        elif workload is not None and workload.status not in WAITING:
+            at = 1
+        states = ["done" if n < at else "now" if n == at else "later" for n in range(len(_STEPS))]
+        return [Step(words, state) for words, state in zip(_STEPS, states, strict=True)]
+
+
+def servers_of(project: Project) -> ServerQuerySet:
+    """Return the servers of a project with what a list of them shows."""
+    return Server.objects.of_project(project)
+
+
+def standing_of_server(server: Server, viewer: User) -> ServerStanding:
+    """Say how one server stands."""
+    return standings_of_servers([server], viewer)[0]
+
+
+def standings_of_servers(servers: Sequence[Server], viewer: User) -> list[ServerStanding]:
+    """Say how each of several servers stands."""
+    explainer = Explainer(viewer)
+    return [_standing(server, viewer, explainer) for server in servers]
+
+
+def _standing(server: Server, viewer: User, explainer: Explainer) -> ServerStanding:
+    word, tone = _WORDS[server.status]
+    workload = server.workload
+    leases = list(workload.leases.all()) if workload is not None else []
+    price = price_of(server)
+    return ServerStanding(
+        server=server,
+        word=word,
+        tone=tone,
+        why=explanation_of(server, explainer),
+        began=(workload.started_at or workload.created_at) if workload else server.created_at,
+        until=workload.ended_at if workload else server.created_at,
+        cost=cost_of(server),
+        rate=price if any(lease.is_open for lease in leases) else 0,
+        price=price,
+        is_mine=server.owner_id == viewer.pk,
+    )

@@ -1,0 +1,221 @@
+"""What people do to an endpoint: promote, roll back, pause, change, delete, try it."""
+
+import json
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.accounts.gates import gated_project
+from portal.accounts.principal import require_principal
+from portal.core.errors import NotFound
+from portal.core.policy import guarded_by
+from portal.endpoints.gates import gated_endpoint
+from portal.endpoints.models import Endpoint
+from portal.endpoints.services.endpoints import (
+    change_endpoint,
+    delete_endpoint,
+    pause_endpoint,
+    resume_endpoint,
+)
+from portal.endpoints.services.promoting import promote, roll_back
+from portal.endpoints.services.reading import standing_of
+from portal.endpoints.services.trying import try_out
+from portal.registry.catalog import list_models
+from portal.web.endpoints import current_of
+from portal.web.forms.endpoints import Because, ChangedEndpoint, NewRollout, Trial
+from portal.web.forms.submission import carry_out, one_click, sent, status_of
+from portal.web.listing import word
+from portal.web.places import address_of
+from portal.web.questions import Question, ask
+from portal.web.views.endpoints import CHANGE, WHERE
+from slipway.schemas.endpoints import LimitsIn, Promote, RollbackRules
+
+_MIB = 1024**2
+_OK = 200
+_MOST_SHOWN = 100_000
+_MOST_NUMBER = 2**31 - 1
+
+
+def _back(endpoint: Endpoint) -> str:
+    return address_of(endpoint.project, "endpoint", endpoint.name)
+
+
+@guarded_by(CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Show what a promotion would change and cost, and do it by the chosen plan."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    standing = standing_of(found)
+    current = current_of(standing)
+    given = {
+        "model": word(request, "model") or (current.model if current else ""),
+        "version": word(request, "version"),
+    }
+    form = NewRollout(sent(request), initial=given)
+    done = carry_out(request, form, lambda _: promote(endpoint=found, by=by, wanted=form.wanted))
+    if done:
+        number = done.result.revision.number
+        messages.success(request, f"Revision {number} is starting; traffic follows by the plan.")
+        return redirect(_back(found))
+    rate = found.tier.nano_usd_per_hour
+    context = {
+        "endpoint": found,
+        "form": form,
+        "current": current,
+        "rollout": standing.rollout,
+        "models": [facts.name for facts in list_models(found.project_id, limit=100).items],
+        "now_an_hour": standing.nano_usd_per_hour,
+        "then_an_hour": standing.nano_usd_per_hour + rate * found.wanted,
+    }
+    status = status_of(form)
+    return render(request, "web/endpoints/promote.html", context | WHERE, status=status)
+
+
+@guarded_by(CHANGE)
+@require_POST
+def project_endpoint_return(
+    request: HttpRequest, project: str, endpoint: str, number: int
+) -> HttpResponse:
+    """Promote an earlier revision again, all at once."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    if number > _MOST_NUMBER or not found.revisions.filter(number=number).exists():
+        raise NotFound
+    wanted = Promote(revision=number)
+    if one_click(request, lambda: promote(endpoint=found, by=by, wanted=wanted)):
+        messages.success(request, f"Revision {number} is coming back.")
+    return redirect(_back(found))
+
+
+@guarded_by(CHANGE)
+@require_POST
+def project_endpoint_rollback(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Go back to the revision before."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    if one_click(request, lambda: roll_back(endpoint=found, by=by)):
+        messages.success(request, "The traffic goes to the revision before.")
+    return redirect(_back(found))
+
+
+@guarded_by(CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_endpoint_pause(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Say why, then pause."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    form = Because(sent(request))
+    done = carry_out(
+        request,
+        form,
+        lambda data: pause_endpoint(endpoint=found, by=by, reason=data["reason"]),
+    )
+    if done:
+        messages.success(request, f"{found.name} is paused.")
+        return redirect(_back(found))
+    question = Question(
+        title=f"Pause {found.name}?",
+        effects=(
+            "Whoever asks it gets 503 with the reason, until somebody resumes it.",
+            "Its replicas stop, so nothing is charged; resuming takes as long as a start.",
+        ),
+        button="Pause the endpoint",
+        back=_back(found),
+        room="projects",
+        section="endpoints",
+    )
+    return ask(request, question, form)
+
+
+@guarded_by(CHANGE)
+@require_POST
+def project_endpoint_resume(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Serve again."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    if one_click(request, lambda: resume_endpoint(endpoint=found, by=by)):
+        messages.success(request, f"{found.name} is starting its replicas again.")
+    return redirect(_back(found))
+
+
+@guarded_by(CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_endpoint_delete(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Ask, then delete."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    if request.method == "POST":
+        if one_click(request, lambda: delete_endpoint(endpoint=found, by=by)):
+            messages.success(request, f"{found.name} finishes what it works on, and goes away.")
+        return redirect("project_endpoints", gated_project(request).slug)
+    effects = (
+        f"Whoever asks {found.name} is refused from now on; its keys count no more.",
+        "Its replicas finish what they work on and stop; nothing is charged after that.",
+        "The model, the recorded predictions and what it has cost stay.",
+    )
+    question = Question(
+        title=f"Delete {found.name}?",
+        effects=effects,
+        button="Delete the endpoint",
+        back=_back(found),
+        room="projects",
+        section="endpoints",
+    )
+    return ask(request, question)
+
+
+@guarded_by(CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_endpoint_change(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Change replicas, limits, rules of rollback and recording while it serves."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    form = ChangedEndpoint(sent(request), initial=_standing(found))
+    done = carry_out(
+        request, form, lambda _: change_endpoint(endpoint=found, by=by, change=form.wanted)
+    )
+    if done:
+        messages.success(request, "The change is in force within seconds.")
+        return redirect(_back(found))
+    context = {"endpoint": found, "form": form}
+    status = status_of(form)
+    return render(request, "web/endpoints/change.html", context | WHERE, status=status)
+
+
+def _standing(endpoint: Endpoint) -> dict[str, object]:
+    """What the form of a change is filled in with."""
+    limits = LimitsIn.model_validate(endpoint.limits)
+    rules = RollbackRules.model_validate(endpoint.rules)
+    return {
+        "min_replicas": endpoint.min_replicas,
+        "max_replicas": endpoint.max_replicas,
+        "target_concurrency": endpoint.target_concurrency,
+        "target_queue_ms": endpoint.target_queue_ms,
+        "max_body_mib": limits.max_body_bytes / _MIB,
+        "max_in_flight": limits.max_in_flight,
+        "timeout_s": limits.timeout_s,
+        "rate_per_s": limits.rate.per_s if limits.rate else None,
+        "burst": limits.rate.burst if limits.rate else None,
+        "capture": endpoint.capture,
+        **rules.model_dump(),
+    }
+
+
+@guarded_by(CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_endpoint_try(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Send a request through the gateway and show what came back."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    form = Trial(sent(request))
+    done = carry_out(
+        request, form, lambda _: try_out(endpoint=found, by=by, body=form.wanted.request)
+    )
+    context: dict[str, object] = {"endpoint": found, "trial": form}
+    if done:
+        answered = done.result
+        body = json.dumps(answered.body, indent=2, ensure_ascii=False)
+        context |= {
+            "answered": answered,
+            "is_good": answered.status == _OK,
+            "body": body[:_MOST_SHOWN],
+        }
+    # A part of a page is taken over only from an answer that is good.
+    is_part = request.headers.get("HX-Request") == "true"
+    status = 200 if is_part else status_of(form)
+    return render(request, "web/endpoints/try.html", context | WHERE, status=status)

@@ -1,0 +1,63 @@
+"""Keys of an endpoint: made, shown once, revoked."""
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from portal.accounts.principal import require_principal
+from portal.core.errors import NotFound
+from portal.core.policy import guarded_by
+from portal.endpoints.gates import gated_endpoint
+from portal.endpoints.models import EndpointKey
+from portal.endpoints.services.keys import make_key, revoke_key
+from portal.web.endpoints import url_of
+from portal.web.forms.endpoints import NewKey
+from portal.web.forms.submission import carry_out, one_click, sent, status_of
+from portal.web.places import address_of
+from portal.web.questions import Question, ask
+from portal.web.views.endpoints import CHANGE, WHERE
+
+
+@guarded_by(CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_endpoint_key_new(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Make a key; the answer is the only place it is shown."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    form = NewKey(sent(request))
+    done = carry_out(request, form, lambda _: make_key(endpoint=found, by=by, wanted=form.wanted))
+    context = {"endpoint": found, "key_form": form, "url": url_of(found)}
+    if done:
+        context |= {"made": done.result}
+        return render(request, "web/endpoints/key_made.html", context | WHERE)
+    status = status_of(form)
+    return render(request, "web/endpoints/key_new.html", context | WHERE, status=status)
+
+
+@guarded_by(CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_endpoint_key_revoke(
+    request: HttpRequest, project: str, endpoint: str, key: str
+) -> HttpResponse:
+    """Ask, then revoke a key."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    wanted = EndpointKey.objects.shown().filter(endpoint=found, pk=key).first()
+    if wanted is None:
+        raise NotFound
+    back = address_of(found.project, "endpoint", found.name)
+    if request.method == "POST":
+        if one_click(request, lambda: revoke_key(endpoint=found, by=by, key_id=key)):
+            messages.success(request, f"The key {wanted.name} is revoked.")
+        return redirect(back)
+    question = Question(
+        title=f"Revoke the key {wanted.name}?",
+        effects=(
+            f"Whoever asks {found.name} with {wanted.prefix}… is refused within seconds.",
+            "It cannot be undone; another key can be made at any time.",
+        ),
+        button="Revoke the key",
+        back=back,
+        room="projects",
+        section="endpoints",
+    )
+    return ask(request, question)

@@ -1,0 +1,110 @@
+"""Creating an endpoint: the form, what it would cost, whether there is room."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.models import Project
+from portal.accounts.principal import require_principal
+from portal.compute.models import Tier
+from portal.core.policy import guarded_by
+from portal.endpoints.services.endpoints import create_endpoint
+from portal.registry.catalog import list_models
+from portal.web.forms.endpoints import NewEndpoint
+from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.listing import word
+from portal.web.views.endpoints import WHERE
+from portal.workloads.placement import Room
+from portal.workloads.scheduling import read_sites
+from slipway.schemas.accounts import Role, Scope
+
+_RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_HOURS_A_MONTH = 730
+_MOST_REPLICAS = 1000
+
+
+@guarded_by(_RUN)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
+    """Fill in an endpoint, see what it costs, create it; the address may name the model."""
+    found, by = gated_project(request), require_principal(request).user
+    offered = _offered()
+    form = NewEndpoint(sent(request), initial=_initial(request, found, offered))
+    asks_price = request.POST.get("do") == "quote"
+    done = None
+    if not asks_price:
+        done = carry_out(
+            request, form, lambda _: create_endpoint(project=found, by=by, wanted=form.wanted)
+        )
+    if done:
+        made = done.result
+        messages.success(request, f"{made.name} is being made.")
+        return redirect("project_endpoint", found.slug, made.name)
+    room = Room(read_sites())
+    context = {
+        "form": form,
+        "tiers": [(tier, room.count_of(tier.need)) for tier in offered],
+        "models": [facts.name for facts in list_models(found.pk, limit=100).items],
+        **_priced(form),
+    }
+    status = 200 if asks_price else status_of(form)
+    return render(request, "web/endpoints/new.html", context | WHERE, status=status)
+
+
+def _offered() -> list[Tier]:
+    tiers = Tier.objects.filter(is_active=True)
+    return list(tiers.order_by("nano_usd_per_hour", "slug")[:100])
+
+
+def _initial(request: HttpRequest, project: Project, offered: list[Tier]) -> dict[str, Any]:
+    model = word(request, "model")
+    return {
+        "model": model,
+        "name": model.lower().replace("_", "-").replace(".", "-")[:48],
+        "version": word(request, "version"),
+        "tier": offered[0].slug if offered else "",
+        "min_replicas": 1,
+        "max_replicas": 1,
+    }
+
+
+@guarded_by(_RUN)
+@require_POST
+def project_endpoint_quote(request: HttpRequest, project: str) -> HttpResponse:
+    """Say what the form as it stands would cost and whether its first replica would wait."""
+    form = NewEndpoint(request.POST)
+    return render(request, "web/endpoints/quote.html", {"form": form, **_priced(form)})
+
+
+def _priced(form: NewEndpoint) -> dict[str, Any]:
+    """Price what can be read of the form so far, whatever else is still wrong in it."""
+    slug = str(form["tier"].value() or "")
+    tier = Tier.objects.filter(is_active=True, slug=slug[:48]).first()
+    least, most = _count(form, "min_replicas"), _count(form, "max_replicas")
+    if tier is None or least is None:
+        return {"quote": None}
+    most = max(least, most or least)
+    price = tier.nano_usd_per_hour
+    return {
+        "quote": {
+            "tier": tier,
+            "least": least,
+            "most": most,
+            "least_an_hour": price * least,
+            "most_an_hour": price * most,
+            "least_a_month": price * least * _HOURS_A_MONTH,
+            "most_a_month": price * most * _HOURS_A_MONTH,
+            "free": Room(read_sites()).count_of(tier.need),
+        }
+    }
+
+
+def _count(form: NewEndpoint, name: str) -> int | None:
+    text = str(form[name].value() or "")
+    if not (text.isascii() and text.isdecimal() and len(text) < 6):
+        return None
+    return min(max(1, int(text)), _MOST_REPLICAS)

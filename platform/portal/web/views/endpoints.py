@@ -1,0 +1,176 @@
+"""Endpoints of a project: the list, one endpoint, its replicas, what it did."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.principal import require_principal
+from portal.core import clock
+from portal.core.errors import Conflict
+from portal.core.policy import guarded_by
+from portal.endpoints.gates import EndpointRole, gated_endpoint
+from portal.endpoints.models import Endpoint, EndpointEvent, EndpointKey
+from portal.endpoints.services.reading import (
+    Standing,
+    nodes_of,
+    replicas_of,
+    rollouts_of,
+    standing_of,
+    summaries_of,
+)
+from portal.endpoints.services.traffic import traffic_of
+from portal.endpoints.services.trying import described
+from portal.web.endpoints import (
+    STATES,
+    current_of,
+    example_for,
+    replica_line,
+    replica_of,
+    revisions_of,
+    rollout_of,
+    snippets_of,
+    url_of,
+    why_of,
+    word_of,
+)
+from portal.web.forms.endpoints import NewKey, Trial
+from portal.web.listing import listing, word
+from portal.web.logs import tail_of
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.endpoints import LimitsIn, RollbackRules
+
+SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
+CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+WHERE = {"room": "projects", "section": "endpoints"}
+STORY_LINES = 50
+ENDED_SHOWN = 10
+CHART_MINUTES = 60
+_OK = 200
+
+
+@guarded_by(ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ))
+@require_safe
+def project_endpoints(request: HttpRequest, project: str) -> HttpResponse:
+    """List the endpoints, newest first: what each serves, its traffic now, what an hour costs."""
+    found = Endpoint.objects.of_project(gated_project(request))
+    state = request.GET.get("state", "")
+    known = state if state in dict(STATES) else ""
+    endpoints = found.matching(text=word(request, "q"), state=known)
+    shown = listing(request, endpoints, sorts={"name": "name"}, filters=("q", "state"))
+    rows = [
+        (it, word_of(it.endpoint), why_of(it.endpoint)) for it in summaries_of(shown.page.items)
+    ]
+    context = {
+        "listing": shown,
+        "rows": rows,
+        "states": STATES,
+        "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
+    }
+    return render(request, "web/endpoints/list.html", context | WHERE)
+
+
+@guarded_by(SEE)
+@require_safe
+def project_endpoint(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Show one endpoint: how it stands and why, revisions, replicas, keys, limits, how to ask."""
+    found = gated_endpoint(request)
+    standing = standing_of(found)
+    context = page_of(standing) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
+    if request.headers.get("HX-Request") != "true":  # what comes anew by itself needs none of it
+        example = example_for(current_of(standing))
+        context |= {
+            "trial": Trial(initial={"request": example}),
+            "key_form": NewKey(),
+            "snippets": snippets_of(found, example),
+        }
+    return render(request, "web/endpoints/endpoint.html", context | WHERE)
+
+
+def page_of(standing: Standing) -> dict[str, Any]:
+    """Collect what the page of an endpoint shows beside its ways in."""
+    endpoint = standing.endpoint
+    replicas = replicas_of(endpoint)
+    nodes = nodes_of(replicas)
+    lines = [replica_line(replica, nodes) for replica in replicas]
+    ended = [line for line in lines if line.is_over][:ENDED_SHOWN]
+    rollout = standing.rollout
+    last = None if rollout else rollouts_of(endpoint).first()
+    return {
+        "endpoint": endpoint,
+        "state": word_of(endpoint),
+        "why": why_of(endpoint),
+        "url": url_of(endpoint),
+        "standing": standing,
+        "current": current_of(standing),
+        "revisions": revisions_of(standing),
+        "rollout": rollout_of(rollout) if rollout else None,
+        "last_rollout": rollout_of(last) if last else None,
+        "may_go_back": _may_go_back(standing),
+        "replicas": [line for line in lines if not line.is_over] + ended,
+        "ready": sum(standing.ready.values()),
+        "changes": any(not line.is_over and line.row.is_coming for line in lines) or bool(rollout),
+        "keys": EndpointKey.objects.shown().filter(endpoint=endpoint).select_related("made_by"),
+        "now": clock.now(),
+        "limits": LimitsIn.model_validate(endpoint.limits),
+        "rules": RollbackRules.model_validate(endpoint.rules),
+        "story": EndpointEvent.objects.filter(endpoint=endpoint)[:STORY_LINES],
+    }
+
+
+def _may_go_back(standing: Standing) -> bool:
+    """Whether there is a revision to go back to."""
+    if standing.endpoint.state != "serving":
+        return False
+    if standing.rollout is not None:
+        return standing.rollout.previous is not None
+    done = rollouts_of(standing.endpoint).filter(state="done", previous__isnull=False)
+    return done.exclude(previous__state="failed").exists()
+
+
+@guarded_by(SEE)
+@require_safe
+def project_endpoint_traffic(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Answer with the last hour by the minute, for the charts of the page."""
+    minutes = traffic_of(endpoint=gated_endpoint(request), minutes=CHART_MINUTES)
+    points = [
+        {
+            "at": round(one.at.timestamp() * 1000),
+            "rps": one.rps,
+            "bad": (one.failed + one.turned_away) / 60,
+            "p50": one.percentile_ms(50),
+            "p95": one.percentile_ms(95),
+            "p99": one.percentile_ms(99),
+        }
+        for one in minutes
+    ]
+    return JsonResponse({"points": points})
+
+
+@guarded_by(SEE)
+@require_safe
+def project_endpoint_replica(
+    request: HttpRequest, project: str, endpoint: str, replica: str
+) -> HttpResponse:
+    """Show one replica: how it stands, what it costs, and its log."""
+    found = replica_of(gated_endpoint(request), replica)
+    line = replica_line(found, nodes_of([found]))
+    log = tail_of(found.workload, request) if found.workload else {}
+    context = {"endpoint": found.endpoint, "it": line, "workload": found.workload} | log
+    return render(request, "web/endpoints/replica.html", context | WHERE)
+
+
+@guarded_by(SEE)
+@require_safe
+def project_endpoint_openapi(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Answer with the OpenAPI description that the gateway makes from the model's signature."""
+    answered = described(endpoint=gated_endpoint(request), by=require_principal(request).user)
+    if answered.status != _OK or not isinstance(answered.body, dict):
+        raise Conflict(
+            "The gateway cannot describe this endpoint now.",
+            code="gateway_away",
+            next_step="Try again once the endpoint serves.",
+        )
+    return JsonResponse(answered.body, json_dumps_params={"indent": 2})

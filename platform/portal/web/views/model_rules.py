@@ -1,0 +1,105 @@
+"""The stages of a project and what is asked before a version reaches them."""
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+from pydantic import ValidationError
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.models import Project
+from portal.accounts.principal import require_principal
+from portal.core.errors import InvalidInput
+from portal.core.policy import guarded_by
+from portal.datasets.models import Version
+from portal.registry.keeping import rules_of
+from portal.registry.models import ProjectRules
+from portal.registry.services.actors import Actor
+from portal.registry.services.rules import change_rules
+from portal.web.forms.models import Gates, ProjectStages, gates_as_sent
+from portal.web.forms.submission import carry_out, sent
+from portal.web.listing import word
+from portal.web.views.models import WHERE
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.registry import RulesIn, TargetGates
+
+_DATA_SHOWN = 50
+
+
+@guarded_by(ProjectRole(Role.MAINTAINER, Scope.MODELS_PROMOTE))
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_rules(request: HttpRequest, project: str) -> HttpResponse:
+    """Name the stages, and declare the gates of one stage or alias at a time."""
+    found, by = gated_project(request), Actor.of(require_principal(request))
+    rules = rules_of(found)
+    declared = [TargetGates.model_validate(written) for written in rules.gates]
+    is_about_stages = request.POST.get("do") == "stages"
+    stages = ProjectStages(
+        sent(request) if is_about_stages else None, initial={"stages": ", ".join(rules.stages)}
+    )
+    gates = Gates(
+        None if is_about_stages else sent(request), initial=_initial(request, declared, rules)
+    )
+    form = stages if is_about_stages else gates
+    done = carry_out(
+        request, form, lambda _: change_rules(project=found, wanted=_wanted(form, rules), by=by)
+    )
+    if done:
+        messages.success(request, "The rules are in force.")
+        return redirect("project_rules", found.slug)
+    context = {
+        "rules": rules,
+        "declared": [target for target in declared if target.gates],
+        "stages": stages,
+        "gates": gates,
+        "data": _data(found),
+    }
+    status = 422 if form.is_bound else 200
+    return render(request, "web/models/rules.html", context | WHERE, status=status)
+
+
+def _initial(
+    request: HttpRequest, declared: list[TargetGates], rules: ProjectRules
+) -> dict[str, object]:
+    kind, name = word(request, "kind"), word(request, "name")
+    for target in declared:
+        if (target.kind.value, target.name) == (kind, name):
+            return gates_as_sent(target)
+    return {"kind": kind or "stage", "name": name or rules.stages[-2:][0], "better": "higher"}
+
+
+def _wanted(form: ProjectStages | Gates, rules: ProjectRules) -> RulesIn:
+    """Return the rules as the form changes them; `revision` refuses what was overtaken."""
+    declared = [TargetGates.model_validate(written) for written in rules.gates]
+    if isinstance(form, ProjectStages):
+        stages: list[str] = form.cleaned_data["stages"]
+        kept = [one for one in declared if one.kind.value == "alias" or one.name in stages]
+        return _rules("stages", stages, kept, rules.revision)
+    wanted = form.wanted
+    assert wanted is not None  # noqa: S101  (the form is valid)
+    place = (wanted.kind, wanted.name.lower())
+    before = [one for one in declared if (one.kind, one.name.lower()) == place]
+    # The form shows one measurement; more of them, declared through the API, stay.
+    more = [gate for one in before for gate in one.gates if gate.kind == "evaluation"][1:]
+    others = [one for one in declared if one not in before]
+    mine = TargetGates(kind=wanted.kind, name=wanted.name, gates=[*wanted.gates, *more])
+    asked = [*others, mine] if mine.gates else others
+    return _rules("name", rules.stages, asked, rules.revision)
+
+
+def _rules(field: str, stages: list[str], gates: list[TargetGates], revision: int) -> RulesIn:
+    try:
+        return RulesIn(stages=stages, gates=gates, revision=revision)
+    except ValidationError as error:
+        said = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InvalidInput(
+            f"These rules cannot be: {said[:1].lower()}{said[1:]}.",
+            field=field,
+            next_step="Stages have letters, digits, spaces, _ and -, each name once.",
+        ) from error
+
+
+def _data(project: Project) -> list[str]:
+    """Return the newest versions of datasets, to be suggested."""
+    ready = Version.objects.ready().complete().filter(dataset__project=project)
+    return [version.reference for version in ready.order_by("-ready_at")[:_DATA_SHOWN]]

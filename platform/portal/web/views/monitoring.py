@@ -1,0 +1,237 @@
+"""Monitoring of an endpoint: how it does, its single predictions, alerts, and what follows."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.accounts.gates import gated_role
+from portal.accounts.principal import require_principal
+from portal.core import clock
+from portal.core.errors import InvalidInput
+from portal.core.policy import guarded_by
+from portal.endpoints.gates import EndpointRole, gated_endpoint
+from portal.endpoints.models import Endpoint
+from portal.monitoring.models import AlertChannel, Selection
+from portal.monitoring.searching import filters_of, search
+from portal.monitoring.services.selecting import select_predictions
+from portal.monitoring.services.watching import (
+    add_channel,
+    change_watching,
+    remove_channel,
+    snooze_alert,
+)
+from portal.monitoring.settings_of import settings_of
+from portal.monitoring.viewing import asked_of, view
+from portal.web.forms.monitoring import AsData, NewChannel, Watching
+from portal.web.forms.submission import carry_out, one_click, sent, status_of
+from portal.web.listing import word
+from portal.web.monitoring import charts_of, figures_of, rows_of, tag_of, words_of
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.monitoring import (
+    AlertChannelIn,
+    MonitorChange,
+    SelectionFilters,
+    SelectionIn,
+)
+
+SPANS = (("1", "24 hours"), ("7", "7 days"), ("30", "30 days"))
+OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+_SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_WHERE = {"room": "projects", "section": "endpoints"}
+_SELECTIONS = 5
+_ROWS = 50
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Show how an endpoint did in a span, of a revision or a slice if one is chosen."""
+    found = gated_endpoint(request)
+    days = word(request, "days") if word(request, "days") in dict(SPANS) else "1"
+    revision = word(request, "revision")
+    feature, value = word(request, "feature"), word(request, "value")
+    shown = view(
+        asked_of(
+            found,
+            since=clock.now() - timedelta(days=int(days)),
+            revision=_number(revision) if revision else None,
+            feature=feature or None,
+            operator=word(request, "operator") or "=",
+            value=value if feature else None,
+        )
+    )
+    chosen = word(request, "show")
+    one = next((it for it in shown.features if it.name == chosen), None)
+    one = one or (shown.features[0] if shown.features else None)
+    context = {
+        "endpoint": found,
+        "shown": shown,
+        "verdict": tag_of(shown.verdict),
+        "words": words_of(shown.verdict),
+        "features": rows_of(shown.features),
+        "feature": one,
+        "figures": figures_of(shown.quality),
+        "charts": charts_of(shown, one),
+        "days": days,
+        "spans": SPANS,
+        "operators": OPERATORS,
+        "numbers": list(found.revisions.values_list("number", flat=True).order_by("-number")[:20]),
+        "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
+        **_WHERE,
+    }
+    return render(request, "web/monitoring/monitoring.html", context)
+
+
+def _number(text: str) -> int:
+    if text.isascii() and text.isdecimal() and 0 < len(text) < 10:
+        return int(text)
+    raise InvalidInput(
+        f"{text[:20]} is no number of a revision.",
+        field="revision",
+        next_step="Choose one of the list.",
+    )
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_endpoint_predictions(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Find single predictions, by id, own id, version, caller or a value."""
+    found = gated_endpoint(request)
+    form = AsData(None)
+    return _predictions(request, found, form)
+
+
+@guarded_by(_CHANGE)
+@require_POST
+def project_endpoint_select(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Turn the predictions that match into the next version of a dataset."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    form = AsData(sent(request))
+
+    def select(data: dict[str, Any]) -> Selection:
+        filters = _filters(request)
+        wanted = SelectionIn(dataset=data["dataset"], filters=filters)
+        return select_predictions(endpoint=found, by=by, wanted=wanted)
+
+    done = carry_out(request, form, select)
+    if done:
+        name = done.result.dataset.name
+        messages.success(request, f"{name} gets another version within a minute.")
+        return redirect("project_endpoint_predictions", project, endpoint)
+    return _predictions(request, found, form)
+
+
+def _filters(request: HttpRequest) -> SelectionFilters:
+    names = ("own_id", "model_version", "caller", "feature", "value", "operator")
+    filters = filters_of({name: word(request, name) for name in names})
+    prediction = word(request, "prediction_id")
+    if prediction:
+        filters.prediction_ids = [prediction]
+    return filters
+
+
+def _predictions(request: HttpRequest, found: Endpoint, form: AsData) -> HttpResponse:
+    cursor = request.GET.get("cursor") or None
+    rows, more = search(found, _filters(request), cursor=cursor, limit=_ROWS)
+    address = request.GET.copy()
+    address.pop("cursor", None)
+    made = Selection.objects.filter(endpoint=found).select_related("dataset", "version")
+    context = {
+        "endpoint": found,
+        "rows": rows,
+        "more": more,
+        "query": address.urlencode(),
+        "filtered": bool(address),
+        "operators": OPERATORS,
+        "form": form,
+        "selections": made.order_by("-pk")[:_SELECTIONS],
+        "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
+        **_WHERE,
+    }
+    page = "web/monitoring/predictions.html"
+    return render(request, page, context, status=status_of(form))
+
+
+@guarded_by(_CHANGE)
+@require_POST
+def project_endpoint_snooze(
+    request: HttpRequest, project: str, endpoint: str, alert: str
+) -> HttpResponse:
+    """Tell nobody about an alert for a day."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    if one_click(request, lambda: snooze_alert(endpoint=found, alert_id=alert, by=by, hours=24.0)):
+        messages.success(request, "Snoozed for a day.")
+    return redirect("project_endpoint_monitoring", project, endpoint)
+
+
+@guarded_by(_CHANGE)
+def project_endpoint_watching(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Change thresholds, and where alerts are told."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    watching = Watching(sent(request), initial=Watching.of(settings_of(found)))
+
+    def change(data: dict[str, Any]) -> object:
+        return change_watching(endpoint=found, by=by, change=MonitorChange(**data))
+
+    if carry_out(request, watching, change):
+        messages.success(request, "It is watched that way from now on.")
+        return redirect("project_endpoint_watching", project, endpoint)
+    return _watching(request, found, watching, NewChannel(None))
+
+
+@guarded_by(_CHANGE)
+@require_POST
+def project_endpoint_channel_new(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Let alerts be told somewhere; the secret of a webhook is shown on the page that follows."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    form = NewChannel(sent(request))
+
+    def add(data: dict[str, Any]) -> tuple[AlertChannel, str]:
+        return add_channel(endpoint=found, by=by, wanted=AlertChannelIn(**data))
+
+    done = carry_out(request, form, add)
+    watching = Watching(None, initial=Watching.of(settings_of(found)))
+    if not done:
+        return _watching(request, found, watching, form)
+    _, secret = done.result
+    if secret:
+        return _watching(request, found, watching, NewChannel(None), secret=secret)
+    return redirect("project_endpoint_watching", project, endpoint)
+
+
+@guarded_by(_CHANGE)
+@require_POST
+def project_endpoint_channel_remove(
+    request: HttpRequest, project: str, endpoint: str, channel: str
+) -> HttpResponse:
+    """Tell alerts there no more."""
+    found, by = gated_endpoint(request), require_principal(request).user
+    remove_channel(endpoint=found, channel_id=channel, by=by)
+    return redirect("project_endpoint_watching", project, endpoint)
+
+
+def _watching(
+    request: HttpRequest,
+    found: Endpoint,
+    watching: Watching,
+    channel: NewChannel,
+    *,
+    secret: str = "",
+) -> HttpResponse:
+    context = {
+        "endpoint": found,
+        "form": watching,
+        "channel_form": channel,
+        "secret": secret,
+        "channels": AlertChannel.objects.filter(endpoint=found).order_by("pk"),
+        "back": reverse("project_endpoint_monitoring", args=[found.project.slug, found.name]),
+        **_WHERE,
+    }
+    status = max(status_of(watching), status_of(channel))
+    return render(request, "web/monitoring/watching.html", context, status=status)

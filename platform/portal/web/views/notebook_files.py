@@ -1,0 +1,155 @@
+"""Notebook files of a project: the list, one of them with its history, what differs."""
+
+from django.contrib import messages
+from django.db.models import F
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.http import content_disposition_header
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.principal import require_principal
+from portal.core.errors import Conflict
+from portal.core.policy import guarded_by
+from portal.notebooks.diffing import differences
+from portal.notebooks.file_gates import NotebookRole, gated_notebook
+from portal.notebooks.models import NotebookFile, NotebookVersion
+from portal.notebooks.services.files import branch_version, read_version, restore_version
+from portal.web.forms.notebooks import NewBranch
+from portal.web.forms.submission import carry_out, one_click, sent, status_of, words_of
+from portal.web.listing import listing, word
+from portal.web.notebook_files import (
+    asked_version,
+    numbered_version,
+    recent_runs,
+    shown_notebook,
+)
+from portal.web.places import address_of
+from slipway.schemas.accounts import Role, Scope
+
+OFFERED_VERSIONS = 200
+_SEE = NotebookRole(Role.VIEWER, Scope.FILES_READ)
+_CHANGE = NotebookRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
+WHERE = {"room": "projects", "section": "notebook_files"}
+
+
+def may_write(request: HttpRequest) -> bool:
+    """Whether the person may change something here."""
+    return gated_role(request).at_least(Role.CONTRIBUTOR)
+
+
+def page_of(file: NotebookFile) -> str:
+    """Return the address of the page of a notebook."""
+    return address_of(file.project, "notebook_file", file.pk)
+
+
+@guarded_by(ProjectRole(Role.VIEWER, Scope.FILES_READ))
+@require_safe
+def project_notebook_files(request: HttpRequest, project: str) -> HttpResponse:
+    """List the notebooks, each with its badge."""
+    found = NotebookFile.objects.of_project(gated_project(request)).matching(word(request, "q"))
+    shown = listing(request, found, sorts={"path": "path"})
+    newest = NotebookVersion.objects.complete().filter(
+        file__in=[file.pk for file in shown.page.items], number=F("file__head")
+    )
+    latest = {one.file_id: one for one in newest}
+    context = {
+        "listing": shown,
+        "rows": [shown_notebook(file, latest.get(file.pk)) for file in shown.page.items],
+        "may_write": may_write(request),
+    }
+    return render(request, "web/notebooks/files.html", context | WHERE)
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_notebook_file(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
+    """Show a notebook: whether it is reproducible and why, its runs, its history."""
+    file, viewer = gated_notebook(request), require_principal(request).user
+    versions = NotebookVersion.objects.complete().filter(file=file)
+    runs = recent_runs(file, viewer)
+    context = {
+        "notebook": shown_notebook(file),
+        "listing": listing(request, versions, filters=()),
+        "runs": runs,
+        "any_active": any(not one.it.is_over for one in runs),
+        "told": next((one for one in runs if one.run.report), None),
+        "may_write": may_write(request),
+    }
+    return render(request, "web/notebooks/file.html", context | WHERE)
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_notebook_diff(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
+    """Show how two versions differ, cell by cell; the newest and the one before unless named."""
+    file = gated_notebook(request)
+    after = asked_version(request, file, "to")
+    since = word(request, "from") or str(max(1, after.number - 1))
+    before = numbered_version(file, since)
+    cells, fault = [], ""
+    try:
+        cells = differences(read_version(before), read_version(after))
+    except Conflict as error:
+        fault = words_of(error)
+    context = {
+        "notebook": file,
+        "before": before,
+        "after": after,
+        "numbers": range(file.head, max(0, file.head - OFFERED_VERSIONS), -1),
+        "cells": cells,
+        "changed": sum(1 for cell in cells if cell.kind != "same"),
+        "fault": fault,
+        "may_write": may_write(request),
+    }
+    return render(request, "web/notebooks/diff.html", context | WHERE)
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_notebook_download(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
+    """Download a version as the .ipynb that was saved."""
+    version = asked_version(request, gated_notebook(request), "version")
+    return as_file(read_version(version), version.file.path)
+
+
+def as_file(content: bytes, path: str) -> HttpResponse:
+    """Return a notebook as a download; a browser never shows it as a page."""
+    answer = HttpResponse(content, content_type="application/x-ipynb+json")
+    name = path.rpartition("/")[2]
+    answer.headers["Content-Disposition"] = content_disposition_header(True, name) or ""
+    answer.headers["X-Content-Type-Options"] = "nosniff"
+    answer.headers["Cache-Control"] = "private, no-store"
+    return answer
+
+
+@guarded_by(_CHANGE)
+@require_POST
+def project_notebook_restore(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
+    """Make an old version the newest again."""
+    file, by = gated_notebook(request), require_principal(request).user
+    number = request.POST.get("version", "")
+    done = one_click(
+        request, lambda: restore_version(version=numbered_version(file, number), by=by)
+    )
+    if done:
+        messages.success(request, f"It is version {done.result.number} now.")
+    return redirect(page_of(file))
+
+
+@guarded_by(_CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_notebook_branch(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
+    """Begin a new notebook as a version of this one."""
+    file, by = gated_notebook(request), require_principal(request).user
+    version = numbered_version(file, request.POST.get("version", "") or word(request, "version"))
+    stem = file.path.removesuffix(".ipynb")
+    form = NewBranch(sent(request), initial={"path": f"{stem}-branch.ipynb"})
+    done = carry_out(
+        request, form, lambda data: branch_version(version=version, path=data["path"], by=by)
+    )
+    if done:
+        messages.success(request, f"{done.result.file.path} begins as version {version.number}.")
+        return redirect(page_of(done.result.file))
+    context = {"form": form, "notebook": file, "version": version}
+    return render(request, "web/notebooks/branch.html", context | WHERE, status=status_of(form))

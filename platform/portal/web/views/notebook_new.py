@@ -1,0 +1,96 @@
+"""Launching a notebook server: the form, what it would cost, whether it would wait."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.models import Project, User
+from portal.accounts.principal import require_principal
+from portal.compute.models import Tier
+from portal.core.errors import SlipwayError
+from portal.core.policy import guarded_by
+from portal.notebooks.models import Server
+from portal.notebooks.services.quoting import admission_request, quote_server
+from portal.notebooks.services.servers import launch_server
+from portal.spend.showing import with_cost
+from portal.web.forms.notebook_servers import LaunchServer
+from portal.web.forms.submission import carry_out, sent, status_of, words_of
+from portal.web.places import address_of
+from portal.workloads.placement import Room
+from portal.workloads.scheduling import read_sites
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.notebook_servers import ServerIn
+
+# What of the form tells its price.
+_PRICED = ("name", "tier", "max_hours")
+_RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_WHERE = {"room": "projects", "section": "notebooks"}
+_IDLE_MINUTES = 60
+
+
+@guarded_by(_RUN)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_notebook_new(request: HttpRequest, project: str) -> HttpResponse:
+    """Choose hardware and limits, see the price, launch."""
+    found, by = gated_project(request), require_principal(request).user
+    offered = list(Tier.objects.filter(is_active=True).order_by("nano_usd_per_hour", "slug")[:100])
+    form = LaunchServer(sent(request), initial=_fresh(found, by, offered))
+    asks_price = request.POST.get("do") == "quote"
+    if not asks_price and (done := carry_out(request, form, lambda _: _launch(found, by, form))):
+        return redirect(f"{address_of(found, 'notebook', done.result.pk)}?open=1")
+    room = Room(read_sites())
+    context = {
+        "form": form,
+        "tiers": [(tier, room.count_of(tier.need)) for tier in offered],
+        **_priced(found, by, form),
+    }
+    status = 200 if asks_price else status_of(form)
+    return render(request, "web/notebooks/new.html", context | _WHERE, status=status)
+
+
+def _fresh(project: Project, by: User, offered: list[Tier]) -> dict[str, Any]:
+    taken = set(Server.objects.filter(project=project, owner=by).values_list("name", flat=True))
+    names = ("notebook", *(f"notebook-{number}" for number in range(2, 100)))
+    return {
+        "name": next((name for name in names if name not in taken), "notebook"),
+        "tier": offered[0].slug if offered else "",
+        "idle_minutes": _IDLE_MINUTES,
+    }
+
+
+def _launch(project: Project, by: User, form: LaunchServer) -> Server:
+    assert form.wanted is not None  # noqa: S101  (the form is valid)
+    return launch_server(project=project, by=by, wanted=form.wanted)
+
+
+@guarded_by(_RUN)
+@require_POST
+def project_notebook_quote(request: HttpRequest, project: str) -> HttpResponse:
+    """Say what the form as it stands would cost and whether it would wait; nothing starts."""
+    found, by = gated_project(request), require_principal(request).user
+    form = LaunchServer(request.POST)
+    return render(request, "web/notebooks/quote.html", _priced(found, by, form))
+
+
+def _priced(project: Project, by: User, form: LaunchServer) -> dict[str, Any]:
+    """Quote what can be read of the form so far, whatever else is still wrong in it."""
+    facts = {name: form[name].value() for name in _PRICED}
+    facts = {name: value for name, value in facts.items() if value not in (None, "")}
+    try:
+        wanted = ServerIn.model_validate(facts)
+        quote = with_cost(
+            quote_server(project=project, wanted=wanted),
+            admission_request(project=project, by=by, wanted=wanted),
+        )
+    except SlipwayError as error:
+        return {"quote": None, "quote_fault": words_of(error)}
+    except ValueError:  # of the schema: what is typed is not complete yet
+        return {"quote": None, "quote_fault": ""}
+    hours = wanted.max_hours
+    return {
+        "quote": quote,
+        "most_nano_usd": round(quote.nano_usd_per_hour * hours) if hours else None,
+    }

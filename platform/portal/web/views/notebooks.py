@@ -1,0 +1,163 @@
+"""Notebook servers of a project: the list, one server, its start and its end."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.principal import require_principal
+from portal.core.policy import guarded_by
+from portal.notebooks.gates import ServerOwner, ServerRole, gated_server
+from portal.notebooks.places import url_of
+from portal.notebooks.server_lifecycle import ALIVE
+from portal.notebooks.services.servers import delete_server, start_server, stop_server
+from portal.web.forms.submission import one_click
+from portal.web.listing import listing, word
+from portal.web.notebook_servers import (
+    GROUPS,
+    ServerStanding,
+    servers_of,
+    standing_of_server,
+    standings_of_servers,
+)
+from portal.web.places import address_of
+from portal.web.questions import Question, ask
+from portal.workloads.models import WorkloadEvent
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.notebook_servers import NotebookState
+
+STORY_LINES = 100
+_SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_SEE_ONE = ServerRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_OWN = ServerOwner(Scope.WORKLOADS_WRITE)
+_STOP = ServerOwner(Scope.WORKLOADS_WRITE, or_role=Role.MAINTAINER)
+_WHERE = {"room": "projects", "section": "notebooks"}
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_notebooks(request: HttpRequest, project: str) -> HttpResponse:
+    """List the servers, newest first."""
+    found, viewer = gated_project(request), require_principal(request).user
+    servers = servers_of(found)
+    if text := word(request, "q"):
+        servers = servers.filter(name__icontains=text)
+    if request.GET.get("who") == "me":
+        servers = servers.filter(owner=viewer)
+    if request.GET.get("state") in GROUPS:
+        servers = servers.filter(state__in=GROUPS[request.GET["state"]][1])
+    shown = listing(request, servers, filters=("q", "who", "state"))
+    rows = standings_of_servers(shown.page.items, viewer)
+    context = {
+        "listing": shown,
+        "rows": rows,
+        "any_active": any(row.is_active for row in rows),
+        "rate": sum(row.rate for row in rows),
+        "groups": [(key, label) for key, (label, _) in GROUPS.items()],
+        "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
+    }
+    return render(request, "web/notebooks/list.html", context | _WHERE)
+
+
+@guarded_by(_SEE_ONE)
+@require_safe
+def project_notebook(request: HttpRequest, project: str, server: str) -> HttpResponse:
+    """Show one server: how far it is, why it is alive, what stopping saves. `?open=1` goes in."""
+    viewer = require_principal(request).user
+    standing = standing_of_server(gated_server(request), viewer)
+    return render(request, "web/notebooks/server.html", _page(request, standing) | _WHERE)
+
+
+def _page(request: HttpRequest, standing: ServerStanding) -> dict[str, Any]:
+    server = standing.server
+    story = WorkloadEvent.objects.filter(workload=server.workload_id).order_by("-pk")
+    maintains = gated_role(request).at_least(Role.MAINTAINER)
+    return {
+        "it": standing,
+        "server": server,
+        "story": list(story[:STORY_LINES]),
+        "may_stop": standing.is_mine or maintains,
+        "opens": standing.is_mine and request.GET.get("open") == "1",
+    }
+
+
+@guarded_by(_OWN)
+@require_safe
+def project_notebook_open(request: HttpRequest, project: str, server: str) -> HttpResponse:
+    """Go to JupyterLab, or to the page that tells how far it is."""
+    found = gated_server(request)
+    if found.status == NotebookState.READY:
+        return redirect(url_of(found))
+    back = address_of(found.project, "notebook", found.pk)
+    return redirect(f"{back}?open=1" if found.status in ALIVE else back)
+
+
+@guarded_by(_OWN)
+@require_POST
+def project_notebook_start(request: HttpRequest, project: str, server: str) -> HttpResponse:
+    """Start a server again, and open it when it is ready."""
+    found, by = gated_server(request), require_principal(request).user
+    back = address_of(found.project, "notebook", found.pk)
+    started = one_click(request, lambda: start_server(server=found, by=by))
+    return redirect(f"{back}?open=1" if started else back)
+
+
+@guarded_by(_STOP)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_notebook_stop(request: HttpRequest, project: str, server: str) -> HttpResponse:
+    """Ask, then stop a server."""
+    found, by = gated_server(request), require_principal(request).user
+    back = address_of(found.project, "notebook", found.pk)
+    if request.method == "POST":
+        if one_click(request, lambda: stop_server(server=found, by=by)):
+            messages.success(request, f"{found.name} is being stopped.")
+        return redirect(back)
+    whose = "your" if found.owner_id == by.pk else f"{found.owner.display_name}'s"
+    return ask(
+        request,
+        Question(
+            title=f"Stop {whose} notebook server {found.name}?",
+            effects=(
+                "What its kernels hold in memory is lost; a cell that runs now is broken off.",
+                "Files, what %pip installed and the open notebooks stay for the next start.",
+            ),
+            button="Stop the server",
+            back=back,
+            room="projects",
+            section="notebooks",
+        ),
+    )
+
+
+@guarded_by(_STOP)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_notebook_delete(request: HttpRequest, project: str, server: str) -> HttpResponse:
+    """Ask, then forget a server that does not run."""
+    found = gated_server(request)
+    if request.method == "POST":
+        if one_click(request, lambda: _deleted(request)):
+            messages.success(request, f"{found.name} is deleted. Its files stay in the project.")
+            return redirect(address_of(found.project, "notebooks"))
+        return redirect(address_of(found.project, "notebook", found.pk))
+    return ask(
+        request,
+        Question(
+            title=f"Delete the notebook server {found.name}?",
+            effects=(
+                "It leaves the list; what it cost stays under Spend.",
+                "Files lie in the project's workspace and stay there.",
+            ),
+            button="Delete the server",
+            back=address_of(found.project, "notebook", found.pk),
+            room="projects",
+            section="notebooks",
+        ),
+    )
+
+
+def _deleted(request: HttpRequest) -> bool:
+    delete_server(server=gated_server(request))
+    return True

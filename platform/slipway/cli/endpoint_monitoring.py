@@ -1,0 +1,395 @@
+"""`slipway endpoint monitoring`: how endpoints do, alerts, predictions, labels, selections."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from slipway.cli.endpoint_keys import EndpointArgument
+from slipway.cli.exits import UsageMistake
+from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.project import ProjectOption, Yes
+from slipway.cli.questions import confirm
+from slipway.cli.session import Session, command
+from slipway.cli.tables import Column
+from slipway.schemas.monitoring import MonitoringOut, QualityPoint
+from slipway.visible import visible
+
+app = typer.Typer(
+    no_args_is_help=True, help="How an endpoint does: drift, quality, alerts, single predictions."
+)
+
+FeatureOption = Annotated[
+    str | None, typer.Option("--feature", help="An input or output, with --is and --value.")
+]
+OperatorOption = Annotated[str | None, typer.Option("--is", help="=, !=, <, <=, > or >=.")]
+ValueOption = Annotated[str | None, typer.Option("--value", help="What to compare with.")]
+
+
+@command(app, "show")
+def show(
+    session: Session,
+    endpoint: EndpointArgument,
+    revision: Annotated[int | None, typer.Option("--revision", help="Of one revision.")] = None,
+    feature: FeatureOption = None,
+    operator: OperatorOption = None,
+    value: ValueOption = None,
+    project: ProjectOption = None,
+) -> None:
+    """Show how an endpoint did in the last 24 hours: drift, quality, alerts."""
+    found = session.client.endpoints.monitoring.show(
+        endpoint,
+        project=session.project(project),
+        revision=revision,
+        feature=feature,
+        operator=operator,
+        value=value,
+    )
+    if session.output.as_json:
+        session.output.document(found)
+        return
+    session.output.facts(_facts(found))
+    session.output.table(
+        [
+            Column("Feature", style="bold"),
+            Column("Verdict"),
+            Column("Rows"),
+            Column("Would move"),
+            Column("PSI", dispensable=2),
+            Column("Missing", dispensable=1),
+        ],
+        [
+            (
+                f"{one.name} (output)" if one.is_output else one.name,
+                one.verdict.value.replace("_", " "),
+                one.rows,
+                f"{one.share:.1%}",
+                f"{one.psi:.3f}",
+                f"{one.missing_share:.1%}",
+            )
+            for one in found.features[:30]
+        ],
+    )
+
+
+def _facts(found: MonitoringOut) -> dict[str, Any]:
+    firing = [one for one in found.alerts if one.state == "firing"]
+    return {
+        "Endpoint": found.endpoint,
+        "Verdict": found.verdict.value.replace("_", " "),
+        "Compared with": found.baseline or "nothing yet",
+        "Predictions": found.predictions,
+        "Quality": _quality(found.quality),
+        "Alerts": "; ".join(one.reason for one in firing) or "none",
+        "Looked at": found.looked_at,
+        "Trouble": found.fault or None,
+    }
+
+
+def _quality(point: QualityPoint) -> str:
+    parts = [f"{name} {value:.4g}" for name, value in point.figures.items()]
+    parts.append(f"{point.coverage:.0%} labelled")
+    if point.estimate is not None:
+        parts.append(
+            f"accuracy estimated at {point.estimate:.1%} "
+            f"({point.estimate_low:.1%} to {point.estimate_high:.1%}; blind to concept drift)"
+        )
+    return ", ".join(parts)
+
+
+@command(app, "set")
+def change(
+    session: Session,
+    endpoint: EndpointArgument,
+    settings: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="Such as min_accuracy=0.9.")
+    ],
+    project: ProjectOption = None,
+) -> None:
+    """Change how an endpoint is watched; `show --json` lists the settings."""
+    changes: dict[str, Any] = {}
+    for one in settings:
+        name, equals, text = one.partition("=")
+        if not equals:
+            raise UsageMistake(
+                f"{visible(one)} is no NAME=VALUE.",
+                field="settings",
+                next_step="For example: min_accuracy=0.9, or max_p95_ms=null to switch it off.",
+            )
+        try:
+            changes[name] = json.loads(text)
+        except ValueError:
+            changes[name] = text
+    found = session.client.endpoints.monitoring.change(
+        endpoint, project=session.project(project), **changes
+    )
+    if session.output.as_json:
+        session.output.document(found)
+    else:
+        session.output.facts({name: str(value) for name, value in found.model_dump().items()})
+
+
+@command(app, "alerts")
+def alerts(
+    session: Session,
+    endpoint: EndpointArgument,
+    project: ProjectOption = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List an endpoint's alerts, newest first."""
+    pages = session.client.endpoints.monitoring.alerts(endpoint, project=session.project(project))
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            Column("Id", style="bold"),
+            Column("What"),
+            Column("State"),
+            Column("Since"),
+            Column("Why"),
+        ],
+        row=lambda one: (
+            one.id,
+            one.kind.replace("_", " "),
+            one.state,
+            one.created_at,
+            one.reason,
+        ),
+        key=lambda one: one.id,
+        nothing="Nothing was wrong yet.",
+    )
+
+
+@command(app, "snooze")
+def snooze(
+    session: Session,
+    endpoint: EndpointArgument,
+    alert: Annotated[str, typer.Argument(metavar="ALERT", help="Id of the alert.")],
+    hours: Annotated[float | None, typer.Option("--hours", help="For how long (24).")] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Tell nobody about an alert for some hours."""
+    session.client.endpoints.monitoring.snooze(
+        endpoint, alert, project=session.project(project), hours=hours
+    )
+    session.output.note("Snoozed.")
+
+
+@command(app, "tell")
+def tell(
+    session: Session,
+    endpoint: EndpointArgument,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="email, webhook or slack.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A member, or an address.")],
+    project: ProjectOption = None,
+) -> None:
+    """Let alerts be told there; the secret that signs a webhook is shown once."""
+    made = session.client.endpoints.monitoring.add_channel(
+        endpoint, kind, target, project=session.project(project)
+    )
+    if session.output.as_json:
+        session.output.document(made)
+    elif session.output.quiet:
+        session.output.line(made.id)
+    else:
+        session.output.facts({"Id": made.id, "Told to": made.target, "Secret": made.secret or None})
+
+
+@command(app, "told")
+def told(session: Session, endpoint: EndpointArgument, project: ProjectOption = None) -> None:
+    """List where alerts are told."""
+    found = session.client.endpoints.monitoring.channels(endpoint, project=session.project(project))
+    if session.output.as_json:
+        session.output.document({"items": [one.model_dump(mode="json") for one in found]})
+        return
+    columns = [Column("Id", style="bold"), Column("Kind"), Column("Told to"), Column("Trouble")]
+    rows = [(one.id, one.kind, one.target, one.last_error) for one in found]
+    session.output.table(columns, rows)
+
+
+@command(app, "untell")
+def untell(
+    session: Session,
+    endpoint: EndpointArgument,
+    channel: Annotated[str, typer.Argument(metavar="ID", help="Id, as `told` lists it.")],
+    project: ProjectOption = None,
+) -> None:
+    """Tell alerts there no more."""
+    session.client.endpoints.monitoring.remove_channel(
+        endpoint, channel, project=session.project(project)
+    )
+    session.output.note("Removed.")
+
+
+@command(app, "predictions")
+def predictions(
+    session: Session,
+    endpoint: EndpointArgument,
+    prediction: Annotated[str | None, typer.Option("--id", help="One prediction.")] = None,
+    own: Annotated[str | None, typer.Option("--own", help="The client's own id.")] = None,
+    caller: Annotated[str | None, typer.Option("--caller", help="Id of a key.")] = None,
+    version: Annotated[str | None, typer.Option("--version", help="Of the model.")] = None,
+    feature: FeatureOption = None,
+    operator: OperatorOption = None,
+    value: ValueOption = None,
+    project: ProjectOption = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """Find captured predictions, newest first; --json shows inputs and outputs whole."""
+    pages = session.client.endpoints.monitoring.predictions(
+        endpoint,
+        project=session.project(project),
+        prediction_id=prediction,
+        own_id=own,
+        caller=caller,
+        model_version=version,
+        feature=feature,
+        operator=operator,
+        value=value,
+    )
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            Column("Id", style="bold"),
+            Column("When"),
+            Column("Version", dispensable=1),
+            Column("Said"),
+            Column("Truth"),
+        ],
+        row=lambda one: (
+            one.prediction_id,
+            one.at,
+            one.model_version,
+            _shortly(one.outputs),
+            one.label,
+        ),
+        key=lambda one: one.prediction_id,
+        nothing="No captured prediction matches.",
+    )
+
+
+def _shortly(outputs: dict[str, Any]) -> str:
+    said = outputs.get("class", outputs.get("prediction"))
+    return str(said if said is not None else outputs)[:60]
+
+
+@command(app, "label")
+def label(
+    session: Session,
+    endpoint: EndpointArgument,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="CSV with prediction_id or own_id, value, and row if need be."
+        ),
+    ],
+    project: ProjectOption = None,
+) -> None:
+    """Say what turned out to be true of predictions; the same again changes nothing."""
+    done = session.client.endpoints.monitoring.label(
+        endpoint, _labels(file), project=session.project(project)
+    )
+    if session.output.as_json:
+        session.output.document(done)
+    else:
+        session.output.facts({"New": done.added, "Same": done.same, "Changed": done.changed})
+
+
+def _labels(file: Path) -> list[dict[str, Any]]:
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            rows = list(csv.DictReader(lines))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageMistake(
+            f"{visible(str(file))} cannot be read: {visible(str(error))}.",
+            field="file",
+            next_step="Name a CSV file in UTF-8.",
+        ) from None
+    if not rows or "value" not in rows[0] or not {"prediction_id", "own_id"} & rows[0].keys():
+        raise UsageMistake(
+            f"{visible(str(file))} has no column value, or neither prediction_id nor own_id.",
+            field="file",
+            next_step="Begin it with a line such as prediction_id,value.",
+        )
+    found = []
+    for row in rows:
+        one: dict[str, Any] = {"value": _value(row["value"])}
+        for name in ("prediction_id", "own_id"):
+            if row.get(name):
+                one[name] = row[name]
+        if row.get("row"):
+            one["row"] = _value(row["row"])
+        found.append(one)
+    return found
+
+
+def _value(text: str | None) -> str | float | bool:
+    plain = (text or "").strip()
+    if plain.lower() in ("true", "false"):
+        return plain.lower() == "true"
+    try:
+        number = float(plain)
+    except ValueError:
+        return plain
+    return int(number) if number.is_integer() else number
+
+
+@command(app, "select")
+def select(
+    session: Session,
+    endpoint: EndpointArgument,
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Made if it is not there.")],
+    everything: Annotated[
+        bool, typer.Option("--with-unlabelled", help="Also what nobody labelled.")
+    ] = False,
+    feature: FeatureOption = None,
+    operator: OperatorOption = None,
+    value: ValueOption = None,
+    project: ProjectOption = None,
+) -> None:
+    """Turn labelled predictions into the next version of a dataset."""
+    made = session.client.endpoints.monitoring.select(
+        endpoint,
+        dataset,
+        project=session.project(project),
+        only_labelled=not everything,
+        feature=feature,
+        operator=operator,
+        value=value,
+    )
+    if session.output.as_json:
+        session.output.document(made)
+    elif session.output.quiet:
+        session.output.line(made.id)
+    else:
+        session.output.note(f"{made.dataset} gets another version within a minute.")
+
+
+@command(app, "erase")
+def erase(
+    session: Session,
+    endpoint: EndpointArgument,
+    prediction: Annotated[str | None, typer.Option("--id", help="One prediction.")] = None,
+    own: Annotated[str | None, typer.Option("--own", help="The client's own id.")] = None,
+    yes: Yes = False,
+    project: ProjectOption = None,
+) -> None:
+    """Erase the predictions of a key and their labels, from everything that is kept."""
+    place = session.project(project)
+    confirm(
+        f"Erase the predictions of {prediction or own} by {endpoint}? It cannot be undone.",
+        yes=yes,
+        output=session.output,
+    )
+    made = session.client.endpoints.monitoring.erase(
+        endpoint, project=place, prediction_id=prediction, own_id=own
+    )
+    if session.output.as_json:
+        session.output.document(made)
+    else:
+        session.output.note("They are gone within a minute.")

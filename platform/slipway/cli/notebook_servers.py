@@ -1,0 +1,249 @@
+"""`slipway notebook start | list | show | open | stop | delete`: servers of notebooks."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from slipway.cli.exits import ExitCode, UsageMistake
+from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.login import has_browser
+from slipway.cli.project import ProjectOption, Yes
+from slipway.cli.quantities import parse_pairs
+from slipway.cli.questions import confirm
+from slipway.cli.session import Session, command
+from slipway.cli.tables import Column, Fit
+from slipway.errors import NotFound
+from slipway.money import dollars
+from slipway.schemas.notebook_servers import NotebookState, ServerOut
+
+ServerArgument = Annotated[
+    str, typer.Argument(metavar="NOTEBOOK", help="Name of a server of yours, or its id.")
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait/--no-wait", help="Wait until it is ready (on by default).")
+]
+OpenOption = Annotated[bool, typer.Option("--open", help="Open JupyterLab in the browser.")]
+_LOOK_EVERY_S: Final = 0.5
+_OVER: Final = (NotebookState.STOPPED, NotebookState.FAILED)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of servers to the noun."""
+    command(app, "start")(start)
+    command(app, "list")(list_servers)
+    command(app, "show")(show)
+    command(app, "open")(open_server)
+    command(app, "stop")(stop)
+    command(app, "delete")(delete)
+
+
+def start(
+    session: Session,
+    notebook: Annotated[
+        str, typer.Argument(metavar="NOTEBOOK", help="Its name; a stopped one starts again.")
+    ] = "notebook",
+    tier: Annotated[
+        str | None, typer.Option("--tier", help="Hardware of a new one; else the cheapest.")
+    ] = None,
+    requirements: Annotated[
+        Path | None,
+        typer.Option("--requirements", "-r", help="A requirements file with its packages."),
+    ] = None,
+    idle: Annotated[
+        int | None, typer.Option("--idle", min=5, help="Stop after so many idle minutes (60).")
+    ] = None,
+    max_hours: Annotated[
+        float | None, typer.Option("--max-hours", min=0.01, help="Stop after so many hours.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", help="Splits spend.")
+    ] = None,
+    project: ProjectOption = None,
+    wait: WaitOption = True,
+    open_it: OpenOption = False,
+) -> None:
+    """Launch a notebook server, or start one of yours again."""
+    place, notebooks = session.project(project), session.client.notebooks
+    known = _known(session, notebook, place)
+    if known is None:
+        made = notebooks.launch(
+            notebook,
+            project=place,
+            tier=tier,
+            requirements=_text_of(requirements),
+            idle_minutes=idle,
+            max_hours=max_hours,
+            tags=parse_pairs(tag, option="--tag") if tag else None,
+        )
+    else:
+        if any(given is not None for given in (tier, requirements, idle, max_hours, tag)):
+            raise UsageMistake(
+                f"{notebook} exists already, so its hardware and limits stay as they are.",
+                next_step="Leave the options out, or launch one with another name.",
+            )
+        made = notebooks.start(known.id, project=place)
+    if wait:
+        made = _waited(session, made, place)
+    _write(session, made)
+    if open_it and made.state not in _OVER:
+        _open(session, made, place)
+    if made.state == NotebookState.FAILED:
+        raise typer.Exit(ExitCode.JOB_FAILED)
+
+
+def list_servers(
+    session: Session,
+    project: ProjectOption = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Only yours.")] = False,
+    state: Annotated[
+        NotebookState | None, typer.Option("--state", metavar="STATE", help="Only in this state.")
+    ] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the notebook servers of a project, newest first."""
+    pages = session.client.notebooks.list(
+        project=session.project(project), state=state.value if state else None, mine=mine
+    )
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            Column("Name", style="bold"),
+            Column("State"),
+            Column("Why", fit=Fit.WRAPPED),
+            Column("Whose", dispensable=2),
+            Column("Tier", dispensable=1),
+            Column("An hour"),
+            Column("Cost"),
+        ],
+        row=lambda one: (
+            one.name,
+            one.state.value,
+            one.why_alive or one.explanation,
+            one.owner,
+            one.tier,
+            dollars(one.nano_usd_per_hour),
+            dollars(one.cost_nano_usd),
+        ),
+        key=lambda one: one.id,
+        nothing="There is no notebook server yet. Launch one: slipway notebook start",
+    )
+
+
+def show(session: Session, notebook: ServerArgument, project: ProjectOption = None) -> None:
+    """Show a notebook server: how it stands, why it is alive, what stopping would save."""
+    _write(session, _found(session, notebook, session.project(project)))
+
+
+def open_server(session: Session, notebook: ServerArgument, project: ProjectOption = None) -> None:
+    """Open JupyterLab in the browser, starting the server if it is stopped."""
+    place = session.project(project)
+    server = _found(session, notebook, place)
+    if server.state in _OVER:
+        server = session.client.notebooks.start(server.id, project=place)
+    if session.output.as_json:
+        session.output.document(server)
+    _open(session, server, place)
+
+
+def stop(session: Session, notebook: ServerArgument, project: ProjectOption = None) -> None:
+    """Stop a notebook server; its files stay. Maintainers stop others' by their id."""
+    place = session.project(project)
+    server = _found(session, notebook, place)
+    _write(session, session.client.notebooks.stop(server.id, project=place))
+
+
+def delete(
+    session: Session, notebook: ServerArgument, project: ProjectOption = None, yes: Yes = False
+) -> None:
+    """Forget a notebook server that does not run; its files stay in the project."""
+    place = session.project(project)
+    server = _found(session, notebook, place)
+    confirm(f"Delete the server {server.name}? Its files stay.", yes=yes, output=session.output)
+    session.client.notebooks.delete(server.id, project=place)
+    session.output.note(f"Deleted {server.name}.")
+
+
+def _known(session: Session, notebook: str, project: str) -> ServerOut | None:
+    """Return the server of that name that is the person's own, or the one with that id."""
+    if notebook.startswith("nbs_"):
+        return session.client.notebooks.get(notebook, project=project)
+    mine = session.client.notebooks.list(project=project, mine=True)
+    return next((one for one in mine if one.name == notebook), None)
+
+
+def _found(session: Session, notebook: str, project: str) -> ServerOut:
+    server = _known(session, notebook, project)
+    if server is None:
+        raise NotFound(
+            f"You have no notebook server called {notebook} in {project}.",
+            code="not_found",
+            next_step="See those of the project: slipway notebook list",
+        )
+    return server
+
+
+def _waited(session: Session, server: ServerOut, project: str) -> ServerOut:
+    """Wait until it is ready or over, and tell each step once."""
+    told = ""
+    while server.state not in (NotebookState.READY, NotebookState.STOPPING, *_OVER):
+        if server.explanation != told:
+            told = server.explanation
+            session.output.note(told)
+        time.sleep(_LOOK_EVERY_S)
+        server = session.client.notebooks.get(server.id, project=project)
+    return server
+
+
+def _open(session: Session, server: ServerOut, project: str) -> None:
+    page = session.client.notebooks.page(server.id, project=project)
+    if has_browser():
+        typer.launch(page)
+    if not session.output.as_json:
+        session.output.note(f"JupyterLab opens at {page}")
+
+
+def _text_of(requirements: Path | None) -> str | None:
+    if requirements is None:
+        return None
+    try:
+        return requirements.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageMistake(
+            f"{requirements} cannot be read.",
+            field="requirements",
+            next_step="Name a text file with one package a line.",
+        ) from error
+
+
+def _write(session: Session, server: ServerOut) -> None:
+    if session.output.as_json:
+        session.output.document(server)
+        return
+    if session.output.quiet:
+        session.output.line(server.id)
+        return
+    runs = server.state not in _OVER
+    session.output.facts(
+        {
+            "Id": server.id,
+            "Name": server.name,
+            "State": server.state.value,
+            "Why": server.explanation,
+            "Alive because": server.why_alive,
+            "Next step": server.next_step,
+            "Stops at": server.stops_at,
+            "Stops when idle for": f"{server.idle_minutes_in_force:g} minutes",
+            "Whose": server.owner,
+            "Tier": server.tier,
+            "Price" if not runs else "Stopping saves": (
+                f"{dollars(server.nano_usd_per_hour)} an hour"
+            ),
+            "Cost": dollars(server.cost_nano_usd),
+            "Last work": server.active_at,
+            "Page": session.client.notebooks.page(server.id, project=server.project),
+        }
+    )

@@ -1,0 +1,227 @@
+"""Every save in JupyterLab becomes a version in the portal: an extension of Jupyter Server.
+
+A save waits for nothing but a copy of the file into a queue on the disk. A thread sends what is
+queued, oldest first, and tries again for as long as the portal is away; what a server that was
+killed had not sent, the next one sends. The same thread writes what was restored or branched in the
+portal into the workspace, unless the file there has changes of its own.
+
+Standard library only: `c.ServerApp.jpserver_extensions = {"slipway.lab_saves": True}`.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from slipway.notebook_door import Door, door_of
+
+log = logging.getLogger("slipway.lab_saves")
+_SUFFIX = ".ipynb"
+_LONGEST_PAUSE_S = 30.0
+_LOOK_EVERY_S = 15.0
+_MAX_BYTES = 20 * 1024**2
+
+
+class SaveQueue:
+    """Copies of saved notebooks that wait to be sent, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def put(self, path: str, content: bytes) -> None:
+        """Add what was saved at `path` of the workspace."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            self._last = max(time.time_ns(), self._last + 1)
+            place = self._folder / f"{self._last:020d}.save"
+        part = place.with_suffix(".part")
+        part.write_bytes(path.encode("utf-8", "surrogateescape") + b"\n" + content)
+        part.replace(place)
+
+    def waiting(self) -> Iterator[Path]:
+        """Yield what waits, oldest first."""
+        with contextlib.suppress(OSError):
+            yield from sorted(self._folder.glob("*.save"))
+
+    def read(self, place: Path) -> tuple[str, bytes]:
+        """Return path and content of a save; raises OSError."""
+        path, _, content = place.read_bytes().partition(b"\n")
+        return path.decode("utf-8", "surrogateescape"), content
+
+
+class Sender:
+    """Sends queued saves, and brings what the portal restored, in a thread of its own."""
+
+    def __init__(self, door: Door, *, workspace: Path, state: Path) -> None:
+        self._door = door
+        self._workspace = workspace
+        self._known = state / "known.json"
+        self.queue = SaveQueue(state / "saves")
+        self._bell = threading.Event()
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="slipway-saves", daemon=True)
+
+    def start(self) -> None:
+        """Begin; what an earlier server left is sent first."""
+        self._thread.start()
+
+    def saved(self, path: str, content: bytes) -> None:
+        """Take in a save; never raises, and never waits for the network."""
+        try:
+            self.queue.put(path, content)
+        except OSError:
+            log.exception("a save of %s could not be queued", path)
+        self._bell.set()
+
+    def stop(self, *, within_s: float) -> None:
+        """Send what waits, for so long at most; the rest is sent by the next server."""
+        self._over = True
+        self._bell.set()
+        self._thread.join(within_s)
+
+    def _run(self) -> None:
+        pause = 1.0
+        while True:
+            self._bell.clear()
+            try:
+                done = self.send_waiting() and (self._over or self.bring_restored())
+            except Exception:
+                log.exception("saves could not be sent")
+                done = False
+            if self._over:
+                return
+            pause = _LOOK_EVERY_S if done else min(_LONGEST_PAUSE_S, pause * 2)
+            self._bell.wait(pause)
+            pause = 1.0 if done else pause
+
+    def send_waiting(self) -> bool:
+        """Send what waits; False when the portal did not take all of it."""
+        for place in self.queue.waiting():
+            path, content = self.queue.read(place)
+            answer = self._door.ask(
+                "POST",
+                f"notebook-files?path={quote(path, safe='')}",
+                _fitting(content),
+                kind="application/octet-stream",
+            )
+            if answer.fault and answer.may_pass:
+                return False
+            if answer.fault:
+                log.warning("the save of %s was not taken in: %s", path, answer.fault)
+            else:
+                told = json.loads(answer.content)
+                self._note(path, told["latest"]["number"], content)
+            place.unlink(missing_ok=True)
+        return True
+
+    def bring_restored(self) -> bool:
+        """Write what was restored or branched in the portal; False when it does not answer."""
+        answer = self._door.ask("GET", "notebook-files?limit=200")
+        if answer.fault:
+            return False
+        known = self._read_known()
+        for file in json.loads(answer.content)["items"]:
+            path, latest = str(file["path"]), file["latest"]
+            mine = known.get(path, {})
+            if latest["origin"] == "save" or latest["number"] <= mine.get("number", 0):
+                continue
+            target = self._workspace / path
+            if self._has_own_changes(target, mine.get("sha256")):
+                continue
+            where = f"notebook-files/{file['id']}/versions/{latest['number']}/content"
+            content = self._door.ask("GET", where)
+            if content.fault:
+                return False
+            _write(self._workspace, target, content.content)
+            self._note(path, latest["number"], content.content)
+        return True
+
+    def _has_own_changes(self, target: Path, known: str | None) -> bool:
+        try:
+            return hashlib.sha256(target.read_bytes()).hexdigest() != known
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+
+    def _read_known(self) -> dict[str, dict[str, Any]]:
+        try:
+            found = json.loads(self._known.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _note(self, path: str, number: int, content: bytes) -> None:
+        known = self._read_known()
+        known[path] = {"number": number, "sha256": hashlib.sha256(content).hexdigest()}
+        self._known.parent.mkdir(parents=True, exist_ok=True)
+        part = self._known.with_suffix(".part")
+        part.write_text(json.dumps(known), "utf-8")
+        part.replace(self._known)
+
+
+def _fitting(content: bytes) -> bytes:
+    """Return the notebook, without its results where it is too large with them."""
+    if len(content) <= _MAX_BYTES:
+        return content
+    try:
+        notebook = json.loads(content)
+        for cell in notebook["cells"]:
+            if cell.get("cell_type") == "code":
+                cell["outputs"] = []
+        return json.dumps(notebook).encode()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return content
+
+
+def _write(workspace: Path, target: Path, content: bytes) -> None:
+    """Put a file in its place whole, and only inside of the workspace."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.parent.resolve().is_relative_to(workspace.resolve()) or target.is_symlink():
+        raise ValueError(f"{target} leads out of the workspace")
+    part = target.with_name(f".{target.name}.part-{os.getpid()}")
+    part.write_bytes(content)
+    part.replace(target)
+
+
+def sender_of(workspace: Path) -> Sender | None:
+    """Return the sender of a server whose files lie in `workspace`; None outside of Slipway."""
+    door = door_of(os.environ)
+    return Sender(door, workspace=workspace, state=workspace / ".slipway") if door else None
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": "slipway.lab_saves"}]
+
+
+def _load_jupyter_server_extension(server: Any) -> None:
+    """Hook into the saves of a Jupyter Server; called by it."""
+    workspace = Path(server.root_dir).resolve()
+    sender = sender_of(workspace)
+    if sender is None:
+        server.log.info("slipway.lab_saves: not in a Slipway workload; saves make no versions")
+        return
+
+    def after_save(model: dict[str, Any], os_path: str, **_: Any) -> None:
+        place = Path(os_path)
+        if model.get("type") != "notebook" or place.suffix != _SUFFIX:
+            return
+        try:
+            path = place.resolve().relative_to(workspace).as_posix()
+            content = place.read_bytes()
+        except (OSError, ValueError):
+            log.exception("a save could not be read")
+            return
+        sender.saved(path, content)
+
+    server.contents_manager.register_post_save_hook(after_save)
+    sender.start()

@@ -1,0 +1,249 @@
+"""What is wrong with a notebook: what its saved counts tell, and how a clean run of it differs.
+
+Standard library only: it runs inside jobs, whose environments are their owners'.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Cell = Mapping[str, Any]
+# Tags by which an author says that what a cell shows may differ each time.
+IGNORED_TAGS = frozenset({"verify-ignore-output", "nbval-ignore-output"})
+MAX_FINDINGS = 500
+_SHOWN = 2000
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
+_NAME_ERROR = re.compile(r"name '([^']+)' is not defined")
+_CONTROL = re.compile(
+    r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f]"
+    r"|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_IGNORE_HINT = "Fix what makes it random (a seed, an order), or tag the cell verify-ignore-output."
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found in one cell; see `slipway.schemas.notebook_files.Finding`."""
+
+    kind: str
+    cell: int
+    is_problem: bool
+    message: str
+    next_step: str = ""
+    saved: str = ""
+    fresh: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a clean run; see `slipway.schemas.notebook_files.CheckReport`."""
+
+    passed: bool
+    code_cells: int
+    ran: int
+    duration_s: float
+    findings: Sequence[Found] = field(default=())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as the API takes it."""
+        return asdict(self) | {"findings": [asdict(one) for one in self.findings]}
+
+
+def report_on(saved: Mapping[str, Any], fresh: Mapping[str, Any], *, duration_s: float) -> Report:
+    """Compare a notebook as it was saved with the same after a clean run, top to bottom."""
+    cells = [*_code_cells(saved)]
+    after = dict(_code_cells(fresh))
+    ran = [number for number, _ in cells if after.get(number, {}).get("execution_count")]
+    found = [*_saved_order(cells), *_fresh_results(cells, after)]
+    found.sort(key=lambda one: (one.cell, not one.is_problem))
+    return Report(
+        passed=not any(one.is_problem for one in found),
+        code_cells=len(cells),
+        ran=len(ran),
+        duration_s=round(duration_s, 3),
+        findings=found[:MAX_FINDINGS],
+    )
+
+
+def _code_cells(notebook: Mapping[str, Any]) -> Iterator[tuple[int, Cell]]:
+    """Yield cells of code that say something, with their number among all cells."""
+    for number, cell in enumerate(notebook.get("cells", ()), start=1):
+        if cell.get("cell_type") == "code" and text_of(cell.get("source")).strip():
+            yield number, cell
+
+
+def text_of(value: Any) -> str:
+    """Return text that a notebook holds as a string or as a list of lines."""
+    return "".join(map(str, value)) if isinstance(value, list) else str(value or "")
+
+
+def _saved_order(cells: Sequence[tuple[int, Cell]]) -> Iterator[Found]:
+    """Tell which cells were run before one above them, and which never."""
+    highest, above = 0, 0
+    any_ran = any(cell.get("execution_count") for _, cell in cells)
+    for number, cell in cells:
+        count = cell.get("execution_count")
+        if not isinstance(count, int) or not count:
+            if any_ran:
+                yield Found(
+                    "never_run",
+                    number,
+                    is_problem=False,
+                    message=f"Cell {number} was not run before the notebook was saved; "
+                    "its results were not compared.",
+                    next_step="Run all cells, then save.",
+                )
+            continue
+        if count < highest:
+            yield Found(
+                "out_of_order",
+                number,
+                is_problem=False,
+                message=f"Cell {number} was run before cell {above}, which stands above it "
+                f"([{count}] against [{highest}]).",
+                next_step="Restart the kernel and run all cells, then save.",
+            )
+        else:
+            highest, above = count, number
+
+
+def _fresh_results(cells: Sequence[tuple[int, Cell]], after: Mapping[int, Cell]) -> Iterator[Found]:
+    for number, cell in cells:
+        fresh = after.get(number, {})
+        error = next((one for one in _outputs(fresh) if one.get("output_type") == "error"), None)
+        expects_error = "raises-exception" in tags_of(cell)
+        if error is not None and not expects_error:
+            yield _failure(number, error, cells)
+        elif cell.get("execution_count") and fresh.get("execution_count"):
+            yield from _difference(number, cell, fresh)
+
+
+def _failure(number: int, error: Mapping[str, Any], cells: Sequence[tuple[int, Cell]]) -> Found:
+    name, value = str(error.get("ename", "")), text_of(error.get("evalue"))
+    missing = _NAME_ERROR.search(value) if name == "NameError" else None
+    if missing is None:
+        return Found(
+            "fails",
+            number,
+            is_problem=True,
+            message=shortened(f"Cell {number} fails in a clean kernel: {name}: {value}"),
+            next_step="Mend the cell; the cells below it were not run.",
+        )
+    wanted = missing[1]
+    makers = [place for place, cell in cells if wanted in _made_by(text_of(cell.get("source")))]
+    below = [place for place in makers if place > number]
+    if below:
+        next_step = f"Move what makes it up from cell {below[0]}, then run all cells."
+    else:
+        next_step = (
+            "No cell makes it: one that did was deleted or changed while its kernel "
+            "remembered. Write that cell again (the history of the notebook may have it)."
+        )
+    return Found(
+        "hidden_state",
+        number,
+        is_problem=True,
+        message=shortened(f"Cell {number} uses {wanted}, which no cell above it makes."),
+        next_step=next_step,
+    )
+
+
+def _made_by(source: str) -> set[str]:
+    """Return the names that a cell gives a value to; none where it is not plain Python."""
+    plain = "\n".join(
+        "" if line.lstrip().startswith(("%", "!")) else line for line in source.split("\n")
+    )
+    try:
+        tree = ast.parse(plain)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+    return found
+
+
+def _difference(number: int, saved: Cell, fresh: Cell) -> Iterator[Found]:
+    if IGNORED_TAGS & set(tags_of(saved)):
+        return
+    before, now = _results(saved), _results(fresh)
+    if before == now:
+        return
+    yield Found(
+        "differs",
+        number,
+        is_problem=True,
+        message=f"Cell {number} gives {_what(before, now)} in a clean kernel.",
+        next_step=_IGNORE_HINT,
+        saved=shortened("\n".join(shown for _, shown, _ in before)),
+        fresh=shortened("\n".join(shown for _, shown, _ in now)),
+    )
+
+
+def _what(before: Sequence[tuple[str, str, str]], now: Sequence[tuple[str, str, str]]) -> str:
+    if not now:
+        return "no result"
+    if not before:
+        return "a result where none was saved"
+    kinds = {one[0] for one in (*before, *now)}
+    return "another picture" if kinds == {"picture"} else "another result"
+
+
+def _results(cell: Cell) -> list[tuple[str, str, str]]:
+    """Return what a cell shows: sort, text for people, and what is compared."""
+    found: list[tuple[str, str, str]] = []
+    printed = "".join(
+        text_of(one.get("text"))
+        for one in _outputs(cell)
+        if one.get("output_type") == "stream" and one.get("name") == "stdout"
+    )
+    if printed:
+        found.append(("text", printed, _ADDRESS.sub("0x", printed)))
+    for one in _outputs(cell):
+        if one.get("output_type") == "error":
+            found.append(("error", str(one.get("ename")), str(one.get("ename"))))
+        elif one.get("output_type") in ("execute_result", "display_data"):
+            found += _shown_data(one.get("data"))
+    return found
+
+
+def _shown_data(data: Any) -> Iterator[tuple[str, str, str]]:
+    """Yield a result's pictures and its plain text; other forms of it only without that text."""
+    if not isinstance(data, Mapping):
+        return
+    pictures = sorted(mime for mime in data if str(mime).startswith("image/"))
+    for mime in pictures:
+        yield "picture", f"a picture ({mime})", "".join(text_of(data[mime]).split())
+    if pictures:
+        return
+    if "text/plain" in data:
+        text = text_of(data["text/plain"])
+        yield "text", text, _ADDRESS.sub("0x", text)
+        return
+    for mime in sorted(map(str, data)):
+        yield "data", f"data ({mime})", _ADDRESS.sub("0x", text_of(data[mime]))
+
+
+def _outputs(cell: Cell) -> list[Mapping[str, Any]]:
+    found = cell.get("outputs")
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def tags_of(cell: Cell) -> list[str]:
+    """Return the tags of a cell."""
+    metadata = cell.get("metadata")
+    tags = metadata.get("tags") if isinstance(metadata, Mapping) else None
+    return [str(tag) for tag in tags] if isinstance(tags, list) else []
+
+
+def shortened(text: str) -> str:
+    """Return text fit to be stored and shown: no control characters, and not too long."""
+    clean = _CONTROL.sub("", text).strip()
+    return clean if len(clean) <= _SHOWN else f"{clean[: _SHOWN - 1]}…"

@@ -1,0 +1,78 @@
+"""The portal's API as a workload reaches it, with the standard library and its own token alone."""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+_LONGEST_PAUSE_S = 20.0
+_REQUEST_TIMEOUT_S = 60.0
+_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back. `fault` is empty when it went well; `may_pass` says that later it might."""
+
+    content: bytes = b""
+    fault: str = ""
+    may_pass: bool = False
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where a workload reaches its project."""
+
+    url: str
+    token: str
+    project: str
+    workload: str
+
+    def ask(self, method: str, where: str, body: bytes | None = None, *, kind: str = "") -> Answer:
+        """Send one request to an address below the project's; never raises."""
+        request = urllib.request.Request(  # noqa: S310 - the address is the portal's own
+            f"{self.url}/api/v1/projects/{quote(self.project, safe='')}/{where}",
+            data=body,
+            method=method,
+            headers={"Authorization": f"Bearer {self.token}"}
+            | ({"Content-Type": kind} if kind else {}),
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_REQUEST_TIMEOUT_S) as answer:  # noqa: S310
+                return Answer(answer.read())
+        except urllib.error.HTTPError as error:
+            said = error.read(4000).decode("utf-8", "replace")
+            return Answer(
+                fault=f"{error.code} {_words_of(said)}".strip(), may_pass=error.code in _AGAIN
+            )
+        except (OSError, ValueError) as error:
+            return Answer(fault=str(error) or type(error).__name__, may_pass=True)
+
+    def send(
+        self, method: str, where: str, body: bytes, *, kind: str, tried_for_s: float
+    ) -> Answer:
+        """Send something, trying again for so long while that may help."""
+        until, pause = time.monotonic() + tried_for_s, 0.5
+        while True:
+            answer = self.ask(method, where, body, kind=kind)
+            if not answer.may_pass or time.monotonic() + pause > until:
+                return answer
+            time.sleep(pause)
+            pause = min(_LONGEST_PAUSE_S, pause * 2)
+
+
+def _words_of(problem: str) -> str:
+    try:
+        return str(json.loads(problem).get("detail", ""))
+    except (ValueError, AttributeError):
+        return problem[:200]
+
+
+def door_of(environment: Mapping[str, str]) -> Door | None:
+    """Return the door of the workload this process is part of; None outside of Slipway."""
+    names = ("SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_WORKLOAD")
+    found = [environment.get(name, "") for name in names]
+    return Door(found[0].rstrip("/"), *found[1:]) if all(found) else None

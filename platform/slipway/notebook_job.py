@@ -1,0 +1,173 @@
+"""What a job runs whose script is a notebook: `python -m slipway.notebook_job NOTEBOOK [--verify]`.
+
+The output notebook is written after each cell and sent to the portal while it runs, and at the end
+whatever the end is. Sending tries again for minutes, because a portal that restarts must not cost
+the result of hours. Standard library and papermill only: the environment is the job's own.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+from urllib.parse import quote
+
+from slipway import job
+from slipway.notebook_door import Door, door_of
+
+_NEEDED = ("papermill", "nbclient", "nbformat", "ipykernel")
+# Between two sendings while it runs; each pause is longer than the one before.
+_FIRST_SENT_AFTER_S, _LONGEST_BETWEEN_S = 10.0, 600.0
+_TRIED_FOR_S = 300.0
+_TRIED_FOR_WHEN_STOPPED_S = 15.0
+
+
+class Stopped(BaseException):
+    """The job was asked to stop."""
+
+
+class Shipper:
+    """Sends the output notebook now and then while it grows, in a thread of its own."""
+
+    def __init__(self, door: Door | None, output: Path, *, name: str) -> None:
+        self._door = door
+        self._output = output
+        self._name = name
+        self._over = threading.Event()
+        self._sent = b""
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        if self._door is not None:
+            self._thread.start()
+
+    def _watch(self) -> None:
+        pause = _FIRST_SENT_AFTER_S
+        while not self._over.wait(pause):
+            self._ship(tried_for_s=0.0)
+            pause = min(_LONGEST_BETWEEN_S, pause * 1.5)
+
+    def finish(self, report: dict[str, Any] | None, *, tried_for_s: float) -> bool:
+        """Send what is there at the end, then the report; False when something was not taken."""
+        self._over.set()
+        if self._door is None:
+            return True
+        self._thread.join()
+        fault = self._ship(tried_for_s=tried_for_s)
+        if report is not None:
+            body = json.dumps(report).encode()
+            fault = self._send(self._door, "report", body, "application/json", tried_for_s) or fault
+        if fault:
+            sys.stderr.write(f"[slipway] the result was not taken in: {fault}\n")
+        return not fault
+
+    def _ship(self, *, tried_for_s: float) -> str:
+        try:
+            content = self._output.read_bytes()
+            json.loads(content)  # it may be half-written at this moment
+        except (OSError, ValueError):
+            return ""
+        if self._door is None or content == self._sent:
+            return ""
+        what = f"output?path={quote(self._name, safe='')}"
+        fault = self._send(self._door, what, content, "application/octet-stream", tried_for_s)
+        self._sent = b"" if fault else content
+        return fault
+
+    def _send(self, door: Door, what: str, body: bytes, kind: str, tried_for_s: float) -> str:
+        where = f"notebook-runs/{quote(door.workload, safe='')}/{what}"
+        return door.send("PUT", where, body, kind=kind, tried_for_s=tried_for_s).fault
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the notebook; returns the status to end with."""
+    parser = argparse.ArgumentParser(prog="python -m slipway.notebook_job")
+    parser.add_argument("notebook", type=Path)
+    parser.add_argument("--verify", action="store_true")
+    given = parser.parse_args(arguments)
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        sys.stderr.write(
+            f"A notebook runs by papermill and ipykernel; this environment lacks "
+            f"{', '.join(missing)}.\nNext step: add papermill and ipykernel to the job's "
+            "requirements.\n"
+        )
+        return 2
+    _listen()
+    # What papermill brings is loaded only here, so that what lacks it is told in words. jsonschema
+    # does without this grammar, which takes longer to build than all the rest together.
+    cast("dict[str, object]", sys.modules).setdefault("rfc3987_syntax", None)
+    running = import_module("slipway.notebook_running")
+    try:
+        notebook = running.read_notebook(given.notebook)
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"{given.notebook} {error}.\n")
+        return 2
+    folder = Path(tempfile.mkdtemp(prefix="slipway-notebook-"))
+    output = folder / given.notebook.name
+    shipper = Shipper(door_of(os.environ), output, name=str(given.notebook))
+    shipper.start()
+    return _run(running, given, notebook, output, shipper)
+
+
+def _run(
+    running: Any, given: argparse.Namespace, notebook: Any, output: Path, shipper: Shipper
+) -> int:
+    folder = given.notebook.resolve().parent
+    try:
+        if given.verify:
+            report, ran = running.verify_notebook(
+                notebook, folder=folder, output=output, on_cell=_tell, shows_output=True
+            )
+            sys.stdout.write(_verdict(report))
+            taken = shipper.finish(report.as_json(), tried_for_s=_TRIED_FOR_S)
+            return 0 if taken else 1
+        params = {name: running.value_of(text) for name, text in job.current().params.items()}
+        ran = running.run_notebook(
+            notebook, folder=folder, output=output, params=params, on_cell=_tell
+        )
+    except Stopped:
+        shipper.finish(None, tried_for_s=_TRIED_FOR_WHEN_STOPPED_S)
+        return 128 + signal.SIGTERM
+    except Exception as error:  # noqa: BLE001 - a kernel that died; what it did is kept all the same
+        shipper.finish(None, tried_for_s=_TRIED_FOR_S)
+        sys.stderr.write(f"The notebook ended early: {type(error).__name__}: {error}\n")
+        return 1
+    taken = shipper.finish(None, tried_for_s=_TRIED_FOR_S)
+    if ran.error:
+        sys.stderr.write(f"The notebook failed in {ran.error}\n")
+    return 0 if taken and not ran.error else 1
+
+
+def _verdict(report: Any) -> str:
+    lines = [f"  {one.message} {one.next_step}" for one in report.findings]
+    words = "Reproducible" if report.passed else "Not reproducible"
+    return "\n".join(
+        [f"{words}: {report.ran} of {report.code_cells} cells of code ran.", *lines, ""]
+    )
+
+
+def _tell(number: int, count: int) -> None:
+    sys.stdout.write(f"[slipway] cell {number} of {count}\n")
+    job.report_step(number)
+
+
+def _listen() -> None:
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise Stopped
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

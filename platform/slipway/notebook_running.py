@@ -1,0 +1,203 @@
+"""Running a notebook top to bottom in a clean kernel, by papermill.
+
+Papermill runs each cell through nbclient, writes the output notebook as it goes, and puts values in
+place of those of the cell tagged `parameters`. Kernels speak over sockets in a private folder,
+where nobody else on the machine can listen.
+"""
+
+import ast
+import copy
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from papermill.engines import NBClientEngine, NotebookExecutionManager
+from papermill.parameterize import parameterize_notebook
+
+from slipway.notebook_check import Report, report_on
+
+# Where a socket may lie, less what Jupyter adds to it.
+_LONGEST_SOCKET_PATH = 85
+_KERNEL = "python3"
+OnCell = Callable[[int, int], None]
+
+
+class NotebookUnreadable(ValueError):
+    """A file is no notebook of Python; the message goes behind its name."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A notebook that has run, perhaps not to its end. `error` says which cell failed and how."""
+
+    notebook: Any
+    duration_s: float
+    error: str = ""
+
+
+def read_notebook(path: Path) -> Any:
+    """Return the notebook in a file; raises NotebookUnreadable, and OSError."""
+    try:
+        found = nbformat.reads(path.read_text("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
+        if not isinstance(found.get("cells"), list):
+            raise NotebookUnreadable("is not a notebook")
+        nbformat.validate(found)
+    except (
+        nbformat.ValidationError,
+        ValueError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ):
+        raise NotebookUnreadable("is not a notebook") from None
+    language = str(found.metadata.get("kernelspec", {}).get("language", "python")).lower()
+    if language != "python":
+        raise NotebookUnreadable(f"is a notebook of {language[:40]}; only Python can be run")
+    return found
+
+
+def run_notebook(
+    notebook: Any,
+    *,
+    folder: Path,
+    output: Path | None = None,
+    params: Mapping[str, object] | None = None,
+    on_cell: OnCell | None = None,
+    cell_timeout_s: int | None = None,
+    shows_output: bool = True,
+) -> Ran:
+    """Run a notebook in `folder`; the one given stays as it is.
+
+    `output` is written after each cell. `on_cell` is told the number of each cell as it begins, and
+    how many there are. What cells print goes to standard output while `shows_output`.
+    """
+    wanted = copy.deepcopy(notebook)
+    wanted.metadata.setdefault("papermill", {})
+    for cell in wanted.cells:
+        cell.metadata.setdefault("tags", [])
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+    if params:
+        wanted = parameterize_notebook(wanted, dict(params), kernel_name=_KERNEL, language="python")
+        wanted.metadata["papermill"].setdefault("parameters", {})
+    began = time.monotonic()
+    with _kernels() as manager:
+        ran = _Engine.execute_notebook(
+            wanted,
+            _KERNEL,
+            output_path=str(output) if output else None,
+            progress_bar=False,
+            on_cell=on_cell,
+            km=manager,
+            resources={"metadata": {"path": str(folder)}},
+            execution_timeout=cell_timeout_s,
+            stdout_file=sys.stdout if shows_output else None,
+            stderr_file=sys.stderr if shows_output else None,
+        )
+    return Ran(ran, time.monotonic() - began, _error_of(ran))
+
+
+def verify_notebook(
+    notebook: Any,
+    *,
+    folder: Path,
+    output: Path | None = None,
+    on_cell: OnCell | None = None,
+    cell_timeout_s: int | None = None,
+    shows_output: bool = False,
+) -> tuple[Report, Ran]:
+    """Run a notebook as it is in a clean kernel and tell what comes out differently."""
+    ran = run_notebook(
+        notebook,
+        folder=folder,
+        output=output,
+        on_cell=on_cell,
+        cell_timeout_s=cell_timeout_s,
+        shows_output=shows_output,
+    )
+    return report_on(notebook, ran.notebook, duration_s=ran.duration_s), ran
+
+
+def value_of(text: str) -> object:
+    """Return the Python value a parameter means: `0.1` a number, `[1, 2]` a list, else text."""
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return text
+    plain = (str, int, float, list, dict, tuple, type(None))
+    return found if isinstance(found, plain) else text
+
+
+class _Engine(NBClientEngine):  # type: ignore[misc]
+    """Papermill's own engine, which also tells at which cell it is."""
+
+    @classmethod
+    def execute_managed_notebook(
+        cls,
+        nb_man: NotebookExecutionManager,
+        kernel_name: str,
+        on_cell: OnCell | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Run the cells; see papermill."""
+        begin, count = nb_man.cell_start, len(nb_man.nb.cells)
+
+        def cell_start(cell: Any, cell_index: int = 0, **more: Any) -> None:
+            begin(cell, cell_index, **more)
+            if on_cell is not None:
+                on_cell(cell_index + 1, count)
+
+        nb_man.cell_start = cell_start
+        super().execute_managed_notebook(nb_man, kernel_name, **kwargs)
+
+
+@contextmanager
+def _kernels() -> Iterator[AsyncKernelManager]:
+    """Return what starts the kernel: this interpreter, whatever kernel the notebook names."""
+    room = Path(tempfile.mkdtemp(prefix="nb-"))
+    specs = KernelSpecManager(allowed_kernelspecs={_KERNEL}, kernel_dirs=[])
+    manager = AsyncKernelManager(kernel_name=_KERNEL, kernel_spec_manager=specs)
+    manager.connection_file = str(room / "k.json")
+    if len(str(room)) < _LONGEST_SOCKET_PATH:
+        manager.transport = "ipc"
+        manager.ip = str(room / "k")
+    # A kernel is a process of its own; what this one was shown beside its environment goes along.
+    before = os.environ.get("PYTHONPATH")
+    ours = [
+        entry for entry in sys.path if entry and not entry.startswith((sys.prefix, sys.base_prefix))
+    ]
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        dict.fromkeys([*(before.split(os.pathsep) if before else ()), *ours])
+    )
+    try:
+        yield manager
+    finally:
+        if before is None:
+            os.environ.pop("PYTHONPATH", None)
+        else:
+            os.environ["PYTHONPATH"] = before
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def _error_of(notebook: Any) -> str:
+    for number, cell in enumerate(notebook.cells, start=1):
+        if cell.cell_type != "code" or not cell.metadata.get("papermill", {}).get("exception"):
+            continue
+        for one in cell.outputs:
+            if one.output_type == "error":
+                return f"cell {number}: {one.ename}: {one.evalue}"
+        return f"cell {number} did not end well"
+    return ""

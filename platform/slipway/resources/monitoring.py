@@ -1,0 +1,213 @@
+"""Monitoring of endpoints: how they did, labels, single predictions, alerts, selections."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from slipway.connection import Connection
+from slipway.pages import Pages
+from slipway.resources.requests import build
+from slipway.schemas.base import PageOf
+from slipway.schemas.monitoring import (
+    LABELS_AT_ONCE,
+    AlertChannelCreated,
+    AlertChannelIn,
+    AlertChannelOut,
+    AlertOut,
+    ErasureIn,
+    ErasureOut,
+    LabelOut,
+    LabelsIn,
+    LabelsOut,
+    MonitorChange,
+    MonitoringOut,
+    MonitorSettingsOut,
+    PredictionOut,
+    SelectionFilters,
+    SelectionIn,
+    SelectionOut,
+    SnoozeIn,
+)
+
+
+class Monitoring:
+    """How the endpoints of a project do; `endpoint` is the name of one."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def show(
+        self,
+        endpoint: str,
+        *,
+        project: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        revision: int | None = None,
+        feature: str | None = None,
+        operator: str | None = None,
+        value: str | float | None = None,
+    ) -> MonitoringOut:
+        """Return how an endpoint did, in the last 24 hours unless told otherwise.
+
+        `feature`, `operator` and `value` cut a slice out of it, such as `age`, `>=`, 65.
+        """
+        query = {
+            "since": since.isoformat() if since else None,
+            "until": until.isoformat() if until else None,
+            "revision": str(revision) if revision is not None else None,
+            "feature": feature,
+            "operator": operator,
+            "value": str(value) if value is not None else None,
+        }
+        return self._connection.fetch(
+            MonitoringOut, "GET", *_path(project, endpoint), "monitoring", query=query
+        )
+
+    def settings(self, endpoint: str, *, project: str) -> MonitorSettingsOut:
+        """Return how an endpoint is watched."""
+        segments = (*_path(project, endpoint), "monitoring", "settings")
+        return self._connection.fetch(MonitorSettingsOut, "GET", *segments)
+
+    def change(self, endpoint: str, *, project: str, **changes: Any) -> MonitorSettingsOut:
+        """Change how an endpoint is watched; names are those of `settings`, None switches off."""
+        body = build(MonitorChange, **changes)
+        off = {name: None for name, value in changes.items() if value is None}
+        body = body.model_copy(
+            update={k: v for k, v in off.items() if k in type(body).model_fields}
+        )
+        segments = (*_path(project, endpoint), "monitoring", "settings")
+        return self._connection.fetch(MonitorSettingsOut, "PATCH", *segments, body=body)
+
+    def alerts(self, endpoint: str, *, project: str) -> Pages[AlertOut]:
+        """List alerts, newest first, with those that are resolved."""
+        segments = (*_path(project, endpoint), "monitoring", "alerts")
+        return Pages(self._connection, segments, PageOf[AlertOut])
+
+    def snooze(
+        self, endpoint: str, alert: str, *, project: str, hours: float | None = None
+    ) -> AlertOut:
+        """Tell nobody about an alert for some hours, 24 unless told."""
+        segments = (*_path(project, endpoint), "monitoring", "alerts", alert, "snooze")
+        body = build(SnoozeIn, hours=hours)
+        return self._connection.fetch(AlertOut, "POST", *segments, body=body)
+
+    def channels(self, endpoint: str, *, project: str) -> list[AlertChannelOut]:
+        """List where alerts are told."""
+        segments = (*_path(project, endpoint), "monitoring", "channels")
+        return self._connection.fetch_list(AlertChannelOut, *segments)
+
+    def add_channel(
+        self, endpoint: str, kind: str, target: str, *, project: str
+    ) -> AlertChannelCreated:
+        """Let alerts be told: `email` to a member, `webhook` or `slack` to an https address."""
+        segments = (*_path(project, endpoint), "monitoring", "channels")
+        body = build(AlertChannelIn, kind=kind, target=target)
+        return self._connection.fetch(AlertChannelCreated, "POST", *segments, body=body)
+
+    def remove_channel(self, endpoint: str, channel: str, *, project: str) -> None:
+        """Tell alerts there no more."""
+        self._connection.send(
+            "DELETE", *_path(project, endpoint), "monitoring", "channels", channel
+        )
+
+    def predictions(
+        self,
+        endpoint: str,
+        *,
+        project: str,
+        prediction_id: str | None = None,
+        own_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        model_version: str | None = None,
+        caller: str | None = None,
+        feature: str | None = None,
+        operator: str | None = None,
+        value: str | float | None = None,
+    ) -> Pages[PredictionOut]:
+        """Find captured predictions, newest first; filters add up. `caller` is a key's id."""
+        query = {
+            "prediction_id": prediction_id,
+            "own_id": own_id,
+            "since": since.isoformat() if since else None,
+            "until": until.isoformat() if until else None,
+            "model_version": model_version,
+            "caller": caller,
+            "feature": feature,
+            "operator": operator,
+            "value": str(value) if value is not None else None,
+        }
+        segments = (*_path(project, endpoint), "predictions")
+        return Pages(self._connection, segments, PageOf[PredictionOut], query)
+
+    def label(
+        self, endpoint: str, labels: Sequence[Mapping[str, Any]], *, project: str
+    ) -> LabelsOut:
+        """Say what turned out to be true of predictions, as many as you like.
+
+        Each is a mapping of `prediction_id` or `own_id`, `value`, and `row` in requests of several.
+        """
+        added = same = changed = 0
+        segments = (*_path(project, endpoint), "labels")
+        for start in range(0, len(labels), LABELS_AT_ONCE):
+            some = [dict(one) for one in labels[start : start + LABELS_AT_ONCE]]
+            done = self._connection.fetch(
+                LabelsOut, "POST", *segments, body=build(LabelsIn, labels=some)
+            )
+            added, same, changed = added + done.added, same + done.same, changed + done.changed
+        return LabelsOut(added=added, same=same, changed=changed)
+
+    def labels(self, endpoint: str, *, project: str) -> Pages[LabelOut]:
+        """List labels, newest first, with the versions that others replaced."""
+        segments = (*_path(project, endpoint), "labels")
+        return Pages(self._connection, segments, PageOf[LabelOut])
+
+    def select(
+        self,
+        endpoint: str,
+        dataset: str,
+        *,
+        project: str,
+        only_labelled: bool | None = None,
+        **filters: Any,
+    ) -> SelectionOut:
+        """Turn predictions with their labels into the next version of a dataset.
+
+        `filters` are those of `predictions`, and `prediction_ids`.
+        """
+        body = build(
+            SelectionIn,
+            dataset=dataset,
+            filters=build(SelectionFilters, **filters),
+            only_labelled=only_labelled,
+        )
+        segments = (*_path(project, endpoint), "selections")
+        return self._connection.fetch(SelectionOut, "POST", *segments, body=body)
+
+    def selections(self, endpoint: str, *, project: str) -> Pages[SelectionOut]:
+        """List which predictions became data, newest first."""
+        segments = (*_path(project, endpoint), "selections")
+        return Pages(self._connection, segments, PageOf[SelectionOut])
+
+    def erase(
+        self,
+        endpoint: str,
+        *,
+        project: str,
+        prediction_id: str | None = None,
+        own_id: str | None = None,
+    ) -> ErasureOut:
+        """Erase the predictions of a key, and their labels, from everything that is kept."""
+        body = build(ErasureIn, prediction_id=prediction_id, own_id=own_id)
+        segments = (*_path(project, endpoint), "erasures")
+        return self._connection.fetch(ErasureOut, "POST", *segments, body=body)
+
+    def erasures(self, endpoint: str, *, project: str) -> Pages[ErasureOut]:
+        """List what was asked to be erased, newest first, and whether it is."""
+        segments = (*_path(project, endpoint), "erasures")
+        return Pages(self._connection, segments, PageOf[ErasureOut])
+
+
+def _path(project: str, endpoint: str) -> tuple[str, str, str, str]:
+    return ("projects", project, "endpoints", endpoint)

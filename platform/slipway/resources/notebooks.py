@@ -1,0 +1,98 @@
+"""Notebook servers: launched, listed, started again, stopped, deleted."""
+
+from collections.abc import Mapping
+
+from slipway.connection import Connection, address
+from slipway.pages import Pages
+from slipway.resources.requests import build
+from slipway.schemas.base import PageOf
+from slipway.schemas.notebook_servers import ServerIn, ServerOut
+from slipway.schemas.training import Quote
+
+
+class Notebooks:
+    """The notebook servers of a project; `server` is the id of one (`nbs_…`)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def page(self, server: str, *, project: str) -> str:
+        """Return the address of the page of a server, which opens JupyterLab once it is ready."""
+        path = address("p", project, "notebooks", "servers", server)
+        return f"{self._connection.url}{path}?open=1"
+
+    def list(
+        self, *, project: str, state: str | None = None, mine: bool = False
+    ) -> Pages[ServerOut]:
+        """List notebook servers, newest first; `mine` leaves out those of others."""
+        query = {"state": state, "mine": "true" if mine else None}
+        return Pages(self._connection, _path(project), PageOf[ServerOut], query)
+
+    def get(self, server: str, *, project: str) -> ServerOut:
+        """Return one server: how it stands, why it is alive, what it cost."""
+        return self._connection.fetch(ServerOut, "GET", *_path(project), server)
+
+    def launch(
+        self,
+        name: str | None = None,
+        *,
+        project: str,
+        tier: str | None = None,
+        requirements: str | None = None,
+        idle_minutes: int | None = None,
+        max_hours: float | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> ServerOut:
+        """Launch a notebook server; `tier` is the cheapest unless given.
+
+        It stops `idle_minutes` (60) after the last work, dear tiers sooner; files stay.
+        """
+        body = _wanted(name, tier, requirements, idle_minutes, max_hours, tags)
+        return self._connection.fetch(ServerOut, "POST", *_path(project), body=body)
+
+    def quote(
+        self,
+        name: str | None = None,
+        *,
+        project: str,
+        tier: str | None = None,
+        max_hours: float | None = None,
+    ) -> Quote:
+        """Return what a server would cost and whether it could start now; nothing starts."""
+        body = _wanted(name, tier, None, None, max_hours, None)
+        return self._connection.fetch(Quote, "POST", *_path(project), "quote", body=body)
+
+    def start(self, server: str, *, project: str) -> ServerOut:
+        """Start a server of yours again; one that runs is left alone."""
+        return self._connection.fetch(ServerOut, "POST", *_path(project), server, "start")
+
+    def stop(self, server: str, *, project: str) -> ServerOut:
+        """Stop a server: yours, or as a maintainer anybody's."""
+        return self._connection.fetch(ServerOut, "POST", *_path(project), server, "stop")
+
+    def delete(self, server: str, *, project: str) -> None:
+        """Forget a server that does not run; its files stay in the project's workspace."""
+        self._connection.send("DELETE", *_path(project), server)
+
+
+def _wanted(
+    name: str | None,
+    tier: str | None,
+    requirements: str | None,
+    idle_minutes: int | None,
+    max_hours: float | None,
+    tags: Mapping[str, str] | None,
+) -> ServerIn:
+    return build(
+        ServerIn,
+        name=name,
+        tier=tier,
+        requirements=requirements,
+        idle_minutes=idle_minutes,
+        max_hours=max_hours,
+        tags=dict(tags) if tags is not None else None,
+    )
+
+
+def _path(project: str) -> tuple[str, ...]:
+    return ("projects", project, "notebooks", "servers")

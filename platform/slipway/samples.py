@@ -1,0 +1,85 @@
+"""A fair sample of the data a model was trained on, for what watches its predictions later."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from slipway.errors import InvalidInput
+
+MOST_ROWS = 10_000
+_MOST_CELLS = 2_000_000
+
+
+def sample_of(inputs: Any, predictions: Any = None, truth: Any = None) -> dict[str, Any]:
+    """Return rows of a data frame, an array or a list, and what belongs to them, for JSON.
+
+    At most 10,000 rows, fewer of wide ones, drawn by a fixed seed.
+    """
+    total = _length(inputs)
+    width = max(1, len(list(_cells(_row(inputs, 0)))))
+    most = max(100, min(MOST_ROWS, _MOST_CELLS // width))
+    places = list(range(total))
+    if total > most:
+        places = sorted(random.Random(0).sample(places, most))  # noqa: S311  (a sample, no secret)
+    found: dict[str, Any] = {
+        "format": 1,
+        "rows": total,
+        "inputs": [_plain(_row(inputs, at)) for at in places],
+    }
+    if hasattr(inputs, "columns"):
+        found["columns"] = [str(name) for name in inputs.columns]
+    for name, values in (("predictions", predictions), ("truth", truth)):
+        if values is None:
+            continue
+        if _length(values) != total:
+            raise InvalidInput(
+                f"There are {_length(values)} {name} of {total} rows.",
+                field=name,
+                next_step="Pass one for each row.",
+            )
+        found[name] = [_plain(_row(values, at)) for at in places]
+    return found
+
+
+def _length(values: Any) -> int:
+    try:
+        length = len(values)
+    except TypeError:
+        length = 0
+    if not length:
+        raise InvalidInput(
+            f"Data of type {type(values).__name__} holds no rows.",
+            field="data",
+            next_step="Pass a data frame, an array, or a list of rows.",
+        )
+    return length
+
+
+def _row(values: Any, at: int) -> Any:
+    by_place = getattr(values, "iloc", values)
+    row = by_place[at]
+    return row.to_dict() if hasattr(values, "columns") and hasattr(row, "to_dict") else row
+
+
+def _cells(row: Any) -> Iterator[Any]:
+    row = row.tolist() if hasattr(row, "tolist") else row
+    if isinstance(row, Mapping):
+        row = list(row.values())
+    if isinstance(row, Sequence) and not isinstance(row, str):
+        for one in row:
+            yield from _cells(one)
+    else:
+        yield row
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,233 @@
+"""What a checkpoint folder must contain, and how one travels between nodes and the portal.
+
+On its way a checkpoint is a tar of the manifest and then of the files it names, in order of their
+names, with headers that follow from name and size alone. So each byte that is not a file's content
+is known beforehand, and a receiver compares instead of interpreting: nothing can be a link, lead
+out of the folder or be larger than said.
+"""
+
+import hashlib
+import json
+import re
+import tarfile
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+FORMAT: Final = 1
+FILE_NAME: Final = "manifest.json"
+# What may travel; a checkpoint beyond these is not copied.
+MAX_MANIFEST_BYTES: Final = 32 * 2**20
+MAX_FILES: Final = 10_000
+_FILE = re.compile(r"[A-Za-z0-9_.-]{1,200}\Z")
+_NAME_LIMIT: Final = 100  # of a plain tar header
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_MOST: Final = 2**53
+_BLOCK: Final = 512
+_END: Final = bytes(2 * _BLOCK)
+_RESERVED: Final = frozenset({".", "..", FILE_NAME})
+
+
+class BadCheckpoint(ValueError):
+    """This is no whole checkpoint; the message says why."""
+
+
+class CheckpointTooLarge(BadCheckpoint):
+    """It is larger than the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """Size and SHA-256 of one file."""
+
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a manifest says: the step, and the files by name."""
+
+    step: int
+    files: Mapping[str, FileFacts]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files, without the manifest."""
+        return sum(facts.size_bytes for facts in self.files.values())
+
+
+def folder_name(step: int) -> str:
+    """Return the name of the folder of a checkpoint."""
+    return f"step-{step:010d}"
+
+
+def is_file_name(name: str) -> bool:
+    """Tell whether a manifest may name a file so."""
+    return bool(_FILE.match(name)) and name not in _RESERVED
+
+
+def digest_of(body: Mapping[str, Any]) -> str:
+    """Return the digest of a manifest, of all but the digest itself."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def contents_of(manifest: bytes) -> Contents:
+    """Read a manifest that somebody else wrote; raises BadCheckpoint."""
+    try:
+        body = json.loads(manifest)
+        if body.pop("sha256") != digest_of(body):
+            raise BadCheckpoint("the digest of its manifest does not match")
+        if body["format"] != FORMAT:
+            raise BadCheckpoint("it has a format of another version of Slipway")
+        step, named = _count(body["step"]), body["files"]
+        if len(named) > MAX_FILES:
+            raise BadCheckpoint(f"it has more than {MAX_FILES} files")
+        files = {
+            name: FileFacts(_count(facts["size_bytes"]), _sha256(facts["sha256"]))
+            for name, facts in named.items()
+            if _is_fit(name)
+        }
+    except BadCheckpoint:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise BadCheckpoint("its manifest is none") from error
+    return Contents(step, files)
+
+
+def _is_fit(name: str) -> bool:
+    if not is_file_name(name) or len(name) > _NAME_LIMIT:
+        raise BadCheckpoint(f"it names a file {name[:100]!r}")
+    return True
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+        raise BadCheckpoint("its manifest is none")
+    return value
+
+
+def _sha256(value: str) -> str:
+    if not _SHA256.match(value):
+        raise BadCheckpoint("its manifest is none")
+    return value
+
+
+def header(name: str, size_bytes: int) -> bytes:
+    """Return the block that goes before a file."""
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size_bytes, 0o600
+    return member.tobuf(format=tarfile.GNU_FORMAT)
+
+
+def padding(size_bytes: int) -> bytes:
+    """Return the zeros that go behind a file of that size."""
+    return bytes(-size_bytes % _BLOCK)
+
+
+def ending() -> bytes:
+    """Return what goes behind the last file."""
+    return _END
+
+
+def size_of_tar(manifest: bytes, contents: Contents) -> int:
+    """Return how many bytes travel."""
+    sizes = [len(manifest), *(facts.size_bytes for facts in contents.files.values())]
+    return sum(_BLOCK + size + -size % _BLOCK for size in sizes) + len(_END)
+
+
+def _ignore(_name: str, _piece: bytes) -> None:
+    pass
+
+
+class Receiver:
+    """Checks a checkpoint that arrives, piece by piece, in constant memory.
+
+    `write` is given each piece of content with its file's name, before the file is known to be
+    good; all of it is only after `finish`.
+    """
+
+    def __init__(
+        self, step: int, *, limit_bytes: int, write: Callable[[str, bytes], None] = _ignore
+    ) -> None:
+        self._step = step
+        self._limit_bytes = limit_bytes
+        self._write = write
+        self._is_whole = False
+        self.size_bytes = 0
+        self._reading = self._read()
+        self._most = next(self._reading)
+
+    def feed(self, piece: bytes) -> None:
+        """Take in what has come; raises BadCheckpoint at the first byte that should not be."""
+        view = memoryview(piece)
+        while view:
+            part, view = view[: self._most], view[self._most :]
+            self._most = self._reading.send(bytes(part))
+
+    def finish(self) -> None:
+        """Raise BadCheckpoint unless everything has come."""
+        if not self._is_whole:
+            raise BadCheckpoint("it ends too early")
+
+    def _read(self) -> Generator[int, bytes, None]:
+        """Say how many bytes are wanted at most, and get some of them."""
+        manifest = yield from self._manifest()
+        contents = contents_of(manifest)
+        if contents.step != self._step:
+            raise BadCheckpoint(f"it is of step {contents.step}")
+        self.size_bytes = contents.size_bytes
+        if self.size_bytes > self._limit_bytes:
+            raise CheckpointTooLarge(f"it has {self.size_bytes} bytes")
+        self._write(FILE_NAME, manifest)
+        for name in sorted(contents.files):
+            yield from self._file(name, contents.files[name])
+        yield from self._known(_END)
+        self._is_whole = True
+        yield 1
+        raise BadCheckpoint("something follows its end")
+
+    def _manifest(self) -> Generator[int, bytes, bytes]:
+        first = yield from _exactly(_BLOCK)
+        size = _size_in(first)
+        if first != header(FILE_NAME, size):
+            raise BadCheckpoint("it does not begin with its manifest")
+        manifest = yield from _exactly(size)
+        yield from self._known(padding(size))
+        return manifest
+
+    def _file(self, name: str, facts: FileFacts) -> Generator[int, bytes, None]:
+        yield from self._known(header(name, facts.size_bytes))
+        digest = hashlib.sha256()
+        left = facts.size_bytes
+        self._write(name, b"")
+        while left:
+            piece = yield left
+            left -= len(piece)
+            digest.update(piece)
+            self._write(name, piece)
+        if digest.hexdigest() != facts.sha256:
+            raise BadCheckpoint(f"{name} is not what its manifest says")
+        yield from self._known(padding(facts.size_bytes))
+
+    def _known(self, expected: bytes) -> Generator[int, bytes, None]:
+        if expected and (yield from _exactly(len(expected))) != expected:
+            raise BadCheckpoint("it is not packed as checkpoints are")
+
+
+def _exactly(size: int) -> Generator[int, bytes, bytes]:
+    found = bytearray()
+    while len(found) < size:
+        found += yield size - len(found)
+    return bytes(found)
+
+
+def _size_in(block: bytes) -> int:
+    """Return the size a header tells, if it can be one of a manifest."""
+    try:
+        size = int(block[124:135], 8)
+    except ValueError:
+        size = 0
+    if not 0 < size <= MAX_MANIFEST_BYTES:
+        raise BadCheckpoint("it does not begin with its manifest")
+    return size

@@ -1,0 +1,142 @@
+"""Wire schemas of notebook files: their versions, what a clean run of them found, runs as jobs.
+
+POST   projects/{project}/notebook-files?path=         the .ipynb itself: NotebookFileOut
+GET    projects/{project}/notebook-files                PageOf[NotebookFileOut]: ?q=
+GET    projects/{project}/notebook-files/{file}         NotebookFileOut
+GET    …/{file}/versions                                PageOf[NotebookVersionOut]
+GET    …/{file}/versions/{number}/content               the .ipynb: ?outputs=
+POST   …/{file}/restore                                 RestoreIn → NotebookVersionOut
+POST   …/{file}/branch                                  BranchIn → NotebookFileOut
+POST   …/{file}/verify                                  VerifyIn → NotebookRunOut
+POST   …/{file}/run                                     RunIn → NotebookRunOut
+GET    …/{file}/runs                                    PageOf[NotebookRunOut]
+GET    projects/{project}/notebook-runs/{workload}          NotebookRunOut
+PUT    projects/{project}/notebook-runs/{workload}/report   CheckReport → NotebookRunOut
+PUT    projects/{project}/notebook-runs/{workload}/output   the output notebook, as it stands
+GET    projects/{project}/notebook-runs/{workload}/output   the same
+
+A version is the source of a notebook and, apart from it, its outputs: either is kept once for all
+versions that have the same. Saving what the newest version says already makes none.
+"""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from slipway.schemas.base import AnswerSchema, Line, Name, RequestSchema, Slug, Text, Truth, Whole
+from slipway.schemas.training import Argument, ParameterName, RelativePath
+from slipway.schemas.workloads import WorkloadState
+
+MAX_NOTEBOOK_BYTES = 20 * 1024**2
+MAX_FINDINGS = 500
+_SHOWN = 2000
+NotebookPath = Annotated[
+    Line, Field(min_length=7, max_length=500, json_schema_extra={"pattern": r"^.+\.ipynb$"})
+]
+# What a version came from, and what is known of a file.
+Origin = Literal["save", "restore", "branch"]
+Badge = Literal["verified", "failed", "changed", "unverified", "checking"]
+Purpose = Literal["verify", "run"]
+FindingKind = Literal["fails", "hidden_state", "differs", "out_of_order", "never_run"]
+VersionNumber = Annotated[Whole, Field(ge=1, le=2**31 - 1)]
+
+
+class Finding(RequestSchema):
+    """What a clean run found in one cell. `cell` counts all cells of the notebook from 1.
+
+    `is_problem` tells what makes a notebook not reproducible from what is only worth knowing.
+    `saved` and `fresh` are the two results where they differ, cut short.
+    """
+
+    kind: FindingKind
+    cell: Annotated[Whole, Field(ge=1, le=100_000)]
+    is_problem: Truth
+    message: Annotated[Text, Field(min_length=1, max_length=_SHOWN)]
+    next_step: Annotated[Text, Field(max_length=_SHOWN)] = ""
+    saved: Annotated[Text, Field(max_length=_SHOWN)] = ""
+    fresh: Annotated[Text, Field(max_length=_SHOWN)] = ""
+
+
+class CheckReport(RequestSchema):
+    """What came of running a notebook top to bottom in a clean kernel."""
+
+    passed: Truth
+    code_cells: Annotated[Whole, Field(ge=0, le=100_000)]
+    ran: Annotated[Whole, Field(ge=0, le=100_000)]
+    duration_s: Annotated[float, Field(ge=0, le=10_000_000)]
+    findings: list[Finding] = Field(default=[], max_length=MAX_FINDINGS)
+
+
+class RestoreIn(RequestSchema):
+    """Which version becomes the newest again; those between stay."""
+
+    version: VersionNumber
+
+
+class BranchIn(RequestSchema):
+    """A new notebook that begins as a version of another one."""
+
+    version: VersionNumber | None = None
+    path: NotebookPath
+
+
+class VerifyIn(RequestSchema):
+    """Which version to run in a clean kernel, and on which tier; the newest and the cheapest."""
+
+    version: VersionNumber | None = None
+    tier: Slug | None = None
+    requirements: Annotated[Text, Field(max_length=200_000)] = ""
+
+
+class RunIn(RequestSchema):
+    """A version of a notebook as a job, with values for its cell tagged `parameters`."""
+
+    version: VersionNumber | None = None
+    name: Name | None = None
+    tier: Slug | None = None
+    params: dict[ParameterName, Argument] = Field(default={}, max_length=200)
+    requirements: Annotated[Text, Field(max_length=200_000)] = ""
+    max_hours: float | None = Field(default=None, gt=0, le=8760)
+
+
+class NotebookVersionOut(AnswerSchema):
+    """One save. `origin_version` is the version that was restored or branched from."""
+
+    number: int
+    origin: Origin = "save"
+    origin_version: int | None = None
+    origin_path: str | None = None
+    cells: int
+    source_digest: str
+    outputs_digest: str | None = None
+    size_bytes: int
+    saved_by: str
+    created_at: datetime
+
+
+class NotebookFileOut(AnswerSchema):
+    """A notebook of a project, by its newest version."""
+
+    id: str
+    path: str
+    badge: Badge
+    badge_reason: str
+    latest: NotebookVersionOut
+    created_at: datetime
+
+
+class NotebookRunOut(AnswerSchema):
+    """A notebook on its way as a job. `passed` and `report` are of a verification that is done."""
+
+    workload: str
+    purpose: Purpose
+    path: RelativePath
+    version: int | None = None
+    params: dict[str, str] = {}
+    state: WorkloadState
+    explanation: str
+    passed: bool | None = None
+    report: CheckReport | None = None
+    has_output: bool = False
+    created_at: datetime

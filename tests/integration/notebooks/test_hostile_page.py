@@ -1,0 +1,83 @@
+"""A hostile page in a notebook, in a real browser, with all that its origin may do."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.notebooks import PASSWORD, Person
+from tests.portals import RunningPortal
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+pytestmark = pytest.mark.integration
+
+# Everything below runs as script of the notebooks' origin, in the browser of somebody who is signed
+# in to the portal: what a hostile notebook could do at most.
+_READ = """async (url) => {
+  try {
+    const answer = await fetch(url, { credentials: "include" });
+    return `read ${answer.status} ${await answer.text()}`;
+  } catch (error) { return "refused"; }
+}"""
+_POST = """async (url) => {
+  const form = document.createElement("form");
+  form.method = "post"; form.action = url; form.target = "away";
+  const frame = document.createElement("iframe");
+  frame.name = "away"; document.body.append(frame, form);
+  const loaded = new Promise((done) => frame.addEventListener("load", () => done("loaded")));
+  form.submit();
+  return Promise.race([loaded, new Promise((done) => setTimeout(() => done("nothing"), 5000))]);
+}"""
+_FRAME = """async (url) => {
+  const frame = document.createElement("iframe");
+  frame.src = url; document.body.append(frame);
+  await new Promise((done) => { frame.onload = done; setTimeout(done, 5000); });
+  try { return frame.contentDocument ? frame.contentDocument.body.innerText : "closed"; }
+  catch (error) { return "closed"; }
+}"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A browser without a window."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def lab(running: RunningPortal, bob: Person, chromium: Browser) -> Iterator[Page]:
+    """Bob's JupyterLab, opened from the portal's page by a click."""
+    server = bob.ready("hostile")
+    context = chromium.new_context()
+    page = context.new_page()
+    page.set_default_timeout(90_000)
+    page.goto(f"{bob.portal}/account/login")
+    page.get_by_label("Email").fill("bob@example.org")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"{bob.portal}/")
+    page.goto(f"{bob.portal}/p/vision/notebooks/servers/{server}")
+    page.get_by_role("link", name="Open JupyterLab").click()
+    page.locator(".jp-LauncherCard").first.wait_for()
+    yield page
+    context.close()
+
+
+def test_a_hostile_page_can_do_nothing_in_the_portal(lab: Page, bob: Person) -> None:
+    assert lab.url.startswith(bob.notebooks), "already signed in, on an origin of its own"
+    cookies = str(lab.evaluate("document.cookie"))
+    assert "sessionid" not in cookies
+    for path in ("/api/v1/whoami", "/p/vision", "/settings/tokens"):
+        assert lab.evaluate(_READ, f"{bob.portal}{path}") == "refused"
+    before = bob.api.get("/tokens").json()
+    lab.evaluate(_POST, f"{bob.portal}/p/vision/archive")
+    lab.evaluate(_POST, f"{bob.portal}/settings/tokens/new")
+    assert bob.api.get("/tokens").json() == before
+    assert bob.api.get("/projects/vision").is_success
+    assert lab.evaluate(_FRAME, f"{bob.portal}/p/vision") in ("closed", "")
+    # Nor in the Hub: it starts nothing, and lists nobody.
+    refused = lab.evaluate(_READ, f"{bob.notebooks}/hub/api/users")
+    assert str(refused).startswith("read 403"), refused

@@ -1,0 +1,123 @@
+"""Launched, signed in to, worked in and stopped, through the real Hub, proxy and node."""
+
+import httpx
+
+from tests.notebooks import PASSWORD, SERVERS, Person, request_of
+from tests.portals import RunningPortal
+
+
+def test_the_whole_way(bob: Person) -> None:
+    server = bob.ready("whole", idle_minutes=30)
+    desk = bob.open(server)
+    assert "jupyter-config-data" in desk.page.text
+    assert str(desk.page.url).startswith(desk.base), "nobody was asked to sign in again"
+    kernel = desk.kernel()
+    said = desk.run(
+        kernel,
+        "import mlflow, slipway, os\n"
+        "print(mlflow.get_tracking_uri(), os.environ['SLIPWAY_PROJECT'], os.getcwd())",
+    )
+    # What libraries warn of when they are imported stands there, too.
+    assert any(
+        "/mlflow vision " in line and line.endswith("/workspace") for line in said.splitlines()
+    ), said
+    # The token of user code is good for the project, and is not the portal's session.
+    said = desk.run(kernel, "print(slipway.Client().whoami().token.project)")
+    assert said.strip() == "vision", said
+    busy = "import time; print('begun', flush=True); time.sleep(3)"
+    with desk.connect(kernel):
+        desk.run(kernel, busy)
+    assert "kernel" in bob.look(server)["why_alive"]
+    desk.run(kernel, "open('kept.txt', 'w').write('as it was')")
+    assert bob.api.post(f"{SERVERS}/{server}/stop").is_success
+    stopped = bob.wait_for(server, "stopped")
+    assert stopped["cost_nano_usd"] > 0
+
+    assert bob.api.post(f"{SERVERS}/{server}/start").is_success
+    bob.wait_for(server, "ready")
+    again = bob.open(server)
+    assert again.run(again.kernel(), "print(open('kept.txt').read())").strip() == "as it was"
+    assert bob.api.post(f"{SERVERS}/{server}/stop").is_success
+    bob.wait_for(server, "stopped")
+
+
+def test_what_pip_installs_survives_a_stop(bob: Person) -> None:
+    server = bob.ready("layer")
+    desk = bob.open(server)
+    kernel = desk.kernel()
+    package = (
+        "from pathlib import Path\n"
+        "home = Path('made-here'); home.mkdir(exist_ok=True)\n"
+        "(home / 'pyproject.toml').write_text('[project]\\nname = \"made-here\"\\n"
+        'version = "1"\\n[build-system]\\nrequires = []\\nbuild-backend = "back"\\n'
+        'backend-path = ["."]\\n\')\n'
+        "(home / 'back.py').write_text('''import zipfile\n"
+        "def build_wheel(to, *_):\n"
+        '    name = "made_here-1-py3-none-any.whl"\n'
+        '    info = "made_here-1.dist-info"\n'
+        '    with zipfile.ZipFile(f"{to}/{name}", "w") as out:\n'
+        '        out.writestr("made_here.py", "SAYS = \'here\'")\n'
+        '        out.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\\\nName: made-here'
+        '\\\\nVersion: 1\\\\n")\n'
+        '        out.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\\\nRoot-Is-Purelib: true'
+        '\\\\nTag: py3-none-any\\\\n")\n'
+        '        out.writestr(f"{info}/RECORD", "")\n'
+        "    return name\n''')\n"
+    )
+    assert "Error" not in desk.run(kernel, package)
+    said = desk.run(kernel, "%pip install --no-build-isolation --no-index ./made-here")
+    assert "Successfully installed made-here-1" in said, said
+    assert bob.api.post(f"{SERVERS}/{server}/stop").is_success
+    bob.wait_for(server, "stopped")
+    assert bob.api.post(f"{SERVERS}/{server}/start").is_success
+    bob.wait_for(server, "ready")
+    again = bob.open(server)
+    assert again.run(again.kernel(), "import made_here; print(made_here.SAYS)").strip() == "here"
+    bob.api.post(f"{SERVERS}/{server}/stop")
+
+
+def test_nobody_else_gets_in_and_no_cookie_of_the_portal_does(
+    running: RunningPortal, bob: Person
+) -> None:
+    desk = bob.open(bob.ready("private"))
+    of_notebooks = {one.name for one in bob.browser.cookies.jar if one.domain == "127.0.0.2"}
+    of_portal = {one.name for one in bob.browser.cookies.jar if "localhost" in one.domain}
+    assert of_portal, "the portal has cookies of its own"
+    assert not of_notebooks & of_portal
+    alice = Person(running, "alice", PASSWORD)
+    assert alice.browser.get(f"{desk.base}/lab").status_code == 403
+    assert alice.browser.get(f"{desk.base}/api/contents").status_code == 403
+    assert httpx.get(f"{desk.base}/api/contents").status_code == 403
+    # The token in a kernel opens nothing in the Hub but this server, and starts none.
+    kernel = desk.kernel()
+    asks = (
+        "import os, urllib.request as u\n"
+        "def ask(path, method='GET'):\n"
+        "    token = os.environ['JUPYTERHUB_API_TOKEN']\n"
+        "    url = os.environ['JUPYTERHUB_API_URL'] + path\n"
+        "    try:\n"
+        "        return u.urlopen(u.Request(url, method=method, data=b'{}' if method == 'POST' "
+        "else None, headers={'Authorization': 'token ' + token})).status\n"
+        "    except u.HTTPError as error:\n"
+        "        return error.code\n"
+        "user = os.environ['JUPYTERHUB_USER']\n"
+        "print(ask('/users'), ask(f'/users/{user}/servers/other', 'POST'))"
+    )
+    assert desk.run(kernel, asks).strip() == "403 403"
+    # An insecure address of the page's own: without the anti-forgery token nothing is taken.
+    forged = bob.browser.post(f"{desk.base}/api/kernels", json={"name": "python3"})
+    assert forged.status_code == 403
+
+
+def test_a_server_that_dies_says_why_and_starts_with_one_click(bob: Person) -> None:
+    server = bob.ready("mortal")
+    desk = bob.open(server)
+    kernel = desk.kernel()
+    with desk.connect(kernel) as channel:
+        channel.send(request_of("import os; os.kill(os.getppid(), 9)", "die"))
+        failed = bob.wait_for(server, "failed")
+    assert "killed" in failed["explanation"].lower(), failed
+    assert failed["next_step"]
+    assert bob.api.post(f"{SERVERS}/{server}/start").is_success
+    bob.wait_for(server, "ready")
+    bob.api.post(f"{SERVERS}/{server}/stop")

@@ -1,0 +1,38 @@
+"""What the room of notebooks adds to the world of the matrix: one of two versions, and a run."""
+
+import json
+
+from portal.accounts.models import Project, User
+from portal.notebooks.models import NotebookRun
+from portal.notebooks.services.files import save_notebook
+from portal.storage.services import store_file
+from portal.workloads.models import Workload
+
+
+def content_of(words: str) -> bytes:
+    """Return a notebook that says one thing."""
+    cell = {"cell_type": "markdown", "id": "one", "metadata": {}, "source": [words]}
+    notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(notebook).encode()
+
+
+def make_notebook(*, project: Project, by: User) -> dict[str, str]:
+    """Save a notebook twice."""
+    path = f"of-{by.name}.ipynb".lower()
+    save_notebook(project=project, by=by, path=path, content=content_of("first"))
+    saved = save_notebook(project=project, by=by, path=path, content=content_of(by.email))
+    return {"notebook": saved.version.file_id, "notebook version": "1"}
+
+
+def make_notebook_run(workload_id: str) -> None:
+    """Let a job be one that runs a notebook and has sent its output."""
+    workload = Workload.objects.select_related("project", "submitted_by").get(pk=workload_id)
+    output = store_file(
+        project=workload.project,
+        by=workload.submitted_by,
+        name="output.ipynb",
+        chunks=iter([content_of(workload.submitted_by.email)]),
+    )
+    NotebookRun.objects.create(
+        workload=workload, path="output.ipynb", purpose="verify", output=output
+    )

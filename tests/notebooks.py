@@ -1,0 +1,176 @@
+"""Notebooks on a live Slipway, as a person with a browser uses them, without the browser."""
+
+import json
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
+
+from tests.portals import RunningPortal, running_slipway
+from tests.processes import wait_for
+
+# That of `tests.personas`, which cannot be imported without Django.
+PASSWORD = "correct-horse-battery"
+SERVERS = "/projects/vision/notebooks/servers"
+_FORM_TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
+
+
+@contextmanager
+def running_notebooks(folder: Path, **environ: str) -> Iterator[RunningPortal]:
+    """Yield all of Slipway with the Hub and its proxy, and a project in which Bob contributes."""
+    with running_slipway(folder, SLIPWAY_EMBEDDED_NOTEBOOKS="true", **environ) as running:
+        with running.client("alice") as alice, running.client("bob") as bob:
+            alice.post("/projects", json={"name": "Vision"}).raise_for_status()
+            invite = {"email": "bob@example.org", "role": "contributor"}
+            link = alice.post("/projects/vision/invitations", json=invite).json()["link"]
+            token = link.rpartition("/")[2]
+            bob.post("/invitations/accept", json={"token": token}).raise_for_status()
+        yield running
+
+
+class Person:
+    """Somebody signed in to the portal, in a browser that keeps cookies."""
+
+    def __init__(self, running: RunningPortal, name: str, password: str) -> None:
+        at = running.installation
+        self.portal = f"http://localhost:{at.portal_port}"
+        self.notebooks = f"http://127.0.0.2:{at.notebooks_port}"
+        self.api = running.client(name)
+        self.browser = httpx.Client(follow_redirects=True, timeout=60)
+        form = self.browser.get(f"{self.portal}/account/login")
+        found = _FORM_TOKEN.search(form.text)
+        assert found is not None, form.text
+        entered = self.browser.post(
+            f"{self.portal}/account/login",
+            data={
+                "csrfmiddlewaretoken": found[1],
+                "login": f"{name}@example.org",
+                "password": password,
+            },
+            headers={"Referer": f"{self.portal}/account/login"},
+        )
+        assert entered.is_success, entered.text
+
+    def launch(self, name: str = "desk", **changes: Any) -> str:
+        """Launch a server; answers its id."""
+        made = self.api.post(SERVERS, json={"name": name} | changes)
+        assert made.status_code == 201, made.text
+        return str(made.json()["id"])
+
+    def look(self, server: str) -> Any:
+        """Answer how a server is shown; None while the portal is away."""
+        try:
+            found = self.api.get(f"{SERVERS}/{server}")
+        except httpx.TransportError:
+            return None
+        return found.json() if found.is_success else None
+
+    def wait_for(self, server: str, state: str, *, within_s: float = 90) -> Any:
+        """Wait until a server stands so; answers how it is shown."""
+
+        def look() -> Any:
+            found = self.look(server)
+            return found if found and found["state"] == state else None
+
+        try:
+            return wait_for(look, f"state {state}", within_s=within_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.look(server)}") from None
+
+    def ready(self, name: str = "desk", **changes: Any) -> str:
+        """Launch a server and wait until it is ready; answers its id."""
+        server = self.launch(name, **changes)
+        self.wait_for(server, "ready")
+        return server
+
+    def open(self, server: str) -> "OpenDesk":
+        """Open a server as a click does, through every redirect of signing in."""
+        url = str(self.look(server)["url"])
+        page = self.browser.get(url)
+        assert page.is_success, page.text
+        return OpenDesk(self, url.removesuffix("/lab"), page)
+
+
+class OpenDesk:
+    """JupyterLab, open in the browser."""
+
+    def __init__(self, person: Person, base: str, page: httpx.Response) -> None:
+        self.person = person
+        self.base = base
+        self.page = page
+
+    def call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Send one request of the page's to its server."""
+        cookies = self.person.browser.cookies
+        own = f"{urlsplit(self.base).path}/"
+        xsrf = [one.value for one in cookies.jar if one.name == "_xsrf" and one.path == own]
+        headers = {"X-XSRFToken": str(xsrf[-1])} if xsrf else {}
+        return self.person.browser.request(
+            method, f"{self.base}/api/{path}", headers=headers, **options
+        )
+
+    def kernel(self) -> str:
+        """Start a kernel; answers its id."""
+        made = self.call("POST", "kernels", json={"name": "python3"})
+        assert made.status_code == 201, made.text
+        return str(made.json()["id"])
+
+    def connect(self, kernel: str) -> ClientConnection:
+        """Open the websocket of a kernel."""
+        host = urlsplit(self.base).netloc
+        jar = self.person.browser.cookies.jar
+        path = urlsplit(self.base).path
+        cookies = "; ".join(
+            f"{one.name}={one.value}"
+            for one in jar
+            if one.domain == host.partition(":")[0] and f"{path}/".startswith(one.path)
+        )
+        return connect(
+            f"ws://{host}{path}/api/kernels/{kernel}/channels",
+            additional_headers={"Cookie": cookies},
+            origin=Origin(f"http://{host}"),
+            proxy=None,
+            open_timeout=20,
+        )
+
+    def run(self, kernel: str, code: str, *, within_s: float = 60) -> str:
+        """Run a cell; answers what it printed."""
+        with self.connect(kernel) as channel:
+            return run_cell(channel, code, within_s=within_s)
+
+
+def request_of(code: str, asked: str) -> str:
+    """Return the message that asks a kernel to run a cell."""
+    header = {"msg_id": asked, "msg_type": "execute_request", "session": asked, "version": "5.3"}
+    header |= {"username": "", "date": "2026-01-01T00:00:00Z"}
+    content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}}
+    content |= {"allow_stdin": False, "stop_on_error": True}
+    message = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
+    return json.dumps(message | {"channel": "shell", "buffers": []})
+
+
+def run_cell(channel: ClientConnection, code: str, *, within_s: float = 60) -> str:
+    """Run a cell over an open websocket; answers what it printed, or how it failed."""
+    asked = secrets.token_hex(8)
+    channel.send(request_of(code, asked))
+    printed = ""
+    while True:
+        message = json.loads(channel.recv(timeout=within_s))
+        if message.get("parent_header", {}).get("msg_id") != asked:
+            continue
+        kind, said = message["msg_type"], message["content"]
+        if kind == "stream":
+            printed += said["text"]
+        elif kind == "execute_result":
+            printed += said["data"].get("text/plain", "")
+        elif kind == "error":
+            return printed + "\n".join(said["traceback"])
+        elif kind == "status" and said["execution_state"] == "idle":
+            return printed

@@ -1,0 +1,240 @@
+"""The pages of endpoints: the list, creating, promoting, going back, keys, trying, deleting."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from portal.accounts.models import AuditEvent, User
+from portal.endpoints.models import Endpoint, EndpointKey
+from tests.personas import Personas
+from tests.portal.endpoints.serving import GatewayClient, Judge, Lab
+
+pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
+ALL = "/p/vision/endpoints"
+ONE = f"{ALL}/digits"
+
+
+def browser_of(user: User) -> Client:
+    """A browser in which a person is signed in."""
+    browser = Client(headers={"Accept": "text/html"})
+    browser.force_login(user)
+    return browser
+
+
+@pytest.fixture
+def bob(people: Personas) -> Client:
+    """Bob's browser; he contributes to the project vision."""
+    return browser_of(people.bob)
+
+
+def text_of(answer: Any, status: int = 200) -> str:
+    """Return a page, which must have that status."""
+    assert answer.status_code == status, answer.content.decode()[:3000]
+    return str(answer.content.decode())
+
+
+def send(browser: Client, address: str, **fields: object) -> Any:
+    """Send a form, which must be accepted."""
+    answer = browser.post(address, fields)
+    assert answer.status_code == 302, answer.content.decode()[:3000]
+    return answer
+
+
+def test_an_endpoint_is_created_from_a_form_that_tells_the_price(lab: Lab, bob: Client) -> None:
+    assert "Create the first endpoint" in text_of(bob.get(ALL))
+    page = text_of(bob.get("/p/vision/new-endpoint?model=digits&version=1"))
+    assert 'value="digits"' in page
+    assert "$3.60" in page
+    form = {"name": "digits", "model": "digits", "version": "1", "tier": "small"}
+    form |= {"min_replicas": "2", "max_replicas": "3"}
+    quote = text_of(bob.post("/p/vision/new-endpoint/quote", form))
+    assert "$7.20" in quote
+    assert "$10.80" in quote
+    refused = text_of(bob.post("/p/vision/new-endpoint", form | {"name": "Digits!"}), 422)
+    assert 'id="id_name_error"' in refused
+    assert 'value="Digits!"' in refused
+    fewer = text_of(bob.post("/p/vision/new-endpoint", form | {"max_replicas": "1"}), 422)
+    assert 'id="id_max_replicas_error"' in fewer
+    unknown = text_of(bob.post("/p/vision/new-endpoint", form | {"model": "nothing"}), 422)
+    assert "There is no nothing" in unknown
+    assert send(bob, "/p/vision/new-endpoint", **form).headers["Location"] == ONE
+    page = text_of(bob.get(ONE))
+    assert "starting" in page
+    taken = text_of(bob.post("/p/vision/new-endpoint", form), 422)
+    assert "The name digits is taken" in taken
+    lab.settle()
+    page = text_of(bob.get(ONE))
+    assert "It answers predictions." in page
+    assert "$7.20" in page
+    listed = text_of(bob.get(f"{ALL}?q=dig&state=serving"))
+    assert "digits 1" in listed
+    assert "2 of 3 replicas ready" in listed
+    assert "Nothing matches" in text_of(bob.get(f"{ALL}?state=paused"))
+
+
+def test_a_canary_is_watched_on_the_page_and_taken_back(
+    lab: Lab, bob: Client, gateway: GatewayClient
+) -> None:
+    lab.serving()
+    assert "Roll back" not in text_of(bob.get(ONE))
+    page = text_of(bob.get(f"{ONE}/promote?model=digits&version=2"))
+    assert "digits 1 (revision 1) answers now" in page
+    form = {"model": "digits", "version": "2", "plan": "canary", "bake_minutes": "1"}
+    form |= {"percents": "10, 50", "shadow_percent": "100"}
+    wrong = text_of(bob.post(f"{ONE}/promote", form | {"percents": "50, 10"}), 422)
+    assert "greater than the one before" in wrong
+    assert "Whole numbers" in text_of(bob.post(f"{ONE}/promote", form | {"percents": "x"}), 422)
+    send(bob, f"{ONE}/promote", **form)
+    assert "it gets traffic once it has proved itself" in text_of(bob.get(ONE))
+    lab.settle()
+    page = text_of(bob.get(ONE))
+    assert "Revision 2: 10 % of the traffic goes to it." in page
+    assert 'data-weight="2">10 %' in page
+    assert 'data-weight="1">90 %' in page
+    with lab.later(minutes=1.1):
+        lab.look_after()
+        assert 'data-weight="2">50 %' in text_of(bob.get(ONE))
+    again = text_of(bob.post(f"{ONE}/promote", form), 422)
+    assert "A rollout is under way" in again
+    assert "Roll back" in text_of(bob.get(ONE))
+    send(bob, f"{ONE}/rollback")
+    page = text_of(bob.get(ONE))
+    assert 'data-weight="1">100 %' in page
+    assert "was taken back" in page
+    assert "by Bob" in page
+    assert gateway.weights()["1"] == 100
+    lab.settle()
+    send(bob, f"{ONE}/revisions/2/promote")
+    lab.settle()
+    assert 'data-weight="2">100 %' in text_of(bob.get(ONE))
+    verbs = AuditEvent.objects.filter(target_kind="endpoint").values_list("verb", flat=True)
+    assert {"endpoint.promote", "endpoint.rollback"} <= set(verbs)
+
+
+def test_a_verdict_that_took_a_revision_back_stands_on_the_page(
+    lab: Lab, bob: Client, judge: Judge
+) -> None:
+    lab.serving()
+    lab.promote("2", kind="canary", bake_s=60)
+    lab.settle()
+    judge.says = "Its answers drift."
+    lab.look_after()
+    page = text_of(bob.get(ONE))
+    assert "Revision 2 was taken back" in page
+    assert "Its answers drift." in page
+
+
+def test_a_key_is_shown_once_and_revoked(lab: Lab, bob: Client) -> None:
+    lab.serving()
+    form = {"name": "web shop", "scope": "predict", "expires": "30", "rate_per_s": "5"}
+    assert "Make a key" in text_of(bob.get(f"{ONE}/keys"))
+    assert 'id="id_name_error"' in text_of(bob.post(f"{ONE}/keys", form | {"name": ""}), 422)
+    made = text_of(bob.post(f"{ONE}/keys", form))
+    key = EndpointKey.objects.shown().get()
+    assert (key.rate_per_s, key.burst) == (5.0, 5)
+    assert f"{key.prefix}" in made
+    page = text_of(bob.get(ONE))
+    assert f"<code>{key.prefix}…</code>" in page
+    assert made.count(key.prefix) > page.count(key.prefix)
+    assert "Revoke the key web shop?" in text_of(bob.get(f"{ONE}/keys/{key.pk}/revoke"))
+    send(bob, f"{ONE}/keys/{key.pk}/revoke")
+    key.refresh_from_db()
+    assert key.revoked_at is not None
+    assert bob.get(f"{ONE}/keys/epk_nothing/revoke").status_code == 404
+
+
+def test_limits_and_rules_change_and_an_empty_field_switches_its_rule_off(
+    lab: Lab, bob: Client
+) -> None:
+    lab.serving(rules={"max_p99_ms": 250}, limits={"max_queue_ms": 77})
+    page = bob.get(f"{ONE}/change")
+    form = {name: value for name, value in page.context["form"].initial.items() if value}
+    assert form["max_p99_ms"] == 250
+    form |= {"max_p99_ms": "", "rate_per_s": "9", "max_body_mib": "0.5", "max_replicas": "4"}
+    fewer = text_of(bob.post(f"{ONE}/change", form | {"min_replicas": "9"}), 422)
+    assert 'id="id_max_replicas_error"' in fewer
+    send(bob, f"{ONE}/change", **form)
+    shown = lab.show()
+    assert (shown["rules"]["max_p99_ms"], shown["max_replicas"]) == (None, 4)
+    assert shown["limits"]["rate"] == {"per_s": 9.0, "burst": 9}
+    assert (shown["limits"]["max_body_bytes"], shown["limits"]["max_queue_ms"]) == (524_288, 77)
+    send(bob, f"{ONE}/change", **form | {"rate_per_s": "", "burst": ""})
+    assert lab.show()["limits"]["rate"] is None
+
+
+def test_it_is_paused_with_a_reason_resumed_and_deleted(lab: Lab, bob: Client) -> None:
+    lab.serving()
+    assert "Pause digits?" in text_of(bob.get(f"{ONE}/pause"))
+    send(bob, f"{ONE}/pause", reason="too dear")
+    page = text_of(bob.get(ONE))
+    assert "Paused by Bob. too dear" in page
+    assert "Resume" in page
+    lab.settle()
+    send(bob, f"{ONE}/resume")
+    lab.settle()
+    assert lab.show()["state"] == "serving"
+    assert "its keys count no more" in text_of(bob.get(f"{ONE}/delete"))
+    assert send(bob, f"{ONE}/delete").headers["Location"] == ALL
+    assert "going away" in text_of(bob.get(ONE))
+    lab.settle()
+    with lab.later(minutes=1):
+        lab.settle()
+    assert not Endpoint.objects.present().exists()
+    assert bob.get(ONE).status_code == 404
+
+
+def test_what_it_did_is_charted_and_listed(lab: Lab, bob: Client, gateway: GatewayClient) -> None:
+    lab.serving()
+    endpoint_id, revision_id = lab.ids(1)
+    gateway.did(endpoint_id, revision_id, answered=90, failed=10, at_ms=4)
+    [point] = bob.get(f"{ONE}/traffic").json()["points"]
+    assert point["rps"] == pytest.approx(100 / 60)
+    assert 3 < point["p99"] <= 5
+    listed = text_of(bob.get(ALL))
+    assert "0.3" in listed  # a hundred requests in five minutes
+    assert '<span class="tier-busy">10</span>' in listed
+    replica = lab.replicas(1)[0]
+    page = text_of(bob.get(f"{ONE}/replicas/{replica.pk}"))
+    assert "Its golden predictions came back equal" in page
+    assert bob.get(f"{ONE}/replicas/rpl_nothing").status_code == 404
+    with lab.later(hours=1):
+        assert "$3.6" in text_of(bob.get(f"{ONE}/replicas/{replica.pk}"))
+
+
+def test_a_request_is_tried_and_what_is_wrong_is_said(lab: Lab, bob: Client) -> None:
+    lab.serving()
+    page = text_of(bob.get(ONE))
+    assert "instances" in page  # of the golden prediction
+    assert "Authorization: Bearer $SLIPWAY_ENDPOINT_KEY" in page
+    # Nothing listens where the gateway of the tests would be.
+    tried = text_of(bob.post(f"{ONE}/try", {"request": '{"instances": [[1]]}'}))
+    assert "The gateway does not answer" in tried
+    for wrong in ("", "{", "[1]", '{"a": "\\ud800"}'):
+        assert "form-faults" in text_of(bob.post(f"{ONE}/try", {"request": wrong}), 422)
+    assert bob.get(f"{ONE}/openapi").status_code == 409
+
+
+def test_viewers_look_and_others_find_nothing(lab: Lab, people: Personas) -> None:
+    lab.serving()
+    vera, charlie = browser_of(people.vera), browser_of(people.charlie)
+    page = text_of(vera.get(ONE))
+    for words in ("Make a key", "Roll back", "Promote a version", "Delete", "Send through"):
+        assert words not in page
+    assert "New endpoint" not in text_of(vera.get(ALL))
+    for verb in ("promote", "pause", "change", "delete", "try", "keys"):
+        assert vera.get(f"{ONE}/{verb}").status_code == 403
+        assert charlie.get(f"{ONE}/{verb}").status_code == 404
+    assert vera.post(f"{ONE}/rollback").status_code == 403
+    for page_of_it in ("", "/traffic", "/openapi", f"/replicas/{lab.replicas(1)[0].pk}"):
+        assert charlie.get(f"{ONE}{page_of_it}").status_code == 404
+
+
+def test_a_rollout_in_an_hour_says_when_its_next_step_comes(lab: Lab, bob: Client) -> None:
+    lab.serving()
+    lab.promote("2", kind="shadow", bake_s=timedelta(hours=1).total_seconds(), shadow_percent=25)
+    lab.settle()
+    page = text_of(bob.get(ONE))
+    assert "25 % of the predictions are copied to it" in page
+    assert "Next step" in page

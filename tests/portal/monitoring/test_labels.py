@@ -1,0 +1,154 @@
+"""Ground truth: late, twice, otherwise; by the prediction's id or the client's own."""
+
+from datetime import timedelta
+
+from portal.core import clock
+from portal.datasets.models import Version
+from portal.monitoring.carrying_out import carry_out_waiting
+from portal.monitoring.folders import raw_root
+from portal.monitoring.models import Label
+from portal.monitoring.retention import forget_old
+from portal.monitoring.searching import search
+from slipway.schemas.monitoring import SelectionFilters
+from tests.portal.monitoring.captured import KEY, Traffic
+
+_HOUR = timedelta(hours=1)
+
+
+def _labels(traffic: Traffic, ids: list[str], *, wrong: int = 0) -> list[dict[str, object]]:
+    """Return what the model said as labels, of the first `wrong` the opposite."""
+    said = {
+        one.prediction_id: str(one.outputs["class"]).removesuffix(".0")
+        for one in search(traffic.endpoint, SelectionFilters(prediction_ids=ids), limit=5_000)[0]
+    }
+    return [
+        {
+            "prediction_id": name,
+            "value": said[name] if at >= wrong else ("1" if said[name] == "0" else "0"),
+        }
+        for at, name in enumerate(ids)
+    ]
+
+
+def test_labels_late_twice_and_otherwise(traffic: Traffic) -> None:
+    ids = traffic.normal(400)
+    traffic.look()
+    estimate = traffic.shown()["quality"]
+    assert (estimate["labelled"], estimate["figures"]) == (0, {})
+    assert estimate["estimate_low"] < estimate["estimate"] < estimate["estimate_high"]
+    labels = _labels(traffic, ids, wrong=200)
+    # By id and late; by the client's own id, before and after that is known.
+    assert traffic.post("labels", {"labels": labels}) == {"added": 400, "same": 0, "changed": 0}
+    assert traffic.post("labels", {"labels": labels[:5]})["same"] == 5
+    traffic.look()
+    shown = traffic.shown()
+    assert shown["quality"]["figures"]["accuracy"] == 0.5
+    assert {"f1", "auc", "brier", "calibration_error"} <= shown["quality"]["figures"].keys()
+    assert shown["quality"]["coverage"] == 1.0
+    assert [one["name"] for one in shown["quality_by_revision"]] == ["1"]
+    (alert,) = [one for one in shown["alerts"] if one["kind"] == "quality"]
+    assert "50.0%" in alert["reason"]
+    sliced = traffic.shown(feature="a", operator=">", value="0")["quality"]
+    assert 0 < sliced["labelled"] < 400
+    assert "accuracy" in sliced["figures"]
+    # Somebody corrects 200 of them: both versions are kept, the last one counts.
+    corrected = _labels(traffic, ids)[:200]
+    assert traffic.post("labels", {"labels": corrected}) == {"added": 0, "same": 0, "changed": 200}
+    traffic.look()
+    assert traffic.shown()["quality"]["figures"]["accuracy"] == 1.0
+    listed = traffic.get("labels", limit=200)["items"]
+    assert {(one["version"], one["is_current"]) for one in listed} == {(2, True)}
+    assert Label.objects.filter(is_current=False).count() == 200
+
+
+def test_labels_by_the_clients_own_id_and_refusals(traffic: Traffic) -> None:
+    traffic.post("labels", {"labels": [{"own_id": "order-x", "value": 2.5}]})
+    traffic.capture(
+        [{"inputs": [[1.0, 2.0]], "client_request_id": "order-x"}], [{"predictions": [2.0]}]
+    )
+    traffic.look()
+    (found,) = traffic.get("predictions", own_id="order-x")["items"]
+    assert found["label"] == 2.5
+    assert traffic.shown()["quality"]["figures"]["mae"] == 0.5
+    both = {"own_id": "a", "prediction_id": found["prediction_id"], "value": 1}
+    refused = traffic.api.post(f"{traffic.root}/labels", {"labels": [both]})
+    assert refused.status_code == 422
+    twice = [{"own_id": "a", "value": 1}, {"own_id": "a", "value": 2}]
+    refused = traffic.api.post(f"{traffic.root}/labels", {"labels": twice})
+    assert (refused.status_code, b"two_labels" in refused.content) == (422, True)
+    none = traffic.api.post(f"{traffic.root}/labels", {"labels": [{"own_id": "a", "value": None}]})
+    assert none.status_code == 422
+
+
+def test_predictions_are_found_by_everything(traffic: Traffic) -> None:
+    ids = traffic.normal(30)
+    other = traffic.capture([{"inputs": {"a": [50.0]}}], [{"predictions": [1]}], key="key_other")
+    traffic.look()
+    (one,) = traffic.get("predictions", prediction_id=ids[3])["items"]
+    assert (one["model_version"], one["revision"], one["caller"]) == ("1", 1, KEY)
+    assert set(one["inputs"]) >= {"a", "b", "c", "d", "e"}
+    assert [
+        x["prediction_id"] for x in traffic.get("predictions", caller="key_other")["items"]
+    ] == (other)
+    assert traffic.get("predictions", feature="a", operator=">", value="49")["items"]
+    assert traffic.get("predictions", model_version="2")["items"] == []
+    later = (clock.now() + _HOUR).isoformat()
+    assert traffic.get("predictions", since=later)["items"] == []
+    first = traffic.get("predictions", limit=20)
+    rest = traffic.get("predictions", limit=20, cursor=first["next_cursor"])
+    seen = [x["prediction_id"] for x in (*first["items"], *rest["items"])]
+    assert sorted(seen) == sorted([*ids, *other])
+    assert rest["next_cursor"] is None
+    refused = traffic.api.get(f"{traffic.root}/predictions?cursor=odd")
+    assert refused.status_code == 422
+
+
+def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
+    ids = traffic.normal(60)
+    traffic.look()
+    traffic.post("labels", {"labels": _labels(traffic, ids[:40])})
+    wanted = {"dataset": "hard-digits", "filters": {"feature": "a", "operator": ">", "value": "-9"}}
+    made = traffic.post("selections", wanted, status=202)
+    assert made["done_at"] is None
+    carry_out_waiting()
+    (done,) = traffic.get("selections")["items"]
+    assert (done["rows"], done["reason"], done["dataset"]) == (40, "", "hard-digits")
+    version = Version.objects.get(dataset__name="hard-digits")
+    assert version.state in ("checking", "ready")
+    assert "60" not in version.note
+    assert "40 predictions of the endpoint digits" in version.note
+    assert list(version.entries.files().values_list("path", flat=True)) == ["predictions.parquet"]
+    nothing = {
+        "dataset": "hard-digits",
+        "filters": {"feature": "a", "operator": ">", "value": "99"},
+    }
+    traffic.post("selections", nothing, status=202)
+    carry_out_waiting()
+    assert traffic.get("selections")["items"][0]["reason"].startswith("No prediction matches")
+    unknown = {"dataset": "x", "filters": {"feature": "height", "value": "1"}}
+    refused = traffic.api.post(f"{traffic.root}/selections", unknown)
+    assert (refused.status_code, b"no_such_feature" in refused.content) == (422, True)
+
+
+def test_erasing_by_key_leaves_nothing_and_time_removes_the_rest(traffic: Traffic) -> None:
+    ids = traffic.normal(20)
+    traffic.look()
+    (one,) = traffic.get("predictions", prediction_id=ids[0])["items"]
+    traffic.post("labels", {"labels": [{"own_id": one["own_id"], "value": 1}]})
+    traffic.post("labels", {"labels": [{"prediction_id": ids[0], "value": 1}]})
+    traffic.post("erasures", {"own_id": one["own_id"]}, status=202)
+    traffic.post("erasures", {"prediction_id": ids[1]}, status=202)
+    carry_out_waiting()
+    assert {done["rows"] for done in traffic.get("erasures")["items"]} == {1}
+    traffic.look()
+    left = {found["prediction_id"] for found in traffic.get("predictions")["items"]}
+    assert left == set(ids[2:])
+    assert not Label.objects.exists()
+    for path in raw_root().glob("*/*/*.parquet"):
+        content = path.read_bytes()
+        assert ids[0].encode() not in content
+    traffic.settings(keep_days=1)
+    with clock.frozen(clock.now() + timedelta(days=3)):
+        assert forget_old() >= 1
+    assert traffic.get("predictions")["items"] == []
+    assert not list(raw_root().glob("*/*/*.parquet"))

@@ -1,0 +1,69 @@
+"""Baselines and golden predictions are recorded by themselves when a version is registered."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from portal.monitoring.analyst import analyst
+from portal.monitoring.models import BaselineRecord
+from portal.monitoring.recording import record_baselines
+from portal.registry.services.proving import golden_of
+from slipway.samples import sample_of
+from tests.personas import Api, Personas, json_of
+from tests.portal.registry.store import Store
+
+pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
+
+
+def test_what_a_run_logged_becomes_the_baseline_of_its_version(
+    people: Personas, settings: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    settings.SLIPWAY_ARTIFACTS_URL = f"file://{folder}"
+    store = Store(folder, people.vision.pk)
+    run = store.run()
+    random = np.random.default_rng(1)
+    inputs = random.normal(size=(400, 3))
+    scores = random.dirichlet([1, 1], size=400)
+    sample = sample_of(inputs, predictions=scores, truth=scores.argmax(axis=1))
+    (place,) = folder.glob(f"**/{run}/artifacts")
+    store.write(
+        str((place / "slipway/data").relative_to(folder)),
+        {"training.json": json.dumps(sample).encode()},
+    )
+    bob = Api.of(people.bob)
+    made = bob.post("projects/vision/models/digits/versions", {"source": f"runs:/{run}/model"})
+    assert made.status_code == 201, made.content
+    with analyst() as asked:
+        assert record_baselines(asked) == 1
+        assert record_baselines(asked) == 0
+    row = BaselineRecord.objects.get()
+    assert (row.source, row.rows) == ("logged", 400)
+    assert row.words == "400 rows that the run logged."
+    features = {one["name"]: one for one in row.features}
+    assert {"in.x[0]", "in.x[2]", "out.class", "out.confidence"} <= features.keys()
+    assert sum(features["in.x[1]"]["counts"]) == 400
+    assert features["out.class"]["kind"] == "category"
+    assert row.calibration is not None
+    assert row.record is not None
+    golden = golden_of(row.record)
+    assert golden is not None
+    assert golden.rows == 16
+    assert json_of(bob.get("projects/vision/models/digits/versions/1"))["golden"] is not None
+
+
+def test_a_version_without_data_is_looked_at_again_and_never_forever(
+    people: Personas, settings: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    settings.SLIPWAY_ARTIFACTS_URL = f"file://{folder}"
+    run = Store(folder, people.vision.pk).run()
+    bob = Api.of(people.bob)
+    bob.post("projects/vision/models/digits/versions", {"source": f"runs:/{run}/model"})
+    with analyst() as asked:
+        assert record_baselines(asked) == 0
+    row = BaselineRecord.objects.get()
+    assert (row.source, row.looks) == ("", 1)
+    assert row.next_look_at > row.created_at

@@ -1,0 +1,181 @@
+"""The pages of notebook files: history, what differs, restore, branch, verify, run as job."""
+
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from portal.notebooks.models import NotebookRun
+from portal.training.models import Job
+from portal.training.wiring import JOB
+from portal.workloads.ports import register_kind
+from portal.workloads.tokens import token_of
+from tests.personas import Api, Personas, json_of
+from tests.portal.notebooks.notebooks import UPLOAD, code, notebook, send, words
+from tests.portal.workloads.machines import make_machine, make_tier
+
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+    "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+FIRST = notebook(
+    words("# <script>alert(1)</script>"),
+    code("rate = 0.1\nkind = 'small'", count=1, tags=["parameters"]),
+    code("print(rate)", count=2, prints="0.1\n"),
+)
+_DRAWN = code("draw()", count=3)
+_DRAWN["outputs"] = [
+    {
+        "output_type": "display_data",
+        "metadata": {},
+        "data": {"image/png": PIXEL, "text/html": ["<script>steal()</script>"]},
+    }
+]
+SECOND = notebook(
+    words("# <script>alert(1)</script>"),
+    code("rate = 0.1\nkind = 'small'", count=1, tags=["parameters"]),
+    code("print(rate * 2)", count=2, prints="0.2\n"),
+    _DRAWN,
+)
+
+
+@pytest.fixture(autouse=True)
+def _store(settings: Settings, tmp_path: Path) -> None:
+    settings.SLIPWAY_STORAGE_URL = f"file://{tmp_path / 'blobs'}"
+    settings.DATA_DIR = tmp_path
+    register_kind(JOB)
+
+
+@pytest.fixture
+def browser(people: Personas) -> Client:
+    made = Client()
+    made.force_login(people.bob)
+    return made
+
+
+@pytest.fixture
+def at(people: Personas) -> str:
+    """The address of a notebook with two versions."""
+    bob = Api.of(people.bob)
+    send(bob, "a/churn.ipynb", FIRST)
+    saved = json_of(send(bob, "a/churn.ipynb", SECOND))
+    return f"/p/vision/notebooks/files/{saved['id']}"
+
+
+def test_an_empty_project_says_how_to_begin(browser: Client) -> None:
+    page = browser.get("/p/vision/notebooks/files").content.decode()
+    assert "No notebook yet" in page
+    assert "slipway notebook save" in page
+
+
+def test_versions_are_listed_compared_brought_back_and_branched(
+    browser: Client, at: str, people: Personas
+) -> None:
+    listed = browser.get("/p/vision/notebooks/files").content.decode()
+    assert "a/churn.ipynb" in listed
+    assert "Not verified" in listed
+    page = browser.get(at).content.decode()
+    assert "Restore version 1" in page
+    assert "Restore version 2" not in page
+    differs = browser.get(f"{at}/diff?from=1&to=2").content.decode()
+    assert "Version 1 → 2" in differs
+    assert "2 of 4 cells differ" in differs
+    assert '<span class="diff-removed">- print(rate)' in differs
+    assert '<span class="diff-added">+ print(rate * 2)' in differs
+    assert '<span class="diff-added">+ 0.2' in differs
+    assert f"data:image/png;base64,{PIXEL}" in differs
+    assert "<script>alert" not in differs
+    assert "steal" not in differs
+    back = browser.post(f"{at}/restore", {"version": "1"}, follow=True).content.decode()
+    assert "It is version 3 now." in back
+    assert "version 1 brought back" in back
+    assert browser.get(f"{at}/download?version=3").content == FIRST
+    form = browser.get(f"{at}/branch?version=2").content.decode()
+    assert "a/churn-branch.ipynb" in form
+    refused = browser.post(f"{at}/branch", {"version": "2", "path": "a/churn.ipynb"})
+    assert refused.status_code == 422
+    assert "There is a notebook a/churn.ipynb already." in refused.content.decode()
+    made = browser.post(f"{at}/branch", {"version": "2", "path": "b.ipynb"}, follow=True)
+    assert "branch of a/churn.ipynb, version 2" in made.content.decode()
+
+
+def test_nonsense_in_the_address_is_told_in_words(browser: Client, at: str) -> None:
+    for query in ("?to=99", "?to=x", "?from=0", "?to=٣", "?to=99999999999999999999"):
+        answer = browser.get(f"{at}/diff{query}")
+        assert answer.status_code == 422, query
+    assert browser.get("/p/vision/notebooks/files/nb_none").status_code == 404
+
+
+def test_who_may_not_sees_no_button_and_reaches_nothing(at: str, people: Personas) -> None:
+    viewer, stranger = Client(), Client()
+    viewer.force_login(people.vera)
+    stranger.force_login(people.charlie)
+    page = viewer.get(at).content.decode()
+    assert "Verify</button>" not in page
+    assert "Restore" not in page
+    assert viewer.post(f"{at}/verify").status_code == 403
+    assert viewer.post(f"{at}/restore", {"version": "1"}).status_code == 403
+    assert stranger.get(at).status_code == 404
+    assert stranger.get(f"{at}/diff").status_code == 404
+
+
+def test_a_run_is_filled_in_priced_and_started(browser: Client, at: str) -> None:
+    make_machine("lab")
+    make_tier("small", nano_usd_per_hour=3_600_000_000)
+    page = browser.get(f"{at}/run").content.decode()
+    assert "rate=0.1\nkind=small" in page
+    assert "an hour" in page
+    quote = browser.post(f"{at}/quote", {"tier": "small", "max_hours": "2"}).content.decode()
+    assert "At most $7.20" in quote
+    wrong = browser.post(f"{at}/run", {"tier": "small", "params": "no pair"})
+    assert wrong.status_code == 422
+    assert "not of the form name=value" in wrong.content.decode()
+    gone = browser.post(f"{at}/run", {"tier": "none", "params": ""})
+    assert "There is no tier none." in gone.content.decode()
+    done = browser.post(f"{at}/run", {"tier": "small", "params": "rate=0.5\nkind=big"})
+    assert done.status_code == 302
+    run = NotebookRun.objects.get()
+    assert run.params == {"rate": "0.5", "kind": "big"}
+    assert Job.objects.get(pk=run.pk).script == "a/churn.ipynb"
+    job = browser.get(done.headers["Location"]).content.decode()
+    assert "Output notebook" in job
+    shown = browser.get(f"/p/vision/notebooks/runs/{run.pk}").content.decode()
+    assert "It appears here while the job runs." in shown
+
+
+def test_what_a_job_sends_is_shown_on_its_page(browser: Client, at: str) -> None:
+    make_machine("lab")
+    make_tier("small", nano_usd_per_hour=3_600_000_000)
+    assert browser.post(f"{at}/verify").status_code == 302
+    waiting = browser.get(at).content.decode()
+    assert "Verifying" in waiting
+    run = NotebookRun.objects.select_related("workload").get()
+    workload = run.workload
+    workload.epoch, workload.state = 1, "running"
+    workload.save(update_fields=["epoch", "state"])
+    job = Api(token_of(workload.pk, 1))
+    place = f"projects/vision/notebook-runs/{run.pk}"
+    sent = job.call("PUT", f"{place}/output?path=a/churn.ipynb", SECOND, content_type=UPLOAD)
+    assert sent.status_code == 200, sent.content
+    found = {
+        "kind": "hidden_state",
+        "cell": 3,
+        "is_problem": True,
+        "message": "Cell 3 uses <b>x</b>, which no cell above it makes.",
+        "next_step": "Write it again.",
+    }
+    report = {"passed": False, "code_cells": 3, "ran": 2, "duration_s": 1.5, "findings": [found]}
+    assert job.put(f"{place}/report", report).status_code == 200
+    assert job.put(f"{place}/report", report).status_code == 200
+    assert job.put(f"{place}/report", report | {"passed": True}).status_code == 409
+    page = browser.get(at).content.decode()
+    assert "Not reproducible" in page
+    assert "Cell 3 uses &lt;b&gt;x" in page
+    output = browser.get(f"/p/vision/notebooks/runs/{run.pk}").content.decode()
+    assert "print(rate * 2)" in output
+    assert f"data:image/png;base64,{PIXEL}" in output
+    assert "<script>alert" not in output
+    file = browser.get(f"/p/vision/notebooks/runs/{run.pk}/output")
+    assert file.content == SECOND
+    assert file.headers["Content-Disposition"].startswith("attachment")

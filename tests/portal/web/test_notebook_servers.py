@@ -1,0 +1,70 @@
+"""The pages of notebook servers, without scripts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from portal.accounts.models import User
+from portal.notebooks.models import Server
+from portal.notebooks.services.servers import launch_server
+from slipway.schemas.notebook_servers import ServerIn
+from tests.personas import Personas
+from tests.portal.workloads.machines import make_machine, make_tier
+
+Browse = Callable[[User], Client]
+LIST = "/p/vision/notebooks"
+
+
+@pytest.fixture(autouse=True)
+def _hardware(people: Personas) -> None:
+    make_machine("lab")
+    make_tier("small", nano_usd_per_hour=360_000_000)
+
+
+def text_of(answer: Any) -> str:
+    return str(answer.content.decode())
+
+
+def test_a_server_is_launched_by_the_form(browse: Browse, people: Personas) -> None:
+    bob = browse(people.bob)
+    assert "Launch your first notebook" in text_of(bob.get(LIST))
+    form = text_of(bob.get(f"{LIST}/new"))
+    assert "4 free now" in form
+    assert "$0.36" in form
+    sent = bob.post(f"{LIST}/new", {"name": "desk", "tier": "small", "idle_minutes": "30"})
+    server = Server.objects.get()
+    assert sent.headers["Location"] == f"{LIST}/servers/{server.pk}?open=1"
+    page = text_of(bob.get(sent.headers["Location"]))
+    assert "Waiting for hardware" in page
+    assert "data-opens" in page
+    assert "desk" in text_of(bob.get(f"{LIST}?who=me&state=running"))
+
+
+def test_a_refused_form_keeps_what_was_typed(browse: Browse, people: Personas) -> None:
+    bob = browse(people.bob)
+    refused = bob.post(f"{LIST}/new", {"name": "No Slug", "tier": "small", "idle_minutes": "1"})
+    assert refused.status_code == 422
+    assert "No Slug" in text_of(refused)
+    assert not Server.objects.exists()
+
+
+def test_others_see_it_and_maintainers_stop_it(browse: Browse, people: Personas) -> None:
+    server = launch_server(project=people.vision, by=people.bob, wanted=ServerIn(name="desk"))
+    one = f"{LIST}/servers/{server.pk}"
+    vera = browse(people.vera)
+    seen = text_of(vera.get(one))
+    assert f"{one}/stop" not in seen
+    assert f"{one}/open" not in seen
+    assert vera.post(f"{one}/stop").status_code == 403
+    assert browse(people.charlie).get(one).status_code == 404
+    mia = browse(people.mia)
+    assert f"{one}/stop" in text_of(mia.get(one))
+    assert mia.get(f"{one}/open").status_code == 403
+    assert "memory is lost" in text_of(mia.get(f"{one}/stop"))
+    assert mia.post(f"{one}/stop").status_code == 302
+    server.refresh_from_db()
+    assert server.state == "stopped"
+    assert mia.post(f"{one}/delete").status_code == 302
+    assert not Server.objects.exists()

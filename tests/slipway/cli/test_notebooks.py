@@ -1,0 +1,58 @@
+"""`slipway notebook verify` and `diff` on this machine, without any server."""
+
+import json
+from pathlib import Path
+
+from tests.portal.notebooks.notebooks import code, notebook
+from tests.slipway.cli.conftest import Cli
+
+
+def test_notebooks_are_verified_cell_by_cell_and_the_code_says_how_it_went(
+    cli: Cli, tmp_path: Path
+) -> None:
+    good, bad = tmp_path / "good.ipynb", tmp_path / "bad.ipynb"
+    (tmp_path / "helper.py").write_text("ANSWER = 42\n")
+    good.write_bytes(
+        notebook(
+            code("from helper import ANSWER", count=1),
+            code("print(ANSWER)", count=2, prints="42\n"),
+        )
+    )
+    content = notebook(code("print(1)", count=2, prints="0\n"), code("x", count=1))
+    bad.write_bytes(content)
+    fine = cli("notebook", "verify", str(good))
+    assert fine.code == 0, fine.err
+    assert "reproducible; 2 of 2 cells of code ran." in fine.out
+    ran = cli("notebook", "verify", str(good), str(bad), "--json")
+    assert ran.code == 11, ran.err
+    one, other = ran.document["notebooks"]
+    assert (one["passed"], other["passed"], ran.document["passed"]) == (True, False, False)
+    assert [(found["cell"], found["kind"]) for found in other["findings"]] == [
+        (1, "differs"),
+        (2, "hidden_state"),
+        (2, "out_of_order"),
+    ]
+    assert bad.read_bytes() == content
+
+
+def test_what_is_no_notebook_is_told_in_words(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "no.ipynb"
+    file.write_text('{"cells": 3}')
+    ran = cli("notebook", "verify", str(file))
+    assert ran.code == 2
+    assert "is not a notebook" in ran.err
+    gone = cli("notebook", "verify", str(tmp_path / "gone.ipynb"))
+    assert gone.code == 2
+    assert "cannot be read" in gone.err
+
+
+def test_two_notebooks_are_compared(cli: Cli, tmp_path: Path) -> None:
+    one, other = tmp_path / "one.ipynb", tmp_path / "other.ipynb"
+    one.write_bytes(notebook(code("a = 1\nb = 2")))
+    other.write_bytes(notebook(code("a = 1\nb = 3")))
+    ran = cli("notebook", "diff", str(one), str(other))
+    assert ran.code == 0, ran.err
+    assert "-b = 2" in ran.out.replace("-  ", "-")
+    assert "b = 3" in ran.out
+    same = cli("notebook", "diff", str(one), str(one), "--json")
+    assert json.loads(same.out) == {"is_same": True, "diff": ""}

@@ -1,0 +1,206 @@
+"""Columns that are dropped or hashed before anything of a prediction comes into Parquet.
+
+The rules stand in the snapshot on the gateway's disk. A body of an endpoint with rules in which a
+column cannot be told from another (a list without names, bytes) is not kept at all: what was to be
+hidden might be in it.
+"""
+
+import csv
+import hashlib
+import hmac
+import io
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+log = logging.getLogger(__name__)
+DROP: Final = "drop"
+_ELEMENT: Final = re.compile(r"\A(?:x|prediction)\[(\d+)\]\Z")
+_HIDDEN: Final = b'{"hidden":true}'
+
+
+class _Unclear(Exception):
+    """A body in which the columns to hide cannot be told from others."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is hidden of one endpoint: columns and how, and the key that hashes."""
+
+    columns: Mapping[str, str]
+    key: bytes
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def request(self, body: bytes, head: int, revision: str) -> tuple[bytes, int]:
+        """Return a request as it may be kept."""
+        return self._hidden(body, head, self.names.get(revision, ())), 0
+
+    def response(self, body: bytes, head: int) -> tuple[bytes, int]:
+        """Return an answer as it may be kept."""
+        return self._hidden(body, head, ()), 0
+
+    def _hidden(self, body: bytes, head: int, names: Sequence[str]) -> bytes:
+        if head:
+            return _HIDDEN  # tensors as bytes
+        try:
+            try:
+                said = orjson.loads(body)
+            except orjson.JSONDecodeError:
+                return self._csv(body)
+            if not isinstance(said, dict):
+                return _HIDDEN
+            return orjson.dumps(self._object(said, names))
+        except (_Unclear, RecursionError, orjson.JSONEncodeError):
+            return _HIDDEN
+
+    def _object(self, said: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        split = said.get("dataframe_split")
+        if isinstance(split, dict):
+            columns = split.get("columns") or names
+            said["dataframe_split"] = split | {
+                "data": self._rows(split.get("data"), [str(name) for name in columns])
+            }
+        for key in ("dataframe_records", "instances", "inputs", "predictions", "outputs"):
+            if key in said:
+                said[key] = self._values(said[key], names)
+        return said
+
+    def _values(self, value: Any, names: Sequence[str]) -> Any:
+        if isinstance(value, dict):
+            return {
+                name: cells if self._how(name) is None else self._cells(name, cells)
+                for name, cells in value.items()
+            }
+        if not isinstance(value, list):
+            return value
+        if value and all(isinstance(one, dict) for one in value):
+            if all("datatype" in one for one in value):
+                return [self._tensor(one) for one in value]
+            return [self._record(one) for one in value]
+        return self._rows(value, names)
+
+    def _tensor(self, tensor: dict[str, Any]) -> dict[str, Any]:
+        name = str(tensor.get("name"))
+        if self._how(name) is not None:
+            return tensor | {"data": self._cells(name, tensor.get("data"))}
+        if any(_ELEMENT.match(one) for one in self.columns):
+            raise _Unclear
+        return tensor
+
+    def _record(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: cell if self._how(name) is None else self._cell(name, cell)
+            for name, cell in row.items()
+            if self._how(name) != DROP
+        }
+
+    def _rows(self, rows: Any, names: Sequence[str]) -> Any:
+        if not isinstance(rows, list):
+            raise _Unclear
+        return [self._row(row, names) for row in rows]
+
+    def _row(self, row: Any, names: Sequence[str]) -> Any:
+        if not isinstance(row, list):
+            if len(names) == 1 and self._how(names[0]) is not None:
+                return self._cell(names[0], row)
+            return row
+        if any(isinstance(cell, list | dict) for cell in row):
+            raise _Unclear
+        if names and len(names) == len(row):
+            return [
+                cell if self._how(name) is None else self._cell(name, cell)
+                for name, cell in zip(names, row, strict=True)
+            ]
+        found = list(row)
+        for name in self.columns:
+            match = _ELEMENT.match(name)
+            if match is None:
+                raise _Unclear
+            if int(match[1]) < len(found):
+                found[int(match[1])] = self._cell(name, found[int(match[1])])
+        return found
+
+    def _csv(self, body: bytes) -> bytes:
+        try:
+            lines = list(csv.reader(io.StringIO(body.decode())))
+        except (UnicodeDecodeError, csv.Error):
+            return _HIDDEN
+        if not lines:
+            return _HIDDEN
+        written = io.StringIO()
+        writer = csv.writer(written, lineterminator="\n")
+        writer.writerow(lines[0])
+        for line in lines[1:]:
+            if len(line) != len(lines[0]):
+                return _HIDDEN
+            row = zip(lines[0], line, strict=True)
+            writer.writerow(
+                "" if self._how(name) == DROP else self._cell(name, cell) for name, cell in row
+            )
+        return written.getvalue().encode()
+
+    def _how(self, name: str) -> str | None:
+        return self.columns.get(name)
+
+    def _cells(self, name: str, cells: Any) -> Any:
+        if isinstance(cells, list):
+            return [self._cells(name, cell) for cell in cells]
+        return self._cell(name, cells)
+
+    def _cell(self, name: str, cell: Any) -> Any:
+        how = self._how(name)
+        if how is None or cell is None:
+            return cell
+        if how == DROP:
+            return None
+        said = orjson.dumps(cell)
+        return "hmac:" + hmac.new(self.key, said, hashlib.sha256).hexdigest()[:24]
+
+
+class Hider:
+    """The rules of all endpoints, read again when the snapshot on the disk has changed."""
+
+    def __init__(self, snapshot: Path) -> None:
+        self._path = snapshot
+        self._stamp: tuple[int, int] | None = None
+        self._rules: dict[str, Rules] = {}
+
+    def rules_of(self, endpoint: str) -> Rules | None:
+        """Return what is hidden of an endpoint, None where nothing is."""
+        return self._rules.get(endpoint)
+
+    def refresh(self) -> None:
+        """Read the rules; raises OSError when they cannot be read, so that nothing is shipped."""
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return  # nothing was ever served from here
+        stamp = (status.st_mtime_ns, status.st_size)
+        if stamp == self._stamp:
+            return
+        try:
+            said = orjson.loads(self._path.read_bytes())
+            found = {one["id"]: _rules(one) for one in said["endpoints"] if one.get("hidden")}
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise OSError("the snapshot cannot be read") from error
+        # Predictions of an endpoint that is gone may still wait: what was hidden stays hidden.
+        gone = {key: rules for key, rules in self._rules.items() if key not in _ids(said)}
+        self._rules, self._stamp = gone | found, stamp
+
+
+def _ids(said: Mapping[str, Any]) -> set[str]:
+    return {one["id"] for one in said["endpoints"]}
+
+
+def _rules(endpoint: Mapping[str, Any]) -> Rules:
+    names: dict[str, Sequence[str]] = {}
+    for revision in endpoint.get("revisions", []):
+        signature = revision.get("signature") or {}
+        if signature.get("kind") == "columns":
+            names[revision["id"]] = [one["name"] for one in signature.get("inputs", [])]
+    return Rules(dict(endpoint["hidden"]), str(endpoint.get("hiding_key", "")).encode(), names)

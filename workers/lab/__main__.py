@@ -1,0 +1,15 @@
+"""`python -m workers.lab`: one notebook server in the foreground, described by its environment."""
+
+import sys
+
+from workers.lab.server import run
+
+
+def main() -> int:
+    """Serve; returns the exit status."""
+    run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

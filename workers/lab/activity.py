@@ -1,0 +1,140 @@
+"""What works in a notebook server: kernels, terminals, files, and processes in the background.
+
+An open browser tab asks for things all the time, so what the server itself uses says nothing; what
+its children use does.
+"""
+
+import os
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+# Above these somebody works; a kernel or a shell that waits stays far below.
+_CPU_SHARE: Final = 0.05
+_BYTES_A_SECOND: Final = 64 * 1024
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What works now. `moved` counts what happened since it was looked at the time before."""
+
+    busy: tuple[str, ...]
+    kernels: int
+    terminals: int
+    moved: bool
+    why: str
+    open_files: tuple[str, ...]
+
+
+@dataclass
+class Watch:
+    """Looks at a server's parts; `saved_at` is told by whoever saves a file."""
+
+    serverapp: Any
+    saved_at: float = 0.0
+    _looked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _used: dict[int, tuple[float, int]] = field(default_factory=dict)
+    _measured_at: float = field(default_factory=time.monotonic)
+    _saves_seen: float = 0.0
+
+    def busy(self) -> tuple[str, ...]:
+        """Return what the busy kernels work on."""
+        kernels = self.serverapp.kernel_manager
+        return tuple(
+            self._name_of(one)
+            for one in kernels.list_kernel_ids()
+            if getattr(kernels.get_kernel(one), "execution_state", "") == "busy"
+        )
+
+    def look(self) -> Work:
+        """Return what works, and forget what had happened until now."""
+        busy = self.busy()
+        why = self._why(busy)
+        self._looked_at = datetime.now(UTC)
+        self._saves_seen = self.saved_at
+        files = tuple(sorted(set(self._paths().values())))
+        return Work(
+            busy=busy,
+            kernels=len(self.serverapp.kernel_manager.list_kernel_ids()),
+            terminals=len(self._terminals()),
+            moved=bool(why),
+            why=why,
+            open_files=files[:100],
+        )
+
+    def _why(self, busy: tuple[str, ...]) -> str:
+        background = self._background()
+        if busy:
+            more = f" and {len(busy) - 1} more" if len(busy) > 1 else ""
+            return f"a kernel is busy: {busy[0]}{more}"[:200]
+        if self.saved_at > self._saves_seen:
+            return "a file was saved a moment ago"
+        kernels = self.serverapp.kernel_manager
+        ran = [kernels.get_kernel(one).last_activity for one in kernels.list_kernel_ids()]
+        if any(at is not None and at > self._looked_at for at in ran):
+            return "a kernel worked a moment ago"
+        if any(at > self._looked_at for at in self._terminals()):
+            return "a terminal is in use"
+        return background
+
+    def _terminals(self) -> list[datetime]:
+        manager = self.serverapp.web_app.settings.get("terminal_manager")
+        found = getattr(manager, "terminals", {}) if manager is not None else {}
+        return [getattr(one, "last_activity", self._looked_at) for one in found.values()]
+
+    def _paths(self) -> dict[str, str]:
+        """Return the file behind each kernel, as the sessions have it."""
+        sessions = self.serverapp.session_manager
+        try:
+            rows = sessions.cursor.execute("SELECT path, kernel_id FROM session").fetchall()
+        except AttributeError:
+            return {}
+        return {str(kernel): str(path) for path, kernel in rows if path}
+
+    def _name_of(self, kernel: str) -> str:
+        return self._paths().get(kernel, "without a notebook")[:150]
+
+    def _background(self) -> str:
+        """Say so if processes below this one have used the processor, disk or network."""
+        now = time.monotonic()
+        span_s = max(0.001, now - self._measured_at)
+        used = {pid: _use_of(pid) for pid in _below(os.getpid())}
+        cpu = sum(one[0] - self._used.get(pid, (0.0, 0))[0] for pid, one in used.items())
+        moved = sum(one[1] - self._used.get(pid, (0.0, 0))[1] for pid, one in used.items())
+        known = bool(self._used)
+        self._used, self._measured_at = used, now
+        if known and cpu / span_s > _CPU_SHARE:
+            return "a process in the background uses the processor"
+        if known and moved / span_s > _BYTES_A_SECOND:
+            return "a process in the background reads or writes"
+        return ""
+
+
+def _below(pid: int) -> list[int]:
+    """Return every process below one."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        try:
+            tasks = Path(f"/proc/{waiting.pop()}/task").glob("*/children")
+            children = [int(one) for task in tasks for one in task.read_text().split()]
+        except OSError:
+            continue
+        found += children
+        waiting += children
+    return found
+
+
+def _use_of(pid: int) -> tuple[float, int]:
+    """Return the processor seconds of a process and the bytes it has read and written."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return 0.0, 0
+    io = dict(line.split(": ", 1) for line in lines if ": " in line)
+    bytes_moved = int(io.get("rchar", 0)) + int(io.get("wchar", 0))
+    return (int(fields[11]) + int(fields[12])) / _TICKS, bytes_moved

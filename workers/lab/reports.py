@@ -1,0 +1,68 @@
+"""Tells the portal how this server stands, and hears from it when it will be stopped."""
+
+import asyncio
+import logging
+import os
+import time
+from typing import Any, Final
+
+import httpx
+
+from workers.lab.activity import Watch, Work
+
+log = logging.getLogger(__name__)
+_LOOK_EVERY_S: Final = 1.0
+_TELL_EVERY_S: Final = 10.0
+_PATIENCE_S: Final = 10.0
+
+
+class Reporter:
+    """Reports at once, then every ten seconds and whenever a kernel becomes busy or idle."""
+
+    def __init__(self, watch: Watch, *, url: str, token: str, address: str) -> None:
+        self._watch = watch
+        self._url = url
+        self._http = httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"})
+        self._address = address
+        self._attempt = int(os.environ.get("SLIPWAY_ATTEMPT", "0"))
+        # Grows over a restart of the same attempt, too.
+        self._sequence = int(time.time() * 1000)
+        self.orders: dict[str, Any] = {}
+
+    async def run(self) -> None:
+        """Report until cancelled; never raises."""
+        told_at = 0.0
+        busy: tuple[str, ...] = ()
+        while True:
+            try:
+                now_busy = self._watch.busy()
+                is_due = not told_at or time.monotonic() - told_at >= _TELL_EVERY_S
+                if (is_due or now_busy != busy) and await self._tell(self._watch.look()):
+                    told_at = time.monotonic()
+                    busy = now_busy
+            except Exception:
+                log.exception("the report could not be made")
+            await asyncio.sleep(_LOOK_EVERY_S if told_at else 0.1)
+
+    async def _tell(self, work: Work) -> bool:
+        self._sequence += 1
+        body = {
+            "attempt": self._attempt,
+            "sequence": self._sequence,
+            "address": self._address,
+            "busy_kernels": len(work.busy),
+            "kernels": work.kernels,
+            "terminals": work.terminals,
+            "moved": work.moved,
+            "why": work.why,
+            "open_files": list(work.open_files),
+        }
+        try:
+            answer = await self._http.post(self._url, json=body, timeout=_PATIENCE_S)
+            answer.raise_for_status()
+        except httpx.HTTPError as error:
+            words = str(error) or type(error).__name__
+            log.warning("the portal did not take the report: %s", words)
+            return False
+        self.orders = answer.json()
+        return True

@@ -1,0 +1,99 @@
+"""JupyterLab behind the Hub's sign-in, on a socket that was bound before it was loaded."""
+
+import asyncio
+import os
+import socket
+import time
+from typing import Any, Final
+
+from jupyter_server.serverapp import ServerApp
+from jupyterhub.singleuser.extension import JupyterHubSingleUser
+
+from workers.lab.activity import Watch
+from workers.lab.desk import Desk, desk_here
+from workers.lab.reports import Reporter
+
+_REPORTS: Final = "SLIPWAY_LAB_REPORTS"
+_ADDRESS: Final = "SLIPWAY_LAB_ADDRESS"
+_LOOPBACK: Final = "127.0.0.1"
+_BACKLOG: Final = 256
+_EXTENSIONS: Final = {
+    "jupyterlab": True,
+    "jupyter_server_terminals": True,
+    "slipway.lab_saves": True,
+}
+_IN_USE: dict[str, Any] = {}
+
+
+class BoundServer(ServerApp):
+    """A server that listens on the socket it is given, and reports once it does."""
+
+    def _find_http_port(self) -> None:
+        """Keep the port that is bound already."""
+
+    def _bind_http_server_tcp(self) -> bool:
+        """Listen; from here on it answers, so the portal is told."""
+        self.http_server.add_socket(_IN_USE["socket"])
+        watch = Watch(self)
+        contents: Any = self.contents_manager
+        contents.register_post_save_hook(lambda **_: _note_save(watch))
+        reporter = Reporter(
+            watch,
+            url=_IN_USE["reports"],
+            token=os.environ.get("SLIPWAY_TOKEN", ""),
+            address=_IN_USE["address"],
+        )
+        _IN_USE["reporting"] = asyncio.ensure_future(reporter.run())
+        return True
+
+
+async def _trust_the_hub(_: JupyterHubSingleUser) -> None:
+    """Do not ask for the Hub's version before listening: a Hub that is away would end the start."""
+
+
+def _note_save(watch: Watch) -> None:
+    watch.saved_at = time.time()
+
+
+def bind() -> tuple[socket.socket, str]:
+    """Bind a free port of the address the node is reached at; returns it and `host:port`."""
+    advertised = os.environ.get(_ADDRESS, _LOOPBACK)
+    is_here = advertised == _LOOPBACK
+    family = socket.AF_INET6 if ":" in advertised else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    everywhere = "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - of another machine
+    bound.bind((_LOOPBACK if is_here else everywhere, 0))
+    bound.setblocking(False)
+    bound.listen(_BACKLOG)
+    port = bound.getsockname()[1]
+    host = f"[{advertised}]" if ":" in advertised else advertised
+    return bound, f"{host}:{port}"
+
+
+def run(desk: Desk | None = None) -> None:
+    """Serve until told to stop."""
+    desk = desk or desk_here()
+    desk.prepare()
+    bound, address = bind()
+    port = bound.getsockname()[1]
+    prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "/")
+    os.environ.update(desk.variables())
+    os.environ["JUPYTERHUB_SERVICE_URL"] = f"http://{_LOOPBACK}:{port}{prefix}"
+    os.environ["JUPYTERHUB_DISABLE_USER_CONFIG"] = "1"
+    os.environ["JUPYTERHUB_DEFAULT_URL"] = "/lab"
+    os.chdir(desk.workspace)
+    _IN_USE.update(socket=bound, address=address, reports=os.environ.get(_REPORTS, ""))
+    JupyterHubSingleUser.serverapp_class = BoundServer
+    JupyterHubSingleUser.check_hub_version = _trust_the_hub
+    JupyterHubSingleUser.serverapp_config = {"jpserver_extensions": dict(_EXTENSIONS)}
+    JupyterHubSingleUser.launch_instance(
+        [
+            *desk.arguments(),
+            "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+            "--LabApp.news_url=",
+            # Who runs it has been stripped of what makes root special.
+            "--ServerApp.allow_root=True",
+            # They come and go with the server; the extension manager would change the environment.
+            "--LabApp.extension_manager=readonly",
+        ]
+    )

@@ -1,0 +1,180 @@
+"""Brings the checkpoint a job goes on from to this node, where it has none as new as that."""
+
+import asyncio
+import errno
+import hashlib
+import logging
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from slipway.schemas.agent import StoredCheckpoint, TaskKey
+from slipway.schemas.checkpoints import MAX_FILES, BadCheckpoint, Receiver, folder_name
+from workers.node_agent.errors import PortalRefused, PortalUnreachable, StaleEpoch, StartError
+from workers.node_agent.folders import NodeFolders
+from workers.node_agent.portal import Portal
+from workers.node_agent.retries import Backoff
+from workers.node_agent.saved import PLACE, looks_whole, opened, steps_in
+
+log = logging.getLogger(__name__)
+_FAULTS: Final = 4
+_DRAFT: Final = ".fetch-"
+_ABANDONED_S: Final = 24 * 3600.0
+
+
+class CheckpointStore:
+    """Fetches checkpoints from the portal into the folders of jobs."""
+
+    def __init__(self, folders: NodeFolders, portal: Portal) -> None:
+        self._folders = folders
+        self._portal = portal
+
+    async def ensure(
+        self,
+        key: TaskKey,
+        wanted: StoredCheckpoint,
+        persistent: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        """Have that checkpoint in the job's folder, or a newer one. Raises StartError, OSError.
+
+        A job is never started from less than the portal has: it would repeat work without a word.
+        """
+        if await asyncio.to_thread(_has, persistent, wanted.step):
+            return
+        await asyncio.to_thread(_clear_abandoned, persistent.parent)
+        say(f"The checkpoint of step {wanted.step} is being fetched from the store.")
+        await self._fetch(key, wanted, persistent)
+        say(f"It goes on from the checkpoint of step {wanted.step}, fetched from the store.")
+
+    async def _fetch(self, key: TaskKey, wanted: StoredCheckpoint, persistent: Path) -> None:
+        backoff = Backoff()
+        faults: list[str] = []
+        while len(faults) < _FAULTS:
+            # Beside the job's folder, where no task reaches it, and on the same disk.
+            draft = persistent.parent / f"{_DRAFT}{secrets.token_hex(8)}"
+            arrival = _Arrival(wanted, draft)
+            try:
+                await self._download(key, wanted, arrival)
+                await asyncio.to_thread(_move_in, draft, persistent, wanted.step)
+                return
+            except BadCheckpoint as error:
+                faults.append(str(error))
+            except PortalUnreachable as error:
+                if arrival.size_bytes:
+                    faults.append(f"it broke off after {arrival.size_bytes} bytes")
+                log.info("the checkpoint of step %d waits: %s", wanted.step, error)
+            except (PortalRefused, StaleEpoch) as error:
+                raise StartError(_why(wanted, str(error))) from error
+            finally:
+                arrival.close()
+                await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
+            await asyncio.sleep(backoff.pause_s())
+        raise StartError(_why(wanted, f"{faults[-1]}, tried {_FAULTS} times"))
+
+    async def _download(self, key: TaskKey, wanted: StoredCheckpoint, arrival: "_Arrival") -> None:
+        async with self._portal.checkpoint(key, wanted.step) as blocks:
+            async for block in blocks:
+                await asyncio.to_thread(arrival.take, block)
+        await asyncio.to_thread(arrival.finish)
+
+
+def _why(wanted: StoredCheckpoint, fault: str) -> str:
+    return (
+        f"The checkpoint of step {wanted.step} could not be had from the store ({fault}). The job "
+        "was not started without it, because that would repeat what is done."
+    )
+
+
+class _Arrival:
+    """Writes what arrives to a draft folder, and checks it."""
+
+    def __init__(self, wanted: StoredCheckpoint, draft: Path) -> None:
+        self._wanted = wanted
+        self._draft = draft
+        self._receiver = Receiver(wanted.step, limit_bytes=wanted.size_bytes, write=self._write)
+        self._digest = hashlib.sha256()
+        self._name = ""
+        self._file = -1
+        self._files = 0
+        self.size_bytes = 0
+
+    def take(self, block: bytes) -> None:
+        """Take in a block; raises BadCheckpoint, OSError."""
+        if not self.size_bytes:
+            self._draft.mkdir(mode=0o700)
+        self.size_bytes += len(block)
+        if self.size_bytes > self._wanted.size_bytes:
+            raise BadCheckpoint("it is larger than announced")
+        self._digest.update(block)
+        self._receiver.feed(block)
+
+    def finish(self) -> None:
+        """Put the last of it on the disk; raises BadCheckpoint unless all is there and right."""
+        self._receiver.finish()
+        if self._digest.hexdigest() != self._wanted.digest:
+            raise BadCheckpoint("it arrived damaged")
+        self.close(sync=True)
+        with opened(self._draft) as folder:
+            os.fsync(folder)
+
+    def close(self, *, sync: bool = False) -> None:
+        """Close the file that is being written."""
+        if self._file >= 0:
+            if sync:
+                os.fsync(self._file)
+            os.close(self._file)
+            self._file = -1
+
+    def _write(self, name: str, piece: bytes) -> None:
+        if name != self._name:
+            self.close(sync=True)
+            self._files += 1
+            if self._files > MAX_FILES + 1:
+                raise BadCheckpoint("it has too many files")
+            self._name = name
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = os.open(self._draft / name, flags, 0o600)
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(self._file, view) :]
+
+
+def _has(persistent: Path, step: int) -> bool:
+    """Whether a checkpoint of that step or a later one is there."""
+    return any(found >= step and looks_whole(persistent, found) for found in steps_in(persistent))
+
+
+def _move_in(draft: Path, persistent: Path, step: int) -> None:
+    """Give a fetched checkpoint its place and its name; a damaged one there makes room."""
+    with opened(persistent) as kept:
+        with suppress(FileExistsError):
+            os.mkdir(PLACE, mode=0o700, dir_fd=kept)
+        try:
+            with opened(PLACE, inside=kept) as place:
+                name = folder_name(step)
+                with suppress(FileNotFoundError):
+                    aside = f"draft-{secrets.token_hex(8)}"
+                    os.rename(name, aside, src_dir_fd=place, dst_dir_fd=place)
+                os.rename(draft, name, dst_dir_fd=place)
+                os.fsync(place)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            raise StartError(
+                f"The checkpoint of step {step} has no place: {PLACE} in the folder of the job is "
+                "not a folder."
+            ) from error
+
+
+def _clear_abandoned(folder: Path) -> None:
+    """Remove what an agent left half fetched."""
+    for draft in folder.glob(f"{_DRAFT}*"):
+        with suppress(OSError):
+            if time.time() - draft.lstat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(draft, ignore_errors=True)

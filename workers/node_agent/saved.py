@@ -1,0 +1,139 @@
+"""Checkpoints as a job left them on this node: read with suspicion, for user code owns the folder.
+
+No link is followed, nothing but plain files is opened, and what a file holds counts only once its
+digest is that of the manifest.
+"""
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from slipway.schemas.checkpoints import (
+    FILE_NAME,
+    MAX_MANIFEST_BYTES,
+    BadCheckpoint,
+    Contents,
+    contents_of,
+    ending,
+    folder_name,
+    header,
+    padding,
+)
+
+PLACE: Final = "checkpoints"
+_STEP = re.compile(r"step-(\d{10})\Z")
+_BLOCK: Final = 1 << 20
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A pipe that somebody put there must not make us wait.
+_FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextmanager
+def opened(folder: Path | str, *, inside: int | None = None) -> Iterator[int]:
+    """A descriptor of a folder that is no link; raises OSError."""
+    descriptor = os.open(folder, _FOLDER_FLAGS, dir_fd=inside)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def opened_place(persistent: Path) -> Iterator[int]:
+    """A descriptor of the folder of a job's checkpoints; raises OSError."""
+    with opened(persistent) as kept, opened(PLACE, inside=kept) as place:
+        yield place
+
+
+def steps_in(persistent: Path) -> list[int]:
+    """The steps of which there are checkpoints, whole or not, newest first."""
+    try:
+        with opened_place(persistent) as place, os.scandir(place) as entries:
+            names = [entry.name for entry in entries]
+    except OSError:
+        return []
+    return sorted((int(found[1]) for name in names if (found := _STEP.match(name))), reverse=True)
+
+
+def owned_by_us(persistent: Path) -> list[Path]:
+    """The folders and files of checkpoints that belong to this process's user."""
+    top = persistent / PLACE
+    steps = [top / folder_name(step) for step in steps_in(persistent)]
+    files = [path for step in steps if not step.is_symlink() for path in step.glob("*")]
+    return [path for path in (top, *steps, *files) if _is_ours(path)]
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return path.lstat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def looks_whole(persistent: Path, step: int) -> bool:
+    """Whether all files of a checkpoint are there in their size."""
+    try:
+        with opened_place(persistent) as place, opened(folder_name(step), inside=place) as folder:
+            contents = contents_of(manifest_in(folder))
+            for name, facts in contents.files.items():
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if not stat.S_ISREG(found.st_mode) or found.st_size != facts.size_bytes:
+                    return False
+    except (OSError, BadCheckpoint):
+        return False
+    return contents.step == step
+
+
+def manifest_in(folder: int) -> bytes:
+    """The manifest of a checkpoint that is open; raises OSError, BadCheckpoint."""
+    with _plain_file(folder, FILE_NAME) as (file, size):
+        if not 0 < size <= MAX_MANIFEST_BYTES:
+            raise BadCheckpoint(f"its manifest has {size} bytes")
+        return b"".join(_blocks(file, size))
+
+
+def packed(folder: int, manifest: bytes, contents: Contents) -> Iterator[bytes]:
+    """A checkpoint that is open, as it travels; raises OSError, BadCheckpoint on the way."""
+    yield header(FILE_NAME, len(manifest)) + manifest + padding(len(manifest))
+    for name in sorted(contents.files):
+        facts = contents.files[name]
+        digest = hashlib.sha256()
+        with _plain_file(folder, name) as (file, size):
+            if size != facts.size_bytes:
+                raise BadCheckpoint(f"{name} has {size} bytes, not {facts.size_bytes}")
+            yield header(name, size)
+            for block in _blocks(file, size):
+                digest.update(block)
+                yield block
+        if digest.hexdigest() != facts.sha256:
+            raise BadCheckpoint(f"{name} is not what its manifest says")
+        yield padding(facts.size_bytes)
+    yield ending()
+
+
+@contextmanager
+def _plain_file(folder: int, name: str) -> Iterator[tuple[int, int]]:
+    """A descriptor of a file and its size."""
+    descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise BadCheckpoint(f"{name} is not a plain file")
+        yield descriptor, found.st_size
+    finally:
+        os.close(descriptor)
+
+
+def _blocks(file: int, size: int) -> Iterator[bytes]:
+    left = size
+    while left:
+        block = os.read(file, min(left, _BLOCK))
+        if not block:
+            raise BadCheckpoint("a file became shorter while it was read")
+        left -= len(block)
+        yield block
