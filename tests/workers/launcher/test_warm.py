@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import venv
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -208,12 +210,23 @@ def test_a_killed_shim_takes_forked_ranks_along(site: Site) -> None:
     eventually(lambda: not any(is_alive(pid) for pid in processes))
 
 
-def test_a_warm_process_that_does_not_come_up_costs_nothing_but_time(site: Site) -> None:
-    digest = site.portal.state.add_snapshot({"a.py": "print('ran')"})
-    spec = make_spec("python", "a.py", snapshot=digest, warm="jupyterlab")
-    key = site.portal.state.want(site.new_name(), spec)
-    assert site.end_of(key).log_tail == "ran\n"
-    assert was_warm(site, key) is False
+@pytest.fixture
+def without_torch(tmp_path: Path) -> Iterator[Site]:
+    """A site whose tasks have nothing but Python."""
+    venv.create(tmp_path / "bare", with_pip=False)
+    found = Site("--python", str(tmp_path / "bare" / "bin" / "python"))
+    yield found
+    found.close()
+    assert not found.portal.state.breaches
+
+
+def test_a_warm_process_that_does_not_come_up_costs_nothing_but_time(without_torch: Site) -> None:
+    digest = without_torch.portal.state.add_snapshot({"a.py": "print('ran')"})
+    spec = make_spec("python", "a.py", snapshot=digest, warm="torch")
+    key = without_torch.portal.state.want(without_torch.new_name(), spec)
+    assert without_torch.end_of(key).log_tail == "ran\n"
+    assert was_warm(without_torch, key) is False
+    assert "a warm torch process was given up" in without_torch.machine.log.read_text()
 
 
 def test_a_peer_that_fails_first_is_named_although_all_fail(site: Site) -> None:
