@@ -6,7 +6,9 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STEP := @scripts/step
 PYTEST_WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
+# Hundreds of tests run real processes and wait for them on a machine that others may use too: what
+# fails is tried once more, and the summary names it. What is broken fails twice.
+PYTEST := $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal --reruns 1
 export PYTHON
 
 .PHONY: help
