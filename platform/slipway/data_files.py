@@ -133,6 +133,10 @@ class Bundle:
         self._frames.append(head + content)
         self.content_bytes += len(content)
 
+    def let_go(self) -> None:
+        """Forget the pieces: a request that has been sent holds on to its body for some time."""
+        self._frames.clear()
+
     def has_room_for(self, size_bytes: int) -> bool:
         """Whether a piece of that size fits in."""
         fits = self.content_bytes + size_bytes <= BUNDLE_BYTES

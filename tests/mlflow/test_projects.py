@@ -29,7 +29,8 @@ def test_the_project_is_told_by_the_address_the_user_name_or_the_token(
     unclear = httpx.get(f"{url}/{asked}", headers=bearer)
     assert (unclear.status_code, unclear.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
     assert "MLFLOW_TRACKING_URI" in unclear.json()["message"]
-    assert httpx.get(f"{url}/second-lab/{asked}", headers=bearer).json() == {}
+    listed = httpx.get(f"{url}/second-lab/{asked}", headers=bearer).json()["experiments"]
+    assert [one["name"] for one in listed] == ["Default"]
     named = httpx.get(f"{url}/{asked}", auth=("second-lab", token))
     assert named.status_code == 200
     foreign = httpx.get(f"{url}/{tracking.projects['charlie']}/{asked}", headers=bearer)

@@ -126,6 +126,7 @@ class Datasets:
                 self._connection.upload(
                     PiecesKept, *_path(project, dataset), "pieces", content=bundle
                 )
+                bundle.let_go()
                 sent_bytes += bundle.content_bytes
                 if progress is not None:
                     progress(files, sent_bytes)

@@ -25,6 +25,7 @@ _KINDS = {
     "source_run_id": "run",
     "model_id": "model",
     "experiment_id": "experiment",
+    "experiment_ids": "experiment",
 }
 # What a second decoding would turn into another path.
 _ENCODED = ("%2e", "%2f", "%5c", "%00", "%25")
@@ -153,16 +154,30 @@ def check_sizes(content: dict[str, Any], pairs: list[tuple[str, str]]) -> None:
 def with_default(project_id: str, content: dict[str, Any]) -> bool:
     """Put the project's own experiment where a body says experiment "0"; tells whether it did."""
     changed = False
-    for name in ("experiment_id", "experiment_ids"):
-        given = content.get(name)
-        if given in (_DEFAULT, 0) and not isinstance(given, bool):
-            content[name] = str(default_experiments.of(project_id))
-            changed = True
-        elif isinstance(given, list) and _DEFAULT in given:
-            own = str(default_experiments.of(project_id))
-            content[name] = [own if one == _DEFAULT else one for one in given]
-            changed = True
+    for place in (content, *_trace_locations(content)):
+        for name in ("experiment_id", "experiment_ids"):
+            given = place.get(name)
+            if given in (_DEFAULT, 0) and not isinstance(given, bool):
+                place[name] = str(default_experiments.of(project_id))
+                changed = True
+            elif isinstance(given, list) and _DEFAULT in given:
+                own = str(default_experiments.of(project_id))
+                place[name] = [own if one == _DEFAULT else one for one in given]
+                changed = True
     return changed
+
+
+def _trace_locations(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield where traces say which experiment they are of, or are looked for in."""
+    found = content.get("locations")
+    locations = list(found) if isinstance(found, list) else []
+    place: Any = content
+    for name in ("trace", "trace_info", "trace_location"):
+        place = place.get(name) if isinstance(place, dict) else None
+    for location in (*locations, place):
+        inside = location.get("mlflow_experiment") if isinstance(location, dict) else None
+        if isinstance(inside, dict):
+            yield inside
 
 
 def query_with_default(project_id: str, pairs: list[tuple[str, str]]) -> str:
@@ -189,8 +204,9 @@ def joined(pairs: list[tuple[str, str]]) -> str:
 def check_citations(route: MlflowRoute, project_id: str, content: dict[str, Any]) -> None:
     """Raise Refusal when a body cites something that is not the project's own."""
     for name, value in _cited(content, frozenset(route.cites)):
-        if isinstance(value, str) and value and not belongs(project_id, _KINDS[name], value):
-            raise missing(f"There is no {_KINDS[name]} {value[:64]!r} here.")
+        for one in value if isinstance(value, list) else (value,):
+            if isinstance(one, str) and one and not belongs(project_id, _KINDS[name], one):
+                raise missing(f"There is no {_KINDS[name]} {one[:64]!r} here.")
 
 
 def _cited(content: Any, names: frozenset[str]) -> Iterator[tuple[str, Any]]:

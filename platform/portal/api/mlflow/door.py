@@ -25,12 +25,14 @@ from portal.api.mlflow.jobs import BEGIN, follow
 from portal.api.mlflow.native import NATIVE, Asked
 from portal.api.mlflow.promotions import CREATE, guarded, note_author
 from portal.api.mlflow.routes import MlflowRoute, is_known_path, route_of
+from portal.api.mlflow.spans import SPANS, checked_headers, unpacked
 from portal.api.mlflow.upstream import LARGEST_FILE, Upstream, arriving
 from portal.api.mlflow.visitors import Visitor, Visitors
 from portal.api.throttle import api_throttle, tracking_throttle
 from portal.core.errors import RateLimited
 from portal.core.metrics import HTTP_REQUESTS, HTTP_SECONDS
 from portal.experiments.adapters.mlflow.batches import Unusual
+from portal.experiments.adapters.mlflow.belonging import default_experiments
 
 log = structlog.get_logger(__name__)
 PREFIX = "/mlflow"
@@ -38,6 +40,8 @@ _THREADS = 12
 _OPEN = frozenset({"/health", "/version"})
 # What the server is known to be by, without asking it: clients look whether it is recent enough.
 _VERSION = "3.17.2"
+# Every server of MLflow lists the experiment that clients mean who name none.
+_EXPERIMENTS = "/api/2.0/mlflow/experiments/search"
 Result = TypeVar("Result")
 
 
@@ -151,7 +155,9 @@ class _Visit:
         visitor.check(self.route.policy)
         target = bodies.checked_path(path)
         query = bodies.parsed_query(self.scope["query_string"])
-        if self.route.streams:
+        if self.route.path == SPANS:
+            await self._take_spans(visitor, target, query)
+        elif self.route.streams:
             await self._stream(visitor, target, query)
         else:
             await self._exchange(visitor, target, query)
@@ -209,6 +215,8 @@ class _Visit:
             nonlocal content
             content = bodies.parsed_json(body)
             changed = bodies.with_default(project_id, content)
+            if route.path == _EXPERIMENTS:
+                default_experiments.of(project_id)
             if route.path == BEGIN:
                 follow(visitor, self.scope, query)
             moved = guarded(visitor, route.method, route.path, content)
@@ -247,6 +255,24 @@ class _Visit:
         """Pass a body on as it comes."""
         body = arriving(self.receive, most=LARGEST_FILE)
         await self._pass_on(visitor, target, bodies.joined(query), body)
+
+    async def _take_spans(
+        self, visitor: Visitor, target: str, query: list[tuple[str, str]]
+    ) -> None:
+        """Pass spans on, once it is clear that they belong here."""
+        given = dict(self.scope["headers"])
+        project_id = visitor.project_id
+        headers = await self.door.in_thread(partial(checked_headers, project_id, given))
+        body = await bodies.read_body(self.receive, most=bodies.LARGEST_JSON)
+        body = unpacked(body, given.pop(b"content-encoding", b"").decode("latin1").strip().lower())
+        await self.door.pass_on(
+            self.scope | {"headers": list(given.items())},
+            self.send,
+            target=f"{target}?{bodies.joined(query)}" if query else target,
+            project_id=project_id,
+            body=body,
+            more=headers,
+        )
 
     async def _pass_on(self, visitor: Visitor, target: str, query: str, body: Any) -> None:
         await self.door.pass_on(

@@ -144,6 +144,7 @@ _V3 = (
     ("POST", "/traces/batchGetInfos", READ),
     ("POST", "/traces/delete-traces", WRITE),
     ("POST", "/traces/metrics", READ),
+    ("POST", "/traces/calculate-filter-correlation", READ),
     ("GET", "/traces/<trace_id>", READ),
     ("PATCH", "/traces/<trace_id>/tags", WRITE),
     ("DELETE", "/traces/<trace_id>/tags", WRITE),
@@ -183,6 +184,7 @@ _OTHERS = (
 # What MLflow takes on trust.
 _CITES = {
     "/logged-models": ("experiment_id", "source_run_id"),
+    "/traces/calculate-filter-correlation": ("experiment_ids",),
     "/runs/outputs": ("model_id",),
     "/runs/log-inputs": ("model_id",),
     "/runs/log-model": ("model_id",),

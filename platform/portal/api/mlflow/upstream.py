@@ -1,6 +1,6 @@
 """Passing a request on to MLflow's own server, and its answer back, in pieces."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx
@@ -48,15 +48,18 @@ class Upstream:
         target: str,
         project_id: str,
         body: bytes | AsyncIterator[bytes],
+        more: Mapping[str, str] | None = None,
     ) -> int:
         """Ask MLflow in the name of a project and hand its answer back; returns the status.
 
-        Raises Refusal when it cannot be reached.
+        `more` are headers beyond those that every request may bring, looked at before. Raises
+        Refusal when it cannot be reached.
         """
         given = dict(scope["headers"])
         headers = {
             name.decode(): given[name].decode("latin1") for name in _PASSED_ON if name in given
         }
+        headers |= more or {}
         headers[WORKSPACE] = project_id
         if isinstance(body, bytes):
             headers["content-length"] = str(len(body))
