@@ -1,6 +1,7 @@
 """How long the views of spend take over a million leases of history.
 
     .venv/bin/python bench/spend.py [--json] [--leases 1000000] [--rounds 40] [--running 200]
+        [--pause]
 
 Starts a real portal over a database of its own (SQLite, or DATABASE_URL), with a year of leases of
 50 projects, 200 people, 6 tiers and 3 kinds, of which some run now, and asks for every view of
@@ -160,6 +161,7 @@ def main() -> None:
     parser.add_argument("--leases", type=int, default=1_000_000)
     parser.add_argument("--running", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--pause", action="store_true", help="wait for Enter once it is filled")
     given = parser.parse_args()
     environ: dict[str, Any] = (
         {"DATABASE_URL": os.environ["DATABASE_URL"]} if "DATABASE_URL" in os.environ else {}
@@ -169,6 +171,8 @@ def main() -> None:
         running_portal(Path(folder), **environ) as portal,
     ):
         _fill(portal, leases=given.leases, running=given.running)
+        if given.pause:
+            input("Filled. Press Enter when the machine is quiet. ")
         found = _measure(portal, rounds=given.rounds)
     for view, times in sorted(found.items(), key=lambda one: -_p95(one[1])):
         print(f"{_p95(times):8.1f} ms p95  {statistics.median(times):8.1f} ms median  {view}")
