@@ -211,13 +211,13 @@ class QualityPoint(AnswerSchema):
 
 
 class HourPoint(AnswerSchema):
-    """An hour of an endpoint."""
+    """An hour of an endpoint; of a slice `failed` is not known, as only answers have values."""
 
     hour: datetime
     predictions: int
     p50_ms: float | None = None
     p95_ms: float | None = None
-    failed: int = 0
+    failed: int | None = None
 
 
 class AlertOut(AnswerSchema):
