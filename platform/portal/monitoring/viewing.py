@@ -12,6 +12,7 @@ from django.db.models.functions import TruncHour
 
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
+from portal.endpoints.lifecycle import RevisionState
 from portal.endpoints.models import Endpoint, Revision, TrafficMinute
 from portal.monitoring.adapters.parquet import Flat
 from portal.monitoring.alerting import ENOUGH, estimate_of
@@ -166,8 +167,12 @@ def _hours(asked: Asked) -> list[HourSummary]:
 
 
 def _newest(hours: Sequence[HourSummary], revisions: Mapping[str, Revision]) -> str | None:
-    """Return the revision whose baseline counts: the newest that predicted in the span."""
+    """Return the revision whose baseline counts: the newest that predicted in the span.
+
+    Before the first prediction it is the newest that serves.
+    """
     there = [revisions[hour.revision_id] for hour in hours if hour.revision_id in revisions]
+    there = there or [one for one in revisions.values() if one.state == RevisionState.SERVING]
     return max(there, key=lambda one: one.number).pk if there else None
 
 

@@ -128,7 +128,7 @@ def project_endpoint_select(request: HttpRequest, project: str, endpoint: str) -
 
 
 def _filters(request: HttpRequest) -> SelectionFilters:
-    names = ("own_id", "model_version", "caller", "feature", "value", "operator")
+    names = ("own_id", "model_version", "caller", "feature", "value", "operator", "since", "until")
     filters = filters_of({name: word(request, name) for name in names})
     prediction = word(request, "prediction_id")
     if prediction:
