@@ -28,6 +28,7 @@ from portal.monitoring.models import (
 from portal.monitoring.searching import condition, filters_of, in_utc, patiently
 from portal.monitoring.sketches import adjusted, psi, psi_p_value, share_moved
 from portal.monitoring.statistics import quality, truths
+from portal.monitoring.windows import windows_of
 from slipway.schemas.monitoring import (
     AlertOut,
     FeatureOut,
@@ -145,6 +146,7 @@ def view(asked: Asked) -> MonitoringOut:
         sampled_rows=sliced.sampled if sliced is not None else None,
         hours=points,
         features=features,
+        windows=[] if sliced else windows_of(endpoint, named, asked.since, asked.until),
         quality=sliced.quality if sliced is not None else quality_point("all", hours),
         quality_by_hour=[] if sliced is not None else _by_hour(hours),
         quality_by_revision=[] if sliced is not None else _by_revision(hours, revisions),

@@ -220,6 +220,21 @@ class HourPoint(AnswerSchema):
     failed: int | None = None
 
 
+class WindowOut(AnswerSchema):
+    """A window beside the baseline: how many features it has and how many differ, the worst first.
+
+    `drifted` are those that differed in the window before as well.
+    """
+
+    starts_at: datetime
+    ends_at: datetime
+    rows: int
+    features: int
+    different: int
+    drifted: int
+    worst: list[str] = []
+
+
 class AlertOut(AnswerSchema):
     """Something that is wrong, or was."""
 
@@ -254,6 +269,7 @@ class MonitoringOut(AnswerSchema):
     sampled_rows: int | None = None
     hours: list[HourPoint]
     features: list[FeatureOut]
+    windows: list[WindowOut] = []
     quality: QualityPoint
     quality_by_hour: list[QualityPoint]
     quality_by_revision: list[QualityPoint]

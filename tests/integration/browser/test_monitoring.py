@@ -102,7 +102,7 @@ class Watched:
             self.endpoint.predict(part.tolist(), own_id=own_id)
 
     def label(self, *own_ids: str) -> None:
-        """Say what the digits were."""
+        """Say what the digits of a day were."""
         parts = np.array_split(np.array(self.digits.labels), len(own_ids))
         labels = [
             {"own_id": own_id, "row": row, "value": label}
@@ -248,11 +248,13 @@ def _as_a_careless_camera_sends_them(watched: Watched, window: Window) -> None:
     window.says("differ from the baseline in two windows in a row")
     window.says("it cannot see concept drift")
     window.says("Send what turned out to be true")
-    expect(window.page.locator("#features-title ~ div tbody tr").first).to_contain_text("Drifted")
+    worst = window.page.get_by_role("region", name="Features and outputs").get_by_role("row").nth(1)
+    expect(worst).to_contain_text("Drifted")
 
 
 def _as_it_turned_out(watched: Watched, window: Window) -> None:
-    watched.label("monday-1", "monday-2", "tuesday-1", "tuesday-2")
+    watched.label("monday-1", "monday-2")
+    watched.label("tuesday-1", "tuesday-2")
     rows = 2 * len(watched.digits.labels)
     watched.until("all labels", lambda shown: shown.quality.labelled == rows)
     found = watched.shown().quality
@@ -262,6 +264,7 @@ def _as_it_turned_out(watched: Watched, window: Window) -> None:
     window.go(PAGE)
     window.says("below the range of the estimate")
     window.says(f"{found.figures['accuracy']:.4g}")
+    window.says("Show 51 more")
     window.page.get_by_label("Only where the feature").fill("confidence")
     window.page.get_by_label("is", exact=True).select_option("<")
     window.page.get_by_label("Value").fill("0.5")
@@ -272,7 +275,9 @@ def _as_it_turned_out(watched: Watched, window: Window) -> None:
 def _become_data(watched: Watched, window: Window) -> None:
     page = window.go(PAGE).page
     page.get_by_role("link", name="Predictions", exact=True).click()
-    window.says("prd_")
+    page.get_by_role("link", name="prd_").first.click()
+    expect(page.get_by_role("heading", name="Inputs").first).to_be_visible()
+    window.go(PREDICTIONS)
     page.get_by_label("Feature").fill("confidence")
     page.get_by_label("is", exact=True).select_option("<")
     page.get_by_label("Value").fill("0.5")
@@ -317,18 +322,18 @@ def test_pages_of_monitoring_have_no_serious_barrier(
     )
     window = Window(context.new_page(), address_of(watched.running))
     window.go("/account/login").sign_in("alice").is_at("/")
+    some = next(iter(watched.client.endpoints.monitoring.predictions("digits", project="vision")))
     found = []
     for name, path in (
         ("monitoring", PAGE),
         ("slice", f"{PAGE}?days=7&feature=confidence&operator=%3C&value=0.5"),
         ("predictions", PREDICTIONS),
+        ("prediction", f"{PREDICTIONS}?prediction_id={some.prediction_id}"),
         ("watching", f"{PAGE}/watching"),
         ("data", "/p/vision/datasets/hard-digits/v/1"),
         ("version", "/p/vision/models/digits/versions/1"),
     ):
         page = window.go(path).page
-        if name == "predictions":
-            page.locator("details summary").first.click()
         found += barriers(window, axe)
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0, f"{path} is {wide} px too wide"

@@ -30,7 +30,15 @@ from portal.monitoring.viewing import asked_of, view
 from portal.web.forms.monitoring import AsData, NewChannel, Watching
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.listing import word
-from portal.web.monitoring import charts_of, figures_of, rows_of, tag_of, words_of
+from portal.web.monitoring import (
+    alerts_of,
+    charts_of,
+    figures_of,
+    lines_of,
+    rows_of,
+    tag_of,
+    words_of,
+)
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.monitoring import (
     AlertChannelIn,
@@ -46,6 +54,7 @@ _CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _WHERE = {"room": "projects", "section": "endpoints"}
 _SELECTIONS = 5
 _ROWS = 50
+_FEATURES = 25
 
 
 @guarded_by(_SEE)
@@ -69,12 +78,16 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
     chosen = word(request, "show")
     one = next((it for it in shown.features if it.name == chosen), None)
     one = one or (shown.features[0] if shown.features else None)
+    features = rows_of(shown.features)
     context = {
         "endpoint": found,
         "shown": shown,
         "verdict": tag_of(shown.verdict),
         "words": words_of(shown.verdict),
-        "features": rows_of(shown.features),
+        "features": features[: len(features) if word(request, "all") else _FEATURES],
+        "features_left": 0 if word(request, "all") else max(0, len(features) - _FEATURES),
+        "query_of_all": _with_all(request),
+        "alerts": alerts_of(shown.alerts),
         "feature": one,
         "figures": figures_of(shown.quality),
         "charts": charts_of(shown, one),
@@ -86,6 +99,12 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         **_WHERE,
     }
     return render(request, "web/monitoring/monitoring.html", context)
+
+
+def _with_all(request: HttpRequest) -> str:
+    address = request.GET.copy()
+    address["all"] = "1"
+    return address.urlencode()
 
 
 def _number(text: str) -> int:
@@ -144,7 +163,7 @@ def _predictions(request: HttpRequest, found: Endpoint, form: AsData) -> HttpRes
     made = Selection.objects.filter(endpoint=found).select_related("dataset", "version")
     context = {
         "endpoint": found,
-        "rows": rows,
+        "lines": lines_of(rows),
         "more": more,
         "query": address.urlencode(),
         "filtered": bool(address),
