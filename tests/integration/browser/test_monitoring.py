@@ -121,7 +121,7 @@ def _split() -> tuple[Table, Table, Sequence[int], Sequence[int]]:
     parts: Any = train_test_split(
         images / 16, labels, test_size=0.5, random_state=0, stratify=labels
     )
-    return tuple(parts)  # type: ignore[return-value]
+    return tuple(parts)
 
 
 def _corrupted(images: Table) -> Table:
@@ -282,7 +282,7 @@ def _become_data(watched: Watched, window: Window) -> None:
     page.get_by_label("is", exact=True).select_option("<")
     page.get_by_label("Value").fill("0.5")
     page.get_by_role("button", name="Filter").click()
-    page.get_by_label("Dataset").fill("hard-digits")
+    page.get_by_role("textbox", name="Dataset").fill("hard-digits")
     page.get_by_role("button", name="Make a version").click()
     window.toast("hard-digits gets another version within a minute.")
     client = watched.client
@@ -328,7 +328,7 @@ def test_pages_of_monitoring_have_no_serious_barrier(
         ("monitoring", PAGE),
         ("slice", f"{PAGE}?days=7&feature=confidence&operator=%3C&value=0.5"),
         ("predictions", PREDICTIONS),
-        ("prediction", f"{PREDICTIONS}?prediction_id={some.prediction_id}"),
+        ("prediction", f"{PREDICTIONS}?prediction_id={some.prediction_id}&row=70"),
         ("watching", f"{PAGE}/watching"),
         ("data", "/p/vision/datasets/hard-digits/v/1"),
         ("version", "/p/vision/models/digits/versions/1"),

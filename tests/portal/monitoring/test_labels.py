@@ -132,8 +132,10 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
     ]
     ready = Version.objects.get(pk=version.pk)
     assert data_behind(traffic.endpoint.project, node.id) == ready
-    of_another = {"model": "digits", "version": 2, "key": "version:digits/2"}
-    assert not data_of(project_id=traffic.endpoint.project_id, **of_another).nodes
+    of_another = data_of(
+        project_id=traffic.endpoint.project_id, model="digits", version=2, key="version:digits/2"
+    )
+    assert not of_another.nodes
     nothing = {
         "dataset": "hard-digits",
         "filters": {"feature": "a", "operator": ">", "value": "99"},

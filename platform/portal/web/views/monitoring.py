@@ -31,6 +31,7 @@ from portal.web.forms.monitoring import AsData, NewChannel, Watching
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.listing import word
 from portal.web.monitoring import (
+    Line,
     alerts_of,
     charts_of,
     figures_of,
@@ -55,6 +56,7 @@ _WHERE = {"room": "projects", "section": "endpoints"}
 _SELECTIONS = 5
 _ROWS = 50
 _FEATURES = 25
+_LONGEST_ROW = 5
 
 
 @guarded_by(_SEE)
@@ -155,15 +157,29 @@ def _filters(request: HttpRequest) -> SelectionFilters:
     return filters
 
 
+def _row(request: HttpRequest) -> int:
+    """Return which row of a prediction is shown in full."""
+    text = word(request, "row")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _LONGEST_ROW else 0
+
+
+def _one(endpoint: Endpoint, filters: SelectionFilters, row: int) -> Line | None:
+    """Return one row of a prediction; its rows come in their order."""
+    rows, _ = search(endpoint, filters, limit=row + 1)
+    return next((line for line in lines_of(rows[-1:]) if line.row.row == row), None)
+
+
 def _predictions(request: HttpRequest, found: Endpoint, form: AsData) -> HttpResponse:
     cursor = request.GET.get("cursor") or None
-    rows, more = search(found, _filters(request), cursor=cursor, limit=_ROWS)
+    filters = _filters(request)
+    rows, more = search(found, filters, cursor=cursor, limit=_ROWS)
     address = request.GET.copy()
     address.pop("cursor", None)
     made = Selection.objects.filter(endpoint=found).select_related("dataset", "version")
     context = {
         "endpoint": found,
         "lines": lines_of(rows),
+        "one": _one(found, filters, _row(request)) if filters.prediction_ids else None,
         "more": more,
         "query": address.urlencode(),
         "filtered": bool(address),
