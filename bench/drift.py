@@ -1,20 +1,21 @@
 """False alarms and power of drift detection, beside Evidently's defaults, on simulated traffic.
 
-    .venv/bin/python bench/drift.py [--json] [--models 400] [--trials 400] [--peer VENV/bin/python]
+    .venv/bin/python bench/drift.py [--json] [--models 300] [--trials 400] [--no-peer]
 
 `false_alarm_rate`: a model of 20 features gets traffic of the distribution it was trained on for a
 week, a window of 200 to 1,000 predictions an hour; the rate is that of model weeks with any alarm.
 `power_0.3sd`: one of its features moves by 0.3 standard deviations; the rate is that of runs which
-find it, and nothing before it, within 2,000 predictions. An alarm needs two windows in a row.
+find it within 2,000 predictions. An alarm of ours needs two windows in a row.
 
-Evidently runs in a virtual environment of its own, made by
-`python -m venv VENV && VENV/bin/pip install "evidently==0.7.*" "pandas<3"`. It gets the same rows
-through the same seeds, and its defaults: a column drifts by the test that its preset chooses, the
-data set when half of the columns do. Its alarm is the first window in which a column drifts.
+Evidently (1 GB) is installed the first time, into a virtual environment of its own, and left out
+where that cannot be. It gets rows of the same seeds, and its defaults: a column drifts by the test
+that its preset chooses. Its alarm is the first window in which a column drifts. A window takes it
+two seconds, so it gets fewer weeks and runs (`--peer-models`, `--peer-trials`).
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ from portal.monitoring.statistics.judging import DIFFERENT, compare, drifted  # 
 FEATURES, BASE_ROWS, WINDOWS_A_WEEK, WINDOW_ROWS = 20, 5_000, 168, 1_000
 SHIFT_SD = 0.3
 BOUND_FALSE, BOUND_POWER = 0.01, 0.95
+PACKAGES = ["evidently==0.7.*", "pandas<3"]
+CACHE = Path(os.environ.get("SLIPWAY_BENCH_CACHE", Path.home() / ".cache" / "slipway-bench"))
 Table = NDArray[np.float64]
 
 
@@ -127,31 +130,42 @@ def _rates(kind: type[Ours] | type[Evidently], models: int, trials: int) -> dict
     return {"false_alarm_rate": false / models, "power_0.3sd": found / trials}
 
 
+def _of_peer(models: int, trials: int) -> dict[str, float]:
+    """Return Evidently's rates, of its own environment; nothing where it cannot be installed."""
+    folder = CACHE / "evidently"
+    ready = folder / ".ready"
+    try:
+        if not ready.exists():
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            subprocess.run([folder / "bin" / "pip", "install", "-q", *PACKAGES], check=True)
+            ready.touch()
+    except (subprocess.CalledProcessError, OSError) as error:
+        print(f"Evidently is left out, as it cannot be installed here: {error}", file=sys.stderr)
+        return {}
+    asked = ["--as-peer", "--models", str(models), "--trials", str(trials)]
+    done = subprocess.run(
+        [folder / "bin" / "python", __file__, *asked], check=True, capture_output=True, text=True
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 def main() -> None:
     """Print a table, and with --json one line of JSON at the end."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    parser.add_argument("--models", type=int, default=400, help="model weeks without drift")
+    parser.add_argument("--models", type=int, default=300, help="model weeks without drift")
     parser.add_argument("--trials", type=int, default=400, help="runs with a shift")
-    parser.add_argument("--peer", help="python of an environment that has Evidently")
+    parser.add_argument("--no-peer", action="store_true", help="leave Evidently out")
+    parser.add_argument("--peer-models", type=int, default=20, help="weeks of Evidently")
+    parser.add_argument("--peer-trials", type=int, default=40, help="runs of Evidently")
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.as_peer:
         print(json.dumps(_rates(Evidently, given.models, given.trials)))
         return
     ours = _rates(Ours, given.models, given.trials)
-    peer: dict[str, float] = {}
-    if given.peer:
-        done = subprocess.run(
-            [
-                *(given.peer, __file__, "--as-peer"),
-                *("--models", str(given.models), "--trials", str(given.trials)),
-            ],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        peer = json.loads(done.stdout.splitlines()[-1])
+    peer = {} if given.no_peer else _of_peer(given.peer_models, given.peer_trials)
     bounds = {"false_alarm_rate": f"<= {BOUND_FALSE}", "power_0.3sd": f">= {BOUND_POWER}"}
     for name, rate in ours.items():
         beside = f"{peer[name]:.4f}" if peer else "not run"

@@ -5,7 +5,7 @@
 Writes 30 days of flat Parquet and their hours in a folder and a database of its own, as passes of
 the control worker leave them, then asks a real portal for the views of a day and a month: all of
 it, of a revision, of a slice; and for single predictions by id, by value, by caller. The peer is
-the bound we promise: 1 s at p95 for a day, 3 s for a month.
+the bound we promise: 1 s at p95 for a day, 3 s for a month, and 1 GiB that the portal ever held.
 """
 
 import argparse
@@ -27,7 +27,7 @@ django.setup()
 
 from tests.portals import RunningPortal, running_portal  # noqa: E402
 
-DAY_MS, MONTH_MS = 1_000.0, 3_000.0
+DAY_MS, MONTH_MS, PEAK_MIB = 1_000.0, 3_000.0, 1_024.0
 DAYS, COLUMNS = 30, 50
 # The hours are written as a pass of the control worker leaves them, because answering ten million
 # predictions through a gateway would take a day. Baseline, bins and summaries are our own code's.
@@ -141,6 +141,13 @@ def _fill(running: RunningPortal, predictions: int) -> str:
     return next(line for line in work.text().splitlines() if line.startswith("known ")).split()[1]
 
 
+def _peak_mib(running: RunningPortal) -> float:
+    """Return the most memory that the portal has ever held."""
+    status = Path(f"/proc/{running.program.process.pid}/status").read_text(encoding="utf-8")
+    line = next(one for one in status.splitlines() if one.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
+
+
 def _moment(unix_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
 
@@ -155,7 +162,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, running_portal(Path(folder)) as running:
         known = _fill(running, given.predictions)
         found = _measure(running, given.rounds, known)
-    cases = {}
+        peak_mib = _peak_mib(running)
+    print(f"{'peak of the portal':20} {peak_mib:8.0f} MiB  bound {PEAK_MIB:6.0f}")
+    cases = {
+        "memory": {
+            "ours": round(peak_mib, 1),
+            "peer": PEAK_MIB,
+            "ratio": round(peak_mib / PEAK_MIB, 3),
+            "unit": "MiB",
+        }
+    }
     for name, times in found.items():
         p95 = sorted(times)[max(0, round(0.95 * len(times)) - 1)]
         bound = DAY_MS if name.startswith("day") else MONTH_MS

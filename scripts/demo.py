@@ -30,6 +30,7 @@ from slipway.errors import Conflict, NotFound, SlipwayError  # noqa: E402
 from slipway.money import dollars  # noqa: E402
 from slipway.schemas.datasets import VersionOut  # noqa: E402
 from slipway.schemas.endpoints import EndpointOut  # noqa: E402
+from slipway.schemas.monitoring import MonitoringOut  # noqa: E402
 from slipway.schemas.registry import RulesIn  # noqa: E402
 from slipway.schemas.training import JobOut  # noqa: E402
 from slipway.schemas.workloads import WorkloadState  # noqa: E402
@@ -37,11 +38,14 @@ from slipway.schemas.workloads import WorkloadState  # noqa: E402
 PROJECT = "digits"
 MODEL = ENDPOINT = "digits"
 STAGE = "Production"
+FIRING = "firing"
 EXAMPLE = ROOT / "examples" / "digits"
 READY_WITHIN_S = 120.0
 NODE_WITHIN_S = 60.0
 SERVES_WITHIN_S = 300.0
 ASKED_DIGITS = 200
+WINDOW_ROWS = 200
+ALARM_WITHIN_S = 60.0
 # What a first person should see of the platform's own log: its address, and the password.
 _WORTH_SHOWING = ("slipway:", "Slipway is ready")
 Found = TypeVar("Found")
@@ -284,15 +288,19 @@ def _serve(client: Client, project: str, number: int) -> EndpointOut:
     return found
 
 
-def _predict(client: Client, project: str, found: EndpointOut) -> None:
-    """Ask for real predictions through the gateway and compare them with the labels."""
-    key = client.endpoints.keys.create(ENDPOINT, "make demo", project=project, expires_in_days=1)
+def _digits() -> list[list[float]]:
+    """Return the digits as rows: 64 pixels from 0 to 16, and the label."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "digits.csv"
         subprocess.run([sys.executable, EXAMPLE / "make_csv.py", file], check=True)
         with file.open(newline="", encoding="utf-8") as lines:
-            rows = [[float(cell) for cell in row] for row in list(csv.reader(lines))[1:]]
-    asked = rows[-ASKED_DIGITS:]
+            return [[float(cell) for cell in row] for row in list(csv.reader(lines))[1:]]
+
+
+def _predict(client: Client, project: str, found: EndpointOut) -> None:
+    """Ask for real predictions through the gateway and compare them with the labels."""
+    key = client.endpoints.keys.create(ENDPOINT, "make demo", project=project, expires_in_days=1)
+    asked = _digits()[-ASKED_DIGITS:]
     images = [[pixel / 16 for pixel in row[:-1]] for row in asked]
     with Endpoint(ENDPOINT, key=key.key, url=found.url) as endpoint:
         began = time.monotonic()
@@ -304,6 +312,48 @@ def _predict(client: Client, project: str, found: EndpointOut) -> None:
         raise DemoError(f"only {right} of {len(asked)} predictions are right")
     show("predictions", f"{right} of {len(asked)} digits right, answered in {took_ms:.0f} ms")
     show("ask it", f"{found.url}/invocations, with the key {key.prefix}…")
+
+
+def _watch(client: Client, project: str, found: EndpointOut) -> None:
+    """Send digits that lie on their side, say what they were, and show what monitoring says."""
+    monitoring = client.endpoints.monitoring
+    monitoring.change(ENDPOINT, project=project, window_rows=WINDOW_ROWS, window_at_least_s=0)
+    serving = max(one.number for one in found.revisions if one.weight)
+    key = client.endpoints.keys.create(ENDPOINT, "a camera", project=project, expires_in_days=1)
+    sent = _digits()[: 2 * WINDOW_ROWS]
+    labels = []
+    with Endpoint(ENDPOINT, key=key.key, url=found.url) as endpoint:
+        for start in (0, WINDOW_ROWS):
+            some = sent[start : start + WINDOW_ROWS]
+            mine = f"camera-{serving}-{time.time_ns()}"
+            endpoint.predict([_turned(row) for row in some], own_id=mine)
+            labels += [
+                {"own_id": mine, "row": at, "value": int(row[-1])} for at, row in enumerate(some)
+            ]
+    monitoring.label(ENDPOINT, labels, project=project)
+    show("sent", f"{len(sent)} digits that lie on their side, and what they were")
+
+    def look() -> MonitoringOut | None:
+        shown = monitoring.show(ENDPOINT, project=project, revision=serving)
+        kinds = {one.kind for one in shown.alerts if (one.revision, one.state) == (serving, FIRING)}
+        return shown if {"drift", "quality"} <= kinds else None
+
+    shown = wait_for(look, "an alarm about drift and quality", within_s=ALARM_WITHIN_S)
+    for alert in shown.alerts:
+        if (alert.revision, alert.state) == (serving, FIRING):
+            show("alarm", alert.reason)
+    quality = shown.quality
+    show(
+        "measured",
+        f"accuracy {quality.figures['accuracy']:.2f} of {quality.labelled} labelled digits; "
+        f"{quality.estimate or 0:.2f} was the estimate",
+    )
+    show("look", f"{client.endpoints.page(ENDPOINT, project=project)}/monitoring")
+
+
+def _turned(row: Sequence[float]) -> list[float]:
+    """Return the image of a digit, turned by a quarter."""
+    return [row[8 * down + 7 - across] / 16 for across in range(8) for down in range(8)]
 
 
 def _show_costs(client: Client, project: str, steps: Mapping[str, Sequence[str]]) -> None:
@@ -345,6 +395,8 @@ def drive(client: Client) -> None:
         endpoint = _serve(client, project, number)
     with step("Real predictions through the gateway"):
         _predict(client, project, endpoint)
+    with step("Other digits arrive than it was made for: the alarm, and what labels then say"):
+        _watch(client, project, endpoint)
     with step("What this demo has cost"):
         replicas = client.endpoints.replicas(ENDPOINT, project=project)
         serving = [replica.workload for replica in replicas if replica.workload]

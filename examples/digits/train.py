@@ -5,7 +5,8 @@ torchrun --nproc-per-node 2 train.py --strategy ddp    # two ranks by hand
 slipway train train.py --procs 2 --strategy ddp        # two ranks by Slipway: from examples/digits
 
 With `--register digits` a job of Slipway registers what it has trained as the next version of the
-model digits, with predictions that every replica has to repeat, and its accuracy on the dataset.
+model digits, with predictions that every replica has to repeat, its accuracy on the dataset, and
+the unseen digits as the data that later predictions are compared with.
 
 By Slipway it reads the digits from a version of a dataset where it is given one: see make_csv.py.
 Interrupted, it goes on from its last checkpoint. The trained weights end up in model.pt beside the
@@ -69,14 +70,20 @@ def log(step: int, **metrics: float) -> None:
         import_module("mlflow").log_metrics(metrics, step=step)
 
 
-def register(name: str, weights: dict[str, Any], images: torch.Tensor, reached: float) -> None:
-    """Register the trained model with an example, predictions to be repeated, and its accuracy."""
+def register(name: str, weights: dict[str, Any], unseen: Split, reached: float) -> None:
+    """Register the trained model with an example, predictions to be repeated, and its accuracy.
+
+    What is registered answers probabilities, from which quality is estimated before labels come.
+    """
     mlflow, infer = import_module("mlflow"), import_module("mlflow.models").infer_signature
-    model = make_model()
-    model.load_state_dict(weights)
-    model.eval()
+    trained = make_model()
+    trained.load_state_dict(weights)
+    model = nn.Sequential(trained, nn.Softmax(dim=1)).eval()
+    images, labels = unseen[0].numpy(), unseen[1].numpy()
     with torch.no_grad():
-        inputs, outputs = images[:8].numpy(), model(images[:8]).numpy()
+        said = model(unseen[0]).numpy()
+    slipway.track.data(images, name="unseen digits", predictions=said, truth=labels)
+    inputs, outputs = images[:8], said[:8]
     pins = [f"{package}=={version(package)}" for package in ("mlflow", "numpy", "torch")]
     logged = mlflow.pytorch.log_model(
         model,
@@ -143,7 +150,7 @@ def main() -> None:
             print(f"accuracy on {len(test[0])} unseen digits: {reached:.4f}", flush=True)
             print(f"saved {folder / 'model.pt'}", flush=True)
             if arguments.register and job.current().is_slipway:
-                register(arguments.register, weights, test[0], reached)
+                register(arguments.register, weights, test, reached)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,14 @@ def test_the_demo_trains_on_real_data_and_leaves_nothing_behind(tmp_path: Path) 
     answered = re.search(r"predictions: +([0-9]+) of 200 digits right", done.stdout)
     assert answered
     assert int(answered[1]) >= 180
+    assert re.search(r"  alarm: +[0-9]+ inputs differ from the baseline in two", done.stdout)
+    assert re.search(r"  alarm: +Measured accuracy is .* below the range of the", done.stdout)
+    measured = re.search(
+        r"  measured: +accuracy (0\.[0-9]+) of 400 labelled digits; (0\.[0-9]+)", done.stdout
+    )
+    assert measured
+    assert float(measured[1]) < float(measured[2])
+    assert f"http://localhost:{portal}/p/digits/endpoints/digits/monitoring" in done.stdout
     assert re.search(r"  serving: +\$[0-9.]+, exactly 0\.[0-9]{9} USD", done.stdout)
     cost = re.search(r"  cost: +(\$[0-9.]+)", done.stdout)
     assert cost

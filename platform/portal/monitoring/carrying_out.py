@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +45,20 @@ def carry_out_waiting() -> None:
 
 def _select(asked: Analyst, one: Selection) -> None:
     try:
-        rows, version = _made(asked, one)
+        made = _made(asked, one)
+        version = made.version
         reason = "" if version is not None else "No prediction matches, or none has a label."
     except AnalysisFailed as error:
-        rows, version, reason = 0, None, f"The predictions could not be read: {error}."
+        made, version, reason = _Made(), None, f"The predictions could not be read: {error}."
     except SlipwayError as error:
-        rows, version, reason = 0, None, error.message
+        made, version, reason = _Made(), None, error.message
     with transaction.atomic():
         done = Selection.objects.filter(pk=one.pk, done_at=None).update(
-            done_at=clock.now(), rows=rows, version=version, reason=reason[:500]
+            done_at=clock.now(),
+            rows=made.rows,
+            version=version,
+            revisions=made.revisions,
+            reason=reason[:500],
         )
         if done:
             audit.record(
@@ -61,11 +67,20 @@ def _select(asked: Analyst, one: Selection) -> None:
                 target=one,
                 label=f"{one.endpoint.name} to {one.dataset.name}",
                 project=one.dataset.project,
-                after={"rows": rows, "version": version.pk if version else None},
+                after={"rows": made.rows, "version": version.pk if version else None},
             )
 
 
-def _made(asked: Analyst, one: Selection) -> tuple[int, Version | None]:
+@dataclass(frozen=True)
+class _Made:
+    """What came of a selection: nothing, or a version."""
+
+    rows: int = 0
+    revisions: list[str] = field(default_factory=list)
+    version: Version | None = None
+
+
+def _made(asked: Analyst, one: Selection) -> _Made:
     filters = SelectionFilters.model_validate(one.filters)
     found = ids_of(one.endpoint, filters)
     labels = _labels(one, sorted(found.ids))
@@ -80,14 +95,14 @@ def _made(asked: Analyst, one: Selection) -> tuple[int, Version | None]:
             only_labelled=one.only_labelled,
         )
         if not said["rows"]:
-            return 0, None
+            return _Made()
         draft = open_draft(
             dataset=one.dataset,
             by=one.by,
             note=f"{said['rows']:,} predictions of the endpoint {one.endpoint.name} ({one.pk}).",
         )
         _send(draft, one, target)
-    return said["rows"], commit_draft(draft=draft)
+    return _Made(said["rows"], said["revisions"], commit_draft(draft=draft))
 
 
 def _send(draft: Version, one: Selection, source: Path) -> None:

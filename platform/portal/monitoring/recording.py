@@ -16,10 +16,11 @@ from portal.datasets.bytes import content_of, entries_of
 from portal.datasets.models import Version
 from portal.datasets.services.uses import read_by
 from portal.datasets.tables import tables_in
+from portal.endpoints.models import Revision
 from portal.experiments.models import Run, Tag
 from portal.experiments.services.job_runs import JOB_TAG
 from portal.monitoring.analyst import AnalysisFailed, Analyst
-from portal.monitoring.models import BaselineRecord
+from portal.monitoring.models import BaselineRecord, CapturedHour
 from portal.registry.adapters.artifacts import artifact_files
 from portal.registry.catalog import VersionFacts, find_version
 from portal.registry.examining import examine
@@ -77,9 +78,19 @@ def _look(asked: Analyst, row: BaselineRecord) -> bool:
         features=result["features"],
         calibration=result.get("calibration"),
     )
+    _summed_up_anew(project, record)
     if result.get("golden"):
         _prove(project, record, result["golden"])
     return True
+
+
+def _summed_up_anew(project: Project, record: VersionRecord) -> None:
+    """Let hours that were summed up before there was a baseline be compared with it."""
+    serving = Revision.objects.filter(
+        endpoint__project=project, model=record.line.name, model_version=str(record.number)
+    )
+    hours = CapturedHour.objects.filter(endpoint__in=serving.values("endpoint"))
+    hours.update(is_stale=True)
 
 
 def _found(
@@ -96,6 +107,8 @@ def _found(
         if sample is not None:
             result = asked.ask("profile_sample", path=str(sample), columns=columns)
             return LOGGED, f"{result['rows']:,} rows that the run logged.", result
+        if record.signature and not columns:
+            return None  # tensors: which columns of a table became them is not known
         for version in _read_by(run):
             result = _of_version(asked, version, columns, Path(folder))
             if result is not None:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -12,6 +12,7 @@ from django.db.models.functions import TruncHour
 
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
+from portal.endpoints.lifecycle import RevisionState
 from portal.endpoints.models import Endpoint, Revision, TrafficMinute
 from portal.monitoring.adapters.parquet import Flat
 from portal.monitoring.alerting import ENOUGH, estimate_of
@@ -26,7 +27,8 @@ from portal.monitoring.models import (
 )
 from portal.monitoring.searching import condition, filters_of, in_utc, patiently
 from portal.monitoring.sketches import adjusted, psi, psi_p_value, share_moved
-from portal.monitoring.statistics import quality
+from portal.monitoring.statistics import quality, truths
+from portal.monitoring.windows import windows_of
 from slipway.schemas.monitoring import (
     AlertOut,
     FeatureOut,
@@ -39,6 +41,7 @@ from slipway.schemas.monitoring import (
 )
 
 _SPAN = timedelta(days=1)
+_OUT = "out."
 _LONGEST = timedelta(days=400)
 _SLICE_ROWS = 100_000
 _SLICE_LABELS = 20_000
@@ -116,6 +119,7 @@ def view(asked: Asked) -> MonitoringOut:
     """Return how an endpoint did."""
     endpoint = asked.endpoint
     monitor = Monitor.objects.filter(endpoint=endpoint).first() or Monitor(endpoint=endpoint)
+    settings = MonitorSettings.model_validate(monitor.settings)
     revisions = {one.pk: one for one in endpoint.revisions.defer("served")}
     hours = _hours(asked)
     named = asked.revision.pk if asked.revision is not None else _newest(hours, revisions)
@@ -123,11 +127,11 @@ def view(asked: Asked) -> MonitoringOut:
     chosen = base.get(named or "")
     sliced = None
     if asked.slice is not None:
-        sliced = _slice(asked, chosen, named)
-        features = sliced.features
+        sliced = _slice(asked, chosen, named, settings.positive)
+        features, points = sliced.features, sliced.hours
     else:
         mine = [hour for hour in hours if hour.revision_id == named]
-        features = _features(asked, chosen, mine, named)
+        features, points = _features(asked, chosen, mine, named), _points(asked, hours)
     return MonitoringOut(
         endpoint=endpoint.name,
         since=asked.since,
@@ -136,17 +140,18 @@ def view(asked: Asked) -> MonitoringOut:
         slice=asked.words,
         verdict=_worst(features, chosen),
         baseline=chosen.words if chosen is not None else "",
-        predictions=sum(hour.predictions for hour in hours),
+        predictions=sum(one.predictions for one in points),
         rows=sliced.rows if sliced is not None else sum(hour.rows for hour in hours),
         unreadable=monitor.unreadable,
-        sampled_rows=sliced.rows if sliced is not None else None,
-        hours=_points(asked, hours),
+        sampled_rows=sliced.sampled if sliced is not None else None,
+        hours=points,
         features=features,
+        windows=[] if sliced else windows_of(endpoint, named, asked.since, asked.until),
         quality=sliced.quality if sliced is not None else quality_point("all", hours),
         quality_by_hour=[] if sliced is not None else _by_hour(hours),
         quality_by_revision=[] if sliced is not None else _by_revision(hours, revisions),
         alerts=alerts_of(endpoint, revisions),
-        settings=MonitorSettings.model_validate(monitor.settings),
+        settings=settings,
         looked_at=monitor.looked_at,
         fault=monitor.fault,
     )
@@ -164,8 +169,12 @@ def _hours(asked: Asked) -> list[HourSummary]:
 
 
 def _newest(hours: Sequence[HourSummary], revisions: Mapping[str, Revision]) -> str | None:
-    """Return the revision whose baseline counts: the newest that predicted in the span."""
+    """Return the revision whose baseline counts: the newest that predicted in the span.
+
+    Before the first prediction it is the newest that serves.
+    """
     there = [revisions[hour.revision_id] for hour in hours if hour.revision_id in revisions]
+    there = there or [one for one in revisions.values() if one.state == RevisionState.SERVING]
     return max(there, key=lambda one: one.number).pk if there else None
 
 
@@ -259,33 +268,52 @@ def _worst(features: Sequence[FeatureOut], base: BaselineRecord | None) -> Verdi
 @dataclass(frozen=True)
 class _Sliced:
     rows: int
+    sampled: int
+    hours: list[HourPoint]
     features: list[FeatureOut]
     quality: QualityPoint
 
 
-def _slice(asked: Asked, base: BaselineRecord | None, revision: str | None) -> _Sliced:
+@dataclass
+class _Seen:
+    """What the files tell of a slice; `said` are the outputs of predictions that have a label."""
+
+    rows: int = 0
+    sampled: int = 0
+    hours: list[HourPoint] = field(default_factory=list)
+    counts: list[list[int]] = field(default_factory=list)
+    said: list[dict[str, Any]] = field(default_factory=list)
+
+
+def _slice(
+    asked: Asked, base: BaselineRecord | None, revision: str | None, positive: str | None
+) -> _Sliced:
     """Count the rows of a slice in the bins of the baseline; of many, those of a fair sample."""
-    assert asked.slice is not None  # noqa: S101 - asked for above
     features = base.features[:_MOST_FEATURES] if base is not None else []
     labels = _labels_between(asked)
 
-    def ask(chosen: Flat) -> tuple[int, list[list[int]], list[dict[str, Any]]]:
+    def ask(chosen: Flat) -> _Seen:
         assert asked.slice is not None  # noqa: S101 - asked for above
         where = condition(asked.endpoint, asked.slice)
         if revision is not None:
             where.fact("revision", "=", revision)
-        rows = chosen.sample(where, most=_SLICE_ROWS)
-        counts = [_counts(chosen, one) if rows else [0] * len(one["counts"]) for one in features]
-        wanted = ["prediction_id", "row", "out.class", "out.prediction", "out.confidence"]
-        said = []
+        seen = _Seen(sampled=chosen.sample(where, most=_SLICE_ROWS))
+        seen.rows = chosen.total
+        if seen.sampled:
+            seen.counts = [_counts(chosen, one) for one in features]
+            seen.hours = [HourPoint(**one) for one in chosen.by_hour()]
         if labels:
             where.among("prediction_id", sorted({key[0] for key in labels}))
-            said = chosen.find(where, limit=2 * _SLICE_LABELS, columns=wanted)
-        return rows, counts, said
+            names = [one.removeprefix(_OUT) for one in chosen.columns if one.startswith(_OUT)]
+            wanted = ["prediction_id", "row", *(_OUT + one for one in truths.needed(names))]
+            seen.said = chosen.find(where, limit=2 * _SLICE_LABELS, columns=wanted)
+        return seen
 
-    found = patiently(asked.endpoint, asked.slice, ask)
-    rows, counts, said = found or (0, [[0] * len(one["counts"]) for one in features], [])
-    return _Sliced(rows, _judged(features, counts), _quality_of(said, labels, rows))
+    assert asked.slice is not None  # noqa: S101 - asked for above
+    seen = patiently(asked.endpoint, asked.slice, ask) or _Seen()
+    counts = seen.counts or [[0] * len(one["counts"]) for one in features]
+    quality_of = _quality_of(seen.said, labels, seen.rows, positive)
+    return _Sliced(seen.rows, seen.sampled, seen.hours, _judged(features, counts), quality_of)
 
 
 def _counts(chosen: Flat, base: Mapping[str, Any]) -> list[int]:
@@ -336,51 +364,25 @@ def _labels_between(asked: Asked) -> dict[tuple[str, int], Any]:
 
 
 def _quality_of(
-    said: Sequence[Mapping[str, Any]], labels: Mapping[tuple[str, int], Any], rows: int
+    said: Sequence[Mapping[str, Any]],
+    labels: Mapping[tuple[str, int], Any],
+    rows: int,
+    positive: str | None,
 ) -> QualityPoint:
-    pairs = [
-        (one, labels[one["prediction_id"], one["row"]])
-        for one in said
-        if (one["prediction_id"], one["row"]) in labels
+    there = [one for one in said if (one["prediction_id"], one["row"]) in labels]
+    outputs = [
+        {name.removeprefix(_OUT): cell for name, cell in one.items() if name.startswith(_OUT)}
+        for one in there
     ]
-    sums = None
-    if pairs and all(one.get("out.class") is not None for one, _ in pairs):
-        sums = quality.sums_of_classes(
-            [str(one["out.class"]).removesuffix(".0") for one, _ in pairs],
-            [_name(truth) for _, truth in pairs],
-            [one.get("out.confidence") for one, _ in pairs],
-            [None] * len(pairs),
-            None,
-        )
-    elif pairs and all(_is_number(one.get("out.prediction"), truth) for one, truth in pairs):
-        sums = _sums_of_numbers(pairs)
+    true = [labels[one["prediction_id"], one["row"]] for one in there]
+    sums = truths.sums_of(outputs, true, positive)
     return QualityPoint(
         name="slice",
         rows=rows,
-        labelled=len(pairs),
-        coverage=min(1.0, len(pairs) / rows) if rows else 0.0,
+        labelled=len(there),
+        coverage=min(1.0, len(there) / rows) if rows else 0.0,
         figures=quality.figures(sums) if sums else {},
     )
-
-
-def _sums_of_numbers(pairs: Sequence[tuple[Mapping[str, Any], Any]]) -> quality.Sums:
-    said = [float(one["out.prediction"]) for one, _ in pairs]
-    true = [float(truth) for _, truth in pairs]
-    if all(one == round(one) for one in (*said, *true)):
-        nothing = [None] * len(pairs)
-        names = [f"{one:g}" for one in said], [f"{one:g}" for one in true]
-        return quality.sums_of_classes(*names, nothing, nothing, None)
-    return quality.sums_of_numbers(said, true)
-
-
-def _is_number(*values: Any) -> bool:
-    return all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
-
-
-def _name(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 def quality_point(name: str, hours: Sequence[HourSummary]) -> QualityPoint:

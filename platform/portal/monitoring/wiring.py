@@ -1,8 +1,14 @@
-"""Lets what was measured of predictions take part in rollouts, and hides what is to be hidden."""
+"""Lets what was measured take part in rollouts and lineage, and hides what is to be hidden."""
 
+from portal.endpoints.lineage import version_behind
 from portal.endpoints.ports import register_hidings, register_judge
 from portal.monitoring.judge import MonitoringJudge
+from portal.monitoring.lineage import data_of
 from portal.monitoring.settings_of import HiddenColumns
+from portal.registry.ports import register_downstream, register_upstream
+from slipway.schemas.registry import NodeKind
 
 register_judge(MonitoringJudge())
 register_hidings(HiddenColumns())
+register_downstream(data_of)
+register_upstream(NodeKind.PREDICTIONS, version_behind)

@@ -1,11 +1,19 @@
 """What the pages of monitoring show: verdicts in words, series for charts."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slipway.schemas.monitoring import FeatureOut, MonitoringOut, QualityPoint, VerdictName
+from portal.monitoring.searching import Found
+from slipway.schemas.monitoring import (
+    AlertOut,
+    FeatureOut,
+    MonitoringOut,
+    QualityPoint,
+    VerdictName,
+)
 
 # Word, tone of its tag. What is not known is never green.
 VERDICTS = {
@@ -34,6 +42,19 @@ _FIGURES = {
     "bias": "Bias",
     "r2": "R²",
 }
+
+
+_ALERTS = {
+    "drift": "Inputs drifted",
+    "output_drift": "Outputs drifted",
+    "quality": "Quality",
+    "errors": "Errors",
+    "latency": "Latency",
+}
+_SAID = ("class", "confidence")
+_SAID_AT_MOST = 3
+_DIGITS = re.compile(r"(\d+)")
+Cells = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -67,6 +88,49 @@ def figures_of(point: QualityPoint) -> list[tuple[str, str]]:
 def rows_of(features: Sequence[FeatureOut]) -> list[tuple[FeatureOut, Tag]]:
     """Return features with their tags."""
     return [(one, tag_of(one.verdict)) for one in features]
+
+
+def alerts_of(alerts: Sequence[AlertOut]) -> list[tuple[AlertOut, str]]:
+    """Return alerts with what they are about, in words."""
+    return [(one, _ALERTS.get(one.kind, one.kind)) for one in alerts]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a prediction as a list shows it: `said` is what matters most of its outputs."""
+
+    row: Found
+    said: Cells
+    inputs: Cells
+    outputs: Cells
+
+
+def lines_of(rows: Sequence[Found]) -> list[Line]:
+    """Return predictions with their values in an order and a length that people can read."""
+    return [_line(one) for one in rows]
+
+
+def _line(row: Found) -> Line:
+    outputs = _cells(row.outputs)
+    said = [cell for cell in outputs if cell[0] in _SAID]
+    return Line(row, said or outputs[:_SAID_AT_MOST], _cells(row.inputs), outputs)
+
+
+def _cells(values: Mapping[str, Any]) -> Cells:
+    there = [(name, _written(value)) for name, value in values.items() if value is not None]
+    return sorted(there, key=_naturally)
+
+
+def _naturally(cell: tuple[str, str]) -> list[tuple[int, int, str]]:
+    """Put x[2] before x[10]."""
+    parts = _DIGITS.split(cell[0])
+    return [(1, int(one), "") if one.isdecimal() else (0, 0, one) for one in parts if one]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
 
 
 def charts_of(shown: MonitoringOut, feature: FeatureOut | None) -> dict[str, str]:

@@ -211,13 +211,28 @@ class QualityPoint(AnswerSchema):
 
 
 class HourPoint(AnswerSchema):
-    """An hour of an endpoint."""
+    """An hour of an endpoint; of a slice `failed` is not known, as only answers have values."""
 
     hour: datetime
     predictions: int
     p50_ms: float | None = None
     p95_ms: float | None = None
-    failed: int = 0
+    failed: int | None = None
+
+
+class WindowOut(AnswerSchema):
+    """A window beside the baseline: how many features it has and how many differ, the worst first.
+
+    `drifted` are those that differed in the window before as well.
+    """
+
+    starts_at: datetime
+    ends_at: datetime
+    rows: int
+    features: int
+    different: int
+    drifted: int
+    worst: list[str] = []
 
 
 class AlertOut(AnswerSchema):
@@ -254,6 +269,7 @@ class MonitoringOut(AnswerSchema):
     sampled_rows: int | None = None
     hours: list[HourPoint]
     features: list[FeatureOut]
+    windows: list[WindowOut] = []
     quality: QualityPoint
     quality_by_hour: list[QualityPoint]
     quality_by_revision: list[QualityPoint]

@@ -3,9 +3,11 @@
 from datetime import timedelta
 
 from portal.core import clock
+from portal.datasets.checking import check_waiting
 from portal.datasets.models import Version
 from portal.monitoring.carrying_out import carry_out_waiting
 from portal.monitoring.folders import raw_root
+from portal.monitoring.lineage import data_behind, data_of
 from portal.monitoring.models import Label
 from portal.monitoring.retention import forget_old
 from portal.monitoring.searching import search
@@ -50,7 +52,8 @@ def test_labels_late_twice_and_otherwise(traffic: Traffic) -> None:
     assert "50.0%" in alert["reason"]
     sliced = traffic.shown(feature="a", operator=">", value="0")["quality"]
     assert 0 < sliced["labelled"] < 400
-    assert "accuracy" in sliced["figures"]
+    assert {"accuracy", "f1", "auc", "calibration_error"} <= sliced["figures"].keys()
+    assert "auc" in shown["quality_by_revision"][0]["figures"]
     # Somebody corrects 200 of them: both versions are kept, the last one counts.
     corrected = _labels(traffic, ids)[:200]
     assert traffic.post("labels", {"labels": corrected}) == {"added": 0, "same": 0, "changed": 200}
@@ -118,6 +121,21 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
     assert "60" not in version.note
     assert "40 predictions of the endpoint digits" in version.note
     assert list(version.entries.files().values_list("path", flat=True)) == ["predictions.parquet"]
+    check_waiting()
+    found = data_of(
+        project_id=traffic.endpoint.project_id, model="digits", version=1, key="version:digits/1"
+    )
+    (node,) = found.nodes
+    assert (node.label, node.kind) == ("hard-digits:1", "dataset")
+    assert [(edge.source, edge.target) for edge in found.edges] == [
+        ("predictions:digits/1", node.key)
+    ]
+    ready = Version.objects.get(pk=version.pk)
+    assert data_behind(traffic.endpoint.project, node.id) == ready
+    of_another = data_of(
+        project_id=traffic.endpoint.project_id, model="digits", version=2, key="version:digits/2"
+    )
+    assert not of_another.nodes
     nothing = {
         "dataset": "hard-digits",
         "filters": {"feature": "a", "operator": ">", "value": "99"},

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from django.test import Client
 
+from portal.core import clock
 from portal.monitoring.alerting import Finding, raise_alert
 from tests.personas import Personas
 from tests.portal.monitoring.captured import Traffic
@@ -76,6 +77,15 @@ def test_predictions_are_found_and_become_data_on_pages(traffic: Traffic, people
     found = bob.get(page, {"prediction_id": ids[1]}).content.decode()
     assert ids[1] in found
     assert ids[0] not in found
+    one = bob.get(page, {"prediction_id": ids[1], "row": "0"}).content.decode()
+    assert 'id="one-title"' in one
+    for odd in ("1", "-1", "9" * 5000, "x"):
+        assert bob.get(page, {"prediction_id": ids[1], "row": odd}).status_code == 200
+    minute = timedelta(minutes=1)
+    before = (clock.now() - 30 * minute).strftime("%Y-%m-%dT%H:%M")
+    assert ids[0] in bob.get(page, {"since": before}).content.decode()
+    assert "No captured prediction matches" in bob.get(page, {"until": before}).content.decode()
+    assert bob.get(page, {"until": "soon"}).status_code == 422
     assert bob.get(page, {"feature": "a", "value": "tall"}).status_code == 422
     assert bob.post(
         f"{PAGE}/select?feature=a&operator=%3E&value=0", {"dataset": "hard"}

@@ -12,6 +12,7 @@ from portal.monitoring.recording import record_baselines
 from portal.registry.services.proving import golden_of
 from slipway.samples import sample_of
 from tests.personas import Api, Personas, json_of
+from tests.portal.monitoring.captured import Traffic
 from tests.portal.registry.store import Store
 
 pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
@@ -52,6 +53,30 @@ def test_what_a_run_logged_becomes_the_baseline_of_its_version(
     assert golden is not None
     assert golden.rows == 16
     assert json_of(bob.get("projects/vision/models/digits/versions/1"))["golden"] is not None
+
+
+def test_predictions_from_before_the_baseline_are_compared_with_it(
+    traffic: Traffic, people: Personas, settings: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    traffic.normal(300)
+    traffic.look()
+    assert traffic.shown()["features"] == []
+    folder = tmp_path_factory.mktemp("files")
+    settings.SLIPWAY_ARTIFACTS_URL = f"file://{folder}"
+    store = Store(folder, people.vision.pk)
+    run = store.run()
+    random = np.random.default_rng(2)
+    rows = [dict(zip("abcde", row, strict=True)) for row in random.normal(size=(400, 5)).tolist()]
+    (place,) = folder.glob(f"**/{run}/artifacts")
+    store.write(
+        str((place / "slipway/data").relative_to(folder)),
+        {"training.json": json.dumps(sample_of(rows)).encode()},
+    )
+    traffic.api.post("projects/vision/models/digits/versions", {"source": f"runs:/{run}/model"})
+    traffic.look()
+    shown = traffic.shown()
+    assert shown["baseline"] == "400 rows that the run logged."
+    assert {one["rows"] for one in shown["features"] if not one["is_output"]} == {300}
 
 
 def test_a_version_without_data_is_looked_at_again_and_never_forever(

@@ -28,6 +28,8 @@ class Flat:
         self._from = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
         self._paths = [path for path in paths if Path(path).exists()]
         self.columns: dict[str, str] = {}
+        self._share = 1.0
+        self.total = 0
         if self._paths:
             told = self._ask(f"DESCRIBE SELECT * FROM {self._from}", [self._paths])  # noqa: S608
             self.columns = {row["column_name"]: row["column_type"] for row in told}
@@ -85,20 +87,43 @@ class Flat:
             start, size = start + size, 2 * size
 
     def sample(self, where: "Where", *, most: int) -> int:
-        """Keep rows for `counts`, of many only a fair sample; returns how many."""
+        """Keep rows for `by_hour`, `numbers` and `names`; returns how many, of `total`.
+
+        Of many only a fair sample is kept, of whole predictions.
+        """
         if not self._paths or where.is_impossible(self.columns):
             return 0
         total = self._ask(
             f"SELECT count(*) AS n FROM {self._from} WHERE {where.text}",  # noqa: S608
             [self._paths, *where.values],
         )[0]["n"]
+        self.total = total
         cut = 65_536 if total <= most else max(1, 65_536 * most // total)
+        self._share = cut / 65_536
         self._connection.execute(
             f"CREATE OR REPLACE TEMP TABLE chosen AS SELECT * FROM {self._from} "  # noqa: S608
             f"WHERE {where.text} AND draw < ?",
             [self._paths, *where.values, cut],
         )
         return int(self._ask("SELECT count(*) AS n FROM chosen", [])[0]["n"])
+
+    def by_hour(self) -> list[Row]:
+        """Return predictions and latencies of each hour of what was sampled."""
+        found = self._ask(
+            'SELECT epoch_us("at") // 3600000000 AS hour, count(DISTINCT prediction_id) AS n, '
+            "quantile_cont(latency_us, 0.5) AS half, quantile_cont(latency_us, 0.95) AS slow "
+            "FROM chosen GROUP BY 1 ORDER BY 1",
+            [],
+        )
+        return [
+            {
+                "hour": datetime.fromtimestamp(row["hour"] * 3600, tz=UTC),
+                "predictions": round(row["n"] / self._share),
+                "p50_ms": row["half"] / 1000,
+                "p95_ms": row["slow"] / 1000,
+            }
+            for row in found
+        ]
 
     def numbers(self, name: str, edges: Sequence[float]) -> list[int]:
         """Count the sampled values of a column between edges, then missing and infinite ones."""

@@ -26,6 +26,7 @@ from portal.monitoring.analysing.rows import (
     request_rows,
     response_rows,
 )
+from portal.monitoring.statistics.truths import name_of
 
 DRAWS: Final = 65_536
 _ROWS_A_PART: Final = 50_000
@@ -193,11 +194,7 @@ def _as_number(value: Any) -> float | None:
 
 
 def _as_text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value:g}"
+    return value if isinstance(value, str) else name_of(value)
 
 
 def write_whole(table: pa.Table, path: Path) -> None:

@@ -23,20 +23,23 @@ def export(
     labels: Mapping[str, Sequence[Any]],
     only_labelled: bool,
 ) -> dict[str, Any]:
-    """Write chosen predictions with their labels as one Parquet file; returns how many rows.
+    """Write chosen predictions with their labels as one Parquet file.
 
-    `labels` are by `PREDICTION/ROW`. Inputs keep their names, so that what trained on the data set
-    before can train on this; `label` holds the truth, and what begins with `slipway_` the rest.
+    Returns how many rows that are, and which revisions predicted them. `labels` are by
+    `PREDICTION/ROW`. Inputs keep their names, so that what trained on the data set before can train
+    on this; `label` holds the truth, and what begins with `slipway_` the rest.
     """
     if not ids:
-        return {"rows": 0}
+        return {"rows": 0, "revisions": []}
     table, _ = read_rows(paths, where=pc.field("prediction_id").isin(list(ids)), most=10**9)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    revisions: set[str] = set()
     for one in table.to_pylist():
         key = f"{one['prediction_id']}/{one['row']}"
         known = labels.get(key)
         if known is None and only_labelled:
             continue
+        revisions.add(one["revision"] or "")
         rows.append(
             {name.removeprefix(IN): cell for name, cell in one.items() if name.startswith(IN)}
             | {
@@ -50,9 +53,9 @@ def export(
         if len(rows) >= _MOST:
             break
     if not rows:
-        return {"rows": 0}
+        return {"rows": 0, "revisions": []}
     write_whole(pa.Table.from_pylist([_alike(row) for row in rows]), Path(target))
-    return {"rows": len(rows)}
+    return {"rows": len(rows), "revisions": sorted(revisions - {""})}
 
 
 def _alike(row: dict[str, Any]) -> dict[str, Any]:

@@ -15,13 +15,8 @@ import pyarrow.parquet as pq
 from portal.monitoring.analysing.flat import DRAWS
 from portal.monitoring.analysing.rows import IN, OUT
 from portal.monitoring.statistics import estimating, quality
-from portal.monitoring.statistics.baselines import (
-    Baseline,
-    Floats,
-    bin_values,
-    numbers_of,
-    texts_of,
-)
+from portal.monitoring.statistics import truths as truth_of
+from portal.monitoring.statistics.baselines import Baseline, Floats, bin_values
 from portal.monitoring.statistics.judging import DIFFERENT, Limits, compare
 
 MOST_ROWS: Final = 200_000
@@ -117,18 +112,6 @@ def _latencies(table: pa.Table) -> dict[str, float]:
     return {name: float(np.percentile(took, at)) for name, at in (("p50", 50), ("p95", 95))}
 
 
-def said_of(table: pa.Table) -> str | None:
-    """Return the column that holds what was predicted: the class, or the only output."""
-    outputs = [str(name) for name in table.column_names if name.startswith(OUT)]
-    if f"{OUT}class" in outputs:
-        return f"{OUT}class"
-    named = [f"{OUT}{name}" for name in ("prediction", "label")]
-    for one in (*named, *outputs):
-        if one in outputs:
-            return one
-    return None
-
-
 def _quality(
     paths: Sequence[str], revision: str, labels: Sequence[Sequence[Any]], positive: str | None
 ) -> tuple[quality.Sums | None, int]:
@@ -140,8 +123,7 @@ def _quality(
         sorted({str(one[0]) for one in labels})
     )
     table, _ = read_rows(paths, where=where, most=10**9)
-    place = said_of(table)
-    if place is None or not table.num_rows:
+    if not table.num_rows:
         return None, 0
     keys = list(
         zip(table.column("prediction_id").to_pylist(), table.column("row").to_pylist(), strict=True)
@@ -149,64 +131,12 @@ def _quality(
     at = [index for index, key in enumerate(keys) if key in truths]
     if not at:
         return None, 0
+    names = [one.removeprefix(OUT) for one in table.column_names if one.startswith(OUT)]
+    wanted = truth_of.needed(names)
+    some = table.select([OUT + name for name in wanted]).take(pa.array(at)).rename_columns(wanted)
     true = [truths[keys[index]] for index in at]
-    some = table.take(pa.array(at))
-    return _sums(some, place, true, positive), len(at)
-
-
-def _sums(some: pa.Table, place: str, true: list[Any], positive: str | None) -> quality.Sums:
-    said = values_of(some, place)
-    numbers = numbers_of(said)
-    truths = numbers_of(true)
-    is_number = (
-        isinstance(said, np.ndarray)
-        and np.isfinite(truths).all()
-        and f"{OUT}confidence" not in some.column_names
-        and not (np.all(truths == np.floor(truths)) and np.all(numbers == np.floor(numbers)))
-    )
-    if is_number:
-        there = np.isfinite(numbers)
-        return quality.sums_of_numbers(numbers[there].tolist(), truths[there].tolist())
-    sure = _column(some, f"{OUT}confidence")
-    names = [one or "" for one in texts_of(true)]
-    classes = _classes(some)
-    chosen = positive if positive in classes else (classes[-1] if len(classes) == 2 else None)
-    score = _column(some, classes[chosen]) if chosen is not None and len(classes) == 2 else None
-    return quality.sums_of_classes(
-        [one or "" for one in texts_of(said)],
-        names,
-        sure,
-        score if score is not None else [None] * len(true),
-        chosen if score is not None else None,
-    )
-
-
-class _Classes(dict[str, str]):
-    """Columns of scores by the class they are of, in order."""
-
-    def __getitem__(self, key: Any) -> Any:
-        return list(self)[key] if isinstance(key, int) else super().__getitem__(key)
-
-
-def _classes(table: pa.Table) -> _Classes:
-    if f"{OUT}confidence" not in table.column_names:
-        return _Classes()
-    found = _Classes()
-    for name in table.column_names:
-        if not name.startswith(OUT) or name in (f"{OUT}confidence", f"{OUT}class"):
-            continue
-        short = name.removeprefix(OUT)
-        if short.startswith("prediction["):
-            short = short.removeprefix("prediction[").removesuffix("]")
-        found[short] = name
-    return found
-
-
-def _column(table: pa.Table, name: str) -> list[float | None]:
-    if name not in table.column_names:
-        return [None] * table.num_rows
-    found: list[float | None] = table.column(name).to_pylist()
-    return found
+    sums = truth_of.sums_of(some.to_pylist(), true, positive)
+    return sums, len(at) if sums is not None else 0
 
 
 def _estimate(table: pa.Table, calibration: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -329,4 +259,4 @@ def own_ids(*, paths: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
     return dict(found)
 
 
-__all__ = ["IN", "OUT", "own_ids", "read_rows", "said_of", "summarise", "values_of", "windows"]
+__all__ = ["IN", "OUT", "own_ids", "read_rows", "summarise", "values_of", "windows"]

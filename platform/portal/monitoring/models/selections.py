@@ -13,8 +13,8 @@ from portal.endpoints.models import Endpoint
 class Selection(Row):
     """Predictions with labels on their way into a version of a dataset.
 
-    `filters` is what was asked for. It waits while `done_at` is empty; `reason` says why nothing
-    came of it.
+    `filters` is what was asked for, `revisions` the ids of those that gave the predictions. It
+    waits while `done_at` is empty; `reason` says why nothing came of it.
     """
 
     id = IdField("sel")
@@ -27,6 +27,7 @@ class Selection(Row):
     only_labelled = models.BooleanField(default=True)
     by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     rows = models.BigIntegerField(default=0)
+    revisions = models.JSONField(default=list)
     reason = models.CharField(max_length=500, blank=True)
     done_at = models.DateTimeField(null=True, blank=True)
 

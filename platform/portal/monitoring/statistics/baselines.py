@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from portal.monitoring.statistics.truths import name_of
+
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 NUMBER: Final = "number"
@@ -87,13 +89,9 @@ def texts_of(values: Sequence[Any] | Floats) -> list[str | None]:
 
 
 def _text(value: Any) -> str | None:
-    if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
-        return None
-    if isinstance(value, bool | np.bool_):
-        return "true" if value else "false"
-    if isinstance(value, float | np.floating):
-        return f"{value:g}"
-    return str(value)[:200]
+    if isinstance(value, np.bool_):
+        value = bool(value)
+    return name_of(float(value) if isinstance(value, np.floating) else value)
 
 
 def is_class(values: Floats) -> bool:

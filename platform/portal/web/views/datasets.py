@@ -22,6 +22,7 @@ from portal.datasets.services.datasets import (
 )
 from portal.datasets.services.drafts import commit_draft, open_draft
 from portal.datasets.services.uses import uses_of
+from portal.monitoring.lineage import origin_of
 from portal.web.datasets import (
     changes_of,
     previewed,
@@ -141,6 +142,7 @@ def project_dataset_version(
         "changes": changes_of(found, word(request, "since")),
         "others": ready_versions(found.dataset).exclude(pk=found.pk)[:FILES_SHOWN],
         "uses": uses_of(found),
+        "origin": origin_of(found),
     }
     return render(request, "web/datasets/version.html", context)
 

@@ -18,6 +18,7 @@ from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
 from portal.endpoints.services.reading import endpoints_serving
 from portal.experiments.models import LatestMetric
+from portal.monitoring.lineage import data_behind
 from portal.registry.catalog import find_model, find_version
 from portal.registry.examining import digest_of, examine
 from portal.registry.gating import Target
@@ -105,14 +106,17 @@ def _compared(project: Project, ours: str, theirs: str) -> list[tuple[str, str, 
 
 
 def _columns(project: Project, graph: LineageOut) -> list[tuple[str, list[tuple[Any, str]]]]:
-    """Return a graph as columns from data to predictions, with the address of each node."""
+    """Return a graph as columns from data to data again, with the address of each node."""
+    given = f"{NodeKind.PREDICTIONS}:"
+    made = {edge.target for edge in graph.edges if edge.source.startswith(given)}
+    first = [node for node in graph.nodes if node.key not in made]
     kinds = [*_STEPS, *(kind for kind in _LATER if any(n.kind is kind for n in graph.nodes))]
+    columns = [(_HEADINGS[kind], [node for node in first if node.kind is kind]) for kind in kinds]
+    if made:
+        columns.append(("Data again", [node for node in graph.nodes if node.key in made]))
     return [
-        (
-            _HEADINGS[kind],
-            [(node, _address(project, kind, node.id)) for node in graph.nodes if node.kind is kind],
-        )
-        for kind in kinds
+        (heading, [(node, _address(project, node.kind, node.id)) for node in nodes])
+        for heading, nodes in columns
     ]
 
 
@@ -121,6 +125,10 @@ def _address(project: Project, kind: NodeKind, name: str) -> str:
         return reverse("project_job", args=[project.slug, name])
     if kind is NodeKind.RUN:
         return reverse("project_run", args=[project.slug, name])
+    data = data_behind(project, name) if kind is NodeKind.DATASET else None
+    if data is not None:
+        where = [project.slug, data.dataset.name, data.number]
+        return reverse("project_dataset_version", args=where)
     return ""
 
 

@@ -30,7 +30,16 @@ from portal.monitoring.viewing import asked_of, view
 from portal.web.forms.monitoring import AsData, NewChannel, Watching
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.listing import word
-from portal.web.monitoring import charts_of, figures_of, rows_of, tag_of, words_of
+from portal.web.monitoring import (
+    Line,
+    alerts_of,
+    charts_of,
+    figures_of,
+    lines_of,
+    rows_of,
+    tag_of,
+    words_of,
+)
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.monitoring import (
     AlertChannelIn,
@@ -46,6 +55,8 @@ _CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _WHERE = {"room": "projects", "section": "endpoints"}
 _SELECTIONS = 5
 _ROWS = 50
+_FEATURES = 25
+_LONGEST_ROW = 5
 
 
 @guarded_by(_SEE)
@@ -69,12 +80,16 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
     chosen = word(request, "show")
     one = next((it for it in shown.features if it.name == chosen), None)
     one = one or (shown.features[0] if shown.features else None)
+    features = rows_of(shown.features)
     context = {
         "endpoint": found,
         "shown": shown,
         "verdict": tag_of(shown.verdict),
         "words": words_of(shown.verdict),
-        "features": rows_of(shown.features),
+        "features": features[: len(features) if word(request, "all") else _FEATURES],
+        "features_left": 0 if word(request, "all") else max(0, len(features) - _FEATURES),
+        "query_of_all": _with_all(request),
+        "alerts": alerts_of(shown.alerts),
         "feature": one,
         "figures": figures_of(shown.quality),
         "charts": charts_of(shown, one),
@@ -86,6 +101,12 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         **_WHERE,
     }
     return render(request, "web/monitoring/monitoring.html", context)
+
+
+def _with_all(request: HttpRequest) -> str:
+    address = request.GET.copy()
+    address["all"] = "1"
+    return address.urlencode()
 
 
 def _number(text: str) -> int:
@@ -128,7 +149,7 @@ def project_endpoint_select(request: HttpRequest, project: str, endpoint: str) -
 
 
 def _filters(request: HttpRequest) -> SelectionFilters:
-    names = ("own_id", "model_version", "caller", "feature", "value", "operator")
+    names = ("own_id", "model_version", "caller", "feature", "value", "operator", "since", "until")
     filters = filters_of({name: word(request, name) for name in names})
     prediction = word(request, "prediction_id")
     if prediction:
@@ -136,15 +157,29 @@ def _filters(request: HttpRequest) -> SelectionFilters:
     return filters
 
 
+def _row(request: HttpRequest) -> int:
+    """Return which row of a prediction is shown in full."""
+    text = word(request, "row")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _LONGEST_ROW else 0
+
+
+def _one(endpoint: Endpoint, filters: SelectionFilters, row: int) -> Line | None:
+    """Return one row of a prediction; its rows come in their order."""
+    rows, _ = search(endpoint, filters, limit=row + 1)
+    return next((line for line in lines_of(rows[-1:]) if line.row.row == row), None)
+
+
 def _predictions(request: HttpRequest, found: Endpoint, form: AsData) -> HttpResponse:
     cursor = request.GET.get("cursor") or None
-    rows, more = search(found, _filters(request), cursor=cursor, limit=_ROWS)
+    filters = _filters(request)
+    rows, more = search(found, filters, cursor=cursor, limit=_ROWS)
     address = request.GET.copy()
     address.pop("cursor", None)
     made = Selection.objects.filter(endpoint=found).select_related("dataset", "version")
     context = {
         "endpoint": found,
-        "rows": rows,
+        "lines": lines_of(rows),
+        "one": _one(found, filters, _row(request)) if filters.prediction_ids else None,
         "more": more,
         "query": address.urlencode(),
         "filtered": bool(address),

@@ -1,0 +1,62 @@
+"""Predictions that became data, in the graphs of lineage: from a revision to a dataset version."""
+
+from portal.accounts.models import Project
+from portal.datasets.models import Version
+from portal.endpoints.models import Revision
+from portal.monitoring.models import Selection
+from portal.registry.ports import Descendants
+from slipway.schemas.datasets import VersionState
+from slipway.schemas.registry import LineageEdge, LineageNode, NodeKind
+
+_MOST = 100
+# As many characters of a digest as MLflow keeps: a run that reads the version names it that way.
+_DIGEST = 36
+
+
+def data_of(*, project_id: str, model: str, version: int, key: str) -> Descendants:
+    """Return the dataset versions that predictions of a model version became."""
+    found = Revision.objects.filter(
+        endpoint__project=project_id, model=model, model_version=str(version)
+    )
+    revisions = {one.pk: one for one in found.select_related("endpoint").defer("served")}
+    made = Selection.objects.filter(
+        endpoint__in={one.endpoint_id for one in revisions.values()},
+        version__state=VersionState.READY,
+    )
+    nodes, edges = [], []
+    for one in made.select_related("version__dataset").order_by("-pk")[:_MOST]:
+        given = [revisions[pk] for pk in one.revisions if pk in revisions]
+        if one.version is None or not given:
+            continue
+        data = _node(one.version)
+        nodes.append(data)
+        for revision in given:
+            source = f"{NodeKind.PREDICTIONS}:{revision.endpoint.name}/{revision.number}"
+            edges.append(LineageEdge(source=source, target=data.key))
+    return Descendants(nodes, edges)
+
+
+def _node(version: Version) -> LineageNode:
+    name = f"{version.dataset.name}@{version.digest[:_DIGEST]}"
+    return LineageNode(
+        key=f"{NodeKind.DATASET}:{name}",
+        kind=NodeKind.DATASET,
+        id=name,
+        label=version.reference,
+        detail=version.digest[:_DIGEST],
+    )
+
+
+def data_behind(project: Project, name: str) -> Version | None:
+    """Return the dataset version that a node of a graph stands for, if it is one of Slipway's."""
+    title, _, digest = name.rpartition("@")
+    ready = Version.objects.filter(
+        dataset__project=project, dataset__name=title, state=VersionState.READY
+    )
+    return ready.filter(digest__startswith=digest).order_by("number").first() if digest else None
+
+
+def origin_of(version: Version) -> Selection | None:
+    """Return the selection of predictions that a dataset version was made of."""
+    found = Selection.objects.filter(version=version).select_related("endpoint__project")
+    return found.order_by("pk").first()

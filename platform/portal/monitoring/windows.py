@@ -1,0 +1,40 @@
+"""Windows of an endpoint, as people see them: what differed in each, the latest first."""
+
+from datetime import datetime
+
+from portal.endpoints.models import Endpoint
+from portal.monitoring.models import DriftWindow
+from slipway.schemas.monitoring import WindowOut
+
+_MOST = 50
+_NAMES = 20
+
+
+def windows_of(
+    endpoint: Endpoint, revision_id: str | None, since: datetime, until: datetime
+) -> list[WindowOut]:
+    """Return the windows of a revision that a span touches, at most 50."""
+    found = DriftWindow.objects.filter(
+        endpoint=endpoint, revision_id=revision_id, ends_at__gt=since, starts_at__lt=until
+    )
+    return [
+        WindowOut(
+            starts_at=one.starts_at,
+            ends_at=one.ends_at,
+            rows=one.rows,
+            features=len(one.features),
+            different=len(one.different),
+            drifted=len(one.drifted),
+            worst=[_short(name) for name in _by_share(one)[:_NAMES]],
+        )
+        for one in found.order_by("-ends_at")[:_MOST]
+    ]
+
+
+def _by_share(one: DriftWindow) -> list[str]:
+    shares = {told["name"]: told["share"] for told in one.features}
+    return sorted(one.different, key=lambda name: (-shares.get(name, 0.0), name))
+
+
+def _short(name: str) -> str:
+    return name.partition(".")[2]

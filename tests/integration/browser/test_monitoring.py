@@ -1,0 +1,366 @@
+"""Real digits, then rotated and noisy ones: the alarm, the truth below its estimate, new data."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from playwright.sync_api import Browser, expect
+from scipy import ndimage
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+
+import slipway
+from slipway.schemas.monitoring import MonitoringOut
+from tests.integration.browser.conftest import NARROW, WIDE, Window, address_of
+from tests.integration.browser.test_axe import barriers
+from tests.portals import RunningPortal, running_slipway
+from tests.processes import ROOT, clean_environment, wait_for
+
+pytestmark = pytest.mark.integration
+# A replica starts cold, and passes of the control worker come every ten seconds, on a busy machine.
+STARTS_WITHIN_S = 180.0
+LOOKS_WITHIN_S = 90.0
+PAGE = "/p/vision/endpoints/digits/monitoring"
+PREDICTIONS = f"{PAGE}/predictions"
+# As small as a window may be, so that two requests are two windows.
+WINDOW_ROWS = 200
+Table = NDArray[np.float64]
+# A linear classifier as MLflow loads one: its loader is code that came with it.
+_MLMODEL = """flavors:
+  python_function:
+    code: code
+    data: weights.json
+    loader_module: linear_digits
+model_uuid: 0123456789abcdef0123456789abcdef
+signature:
+  inputs: '[{"type": "tensor", "tensor-spec": {"dtype": "float64", "shape": [-1, 64]}}]'
+  outputs: '[{"type": "tensor", "tensor-spec": {"dtype": "float64", "shape": [-1, 10]}}]'
+  params: null
+"""
+_LOADER = """
+import json
+import numpy as np
+class Model:
+    def __init__(self, facts):
+        self.weights, self.bias = np.array(facts["weights"]), np.array(facts["bias"])
+    def predict(self, inputs, params=None):
+        scores = np.asarray(inputs) @ self.weights.T + self.bias
+        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return odds / odds.sum(axis=1, keepdims=True)
+def _load_pyfunc(path):
+    with open(path) as file:
+        return Model(json.load(file))
+"""
+# What a person's training does, with an unmodified MLflow client.
+_TRAINING = """
+import sys
+import mlflow
+import numpy as np
+import slipway
+
+known = np.load(sys.argv[1])
+with mlflow.start_run() as run:
+    slipway.track.data(known["images"], predictions=known["said"], truth=known["labels"])
+    mlflow.log_artifacts(sys.argv[2], "model")
+    print("run", run.info.run_id, flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Digits nobody trained on, as they are and as a careless camera sends them."""
+
+    images: Table
+    corrupted: Table
+    labels: list[int]
+
+
+class Watched:
+    """The endpoint digits of a running Slipway, watched by windows of 200."""
+
+    def __init__(self, running: RunningPortal, digits: Digits, key: str) -> None:
+        self.running, self.digits = running, digits
+        self.client = slipway.Client(running.url, running.tokens["alice"])
+        self.endpoint = slipway.Endpoint("digits", key=key, project="vision", client=self.client)
+
+    def shown(self) -> MonitoringOut:
+        """How it does, as the API tells."""
+        return self.client.endpoints.monitoring.show("digits", project="vision")
+
+    def send(self, images: Table, *own_ids: str) -> None:
+        """Ask for predictions of images, in as many requests as there are ids."""
+        for part, own_id in zip(np.array_split(images, len(own_ids)), own_ids, strict=True):
+            self.endpoint.predict(part.tolist(), own_id=own_id)
+
+    def label(self, *own_ids: str) -> None:
+        """Say what the digits of a day were."""
+        parts = np.array_split(np.array(self.digits.labels), len(own_ids))
+        labels = [
+            {"own_id": own_id, "row": row, "value": label}
+            for own_id, part in zip(own_ids, parts, strict=True)
+            for row, label in enumerate(part.tolist())
+        ]
+        self.endpoint.label_all(labels)
+
+    def until(self, what: str, look: Any) -> None:
+        """Wait until what the API shows is so."""
+        wait_for(lambda: look(self.shown()), what, within_s=LOOKS_WITHIN_S, every_s=0.5)
+
+
+def _split() -> tuple[Table, Table, Sequence[int], Sequence[int]]:
+    images, labels = load_digits(return_X_y=True)
+    parts: Any = train_test_split(
+        images / 16, labels, test_size=0.5, random_state=0, stratify=labels
+    )
+    return tuple(parts)
+
+
+def _corrupted(images: Table) -> Table:
+    random = np.random.default_rng(0)
+    turned = [
+        ndimage.rotate(one.reshape(8, 8), 45, reshape=False, order=1).ravel() for one in images
+    ]
+    noise: Table = random.normal(0, 0.1, size=images.shape)
+    return np.clip(np.array(turned) + noise, 0, 1)
+
+
+def _train(running: RunningPortal, folder: Path) -> tuple[str, Digits]:
+    """Train on half of the digits and log the run; returns its id, and digits that are new."""
+    first, rest, first_labels, rest_labels = _split()
+    fitted = LogisticRegression(C=0.1, max_iter=500).fit(first, first_labels)
+    known, new, known_labels, new_labels = train_test_split(
+        rest, rest_labels, test_size=0.5, random_state=0, stratify=rest_labels
+    )
+    np.savez(
+        folder / "known.npz", images=known, labels=known_labels, said=fitted.predict_proba(known)
+    )
+    weights = {"weights": fitted.coef_.tolist(), "bias": fitted.intercept_.tolist()}
+    model = folder / "model"
+    for name, text in (
+        ("MLmodel", _MLMODEL),
+        ("code/linear_digits.py", _LOADER),
+        ("weights.json", json.dumps(weights)),
+        ("requirements.txt", ""),
+    ):
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_text(text)
+    environ = clean_environment() | {
+        "PYTHONPATH": str(ROOT / "platform"),
+        "MLFLOW_TRACKING_URI": f"{running.url}/mlflow/vision",
+        "MLFLOW_TRACKING_TOKEN": running.tokens["alice"],
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "GIT_PYTHON_REFRESH": "quiet",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _TRAINING, folder / "known.npz", model],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    run = next(line for line in done.stdout.splitlines() if line.startswith("run ")).split()[1]
+    return run, Digits(new, _corrupted(new), [int(one) for one in new_labels])
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """All of Slipway with a node, and an endpoint that serves a classifier of real digits."""
+    folder = tmp_path_factory.mktemp("monitoring")
+    environ = {
+        "SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES": "1000",
+        "SLIPWAY_EMBEDDED_GATEWAY": "true",
+        "SLIPWAY_EMBEDDED_TRACKING": "true",
+    }
+    with (
+        running_slipway(folder / "slipway", **environ) as running,
+        slipway.Client(running.url, running.tokens["alice"]) as client,
+    ):
+        client.projects.create("Vision", slug="vision")
+        run, digits = _train(running, folder)
+        client.models.register("digits", f"runs:/{run}/model", project="vision")
+        wait_for(
+            lambda: client.models.version("digits", 1, project="vision").golden,
+            "golden predictions that were recorded by themselves",
+            within_s=LOOKS_WITHIN_S,
+            every_s=0.5,
+        )
+        client.endpoints.create("digits", "digits", project="vision", version=1)
+        key = client.endpoints.keys.create("digits", "camera", project="vision")
+        client.endpoints.monitoring.change(
+            "digits", project="vision", window_rows=WINDOW_ROWS, window_at_least_s=0
+        )
+        wait_for(
+            lambda: client.endpoints.get("digits", project="vision").state == "serving",
+            "an endpoint that serves",
+            within_s=STARTS_WITHIN_S,
+            every_s=0.5,
+        )
+        yield Watched(running, digits, key.key)
+
+
+def test_real_drift_alarms_and_the_truth_lies_below_its_estimate(
+    watched: Watched, chromium: Browser
+) -> None:
+    context = chromium.new_context(viewport=WIDE)  # type: ignore[arg-type]
+    window = Window(context.new_page(), address_of(watched.running))
+    window.go("/account/login").sign_in("alice").is_at("/")
+    window.go("/p/vision/endpoints/digits")
+    window.page.get_by_role("link", name="Monitoring").last.click()
+    window.says("A verdict needs a window of at least 200 predictions.")
+    _as_in_training(watched, window)
+    _as_a_careless_camera_sends_them(watched, window)
+    _as_it_turned_out(watched, window)
+    _become_data(watched, window)
+    assert window.faults == []
+    context.close()
+
+
+def _as_in_training(watched: Watched, window: Window) -> None:
+    watched.send(watched.digits.images, "monday-1", "monday-2")
+    watched.until("steady verdict", lambda shown: shown.verdict == "steady")
+    assert watched.shown().alerts == []
+    window.go(PAGE)
+    window.says("No feature differs from the baseline.")
+    window.says("449 rows that the run logged.")
+
+
+def _as_a_careless_camera_sends_them(watched: Watched, window: Window) -> None:
+    """Two windows' worth of corrupted digits, and not one more, raise the alarm."""
+    watched.send(watched.digits.corrupted, "tuesday-1", "tuesday-2")
+    watched.until("alert", lambda shown: any(one.kind == "drift" for one in shown.alerts))
+    shown = watched.shown()
+    (alert,) = [one for one in shown.alerts if one.kind == "drift"]
+    assert "differ from the baseline in two windows in a row: x[" in alert.reason
+    assert shown.quality.estimate is not None
+    assert shown.quality.is_calibrated
+    assert shown.quality.figures == {}
+    window.go(PAGE)
+    window.says("differ from the baseline in two windows in a row")
+    window.says("it cannot see concept drift")
+    window.says("Send what turned out to be true")
+    worst = window.page.get_by_role("region", name="Features and outputs").get_by_role("row").nth(1)
+    expect(worst).to_contain_text("Drifted")
+
+
+def _as_it_turned_out(watched: Watched, window: Window) -> None:
+    watched.label("monday-1", "monday-2")
+    watched.label("tuesday-1", "tuesday-2")
+    rows = 2 * len(watched.digits.labels)
+    watched.until("all labels", lambda shown: shown.quality.labelled == rows)
+    found = watched.shown().quality
+    assert found.estimate_low is not None
+    assert found.figures["accuracy"] < found.estimate_low
+    watched.until("alert", lambda shown: any(one.kind == "quality" for one in shown.alerts))
+    window.go(PAGE)
+    window.says("below the range of the estimate")
+    window.says(f"{found.figures['accuracy']:.4g}")
+    window.says("Show 51 more")
+    window.page.get_by_label("Only where the feature").fill("confidence")
+    window.page.get_by_label("is", exact=True).select_option("<")
+    window.page.get_by_label("Value").fill("0.5")
+    window.page.get_by_role("button", name="Show", exact=True).click()
+    window.says("rows of the slice confidence < 0.5")
+
+
+def _become_data(watched: Watched, window: Window) -> None:
+    page = window.go(PAGE).page
+    page.get_by_role("link", name="Predictions", exact=True).click()
+    page.get_by_role("link", name="prd_").first.click()
+    expect(page.get_by_role("heading", name="Inputs").first).to_be_visible()
+    window.go(PREDICTIONS)
+    page.get_by_label("Feature").fill("confidence")
+    page.get_by_label("is", exact=True).select_option("<")
+    page.get_by_label("Value").fill("0.5")
+    page.get_by_role("button", name="Filter").click()
+    page.get_by_role("textbox", name="Dataset").fill("hard-digits")
+    page.get_by_role("button", name="Make a version").click()
+    window.toast("hard-digits gets another version within a minute.")
+    client = watched.client
+    wait_for(
+        lambda: (
+            next(
+                iter(client.endpoints.monitoring.selections("digits", project="vision"))
+            ).version_state
+            == "ready"
+        ),
+        "version of the dataset",
+        within_s=LOOKS_WITHIN_S,
+        every_s=0.5,
+    )
+    window.go(PREDICTIONS)
+    page.get_by_role("link", name="hard-digits:1").click()
+    window.says("with their labels.")
+    expect(page.get_by_role("cell", name="label", exact=True).first).to_be_visible()
+    graph = client.models.lineage("digits", 1, project="vision")
+    (data,) = [node for node in graph.nodes if node.label == "hard-digits:1"]
+    before = [edge.source for edge in graph.edges if edge.target == data.key]
+    assert before == ["predictions:digits/1"]
+    page = window.go("/p/vision/models/digits/versions/1").page
+    page.get_by_role("link", name="hard-digits:1").click()
+    window.is_at("/p/vision/datasets/hard-digits/v/1")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
+def test_pages_of_monitoring_have_no_serious_barrier(
+    watched: Watched, chromium: Browser, axe: str, theme: str, size: dict[str, int]
+) -> None:
+    context = chromium.new_context(
+        viewport=size,  # type: ignore[arg-type]
+        color_scheme="dark" if theme == "dark" else "light",
+        bypass_csp=True,
+    )
+    window = Window(context.new_page(), address_of(watched.running))
+    window.go("/account/login").sign_in("alice").is_at("/")
+    some = next(iter(watched.client.endpoints.monitoring.predictions("digits", project="vision")))
+    found = []
+    for name, path in (
+        ("monitoring", PAGE),
+        ("slice", f"{PAGE}?days=7&feature=confidence&operator=%3C&value=0.5"),
+        ("predictions", PREDICTIONS),
+        ("prediction", f"{PREDICTIONS}?prediction_id={some.prediction_id}&row=70"),
+        ("watching", f"{PAGE}/watching"),
+        ("data", "/p/vision/datasets/hard-digits/v/1"),
+        ("version", "/p/vision/models/digits/versions/1"),
+    ):
+        page = window.go(path).page
+        found += barriers(window, axe)
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, f"{path} is {wide} px too wide"
+        if folder := os.environ.get("PICTURES"):
+            page.wait_for_timeout(600)
+            picture = f"{folder}/{name}-{size['width']}-{theme}.png"
+            page.screenshot(path=picture, full_page=True)
+    context.close()
+    assert found == []
+    assert window.faults == []
+
+
+def test_a_webhook_is_added_and_its_secret_shown_once(watched: Watched, chromium: Browser) -> None:
+    context = chromium.new_context(viewport=WIDE)  # type: ignore[arg-type]
+    window = Window(context.new_page(), address_of(watched.running))
+    window.go("/account/login").sign_in("alice").is_at("/")
+    page = window.go(f"{PAGE}/watching").page
+    page.get_by_label("Kind").select_option("webhook")
+    page.get_by_label("Address").fill("https://169.254.169.254/latest")
+    page.get_by_role("button", name="Add").click()
+    window.says("inside of a network")
+    page.get_by_label("Address").fill("https://example.org/hook")
+    page.get_by_role("button", name="Add").click()
+    window.says("shown only this once")
+    window.go(PAGE)
+    page.get_by_role("button", name="Snooze for a day").first.click()
+    window.toast("Snoozed for a day.")
+    window.says("told again from")
+    assert window.faults == []
+    context.close()
