@@ -209,7 +209,7 @@ def register(
     description: Annotated[str | None, typer.Option("--description", help="What is new.")] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Register what a run logged, or a file, as the next version of a model.
+    """Register the model of a run, or a file, as the next version.
 
     A file in ONNX, torch.export or TorchScript may stand by itself.
     """

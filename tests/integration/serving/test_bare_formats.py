@@ -86,7 +86,12 @@ def answers(endpoints: Endpoints, name: str, model: str) -> Any:
     endpoints.state(name, "serving", within_s=STARTS_WITHIN_S)
     body = {"inputs": [[1, 2, 3, 4], [0, 0, 0, 1]]}
     headers = {"Authorization": f"Bearer {endpoints.keys[name]}"}
-    return endpoints.gateway.post(f"/v1/{name}/invocations", json=body, headers=headers).json()
+
+    def asked() -> Any:
+        answer = endpoints.gateway.post(f"/v1/{name}/invocations", json=body, headers=headers)
+        return answer.json() if answer.status_code == 200 else None
+
+    return wait_for(asked, f"answer of {name}", within_s=30)
 
 
 @pytest.mark.parametrize(
