@@ -54,7 +54,7 @@ def read_archive(file: BinaryIO) -> tuple[ModelFormat, dict[str, Any] | None]:
     Raises BadModelFile for a file that has neither.
     """
     try:
-        with zipfile.ZipFile(_Bounded(file)) as archive:  # type: ignore[arg-type]
+        with zipfile.ZipFile(_Bounded(file)) as archive:
             names = {_inner(name): name for name in archive.namelist()}
             if "constants.pkl" in names and any(name.startswith("code/") for name in names):
                 return ModelFormat.TORCHSCRIPT, None
@@ -104,7 +104,7 @@ def _signature(program: Any) -> dict[str, Any] | None:
 
 def _named(specs: Any, kind: str, tensors: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the tensors of one side; None where something else goes in or comes out."""
-    found = []
+    found: list[dict[str, Any]] = []
     for spec in specs[: 100 * _MAX_TENSORS]:
         if kind not in spec:
             continue  # a parameter or a buffer

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -67,7 +68,7 @@ def exported() -> bytes:
 def scripted() -> bytes:
     """A TorchScript file."""
     file = io.BytesIO()
-    torch.jit.save(torch.jit.trace(torch.nn.Linear(4, 2), torch.ones(3, 4)), file)
+    torch.jit.save(torch.jit.script(torch.nn.Linear(4, 2)), file)
     return file.getvalue()
 
 
@@ -114,7 +115,7 @@ def test_the_weights_an_old_onnx_file_lists_are_no_inputs(
     linear_model(tmp_path)
     model = onnx.load(tmp_path / "model.onnx")
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [4, 2]))
-    model.graph.initializer.append(numpy_helper.from_array(onnx.numpy_helper.np.ones(9), "big"))
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(9), "big"))
     made, _ = register(bob, store, {"model.onnx": model.SerializeToString()})
     assert [one["name"] for one in made["signature"]["inputs"]] == ["x"]
 
