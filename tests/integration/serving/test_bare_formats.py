@@ -165,6 +165,7 @@ def test_an_onnx_file_is_registered_on_the_command_line_and_answers(
     place = json.loads(done.stdout)["source"].partition(":/")[2]
     token = endpoints.running.tokens[endpoints.owner]
     stored = endpoints.gateway.get(
-        f"{artifacts_of(endpoints)}{place}/model.onnx", headers={"Authorization": f"Bearer {token}"}
+        f"{artifacts_of(endpoints)}/{place}/model.onnx",
+        headers={"Authorization": f"Bearer {token}"},
     )
     assert stored.content == path.read_bytes()
