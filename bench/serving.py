@@ -42,6 +42,7 @@ import torch  # noqa: E402  (the path comes first)
 
 from bench.serving_creation import creation_cases  # noqa: E402
 from bench.serving_peers.modules import ROW, WORDS, build_models  # noqa: E402
+from bench.serving_peers.starting import PACKAGES, PEERS, command_of, save_mlflow  # noqa: E402
 from slipway.schemas.serving import (  # noqa: E402
     Datatype,
     EndpointLimits,
@@ -53,16 +54,6 @@ from slipway.schemas.serving import (  # noqa: E402
 )
 from tests.workers.serving import KEY, Plane, key_route, plane  # noqa: E402
 
-PEERS = ROOT / "bench" / "serving_peers"
-CACHE = Path(os.environ.get("SLIPWAY_BENCH_CACHE", Path.home() / ".cache" / "slipway-bench"))
-PACKAGES = {
-    "fastapi": ["fastapi", "uvicorn[standard]"],
-    "litserve": ["litserve"],
-    "bentoml": ["bentoml"],
-    "mlserver": ["mlserver"],
-    "mosec": ["mosec", "orjson"],
-    "mlflow": [],
-}
 CONCURRENCY = (1, 16, 64)
 START_WITHIN_S = 120
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -209,106 +200,12 @@ GENEROUS = EndpointLimits(
 )
 
 
-def python_of(peer: str) -> Path:
-    """Install a peer, the first time; it shares only torch and numpy with us."""
-    if not PACKAGES[peer]:
-        return Path(sys.executable)
-    folder = CACHE / peer
-    ready = folder / ".ready"
-    if not ready.exists():
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([folder / "bin" / "pip", "install", "-q", *PACKAGES[peer]], check=True)
-        inside = next((folder / "lib").glob("python3*/site-packages"))
-        # Behind its own packages, which therefore win.
-        (inside / "zz-shared.pth").write_text(str(Path(torch.__file__).parents[1]) + "\n")
-        ready.touch()
-    return folder / "bin" / "python"
-
-
-def command_of(peer: str, folder: Path, port: int) -> tuple[list[str], Target]:
-    """Return how a peer is started and where it answers."""
-    tools = python_of(peer).parent
-    row = json.dumps({"x": ROW}, separators=(",", ":"))
-    match peer:
-        case "fastapi":
-            return [
-                *(str(tools / "uvicorn"), "fastapi_app:app", "--port", str(port)),
-                *("--no-access-log", "--log-level", "error", "--loop", "uvloop"),
-                *("--http", "httptools", "--app-dir", str(PEERS)),
-            ], Target(port, "/predict", row)
-        case "litserve":
-            return [str(tools / "python"), str(PEERS / "litserve_app.py")], Target(
-                port, "/predict", row
-            )
-        case "bentoml":
-            body = json.dumps({"x": [ROW]}, separators=(",", ":"))
-            return [
-                *(str(tools / "bentoml"), "serve", "bentoml_app:Service"),
-                *("--host", "127.0.0.1", "--port", str(port), "--working-dir", str(PEERS)),
-            ], Target(port, "/predict", body)
-        case "mosec":
-            return [
-                *(str(tools / "python"), str(PEERS / "mosec_app.py"), "--address", "127.0.0.1"),
-                *("--port", str(port), "--timeout", "30000", "--log-level", "error"),
-            ], Target(port, "/inference", row)
-        case "mlserver":
-            write_mlserver(folder / "mlserver", port)
-            tensor = {"name": "x", "shape": [1, 64], "datatype": "FP32", "data": ROW}
-            body = json.dumps({"inputs": [tensor]}, separators=(",", ":"))
-            return [str(tools / "mlserver"), "start", str(folder / "mlserver")], Target(
-                port, "/v2/models/m/infer", body
-            )
-    body = json.dumps({"inputs": [ROW]}, separators=(",", ":"))
-    return [
-        *(str(tools / "mlflow"), "models", "serve", "-m", str(folder / "mlflow")),
-        *("--env-manager", "local", "-h", "127.0.0.1", "-p", str(port), "--workers", "1"),
-    ], Target(port, "/invocations", body)
-
-
-def write_mlserver(folder: Path, port: int) -> None:
-    """Write the settings of MLServer: in one process, batching as its docs show."""
-    folder.mkdir()
-    settings = {
-        "debug": False,
-        "host": "127.0.0.1",
-        "http_port": port,
-        "parallel_workers": 0,
-        "grpc_port": port + 1,
-        "metrics_port": port + 2,
-        "metrics_endpoint": None,
-    }
-    model = {
-        "name": "m",
-        "implementation": "mlserver_app.Predictor",
-        "max_batch_size": 32,
-        "max_batch_time": 0.002,
-    }
-    (folder / "settings.json").write_text(json.dumps(settings))
-    (folder / "model-settings.json").write_text(json.dumps(model))
-
-
-def save_mlflow(folder: Path, file: Path) -> None:
-    """Write the model as MLflow's."""
-    script = (
-        f"import sys; sys.path.insert(0, {str(PEERS)!r}); import mlflow; "
-        f"mlflow.pyfunc.save_model({str(folder / 'mlflow')!r}, pip_requirements=[], "
-        f"python_model={str(PEERS / 'mlflow_model.py')!r})"
-    )
-    environment = os.environ | {
-        "BENCH_MODEL": "mlp",
-        "BENCH_FILE": str(file),
-        "BENCH_PORT": "0",
-        "PYTHONPATH": str(PEERS),
-    }
-    command = [sys.executable, "-c", script]
-    subprocess.run(command, check=True, capture_output=True, env=environment)
-
-
 @contextmanager
 def peer_server(peer: str, folder: Path, file: Path) -> Iterator[tuple[Target, float]]:
     """Start a peer on core 0; also the seconds until its first good answer."""
     port = 20_000 + os.getpid() % 20_000
-    command, target = command_of(peer, folder, port)
+    command, path, body = command_of(peer, folder, port)
+    target = Target(port, path, body)
     environment = os.environ | ONE_THREAD
     environment |= {
         "BENCH_MODEL": "mlp",

@@ -201,6 +201,22 @@ class Connection:
         )
         return self._read(TypeAdapter(schema), request)
 
+    def put(
+        self, *segments: str, content: Upload, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """PUT a file at an address of the server beside its API; raises SlipwayError."""
+        request = self._http.build_request(
+            "PUT",
+            f"{self.url}{address(*segments)}",
+            content=_Sending(content, progress),
+            headers={
+                "X-Request-Id": _new_request_id(),
+                "Content-Type": "application/octet-stream",
+                "Content-Length": str(content.size_bytes),
+            },
+        )
+        self._answer(request)
+
     def send(self, method: str, *segments: str, body: RequestSchema | None = None) -> None:
         """Send one request whose answer has no content; raises SlipwayError."""
         self._answer(self._request(method, segments, None, body))
@@ -312,15 +328,10 @@ class Connection:
                 "http, perhaps).",
                 request_id=_request_id(request),
             )
-        problem: Problem | None = None
-        if "json" in response.headers.get("content-type", ""):
-            try:
-                problem = Problem.model_validate_json(content)
-            except ValidationError:
-                problem = None
+        is_json = "json" in response.headers.get("content-type", "")
         return error_for(
             response.status_code,
-            problem,
+            _problem_in(content, response.status_code) if is_json else None,
             request_id=response.headers.get("x-request-id") or _request_id(request),
             retry_after_s=asked_s,
         )
@@ -343,6 +354,32 @@ class Connection:
             next_step="Check the address and the network, and that the server runs.",
             request_id=_request_id(request),
         )
+
+
+class _MlflowRefusal(AnswerSchema):
+    """How the tracking side of a server, which takes the files of models, says no."""
+
+    error_code: str
+    message: str
+
+
+def _problem_in(content: bytes, status: int) -> Problem | None:
+    """Return what a refusal says, None where it does not speak like a Slipway server."""
+    try:
+        return Problem.model_validate_json(content)
+    except ValidationError:
+        pass
+    try:
+        said = _MlflowRefusal.model_validate_json(content)
+    except ValidationError:
+        return None
+    return Problem(
+        type="about:blank",
+        title="Refused",
+        status=status,
+        detail=said.message,
+        code=said.error_code.lower(),
+    )
 
 
 def _place(location: tuple[int | str, ...]) -> str:

@@ -8,11 +8,13 @@ from typing import Any
 from slipway.client import Client
 from slipway.credentials import default_project
 from slipway.errors import InvalidInput
+from slipway.model_files import is_here
 from slipway.schemas.registry import (
     EvaluationOut,
     MoveOut,
     PlanOut,
     RequestOut,
+    SignatureIn,
     VersionDetail,
     VersionOut,
 )
@@ -26,6 +28,8 @@ def register(
     name: str,
     *,
     path: str = "model",
+    format: str | None = None,  # noqa: A002  (the word for it)
+    signature: SignatureIn | Mapping[str, Any] | None = None,
     golden: Golden | None = None,
     absolute_tolerance: float | None = None,
     relative_tolerance: float | None = None,
@@ -34,17 +38,29 @@ def register(
     project: str | None = None,
     client: Client | None = None,
 ) -> VersionDetail:
-    """Register what a run logged as the next version of the model `name`.
+    """Register what a run logged, or a file, as the next version of the model `name`.
 
     `source` is a run (its id, or MLflow's object of it, whose model stands at `path`), what
-    `log_model` returned, or a URI such as `runs:/…`. `golden` is a pair of inputs and the outputs
-    the model gave for them, row by row (lists, arrays or data frames): wherever the version is
-    loaded, it must give them again, within the tolerances.
+    `log_model` returned, a URI such as `runs:/…`, or the path of a file or folder here, which is
+    sent. A file in ONNX, torch.export or TorchScript may stand by itself: `format` says which it
+    has to be, and `signature` what goes in and comes out where the file does not tell. `golden`
+    is a pair of inputs and the outputs the model gave for them, row by row (lists, arrays or data
+    frames): wherever the version is loaded, it must give them again, within the tolerances.
     """
     with _opened(client) as opened:
         place = _project(opened, project)
+        if is_here(source):
+            uri = opened.models.upload(name, str(source), project=place)
+        else:
+            uri = source_of(source, path)
         made = opened.models.register(
-            name, source_of(source, path), project=place, description=description, tags=tags
+            name,
+            uri,
+            project=place,
+            format=format,
+            signature=signature,
+            description=description,
+            tags=tags,
         )
         if golden is None:
             return made
@@ -72,7 +88,7 @@ def source_of(source: object, path: str = "model") -> str:
     raise InvalidInput(
         f"A model cannot be registered from {type(source).__name__}.",
         field="source",
-        next_step="Pass the id of a run, a URI, or what log_model returned.",
+        next_step="Pass the id of a run, a URI, a path, or what log_model returned.",
     )
 
 

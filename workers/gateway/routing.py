@@ -202,10 +202,8 @@ class Endpoint:
         """Return the answer if nothing more is admitted now, before a body is even read."""
         if self.route.state == "paused":
             self.count.unavailable += 1
-            reason = self.route.reason or "Its owner paused it."
-            return answers.problem(
-                503, "endpoint_paused", f"The endpoint is paused. {reason}", retry_after_s=30
-            )
+            reason = self.route.reason or "The endpoint is paused by its owner."
+            return answers.problem(503, "endpoint_paused", reason, retry_after_s=30)
         if self.in_flight >= self.admits:
             self.count.shed += 1
             wait_s = self.in_flight / self._pace if self._pace else 1.0

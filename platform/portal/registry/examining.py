@@ -6,7 +6,9 @@ digests of large ones are counted by a worker.
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.db.models import Q
 
@@ -14,11 +16,13 @@ from portal.core import clock
 from portal.core.doorbell import Task, ring
 from portal.core.errors import InvalidInput
 from portal.registry.adapters.artifacts import artifact_files
+from portal.registry.bare import find_bare
 from portal.registry.catalog import VersionFacts
 from portal.registry.mlmodel import MAX_BYTES, BadModelFile, Description, read_mlmodel
 from portal.registry.models import VersionRecord
 from portal.registry.ports import FilesUnreadable, ModelFile
 from portal.registry.sources import folder_of
+from slipway.schemas.serving import ModelFormat
 
 MAX_FILES = 5_000
 MAX_EXAMPLE_BYTES = 64 * 1024
@@ -38,7 +42,7 @@ def examine(record: VersionRecord, facts: VersionFacts, *, later: Task) -> Versi
     try:
         folder = folder_of(facts.project_id, facts.location)
         found = artifact_files().files(folder, limit=MAX_FILES + 1)
-        described, example = _described(folder, found)
+        said = _said(record, folder, found)
     except (FilesUnreadable, BadModelFile) as error:
         return _note(record, fault=f"The files of this version cannot be read: {error}.")
     except InvalidInput:
@@ -46,9 +50,11 @@ def examine(record: VersionRecord, facts: VersionFacts, *, later: Task) -> Versi
     _note(
         record,
         fault="",
-        flavors=described.flavors,
-        signature=described.signature,
-        example=example,
+        format=said.format,
+        entry=said.entry,
+        flavors=said.flavors,
+        signature=said.signature,
+        example=said.example,
         files=[[file.path, file.size_bytes, ""] for file in found],
         hashed_at=None,
     )
@@ -70,12 +76,34 @@ def _note(record: VersionRecord, **changes: object) -> VersionRecord:
     return record
 
 
-def _described(folder: str, found: Sequence[ModelFile]) -> tuple[Description, str]:
-    """Return what the MLmodel file says, and the recorded example as text."""
+@dataclass(frozen=True)
+class _Said:
+    """What the files of a version say."""
+
+    format: ModelFormat
+    flavors: list[str]
+    signature: dict[str, Any] | None
+    entry: str = ""
+    example: str = ""
+
+
+def _said(record: VersionRecord, folder: str, found: Sequence[ModelFile]) -> _Said:
+    """Read what the files of a version say; raises BadModelFile, FilesUnreadable."""
     if len(found) > MAX_FILES:
         raise BadModelFile(f"there are more than {MAX_FILES} of them")
-    if not any(file.path == "MLmodel" for file in found):
-        raise BadModelFile("there is no MLmodel file among them")
+    wanted = ModelFormat(record.given_format) if record.given_format else None
+    if any(file.path == "MLmodel" for file in found):
+        if wanted not in (None, ModelFormat.MLFLOW):
+            raise BadModelFile(f"they are an MLflow model, and {wanted} was said")
+        described, example = _described(folder, found)
+        return _Said(ModelFormat.MLFLOW, described.flavors, described.signature, "", example)
+    bare = find_bare(artifact_files(), folder, found, wanted)
+    signature = record.given_signature or bare.signature
+    return _Said(bare.format, [bare.format.value], signature, bare.entry)
+
+
+def _described(folder: str, found: Sequence[ModelFile]) -> tuple[Description, str]:
+    """Return what the MLmodel file says, and the recorded example as text."""
     store = artifact_files()
     described = read_mlmodel(store.head(folder, "MLmodel", limit_bytes=MAX_BYTES + 1))
     path = described.example_path

@@ -1,8 +1,9 @@
 """What the room needs from outside, and what rooms above tell it."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from portal.accounts.models import Project
 from slipway.schemas.registry import LineageEdge, LineageNode, NodeKind
@@ -28,6 +29,9 @@ class ModelFiles(Protocol):
 
     def head(self, folder: str, path: str, *, limit_bytes: int) -> bytes:
         """Return the first bytes of a file; raises FilesUnreadable."""
+
+    def opened(self, folder: str, path: str) -> AbstractContextManager[BinaryIO]:
+        """Open a file to read parts of it wherever they stand; raises FilesUnreadable."""
 
     def sha256(self, folder: str, path: str) -> str:
         """Return the SHA-256 of a file, read in constant memory; raises FilesUnreadable."""

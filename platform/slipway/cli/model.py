@@ -1,5 +1,7 @@
 """`slipway model`: register, look at gates, ask, approve, promote."""
 
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,12 +11,23 @@ from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
+from slipway.cli.transfer import progress_bar
+from slipway.model_files import is_here, model_files, read_signature
 from slipway.registering import source_of, target_of
 from slipway.schemas.base import PageOf
 from slipway.schemas.registry import MoveOut, PlanOut, RequestOut, Verdict, VersionDetail
 from slipway.snapshots.limits import size_text
 
 app = typer.Typer(no_args_is_help=True, help="Models: register, compare, approve, promote.")
+
+
+class BareFormat(StrEnum):
+    """The formats in which one file is a model."""
+
+    ONNX = "onnx"
+    TORCH_EXPORT = "torch_export"
+    TORCHSCRIPT = "torchscript"
+
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
 VersionArgument = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Its number.")]
@@ -41,6 +54,7 @@ def _show_version(session: Session, found: VersionDetail) -> None:
         "Author": found.author.email if found.author else None,
         "Source": found.source,
         "Run": found.run_id,
+        "Format": found.format.value if found.format else None,
         "Flavours": found.flavors,
         "Inputs": [column.name for column in signature.inputs] if signature else None,
         "Recorded predictions": found.golden.rows if found.golden else None,
@@ -172,21 +186,52 @@ def show_version(
 def register(
     session: Session,
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="Id of a run, or a URI such as runs:/RUN/model.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Id of a run, a URI such as runs:/RUN/model, or a file or folder here.",
+        ),
     ],
     model: ModelArgument,
     path: Annotated[str, typer.Option("--path", help="Where in the run the model is.")] = "model",
+    format_: Annotated[
+        BareFormat | None,
+        typer.Option("--format", help="What a file that is no MLflow model has to be."),
+    ] = None,
+    signature: Annotated[
+        Path | None,
+        typer.Option(
+            "--signature",
+            metavar="JSON",
+            help="File with what goes in and comes out, where the model does not tell.",
+        ),
+    ] = None,
     description: Annotated[str | None, typer.Option("--description", help="What is new.")] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Register what a run logged as the next version of a model."""
+    """Register the model of a run, or a file, as the next version.
+
+    A file in ONNX, torch.export or TorchScript may stand by itself.
+    """
+    place = session.project(project)
+    given = read_signature(signature) if signature is not None else None
+    uri = _sent(session, model, source, place) if is_here(source) else source_of(source, path)
     made = session.client.models.register(
         model,
-        source_of(source, path),
-        project=session.project(project),
+        uri,
+        project=place,
+        format=format_,
+        signature=given,
         description=description,
     )
     _show_version(session, made)
+
+
+def _sent(session: Session, model: str, source: str, project: str) -> str:
+    """Send files of this machine with a progress bar; returns where they are."""
+    total_bytes = sum(file.size_bytes for file in model_files(source))
+    with progress_bar(session, "Sending model", total_bytes=total_bytes) as bar:
+        return session.client.models.upload(model, source, project=project, progress=bar.show)
 
 
 @command(app, "plan")

@@ -1,11 +1,15 @@
 """Registered models: versions, stages, gates, approvals."""
 
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 from slipway.connection import Connection
+from slipway.model_files import model_files
 from slipway.pages import Pages
 from slipway.resources.requests import build
+from slipway.schemas.accounts import ProjectOut
 from slipway.schemas.base import PageOf
 from slipway.schemas.registry import (
     DecisionIn,
@@ -23,12 +27,16 @@ from slipway.schemas.registry import (
     RequestOut,
     RulesIn,
     RulesOut,
+    SignatureIn,
     TargetIn,
     Verdict,
     VersionDetail,
     VersionIn,
     VersionOut,
 )
+from slipway.schemas.serving import ModelFormat
+
+_ARTIFACTS = ("api", "2.0", "mlflow-artifacts", "artifacts")
 
 
 class Models:
@@ -83,6 +91,28 @@ class Models:
         """Return one version with what its files say."""
         return self._connection.fetch(VersionDetail, "GET", *_path(project, model, version))
 
+    def upload(
+        self,
+        model: str,
+        source: str | PathLike[str],
+        *,
+        project: str,
+        progress: Callable[[int], None] | None = None,
+    ) -> str:
+        """Send a file, or all of a folder, to be a version of a model; returns its source.
+
+        `progress` is told how many bytes were sent.
+        """
+        slug = self._connection.fetch(ProjectOut, "GET", "projects", project).slug
+        folder = ("models", model, secrets.token_hex(8))
+        before = 0
+        for file in model_files(source):
+            place = (*_ARTIFACTS, *folder, *file.path.split("/"))
+            shown = _after(before, progress) if progress is not None else None
+            self._connection.put("mlflow", slug, *place, content=file, progress=shown)
+            before += file.size_bytes
+        return f"mlflow-artifacts:/{'/'.join(folder)}"
+
     def register(
         self,
         model: str,
@@ -90,14 +120,22 @@ class Models:
         *,
         project: str,
         run_id: str | None = None,
+        format: ModelFormat | str | None = None,  # noqa: A002  (the word for it)
+        signature: SignatureIn | Mapping[str, Any] | None = None,
         description: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> VersionDetail:
-        """Register `runs:/RUN/path`, `models:/…` or `mlflow-artifacts:/…` as the next version."""
+        """Register `runs:/RUN/path`, `models:/…` or `mlflow-artifacts:/…` as the next version.
+
+        Of a file that is no MLflow model, `format` and `signature` say what it is and takes.
+        """
+        given = signature if isinstance(signature, SignatureIn) else signature and dict(signature)
         body = build(
             VersionIn,
             source=source,
             run_id=run_id,
+            format=format,
+            signature=given,
             description=description,
             tags=tags and dict(tags),
         )
@@ -246,6 +284,10 @@ class Models:
         """Put other stages and gates in force, as a maintainer."""
         segments = ("projects", project, "registry-rules")
         return self._connection.fetch(RulesOut, "PUT", *segments, body=rules)
+
+
+def _after(before: int, progress: Callable[[int], None]) -> Callable[[int], None]:
+    return lambda sent_bytes: progress(before + sent_bytes)
 
 
 def _path(project: str, model: str, version: int | None = None) -> tuple[str, ...]:

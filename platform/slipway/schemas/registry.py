@@ -45,6 +45,7 @@ from slipway.schemas.base import (
     Truth,
     Whole,
 )
+from slipway.schemas.serving import ModelFormat
 
 MAX_GOLDEN_ROWS = 200
 DEFAULT_STAGES = ("Development", "Staging", "Production", "Archived")
@@ -195,10 +196,58 @@ class ModelOut(AnswerSchema):
     updated_at: datetime
 
 
+class ElementType(StrEnum):
+    """Types of the elements of tensors, by the names NumPy and MLflow have for them."""
+
+    BOOL = "bool"
+    UINT8 = "uint8"
+    UINT16 = "uint16"
+    UINT32 = "uint32"
+    UINT64 = "uint64"
+    INT8 = "int8"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    STRING = "string"
+
+
+class TensorIn(RequestSchema):
+    """One input or output of a model; `shape` is that of a batch, -1 standing for any length."""
+
+    name: Annotated[Line, Field(min_length=1, max_length=200)]
+    type: ElementType
+    shape: list[Annotated[Whole, Field(ge=-1, le=2**31 - 1)]] = Field(min_length=1, max_length=16)
+
+
+class SignatureIn(RequestSchema):
+    """What goes into a model, in the order it takes them, and what comes out."""
+
+    inputs: list[TensorIn] = Field(min_length=1, max_length=1000)
+    outputs: list[TensorIn] = Field(default=[], max_length=1000)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "SignatureIn":
+        for side in (self.inputs, self.outputs):
+            names = [tensor.name for tensor in side]
+            if len(set(names)) != len(names):
+                raise ValueError("two tensors of one side have the same name")
+        return self
+
+
 class VersionIn(RequestSchema):
-    """A version to register: `source` is `runs:/RUN/path`, `models:/…` or `mlflow-artifacts:/…`."""
+    """A version to register: `source` is `runs:/RUN/path`, `models:/…` or `mlflow-artifacts:/…`.
+
+    It names a folder with an MLflow model, or with one model in TorchScript, torch.export or ONNX.
+    Of such a file `format` says what it has to be, and `signature` what goes in and comes out,
+    where the file does not tell; an MLflow model tells both itself.
+    """
 
     source: Annotated[Line, Field(min_length=6, max_length=500)]
+    format: ModelFormat | None = None
+    signature: SignatureIn | None = None
     run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     description: Note = ""
     tags: Tags = {}
@@ -277,8 +326,10 @@ class VersionDetail(VersionOut):
     """A version with what its files say. `fault` says why they could not be read.
 
     `digest` stands for all files; it and the digests of `files` are there when `are_files_known`.
+    `format` is what loads it in a replica, null while its files could not be read.
     """
 
+    format: ModelFormat | None = None
     flavors: list[str]
     signature: SignatureOut | None = None
     example: str | None = None

@@ -42,6 +42,18 @@ def send(browser: Client, address: str, **fields: object) -> Any:
     return answer
 
 
+def test_home_shows_the_endpoints_of_those_who_see_them(
+    lab: Lab, people: Personas, bob: Client
+) -> None:
+    assert "home-endpoints" not in text_of(bob.get("/"))
+    lab.create()
+    lab.settle()
+    page = text_of(bob.get("/"))
+    assert f'href="{ONE}">digits</a>' in page
+    assert "Traffic of the last five minutes" in page
+    assert "home-endpoints" not in text_of(browser_of(people.charlie).get("/"))
+
+
 def test_an_endpoint_is_created_from_a_form_that_tells_the_price(lab: Lab, bob: Client) -> None:
     assert "Create the first endpoint" in text_of(bob.get(ALL))
     page = text_of(bob.get("/p/vision/new-endpoint?model=digits&version=1"))

@@ -107,12 +107,23 @@ def test_rates_and_sizes_are_limited(served: Plane, revision: RevisionRoute) -> 
     assert served.predict(ROW).status == 429
 
 
-def test_a_paused_endpoint_says_so(served: Plane, revision: RevisionRoute) -> None:
-    served.portal.serve(endpoint([revision], state="paused", reason="The budget is used up."))
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("Paused by Bob. Over night.", "Paused by Bob. Over night."),
+        # Nobody has paused what has not served yet.
+        ("The endpoint is being created.", "The endpoint is being created."),
+        ("", "The endpoint is paused by its owner."),
+    ],
+)
+def test_an_endpoint_that_does_not_serve_says_why(
+    served: Plane, revision: RevisionRoute, reason: str, said: str
+) -> None:
+    served.portal.serve(endpoint([revision], state="paused", reason=reason))
     served.until_in_force()
     answer = served.predict(ROW)
     assert (answer.status, answer.json()["code"]) == (503, "endpoint_paused")
-    assert "The budget is used up." in answer.json()["detail"]
+    assert answer.json()["detail"] == said
 
 
 def test_a_model_that_hangs_is_answered_for(served: Plane, revision: RevisionRoute) -> None:

@@ -35,6 +35,7 @@ from slipway.schemas.registry import (
     VersionOut,
     spelled,
 )
+from slipway.schemas.serving import ModelFormat
 
 
 def rules_out(rules: ProjectRules) -> RulesOut:
@@ -93,6 +94,7 @@ def version_detail(
     golden = golden_of(record)
     return VersionDetail(
         **dict(version_out(facts, rules, record)),
+        format=ModelFormat(record.format) if record.format else None,
         flavors=record.flavors,
         signature=SignatureOut.model_validate(record.signature) if record.signature else None,
         example=record.example or None,

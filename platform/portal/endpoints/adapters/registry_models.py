@@ -19,10 +19,32 @@ from portal.registry.services.promoting import standing_at
 from portal.registry.services.proving import golden_of, read_golden
 from portal.registry.sources import folder_of
 from portal.registry.tasks import hash_version
-from slipway.schemas.registry import GoldenIn, TargetKind
-from slipway.schemas.serving import ModelFormat
+from slipway.schemas.registry import ElementType, GoldenIn, TargetKind
+from slipway.schemas.serving import Datatype, ModelFormat
 
 _MAX_REQUIREMENTS_BYTES = 256 * 1024
+# What loads the model, where its own requirements do not say so.
+_NEEDS = {
+    ModelFormat.MLFLOW: "",
+    ModelFormat.TORCHSCRIPT: "torch",
+    ModelFormat.TORCH_EXPORT: "torch",
+    ModelFormat.ONNX: "onnxruntime",
+}
+_DATATYPES = {
+    ElementType.BOOL: Datatype.BOOL,
+    ElementType.UINT8: Datatype.UINT8,
+    ElementType.UINT16: Datatype.UINT16,
+    ElementType.UINT32: Datatype.UINT32,
+    ElementType.UINT64: Datatype.UINT64,
+    ElementType.INT8: Datatype.INT8,
+    ElementType.INT16: Datatype.INT16,
+    ElementType.INT32: Datatype.INT32,
+    ElementType.INT64: Datatype.INT64,
+    ElementType.FLOAT16: Datatype.FP16,
+    ElementType.FLOAT32: Datatype.FP32,
+    ElementType.FLOAT64: Datatype.FP64,
+    ElementType.STRING: Datatype.BYTES,
+}
 _PYTHON = re.compile(r"^python:\s*[\"']?(\d+\.\d+)", re.MULTILINE)
 
 
@@ -46,7 +68,8 @@ class RegistryModels:
                 code="model_not_checked",
                 next_step="Try again in a minute: large models take longer.",
             )
-        if "python_function" not in record.flavors:
+        format_ = ModelFormat(record.format)
+        if format_ is ModelFormat.MLFLOW and "python_function" not in record.flavors:
             raise Conflict(
                 f"{model} version {found.number} cannot be asked for predictions: it has no "
                 "python_function flavour.",
@@ -54,11 +77,13 @@ class RegistryModels:
                 next_step="Log it with an MLflow flavour, such as mlflow.sklearn or mlflow.pyfunc.",
             )
         folder = folder_of(project_id, found.location)
-        requirements, python = _environment(record, folder)
+        requirements, python = _environment(record, folder, _NEEDS[format_])
         return ServedModel(
             model=model,
             version=str(found.number),
-            format=ModelFormat.MLFLOW,
+            format=format_,
+            entry=record.entry or None,
+            signature=_tensors(record.signature) if record.entry else None,
             files=tuple(
                 ServedFile(path=path, sha256=sha256, size_bytes=size, place=f"{folder}/{path}")
                 for path, size, sha256 in record.files
@@ -123,7 +148,28 @@ def _number(project: Project, facts: ModelFacts, wanted: str | None) -> int | No
     return None
 
 
-def _environment(record: VersionRecord, folder: str) -> tuple[str, str]:
+def _tensors(signature: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the signature of a bare file as its replica reads it, None where a shape is unknown.
+
+    The model of an ONNX file says it itself then; one of torch takes what it is given.
+    """
+    if signature is None:
+        return None
+    sides = {side: signature[side] for side in ("inputs", "outputs")}
+    if any(one["shape"] is None for side in sides.values() for one in side):
+        return None
+    return {
+        "kind": "tensors",
+        **{side: [_tensor(one) for one in tensors] for side, tensors in sides.items()},
+    }
+
+
+def _tensor(described: dict[str, Any]) -> dict[str, Any]:
+    datatype = _DATATYPES[ElementType(described["type"])]
+    return {"name": described["name"], "datatype": datatype.value, "shape": described["shape"]}
+
+
+def _environment(record: VersionRecord, folder: str, needs: str) -> tuple[str, str]:
     paths = {path for path, _, _ in record.files}
     try:
         requirements = _text(folder, "requirements.txt") if "requirements.txt" in paths else ""
@@ -133,7 +179,7 @@ def _environment(record: VersionRecord, folder: str) -> tuple[str, str]:
             f"The requirements of the model cannot be read: {error}.", code="model_unreadable"
         ) from error
     found = _PYTHON.search(python)
-    return environment_for(requirements, found[1] if found else "")
+    return environment_for(f"{requirements}\n{needs}", found[1] if found else "")
 
 
 def _text(folder: str, path: str) -> str:

@@ -23,7 +23,12 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
 
     def of_project(self, project: Project) -> "EndpointQuerySet":
         """Endpoints of one project that people see, with what every answer about them needs."""
-        return self.present().filter(project=project).select_related("project", "tier", "made_by")
+        return self.of_projects(Project.objects.filter(pk=project.pk))
+
+    def of_projects(self, projects: models.QuerySet[Project]) -> "EndpointQuerySet":
+        """Endpoints of several projects that people see."""
+        found = self.present().filter(project__in=projects)
+        return found.select_related("project", "tier", "made_by")
 
     def matching(self, *, state: str = "", text: str = "") -> "EndpointQuerySet":
         """Narrow down; an empty filter leaves all."""

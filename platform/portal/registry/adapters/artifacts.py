@@ -3,8 +3,9 @@
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import fsspec
@@ -13,6 +14,8 @@ from django.conf import settings
 from portal.registry.ports import FilesUnreadable, ModelFile
 
 _CHUNK_BYTES = 1024 * 1024
+# Of a bucket little more is fetched than what is read.
+_IN_PARTS = {"block_size": 256 * 1024}
 _PATIENCE = {"connect_timeout": 3, "read_timeout": 10}
 
 
@@ -65,13 +68,22 @@ class ArtifactFiles:
         except OSError as error:
             raise FilesUnreadable(_reason(error)) from error
 
-    def _open(self, folder: str, path: str) -> Any:
+    @contextmanager
+    def opened(self, folder: str, path: str) -> Iterator[BinaryIO]:
+        """Open a file to read parts of it wherever they stand."""
+        try:
+            with self._open(folder, path, **_IN_PARTS) as file:
+                yield file
+        except OSError as error:
+            raise FilesUnreadable(_reason(error)) from error
+
+    def _open(self, folder: str, path: str, **how: Any) -> Any:
         place = self._place(folder, path)
         if self._system.protocol in ("file", ("file", "local")) and _is_reached_by_link(
             self._root, place
         ):
             raise FilesUnreadable("it is reached by a link")
-        return self._system.open(place, "rb")
+        return self._system.open(place, "rb", **how)
 
     def _place(self, *parts: str) -> str:
         names = [name for part in parts for name in part.split("/")]

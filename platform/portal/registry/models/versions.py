@@ -14,9 +14,10 @@ from portal.storage.models import StoredFile
 class VersionRecord(Row):
     """A version of a model. `stage` is empty for the first stage of the project.
 
-    `author` is who registered it, where that is known. What follows `read_at` is what its files
-    said then; `fault` says why they said nothing. `files` holds [path, bytes, SHA-256] of each
-    file; the digests are there since `hashed_at`.
+    `author` is who registered it, where that is known, and what is `given` was said then. What
+    follows `read_at` is what its files said then; `fault` says why they said nothing. `format` is a
+    `ModelFormat`, and `entry` the file that is the model, where one is. `files` holds [path, bytes,
+    SHA-256] of each file; the digests are there since `hashed_at`.
     """
 
     id = IdField("mver")
@@ -26,8 +27,12 @@ class VersionRecord(Row):
     author = models.ForeignKey(
         User, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
+    given_format = models.CharField(max_length=20, blank=True)
+    given_signature = models.JSONField(null=True, blank=True)
     read_at = models.DateTimeField(null=True, blank=True)
     fault = models.CharField(max_length=500, blank=True)
+    format = models.CharField(max_length=20, blank=True)
+    entry = models.CharField(max_length=1000, blank=True)
     flavors = models.JSONField(default=list)
     signature = models.JSONField(null=True, blank=True)
     example = models.TextField(blank=True)

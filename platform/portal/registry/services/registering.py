@@ -18,10 +18,10 @@ from portal.experiments.models import (
 from portal.experiments.models.tables import DATABASE
 from portal.registry.catalog import READY, ModelFacts, VersionFacts, find_model, find_version
 from portal.registry.keeping import ensure_line, ensure_record
-from portal.registry.models import ModelLine
+from portal.registry.models import ModelLine, VersionRecord
 from portal.registry.services.actors import Actor
 from portal.registry.sources import resolve_source
-from slipway.schemas.registry import ModelChange, ModelIn, VersionIn
+from slipway.schemas.registry import ModelChange, ModelIn, SignatureOut, VersionIn
 
 _TRIES = 5
 _MAX_LOCATION = 500
@@ -95,6 +95,7 @@ def register_version(*, project: Project, model: str, wanted: VersionIn, by: Act
     facts = find_version(project.pk, model, number)
     with transaction.atomic():
         record = ensure_record(project, find_model(project.pk, model), facts, author=by.user)
+        _keep_given(record, wanted)
         audit.record(
             "model.register",
             kind="model_version",
@@ -104,6 +105,19 @@ def register_version(*, project: Project, model: str, wanted: VersionIn, by: Act
             after={"source": wanted.source, "run": run_id or None},
         )
     return facts
+
+
+def _keep_given(record: VersionRecord, wanted: VersionIn) -> None:
+    """Keep what was said of the files, which are then read by it whoever has looked before."""
+    if wanted.format is None and wanted.signature is None:
+        return
+    signature = None
+    if wanted.signature is not None:
+        given = SignatureOut.model_validate(wanted.signature.model_dump(mode="json"))
+        signature = given.model_dump(mode="json")
+    VersionRecord.objects.filter(pk=record.pk).update(
+        given_format=wanted.format or "", given_signature=signature, read_at=None
+    )
 
 
 def _refuse_prompt(project: Project, name: str) -> None:

@@ -14,6 +14,9 @@ from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal, require_principal
 from portal.accounts.services.invitations import accept_own
 from portal.core.policy import guarded_by
+from portal.endpoints.models import Endpoint
+from portal.endpoints.services.reading import summaries_of
+from portal.web.endpoints import why_of, word_of
 from portal.web.jobs import Standing, jobs_in_sight, standings_of
 from portal.web.places import address_of
 from portal.workloads.models import Lease, Workload
@@ -22,6 +25,7 @@ from slipway.schemas.accounts import Scope
 PROJECTS_SHOWN = 6
 CHANGES_SHOWN = 8
 JOBS_SHOWN = 8
+ENDPOINTS_SHOWN = 8
 
 
 @guarded_by(SignedIn())
@@ -41,7 +45,12 @@ def home_of(principal: Principal) -> dict[str, Any]:
     recent = AuditEvent.objects.visible_to(user).exclude(target_kind="user")
     steps = _first_steps(user, has_project=bool(projects))
     jobs = _jobs_of(principal)
+    endpoints = Endpoint.objects.of_projects(principal.projects().live()).order_by("-pk")
     return {
+        "endpoints": [
+            (it, word_of(it.endpoint), why_of(it.endpoint))
+            for it in summaries_of(list(endpoints[:ENDPOINTS_SHOWN]))
+        ],
         "jobs": jobs,
         "any_active": any(not job.is_over for job in jobs),
         "burn_rate": _burn_rate(principal),

@@ -36,12 +36,18 @@ from portal.web.runs import number as written
 from portal.web.views.models import WHERE
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.registry import LineageOut, NodeKind, TargetKind, Verdict
+from slipway.schemas.serving import ModelFormat
 
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _MOVE = ProjectRole(Role.CONTRIBUTOR, Scope.MODELS_PROMOTE)
 _ALIAS = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_-]{0,98}\Z")
 _STEPS = (NodeKind.DATASET, NodeKind.JOB, NodeKind.RUN, NodeKind.VERSION)
 _LATER = (NodeKind.ENDPOINT, NodeKind.PREDICTIONS)
+_FORMATS: dict[str, str] = {
+    ModelFormat.ONNX: "ONNX",
+    ModelFormat.TORCH_EXPORT: "torch.export",
+    ModelFormat.TORCHSCRIPT: "TorchScript",
+}
 _HEADINGS = {
     NodeKind.DATASET: "Data",
     NodeKind.JOB: "Job",
@@ -72,6 +78,7 @@ def project_model_version(
         "targets": [stage for stage in rules.stages if stage != stage_of(record, rules)],
         "created": moment_of(at.created_ms),
         "golden": golden_of(record),
+        "format_name": _FORMATS.get(record.format, record.format),
         "digest": digest_of(record),
         "total_bytes": sum(size for _, size, _ in record.files),
         "evaluations": record.evaluations.select_related("recorded_by")[:50],

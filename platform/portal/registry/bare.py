@@ -1,0 +1,82 @@
+"""Models that are one file and no MLflow model: TorchScript, torch.export, ONNX.
+
+Which file of a version that is, which of the formats it has, and the signature where the file tells
+one. Bytes are read; nothing is loaded.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from portal.registry.mlmodel import BadModelFile
+from portal.registry.onnx_file import read_onnx
+from portal.registry.ports import ModelFile, ModelFiles
+from portal.registry.torch_file import read_archive
+from slipway.schemas.serving import ModelFormat
+
+_LONGEST_PATH = 1000
+_ENDINGS: Final = {
+    ".onnx": {ModelFormat.ONNX},
+    ".pt2": {ModelFormat.TORCH_EXPORT},
+    ".pt": {ModelFormat.TORCHSCRIPT, ModelFormat.TORCH_EXPORT},
+    ".pth": {ModelFormat.TORCHSCRIPT, ModelFormat.TORCH_EXPORT},
+    ".ts": {ModelFormat.TORCHSCRIPT},
+    ".torchscript": {ModelFormat.TORCHSCRIPT},
+}
+
+
+@dataclass(frozen=True)
+class BareModel:
+    """The file that is the model. `signature` is shaped as `SignatureOut`."""
+
+    format: ModelFormat
+    entry: str
+    signature: dict[str, Any] | None
+
+
+def find_bare(
+    store: ModelFiles, folder: str, found: Sequence[ModelFile], wanted: ModelFormat | None
+) -> BareModel:
+    """Return the model among the files of a folder without an MLmodel file.
+
+    `wanted` is what who registered it says it is. Raises BadModelFile, FilesUnreadable.
+    """
+    file = _the_one(found, wanted)
+    with store.opened(folder, file.path) as content:
+        if ModelFormat.ONNX in _formats(file.path):
+            format_, signature = ModelFormat.ONNX, read_onnx(content, file.size_bytes)
+        else:
+            format_, signature = read_archive(content)
+    if wanted not in (None, format_):
+        raise BadModelFile(f"{_short(file)} is {format_.value}, and {wanted} was said")
+    return BareModel(format_, file.path, signature)
+
+
+def _the_one(found: Sequence[ModelFile], wanted: ModelFormat | None) -> ModelFile:
+    able = [
+        file
+        for file in found
+        if _formats(file.path) and (wanted is None or wanted in _formats(file.path))
+    ]
+    if len(able) == 1:
+        return able[0]
+    if able:
+        raise BadModelFile(
+            f"{_short(able[0])} and {_short(able[1])} could both be the model: keep one in its "
+            "folder"
+        )
+    raise BadModelFile(
+        "there is no MLmodel file among them, and no model of "
+        + (f"the format {wanted}" if wanted else "TorchScript, torch.export or ONNX")
+    )
+
+
+def _short(file: ModelFile) -> str:
+    return file.path[-100:]
+
+
+def _formats(path: str) -> set[ModelFormat]:
+    if len(path) > _LONGEST_PATH:
+        return set()
+    return _ENDINGS.get(PurePosixPath(path).suffix.lower(), set())

@@ -1,0 +1,139 @@
+"""What a TorchScript or torch.export archive says of itself. It is data from strangers.
+
+Both are zip files. Their names are listed, and the graph of an exported program is read as JSON.
+The pickles in them, which are code, stay closed. What is read is bounded before it is.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import Any, BinaryIO, Final
+
+import orjson
+
+from portal.registry.mlmodel import BadModelFile
+from slipway.schemas.serving import ModelFormat
+
+_BROKEN = (zipfile.BadZipFile, zlib.error, OSError)
+_MAX_LIST_BYTES = 2 * 1024**2
+_MAX_GRAPH_BYTES = 8 * 1024**2
+_MAX_TENSORS = 1_000
+# Numbers of torch's own schema of exported programs, by the names that signatures have.
+_TYPES: Final = {
+    1: "uint8",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    6: "float16",
+    7: "float32",
+    8: "float64",
+    12: "bool",
+}
+
+
+class _Bounded:
+    """A file that gives no more at once than the list of a large model takes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        """Return so many bytes, or what is left of the file; raises BadModelFile for too many."""
+        wanted = size if size >= 0 else _MAX_LIST_BYTES + 1
+        found = self._file.read(wanted) if wanted <= _MAX_LIST_BYTES + 1 else None
+        if found is None or len(found) > _MAX_LIST_BYTES:
+            raise BadModelFile("the list of what is in the archive is too long")
+        return found
+
+
+def read_archive(file: BinaryIO) -> tuple[ModelFormat, dict[str, Any] | None]:
+    """Return which of both formats a file has, and its signature where it tells one.
+
+    Raises BadModelFile for a file that has neither.
+    """
+    try:
+        with zipfile.ZipFile(_Bounded(file)) as archive:
+            names = {_inner(name): name for name in archive.namelist()}
+            if "constants.pkl" in names and any(name.startswith("code/") for name in names):
+                return ModelFormat.TORCHSCRIPT, None
+            graph = names.get("models/model.json")
+            if graph is not None:
+                return ModelFormat.TORCH_EXPORT, _signature_in(archive, graph)
+            if "serialized_exported_program.json" in archive.namelist():
+                return ModelFormat.TORCH_EXPORT, None  # as torch wrote them before 2.8
+    except (*_BROKEN, ValueError, RuntimeError, EOFError) as error:
+        raise BadModelFile("the file is no archive that torch has saved") from error
+    raise BadModelFile(
+        "the file holds no model that can be run without its code, perhaps weights alone: save it "
+        "with torch.export.save or torch.jit.save"
+    )
+
+
+def _inner(name: str) -> str:
+    """Return a name without the folder that every archive of torch has on top."""
+    return name.partition("/")[2]
+
+
+def _signature_in(archive: zipfile.ZipFile, name: str) -> dict[str, Any] | None:
+    if archive.getinfo(name).file_size > _MAX_GRAPH_BYTES:
+        return None
+    with archive.open(name) as file:
+        content = file.read(_MAX_GRAPH_BYTES + 1)
+    if len(content) > _MAX_GRAPH_BYTES:
+        return None
+    try:
+        return _signature(orjson.loads(content))
+    except (KeyError, TypeError, AttributeError, orjson.JSONDecodeError):
+        return None  # another version of the schema: what is served needs no signature
+
+
+def _signature(program: Any) -> dict[str, Any] | None:
+    module = program["graph_module"]
+    tensors = module["graph"]["tensor_values"]
+    sides = module["signature"]
+    inputs = _named(sides["input_specs"], "user_input", tensors)
+    outputs = _named(sides["output_specs"], "user_output", tensors)
+    if inputs is None or outputs is None:
+        return None
+    for output, name in zip(outputs, _output_names(module), strict=False):
+        output["name"] = name
+    return {"inputs": inputs, "outputs": outputs, "params": []}
+
+
+def _named(specs: Any, kind: str, tensors: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the tensors of one side; None where something else goes in or comes out."""
+    found: list[dict[str, Any]] = []
+    for spec in specs[: 100 * _MAX_TENSORS]:
+        if kind not in spec:
+            continue  # a parameter or a buffer
+        tensor = spec[kind]["arg"].get("as_tensor")
+        described = _tensor(tensor["name"], tensors[tensor["name"]]) if tensor else None
+        if described is None or len(found) == _MAX_TENSORS:
+            return None
+        found.append(described)
+    return found
+
+
+def _tensor(name: Any, meta: Any) -> dict[str, Any] | None:
+    kind = _TYPES.get(meta["dtype"])
+    shape = [size.get("as_int", -1) for size in meta["sizes"]]
+    whole = len(shape) <= 16 and all(type(length) is int for length in shape)
+    if kind is None or not whole or not isinstance(name, str) or not _is_name(name):
+        return None
+    return {"name": name, "type": kind, "required": True, "shape": shape}
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= 200 and name.isprintable()
+
+
+def _output_names(module: Any) -> list[str]:
+    """Return how the model names its outputs, where it returns them as a mapping."""
+    spec = orjson.loads(module["module_call_graph"][0]["signature"]["out_spec"])[1]
+    if spec["type"] != "builtins.dict":
+        return []
+    names = orjson.loads(spec["context"])
+    fine = isinstance(names, list) and all(isinstance(one, str) and _is_name(one) for one in names)
+    return names if fine else []
