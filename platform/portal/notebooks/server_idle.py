@@ -7,6 +7,7 @@ that use the processor or the network are; a server in which a kernel is busy is
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Q
 
 from portal.accounts.models.tenancy import role_in
 from portal.core import clock
@@ -19,8 +20,12 @@ from slipway.schemas.notebook_servers import NotebookState
 from slipway.schemas.workloads import ReasonCode
 
 WARNING = timedelta(seconds=60)
+_LIFETIME_WARNING = timedelta(minutes=5)
 _LEAST_S = 300
 _NANO_USD = 10**9
+# How a warning begins that work takes back.
+_IDLE = "Nothing has worked in it for"
+_LIFETIME_ENDS = "Its maximum lifetime ends."
 _GPU_BUSY_PERCENT = 5.0
 _GPU_WINDOW = timedelta(seconds=90)
 
@@ -42,6 +47,7 @@ def look_after_idle() -> None:
             note_activity(server, moment, "a GPU is at work")
         else:
             _judge(server, moment)
+        _warn_of_lifetime(server, moment)
 
 
 def _may_go_on(server: Server) -> bool:
@@ -64,7 +70,7 @@ def _judge(server: Server, moment: datetime) -> None:
     assert server.active_at is not None  # noqa: S101  (the caller asked for such)
     due = server.active_at + timedelta(seconds=idle_limit_s(server))
     minutes = round(idle_limit_s(server) / 60)
-    why = f"Nothing has worked in it for {minutes} minute{'' if minutes == 1 else 's'}."
+    why = f"{_IDLE} {minutes} minute{'' if minutes == 1 else 's'}."
     if moment < due - WARNING:
         return
     if server.stops_at is None:
@@ -80,12 +86,29 @@ def _warn(server: Server, stops_at: datetime, why: str) -> None:
             announce(server)
 
 
+def _warn_of_lifetime(server: Server, moment: datetime) -> None:
+    """Say ahead that the maximum lifetime ends; the reconciler of workloads stops it then."""
+    ends_at = server.workload.deadline_at if server.workload is not None else None
+    if ends_at is None or not moment < ends_at <= moment + _LIFETIME_WARNING:
+        return
+    with transaction.atomic():
+        later = Q(stops_at=None) | Q(stops_at__gt=ends_at)
+        same = Server.objects.filter(later, pk=server.pk, state=NotebookState.READY)
+        if same.update(stops_at=ends_at, stops_why=_LIFETIME_ENDS):
+            announce(server)
+
+
+def is_idle_warning(why: str) -> bool:
+    """Whether work in a server takes this warning back."""
+    return why.startswith(_IDLE)
+
+
 def note_activity(server: Server, moment: datetime, why: str) -> None:
     """Something works in a server: it lives on, and a warning that it would stop is taken back."""
     Server.objects.filter(pk=server.pk, state=NotebookState.READY).update(
         active_at=moment, why_alive=why[:300]
     )
-    idle_warnings = Server.objects.filter(pk=server.pk, stops_why__startswith="Nothing has worked")
+    idle_warnings = Server.objects.filter(pk=server.pk, stops_why__startswith=_IDLE)
     if idle_warnings.update(stops_at=None, stops_why=""):
         announce(server)
 

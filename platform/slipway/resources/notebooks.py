@@ -6,7 +6,7 @@ from slipway.connection import Connection, address
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
-from slipway.schemas.notebook_servers import ServerIn, ServerOut
+from slipway.schemas.notebook_servers import ServerIn, ServerKeyOut, ServerOut
 from slipway.schemas.training import Quote
 
 
@@ -69,6 +69,13 @@ class Notebooks:
     def stop(self, server: str, *, project: str) -> ServerOut:
         """Stop a server: yours, or as a maintainer anybody's."""
         return self._connection.fetch(ServerOut, "POST", *_path(project), server, "stop")
+
+    def key(self, server: str, *, project: str) -> ServerKeyOut:
+        """Return the address of Jupyter's own API in your server, and a token for it.
+
+        For editors and programs. The token ends with this start of the server.
+        """
+        return self._connection.fetch(ServerKeyOut, "POST", *_path(project), server, "key")
 
     def delete(self, server: str, *, project: str) -> None:
         """Forget a server that does not run; its files stay in the project's workspace."""

@@ -8,6 +8,7 @@ POST   projects/{project}/notebooks/servers/quote            ServerIn → Quote;
 GET    projects/{project}/notebooks/servers/{server}         ServerOut
 POST   projects/{project}/notebooks/servers/{server}/start   → ServerOut: again, after it stopped
 POST   projects/{project}/notebooks/servers/{server}/stop    → ServerOut
+POST   projects/{project}/notebooks/servers/{server}/key     → ServerKeyOut: for its owner
 DELETE projects/{project}/notebooks/servers/{server}         204; its files stay
 GET    projects/{project}/notebooks/servers/{server}/events  PageOf[WorkloadEventOut]
 
@@ -108,6 +109,17 @@ class ServerOut(AnswerSchema):
     active_at: datetime | None = None
 
 
+class ServerKeyOut(AnswerSchema):
+    """What lets a program of the owner into a server, where no browser signs in.
+
+    `url` is where Jupyter's own API answers (below `api/`), as `Authorization: token TOKEN`. The
+    token ends with this start of the server.
+    """
+
+    url: str
+    token: str = Field(repr=False)
+
+
 class HubServer(AnswerSchema):
     """A server as the Hub knows it: whose it is, where it answers and by which token it speaks.
 
@@ -158,8 +170,12 @@ class LabReport(RequestSchema):
 
 
 class LabOrders(AnswerSchema):
-    """What a lab is told: when it will be stopped and why, and which files to open again."""
+    """What a lab is told: when it will be stopped and why, and which files to open again.
+
+    `may_keep` says that work in it, or a wish to keep it, takes that back.
+    """
 
     stops_at: datetime | None = None
     why: str = ""
+    may_keep: bool = False
     open_files: list[str] = []
