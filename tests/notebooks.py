@@ -24,7 +24,7 @@ _DESK = {
     "name": "Desk",
     "slug": "desk",
     "resources": {"cpu_millis": 200, "memory_bytes": 512 * 2**20},
-    "nano_usd_per_hour": 36_000_000,
+    "nano_usd_per_hour": 900_000_000,
 }
 _FORM_TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
@@ -105,6 +105,16 @@ class Person:
         server = self.launch(name, **changes)
         self.wait_for(server, "ready")
         return server
+
+    def stop(self, server: str) -> Any:
+        """Stop a server and wait until it has; answers how it is shown."""
+        self.api.post(f"{SERVERS}/{server}/stop").raise_for_status()
+        return self.wait_for(server, "stopped")
+
+    def start(self, server: str) -> None:
+        """Start a server again and wait until it is ready."""
+        self.api.post(f"{SERVERS}/{server}/start").raise_for_status()
+        self.wait_for(server, "ready")
 
     def file(self, path: str) -> Any:
         """Answer how a notebook of the project is shown; None while there is none, or no portal."""
