@@ -20,7 +20,7 @@ from slipway.schemas.notebook_servers import NotebookState
 from slipway.schemas.workloads import ReasonCode
 
 WARNING = timedelta(seconds=60)
-_LIFETIME_WARNING = timedelta(minutes=5)
+_END_WARNING = timedelta(minutes=5)
 _LEAST_S = 300
 _NANO_USD = 10**9
 # How a warning begins that work takes back.
@@ -41,16 +41,19 @@ def look_after_idle() -> None:
     moment = clock.now()
     ready = Server.objects.filter(state=NotebookState.READY, active_at__isnull=False)
     for server in ready.select_related("tier", "workload", "project", "owner"):
-        if not _may_go_on(server):
+        if not may_go_on(server):
             stop_server(server=server, message=f"{server.owner.display_name} left the project.")
         elif _gpu_is_busy(server, moment):
             note_activity(server, moment, "a GPU is at work")
         else:
             _judge(server, moment)
-        _warn_of_lifetime(server, moment)
+        ends_at = server.workload.deadline_at if server.workload is not None else None
+        if ends_at is not None:
+            warn_of_end(server, moment, ends_at, _LIFETIME_ENDS)
 
 
-def _may_go_on(server: Server) -> bool:
+def may_go_on(server: Server) -> bool:
+    """Whether its owner still works in the project."""
     role = role_in(server.owner, server.project)
     return server.owner.is_active and role is not None and role.at_least(Role.CONTRIBUTOR)
 
@@ -86,15 +89,14 @@ def _warn(server: Server, stops_at: datetime, why: str) -> None:
             announce(server)
 
 
-def _warn_of_lifetime(server: Server, moment: datetime) -> None:
-    """Say ahead that the maximum lifetime ends; the reconciler of workloads stops it then."""
-    ends_at = server.workload.deadline_at if server.workload is not None else None
-    if ends_at is None or not moment < ends_at <= moment + _LIFETIME_WARNING:
+def warn_of_end(server: Server, moment: datetime, ends_at: datetime, why: str) -> None:
+    """Say a few minutes ahead that a server will be stopped in any case, by whoever does that."""
+    if not moment < ends_at <= moment + _END_WARNING:
         return
     with transaction.atomic():
         later = Q(stops_at=None) | Q(stops_at__gt=ends_at)
         same = Server.objects.filter(later, pk=server.pk, state=NotebookState.READY)
-        if same.update(stops_at=ends_at, stops_why=_LIFETIME_ENDS):
+        if same.update(stops_at=ends_at, stops_why=why):
             announce(server)
 
 

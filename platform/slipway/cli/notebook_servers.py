@@ -57,6 +57,18 @@ def start(
     max_hours: Annotated[
         float | None, typer.Option("--max-hours", min=0.01, help="Stop after so many hours.")
     ] = None,
+    daily_start: Annotated[
+        str | None,
+        typer.Option("--daily-start", metavar="HH:MM", help="Start every day then, in UTC."),
+    ] = None,
+    daily_stop: Annotated[
+        str | None,
+        typer.Option("--daily-stop", metavar="HH:MM", help="Stop every day then, in UTC."),
+    ] = None,
+    days: Annotated[
+        str | None,
+        typer.Option("--days", metavar="DAYS", help="On these days (mon,tue,wed,thu,fri)."),
+    ] = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", help="Splits spend.")
     ] = None,
@@ -75,10 +87,14 @@ def start(
             requirements=_text_of(requirements),
             idle_minutes=idle,
             max_hours=max_hours,
+            daily_start=daily_start,
+            daily_stop=daily_stop,
+            days=days.split(",") if days else None,
             tags=parse_pairs(tag, option="--tag") if tag else None,
         )
     else:
-        if any(given is not None for given in (tier, requirements, idle, max_hours, tag)):
+        given = (tier, requirements, idle, max_hours, daily_start, daily_stop, days, tag)
+        if any(option is not None for option in given):
             raise UsageMistake(
                 f"{notebook} exists already, so its hardware and limits stay as they are.",
                 next_step="Leave the options out, or launch one with another name.",
@@ -237,6 +253,7 @@ def _write(session: Session, server: ServerOut) -> None:
             "Next step": server.next_step,
             "Stops at": server.stops_at,
             "Stops when idle for": f"{server.idle_minutes_in_force:g} minutes",
+            "Every day": _schedule_of(server),
             "Whose": server.owner,
             "Tier": server.tier,
             "Price" if not runs else "Stopping saves": (
@@ -247,3 +264,9 @@ def _write(session: Session, server: ServerOut) -> None:
             "Page": session.client.notebooks.page(server.id, project=server.project),
         }
     )
+
+
+def _schedule_of(server: ServerOut) -> str:
+    moments = (("starts", server.daily_start), ("stops", server.daily_stop))
+    found = " and ".join(f"{verb} at {at} UTC" for verb, at in moments if at)
+    return f"{found}: {', '.join(server.days)}" if found else ""
