@@ -1,6 +1,7 @@
 """What JupyterLab's page asks its own server: whether it is about to stop, and to keep it."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +36,19 @@ class StopHandler(APIHandler):  # type: ignore[misc]
         self.finish(json.dumps(self._reporter.stop_told()))
 
 
+@dataclass(frozen=True)
+class Route:
+    """What this answers below the server's address, and who may ask for it."""
+
+    path: str
+    policy: str
+
+
+# JupyterLab's own routes are guarded by Jupyter and the Hub: see `notebooks_service.hub`.
+ROUTES: Final = (Route("slipway/stop", "whoever the Hub lets into the server"),)
+
+
 def add_notices(serverapp: Any, reporter: Reporter) -> None:
     """Put the handler below the server's address."""
-    where = f"{serverapp.base_url}slipway/stop"
+    where = f"{serverapp.base_url}{ROUTES[0].path}"
     serverapp.web_app.add_handlers(".*$", [(where, StopHandler, {"reporter": reporter})])

@@ -79,7 +79,11 @@ def start(
     """Launch a notebook server, or start one of yours again."""
     place, notebooks = session.project(project), session.client.notebooks
     known = _known(session, notebook, place)
-    if known is None:
+    given = (tier, requirements, idle, max_hours, daily_start, daily_stop, days, tag)
+    if known is not None:
+        _require_none(notebook, given)
+        made = notebooks.start(known.id, project=place)
+    else:
         made = notebooks.launch(
             notebook,
             project=place,
@@ -92,14 +96,6 @@ def start(
             days=days.split(",") if days else None,
             tags=parse_pairs(tag, option="--tag") if tag else None,
         )
-    else:
-        given = (tier, requirements, idle, max_hours, daily_start, daily_stop, days, tag)
-        if any(option is not None for option in given):
-            raise UsageMistake(
-                f"{notebook} exists already, so its hardware and limits stay as they are.",
-                next_step="Leave the options out, or launch one with another name.",
-            )
-        made = notebooks.start(known.id, project=place)
     if wait:
         made = _waited(session, made, place)
     _write(session, made)
@@ -220,6 +216,15 @@ def _open(session: Session, server: ServerOut, project: str) -> None:
         typer.launch(page)
     if not session.output.as_json:
         session.output.note(f"JupyterLab opens at {page}")
+
+
+def _require_none(notebook: str, given: tuple[object, ...]) -> None:
+    """Refuse options that would change a server which exists already."""
+    if any(option is not None for option in given):
+        raise UsageMistake(
+            f"{notebook} exists already, so its hardware and limits stay as they are.",
+            next_step="Leave the options out, or launch one with another name.",
+        )
 
 
 def _text_of(requirements: Path | None) -> str | None:

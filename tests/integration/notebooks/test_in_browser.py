@@ -82,12 +82,13 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
     page.get_by_role("link", name="Run as job").click()
     page.get_by_role("textbox", name="Parameters").fill("rate=3")
     page.get_by_role("button", name="Run as job").click()
+    page.get_by_role("link", name="Output notebook").click()
     expect(page.get_by_label("Results of cell 3")).to_contain_text("63")
 
     # Stopped by the page.
     page.goto(f"{bob.portal}/p/vision/notebooks/servers/{server}")
     page.get_by_role("link", name="Stop").click()
-    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop the server").click()
     expect(page.locator("#notebook-state")).to_contain_text("Stopped by Bob")
 
     # Started again, it is the same desk: the notebook is open without anybody opening it.
