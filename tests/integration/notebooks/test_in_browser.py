@@ -108,7 +108,7 @@ def test_a_stop_is_told_in_jupyterlab_and_taken_back_by_a_click(
     page.wait_for_url(re.compile(re.escape(bob.notebooks)))
     page.locator(".jp-LauncherCard").first.wait_for()
     assert running.installation.manage("shell", "-c", _REST).returncode == 0
-    notice = page.locator(".jp-Notification-Toast", has_text="This server stops at")
+    notice = page.get_by_role("alert").filter(has_text="This server stops at")
     expect(notice).to_contain_text("Nothing has worked in it for 5 minutes.")
     assert bob.look(server)["stops_at"]
     notice.get_by_role("button", name="Keep it running").click()

@@ -35,10 +35,10 @@
     await Promise.allSettled([...contexts].map((context) => context.save()));
   }
 
+  // JupyterLab shows 140 characters of it.
   function wordsOf(told) {
     const at = new Date(told.stops_at).toLocaleTimeString();
-    const after = "What is open is saved, and open again when the server starts again.";
-    return `This server stops at ${at}. ${told.why} ${after}`;
+    return `This server stops at ${at}. ${told.why} What is open is saved.`;
   }
 
   function activate(app) {
