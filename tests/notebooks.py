@@ -13,25 +13,41 @@ import httpx
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from tests.portals import RunningPortal, running_slipway
+from tests.portals import PEOPLE, RunningPortal, running_slipway
 from tests.processes import wait_for
 
 # That of `tests.personas`, which cannot be imported without Django.
 PASSWORD = "correct-horse-battery"
 SERVERS = "/projects/vision/notebooks/servers"
+COLLEAGUES = ("alice", "bob", "dora", "emil", "fay")
+_DESK = {
+    "name": "Desk",
+    "slug": "desk",
+    "resources": {"cpu_millis": 200, "memory_bytes": 512 * 2**20},
+    "nano_usd_per_hour": 900_000_000,
+}
 _FORM_TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
 @contextmanager
 def running_notebooks(folder: Path, **environ: str) -> Iterator[RunningPortal]:
-    """Yield all of Slipway with the Hub and its proxy, and a project in which Bob contributes."""
-    with running_slipway(folder, SLIPWAY_EMBEDDED_NOTEBOOKS="true", **environ) as running:
-        with running.client("alice") as alice, running.client("bob") as bob:
+    """Yield all of Slipway with the Hub and its proxy, and a project in which COLLEAGUES work.
+
+    Alice owns it, the others contribute. The tier `desk` lets all of them work at once.
+    """
+    environ = {"SLIPWAY_EMBEDDED_NOTEBOOKS": "true"} | environ
+    people = tuple(dict.fromkeys((*PEOPLE, *COLLEAGUES)))
+    with running_slipway(folder, people=people, **environ) as running:
+        owner, *others = COLLEAGUES
+        with running.client(owner) as alice, running.client("root") as root:
             alice.post("/projects", json={"name": "Vision"}).raise_for_status()
-            invite = {"email": "bob@example.org", "role": "contributor"}
-            link = alice.post("/projects/vision/invitations", json=invite).json()["link"]
-            token = link.rpartition("/")[2]
-            bob.post("/invitations/accept", json={"token": token}).raise_for_status()
+            root.post("/tiers", json=_DESK).raise_for_status()
+            for name in others:
+                invite = {"email": f"{name}@example.org", "role": "contributor"}
+                link = alice.post("/projects/vision/invitations", json=invite).json()["link"]
+                token = {"token": link.rpartition("/")[2]}
+                with running.client(name) as invited:
+                    invited.post("/invitations/accept", json=token).raise_for_status()
         yield running
 
 
@@ -89,6 +105,34 @@ class Person:
         server = self.launch(name, **changes)
         self.wait_for(server, "ready")
         return server
+
+    def stop(self, server: str) -> Any:
+        """Stop a server and wait until it has; answers how it is shown."""
+        self.api.post(f"{SERVERS}/{server}/stop").raise_for_status()
+        return self.wait_for(server, "stopped")
+
+    def start(self, server: str) -> None:
+        """Start a server again and wait until it is ready."""
+        self.api.post(f"{SERVERS}/{server}/start").raise_for_status()
+        self.wait_for(server, "ready")
+
+    def file(self, path: str) -> Any:
+        """Answer how a notebook of the project is shown; None while there is none, or no portal."""
+        try:
+            found = self.api.get("/projects/vision/notebook-files", params={"q": path})
+        except httpx.TransportError:
+            return None
+        items = found.json()["items"] if found.is_success else []
+        return next((one for one in items if one["path"] == path), None)
+
+    def says_of_saves(self, path: str, words: str) -> bool:
+        """Whether the newest version of a notebook, by this person, holds `words`."""
+        found = self.file(path)
+        if found is None:
+            return False
+        latest = found["latest"]
+        where = f"/projects/vision/notebook-files/{found['id']}/versions/{latest['number']}/content"
+        return words in self.api.get(where).text
 
     def open(self, server: str) -> "OpenDesk":
         """Open a server as a click does, through every redirect of signing in."""
@@ -174,3 +218,22 @@ def run_cell(channel: ClientConnection, code: str, *, within_s: float = 60) -> s
             return printed + "\n".join(said["traceback"])
         elif kind == "status" and said["execution_state"] == "idle":
             return printed
+
+
+def notebook_of(*sources: str) -> dict[str, Any]:
+    """Return the body that saves a notebook of these code cells through the contents API."""
+    cells = [
+        {
+            "cell_type": "code",
+            "id": f"cell-{number}",
+            "metadata": {},
+            "source": source,
+            "outputs": [],
+            "execution_count": None,
+        }
+        for number, source in enumerate(sources)
+    ]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    content = {"cells": cells, "metadata": {"kernelspec": kernel}}
+    content |= {"nbformat": 4, "nbformat_minor": 5}
+    return {"type": "notebook", "format": "json", "content": content}

@@ -14,12 +14,12 @@ from tests.processes import Installation, Program, installation, wait_for
 
 PEOPLE = ("alice", "bob", "charlie", "root")
 # Runs inside `manage.py shell`: people with tokens of every scope they may have.
-MAKE_PEOPLE = f"""
+_MAKE_PEOPLE = """
 import json
 from tests.personas import make_token, make_user
-print("made " + json.dumps({{
-    name: make_token(make_user(name, is_administrator=name == "root")) for name in {PEOPLE!r}
-}}))
+print("made " + json.dumps({
+    name: make_token(make_user(name, is_administrator=name == "root")) for name in %r
+}))
 """
 
 
@@ -75,12 +75,16 @@ class RunningPortal:
 
 @contextmanager
 def running_portal(
-    folder: Path, *, command: tuple[str, ...] = ("portal",), **environ: str
+    folder: Path,
+    *,
+    command: tuple[str, ...] = ("portal",),
+    people: tuple[str, ...] = PEOPLE,
+    **environ: str,
 ) -> Iterator[RunningPortal]:
     """Yield a portal over a fresh database in `folder`; `environ` adds settings."""
     with installation(folder) as made:
         made.environ |= {"SLIPWAY_API_REQUESTS_PER_MINUTE": "1000000"} | environ
-        for arguments in (("prepare", "--no-input"), ("shell", "-c", MAKE_PEOPLE)):
+        for arguments in (("prepare", "--no-input"), ("shell", "-c", _MAKE_PEOPLE % (people,))):
             done = made.manage(*arguments)
             assert done.returncode == 0, done.stdout + done.stderr
         line = next(line for line in done.stdout.splitlines() if line.startswith("made "))
@@ -88,10 +92,13 @@ def running_portal(
 
 
 @contextmanager
-def running_slipway(folder: Path, **environ: str) -> Iterator[RunningPortal]:
+def running_slipway(
+    folder: Path, *, people: tuple[str, ...] = PEOPLE, **environ: str
+) -> Iterator[RunningPortal]:
     """Yield all of Slipway, with the node of this machine, which runs jobs in our own Python."""
     environ = {"SLIPWAY_EMBEDDED_NODE": "true", "SLIPWAY_JOB_PYTHON": sys.executable} | environ
-    with running_portal(folder, command=("up", "--no-input"), **environ) as running:
+    command = ("up", "--no-input")
+    with running_portal(folder, command=command, people=people, **environ) as running:
         with running.client("root") as root:
             wait_for(lambda: root.get("/tiers").json()["items"], "tiers of the node", within_s=60)
         yield running

@@ -8,6 +8,7 @@ portal into the workspace, unless the file there has changes of its own.
 Standard library only: `c.ServerApp.jpserver_extensions = {"slipway.lab_saves": True}`.
 """
 
+import atexit
 import contextlib
 import hashlib
 import json
@@ -24,9 +25,12 @@ from slipway.notebook_door import Door, door_of
 
 log = logging.getLogger("slipway.lab_saves")
 _SUFFIX = ".ipynb"
+_STATE = ".slipway"
 _LONGEST_PAUSE_S = 30.0
 _LOOK_EVERY_S = 15.0
 _MAX_BYTES = 20 * 1024**2
+# A server that is stopped has about ten seconds; what this leaves behind the next one sends.
+_SENT_AT_END_WITHIN_S = 4.0
 
 
 class SaveQueue:
@@ -61,11 +65,11 @@ class SaveQueue:
 class Sender:
     """Sends queued saves, and brings what the portal restored, in a thread of its own."""
 
-    def __init__(self, door: Door, *, workspace: Path, state: Path) -> None:
+    def __init__(self, door: Door, *, workspace: Path, queue: SaveQueue) -> None:
         self._door = door
         self._workspace = workspace
-        self._known = state / "known.json"
-        self.queue = SaveQueue(state / "saves")
+        self._known = workspace / _STATE / "known.json"
+        self.queue = queue
         self._bell = threading.Event()
         self._over = False
         self._thread = threading.Thread(target=self._run, name="slipway-saves", daemon=True)
@@ -106,7 +110,10 @@ class Sender:
     def send_waiting(self) -> bool:
         """Send what waits; False when the portal did not take all of it."""
         for place in self.queue.waiting():
-            path, content = self.queue.read(place)
+            try:
+                path, content = self.queue.read(place)
+            except FileNotFoundError:
+                continue  # another server of the same person has sent it
             answer = self._door.ask(
                 "POST",
                 f"notebook-files?path={quote(path, safe='')}",
@@ -194,9 +201,17 @@ def _write(workspace: Path, target: Path, content: bytes) -> None:
 
 
 def sender_of(workspace: Path) -> Sender | None:
-    """Return the sender of a server whose files lie in `workspace`; None outside of Slipway."""
+    """Return the sender of a server whose files lie in `workspace`; None outside of Slipway.
+
+    The workspace is the project's, the queue a person's: a version is made by whoever saved it.
+    """
     door = door_of(os.environ)
-    return Sender(door, workspace=workspace, state=workspace / ".slipway") if door else None
+    if door is None:
+        return None
+    state = workspace / _STATE
+    person = os.environ.get("SLIPWAY_LAB_PERSON", "")
+    queue = state / "people" / person / "saves" if person else state / "saves"
+    return Sender(door, workspace=workspace, queue=SaveQueue(queue))
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
@@ -225,3 +240,4 @@ def _load_jupyter_server_extension(server: Any) -> None:
 
     server.contents_manager.register_post_save_hook(after_save)
     sender.start()
+    atexit.register(sender.stop, within_s=_SENT_AT_END_WITHIN_S)

@@ -23,3 +23,9 @@ def make_server(*, owner: User, project: Project) -> dict[str, str]:
 def start_desk(server: str) -> None:
     """Let a server wait for its place."""
     start_server(server=Server.objects.get(pk=server))
+
+
+def open_desk(server: str) -> None:
+    """Let a browser get into a server."""
+    start_desk(server)
+    Server.objects.filter(pk=server).update(state="ready")

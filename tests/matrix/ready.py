@@ -11,7 +11,7 @@ from portal.experiments.services.deleting import delete_experiment, delete_runs
 from portal.registry.models import PromotionRequest, VersionRecord
 from portal.workloads.models import Workload
 from slipway.schemas.datasets import VersionState
-from tests.matrix.desks import start_desk
+from tests.matrix.desks import open_desk, start_desk
 from tests.matrix.world import World
 
 _DRAFTS = ("/versions/{version}/files", "/append", "/commit")
@@ -24,10 +24,8 @@ def make_ready(world: World, template: str) -> None:
         _ready_data(world, template)
     elif "/endpoints/" in template:
         _ready_endpoint(world, template)
-    elif template.endswith("/servers/{server}/stop"):
-        start_desk(world.own["notebook server"])
-    elif "/notebook" in template:
-        return
+    elif "/notebook" in template or "/servers/{server}/" in template:
+        _ready_notebook(world, template)
     elif template.endswith("/experiments/{experiment}/restore"):
         delete_experiment(project=project, experiment_id=int(world.own["experiment"]))
     elif template.endswith("/runs/restore"):
@@ -80,3 +78,10 @@ def _ready_endpoint(world: World, template: str) -> None:
             steps=[],
             state="done",
         )
+
+
+def _ready_notebook(world: World, template: str) -> None:
+    if template.endswith("/servers/{server}/stop"):
+        start_desk(world.own["notebook server"])
+    elif template.endswith("/servers/{server}/key"):
+        open_desk(world.own["notebook server"])

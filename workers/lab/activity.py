@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+# So long after the page has heard of a stop, what is saved is what it saves because of that.
+_EXPECTED_SAVES_S: Final = 5.0
 # Above these somebody works; a kernel or a shell that waits stays far below.
 _CPU_SHARE: Final = 0.05
 _BYTES_A_SECOND: Final = 64 * 1024
@@ -31,14 +33,29 @@ class Work:
 
 @dataclass
 class Watch:
-    """Looks at a server's parts; `saved_at` is told by whoever saves a file."""
+    """Looks at a server's parts; of saves, and of a wish to keep it, others tell."""
 
     serverapp: Any
-    saved_at: float = 0.0
+    _saved_at: float = 0.0
+    _saves_expected_until: float = 0.0
+    _is_wanted: bool = False
     _looked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     _used: dict[int, tuple[float, int]] = field(default_factory=dict)
     _measured_at: float = field(default_factory=time.monotonic)
     _saves_seen: float = 0.0
+
+    def note_save(self) -> None:
+        """A file was saved."""
+        if time.monotonic() > self._saves_expected_until:
+            self._saved_at = time.monotonic()
+
+    def expect_saves(self) -> None:
+        """The page is about to save everything; that is no work."""
+        self._saves_expected_until = time.monotonic() + _EXPECTED_SAVES_S
+
+    def keep(self) -> None:
+        """Somebody at the page wants the server to go on."""
+        self._is_wanted = True
 
     def busy(self) -> tuple[str, ...]:
         """Return what the busy kernels work on."""
@@ -54,7 +71,8 @@ class Watch:
         busy = self.busy()
         why = self._why(busy)
         self._looked_at = datetime.now(UTC)
-        self._saves_seen = self.saved_at
+        self._saves_seen = self._saved_at
+        self._is_wanted = False
         files = tuple(sorted(set(self._paths().values())))
         return Work(
             busy=busy,
@@ -70,7 +88,9 @@ class Watch:
         if busy:
             more = f" and {len(busy) - 1} more" if len(busy) > 1 else ""
             return f"a kernel is busy: {busy[0]}{more}"[:200]
-        if self.saved_at > self._saves_seen:
+        if self._is_wanted:
+            return "somebody asked to keep it"
+        if self._saved_at > self._saves_seen:
             return "a file was saved a moment ago"
         kernels = self.serverapp.kernel_manager
         ran = [kernels.get_kernel(one).last_activity for one in kernels.list_kernel_ids()]

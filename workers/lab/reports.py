@@ -28,6 +28,7 @@ class Reporter:
         # Grows over a restart of the same attempt, too.
         self._sequence = int(time.time() * 1000)
         self.orders: dict[str, Any] = {}
+        self._stop_told: str | None = None
 
     async def run(self) -> None:
         """Report until cancelled; never raises."""
@@ -43,6 +44,24 @@ class Reporter:
             except Exception:
                 log.exception("the report could not be made")
             await asyncio.sleep(_LOOK_EVERY_S if told_at else 0.1)
+
+    async def keep(self) -> None:
+        """Say at once that somebody at the page wants the server; raises nothing."""
+        self._watch.keep()
+        await self._tell(self._watch.look())
+
+    def stop_told(self) -> dict[str, Any]:
+        """Return when this server will be stopped, as the portal has said last.
+
+        What the page saves when it hears of that for the first time is no work.
+        """
+        stops_at = self.orders.get("stops_at")
+        if stops_at != self._stop_told:
+            self._stop_told = stops_at
+            if stops_at:
+                self._watch.expect_saves()
+        told = {"stops_at": stops_at, "why": self.orders.get("why", "")}
+        return told | {"may_keep": bool(self.orders.get("may_keep"))}
 
     async def _tell(self, work: Work) -> bool:
         self._sequence += 1

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-import time
 from typing import Any, Final
 
 from jupyter_server.serverapp import ServerApp
@@ -11,6 +10,7 @@ from jupyterhub.singleuser.extension import JupyterHubSingleUser
 
 from workers.lab.activity import Watch
 from workers.lab.desk import Desk, desk_here
+from workers.lab.notices import PAGE_EXTENSIONS, add_notices
 from workers.lab.reports import Reporter
 
 _REPORTS: Final = "SLIPWAY_LAB_REPORTS"
@@ -36,23 +36,20 @@ class BoundServer(ServerApp):
         self.http_server.add_socket(_IN_USE["socket"])
         watch = Watch(self)
         contents: Any = self.contents_manager
-        contents.register_post_save_hook(lambda **_: _note_save(watch))
+        contents.register_post_save_hook(lambda **_: watch.note_save())
         reporter = Reporter(
             watch,
             url=_IN_USE["reports"],
             token=os.environ.get("SLIPWAY_TOKEN", ""),
             address=_IN_USE["address"],
         )
+        add_notices(self, reporter)
         _IN_USE["reporting"] = asyncio.ensure_future(reporter.run())
         return True
 
 
 async def _trust_the_hub(_: JupyterHubSingleUser) -> None:
     """Do not ask for the Hub's version before listening: a Hub that is away would end the start."""
-
-
-def _note_save(watch: Watch) -> None:
-    watch.saved_at = time.time()
 
 
 def bind() -> tuple[socket.socket, str]:
@@ -91,6 +88,7 @@ def run(desk: Desk | None = None) -> None:
             *desk.arguments(),
             "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
             "--LabApp.news_url=",
+            f"--LabApp.extra_labextensions_path={PAGE_EXTENSIONS}",
             # Who runs it has been stripped of what makes root special.
             "--ServerApp.allow_root=True",
             # They come and go with the server; the extension manager would change the environment.

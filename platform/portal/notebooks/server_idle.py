@@ -7,6 +7,7 @@ that use the processor or the network are; a server in which a kernel is busy is
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Q
 
 from portal.accounts.models.tenancy import role_in
 from portal.core import clock
@@ -19,8 +20,12 @@ from slipway.schemas.notebook_servers import NotebookState
 from slipway.schemas.workloads import ReasonCode
 
 WARNING = timedelta(seconds=60)
+_END_WARNING = timedelta(minutes=5)
 _LEAST_S = 300
 _NANO_USD = 10**9
+# How a warning begins that work takes back.
+_IDLE = "Nothing has worked in it for"
+_LIFETIME_ENDS = "Its maximum lifetime ends."
 _GPU_BUSY_PERCENT = 5.0
 _GPU_WINDOW = timedelta(seconds=90)
 
@@ -36,15 +41,19 @@ def look_after_idle() -> None:
     moment = clock.now()
     ready = Server.objects.filter(state=NotebookState.READY, active_at__isnull=False)
     for server in ready.select_related("tier", "workload", "project", "owner"):
-        if not _may_go_on(server):
+        if not may_go_on(server):
             stop_server(server=server, message=f"{server.owner.display_name} left the project.")
         elif _gpu_is_busy(server, moment):
             note_activity(server, moment, "a GPU is at work")
         else:
             _judge(server, moment)
+        ends_at = server.workload.deadline_at if server.workload is not None else None
+        if ends_at is not None:
+            warn_of_end(server, moment, ends_at, _LIFETIME_ENDS)
 
 
-def _may_go_on(server: Server) -> bool:
+def may_go_on(server: Server) -> bool:
+    """Whether its owner still works in the project."""
     role = role_in(server.owner, server.project)
     return server.owner.is_active and role is not None and role.at_least(Role.CONTRIBUTOR)
 
@@ -64,7 +73,7 @@ def _judge(server: Server, moment: datetime) -> None:
     assert server.active_at is not None  # noqa: S101  (the caller asked for such)
     due = server.active_at + timedelta(seconds=idle_limit_s(server))
     minutes = round(idle_limit_s(server) / 60)
-    why = f"Nothing has worked in it for {minutes} minute{'' if minutes == 1 else 's'}."
+    why = f"{_IDLE} {minutes} minute{'' if minutes == 1 else 's'}."
     if moment < due - WARNING:
         return
     if server.stops_at is None:
@@ -80,12 +89,28 @@ def _warn(server: Server, stops_at: datetime, why: str) -> None:
             announce(server)
 
 
+def warn_of_end(server: Server, moment: datetime, ends_at: datetime, why: str) -> None:
+    """Say a few minutes ahead that a server will be stopped in any case, by whoever does that."""
+    if not moment < ends_at <= moment + _END_WARNING:
+        return
+    with transaction.atomic():
+        later = Q(stops_at=None) | Q(stops_at__gt=ends_at)
+        same = Server.objects.filter(later, pk=server.pk, state=NotebookState.READY)
+        if same.update(stops_at=ends_at, stops_why=why):
+            announce(server)
+
+
+def is_idle_warning(why: str) -> bool:
+    """Whether work in a server takes this warning back."""
+    return why.startswith(_IDLE)
+
+
 def note_activity(server: Server, moment: datetime, why: str) -> None:
     """Something works in a server: it lives on, and a warning that it would stop is taken back."""
     Server.objects.filter(pk=server.pk, state=NotebookState.READY).update(
         active_at=moment, why_alive=why[:300]
     )
-    idle_warnings = Server.objects.filter(pk=server.pk, stops_why__startswith="Nothing has worked")
+    idle_warnings = Server.objects.filter(pk=server.pk, stops_why__startswith=_IDLE)
     if idle_warnings.update(stops_at=None, stops_why=""):
         announce(server)
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 from portal.core.doorbell import doorbell
 from portal.notebooks.server_following import follow_all
 from portal.notebooks.server_idle import look_after_idle
+from portal.notebooks.server_schedule import look_after_schedules
 
 # Task → how often it runs whether or not anybody rings.
 PERIODIC = {
@@ -14,6 +15,7 @@ PERIODIC = {
 
 @doorbell("notebooks.look_after_servers")
 def look_after_servers() -> None:
-    """Catch up with workloads, warn what is idle, stop what was warned."""
+    """Catch up with workloads, warn what is idle, stop what was warned, keep to schedules."""
     follow_all()
     look_after_idle()
+    look_after_schedules()

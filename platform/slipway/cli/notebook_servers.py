@@ -57,6 +57,18 @@ def start(
     max_hours: Annotated[
         float | None, typer.Option("--max-hours", min=0.01, help="Stop after so many hours.")
     ] = None,
+    daily_start: Annotated[
+        str | None,
+        typer.Option("--daily-start", metavar="HH:MM", help="Start every day then, in UTC."),
+    ] = None,
+    daily_stop: Annotated[
+        str | None,
+        typer.Option("--daily-stop", metavar="HH:MM", help="Stop every day then, in UTC."),
+    ] = None,
+    days: Annotated[
+        str | None,
+        typer.Option("--days", metavar="DAYS", help="On these days (mon,tue,wed,thu,fri)."),
+    ] = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", help="Splits spend.")
     ] = None,
@@ -67,7 +79,11 @@ def start(
     """Launch a notebook server, or start one of yours again."""
     place, notebooks = session.project(project), session.client.notebooks
     known = _known(session, notebook, place)
-    if known is None:
+    given = (tier, requirements, idle, max_hours, daily_start, daily_stop, days, tag)
+    if known is not None:
+        _require_none(notebook, given)
+        made = notebooks.start(known.id, project=place)
+    else:
         made = notebooks.launch(
             notebook,
             project=place,
@@ -75,15 +91,11 @@ def start(
             requirements=_text_of(requirements),
             idle_minutes=idle,
             max_hours=max_hours,
+            daily_start=daily_start,
+            daily_stop=daily_stop,
+            days=days.split(",") if days else None,
             tags=parse_pairs(tag, option="--tag") if tag else None,
         )
-    else:
-        if any(given is not None for given in (tier, requirements, idle, max_hours, tag)):
-            raise UsageMistake(
-                f"{notebook} exists already, so its hardware and limits stay as they are.",
-                next_step="Leave the options out, or launch one with another name.",
-            )
-        made = notebooks.start(known.id, project=place)
     if wait:
         made = _waited(session, made, place)
     _write(session, made)
@@ -206,6 +218,15 @@ def _open(session: Session, server: ServerOut, project: str) -> None:
         session.output.note(f"JupyterLab opens at {page}")
 
 
+def _require_none(notebook: str, given: tuple[object, ...]) -> None:
+    """Refuse options that would change a server which exists already."""
+    if any(option is not None for option in given):
+        raise UsageMistake(
+            f"{notebook} exists already, so its hardware and limits stay as they are.",
+            next_step="Leave the options out, or launch one with another name.",
+        )
+
+
 def _text_of(requirements: Path | None) -> str | None:
     if requirements is None:
         return None
@@ -237,6 +258,7 @@ def _write(session: Session, server: ServerOut) -> None:
             "Next step": server.next_step,
             "Stops at": server.stops_at,
             "Stops when idle for": f"{server.idle_minutes_in_force:g} minutes",
+            "Every day": _schedule_of(server),
             "Whose": server.owner,
             "Tier": server.tier,
             "Price" if not runs else "Stopping saves": (
@@ -247,3 +269,9 @@ def _write(session: Session, server: ServerOut) -> None:
             "Page": session.client.notebooks.page(server.id, project=server.project),
         }
     )
+
+
+def _schedule_of(server: ServerOut) -> str:
+    moments = (("starts", server.daily_start), ("stops", server.daily_stop))
+    found = " and ".join(f"{verb} at {at} UTC" for verb, at in moments if at)
+    return f"{found}: {', '.join(server.days)}" if found else ""

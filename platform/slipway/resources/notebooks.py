@@ -1,12 +1,12 @@
 """Notebook servers: launched, listed, started again, stopped, deleted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from slipway.connection import Connection, address
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
-from slipway.schemas.notebook_servers import ServerIn, ServerOut
+from slipway.schemas.notebook_servers import ServerIn, ServerKeyOut, ServerOut
 from slipway.schemas.training import Quote
 
 
@@ -41,13 +41,29 @@ class Notebooks:
         requirements: str | None = None,
         idle_minutes: int | None = None,
         max_hours: float | None = None,
+        daily_start: str | None = None,
+        daily_stop: str | None = None,
+        days: Sequence[str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> ServerOut:
         """Launch a notebook server; `tier` is the cheapest unless given.
 
-        It stops `idle_minutes` (60) after the last work, dear tiers sooner; files stay.
+        It stops `idle_minutes` (60) after the last work, dear tiers sooner; files stay. At
+        `daily_start` and `daily_stop` ("08:00", UTC) of `days` ("mon" to "fri" unless given) it
+        starts and stops by itself.
         """
-        body = _wanted(name, tier, requirements, idle_minutes, max_hours, tags)
+        body = build(
+            ServerIn,
+            name=name,
+            tier=tier,
+            requirements=requirements,
+            idle_minutes=idle_minutes,
+            max_hours=max_hours,
+            daily_start=daily_start,
+            daily_stop=daily_stop,
+            days=list(days) if days is not None else None,
+            tags=dict(tags) if tags is not None else None,
+        )
         return self._connection.fetch(ServerOut, "POST", *_path(project), body=body)
 
     def quote(
@@ -59,7 +75,7 @@ class Notebooks:
         max_hours: float | None = None,
     ) -> Quote:
         """Return what a server would cost and whether it could start now; nothing starts."""
-        body = _wanted(name, tier, None, None, max_hours, None)
+        body = build(ServerIn, name=name, tier=tier, max_hours=max_hours)
         return self._connection.fetch(Quote, "POST", *_path(project), "quote", body=body)
 
     def start(self, server: str, *, project: str) -> ServerOut:
@@ -70,28 +86,16 @@ class Notebooks:
         """Stop a server: yours, or as a maintainer anybody's."""
         return self._connection.fetch(ServerOut, "POST", *_path(project), server, "stop")
 
+    def key(self, server: str, *, project: str) -> ServerKeyOut:
+        """Return the address of Jupyter's own API in your server, and a token for it.
+
+        For editors and programs. The token ends with this start of the server.
+        """
+        return self._connection.fetch(ServerKeyOut, "POST", *_path(project), server, "key")
+
     def delete(self, server: str, *, project: str) -> None:
         """Forget a server that does not run; its files stay in the project's workspace."""
         self._connection.send("DELETE", *_path(project), server)
-
-
-def _wanted(
-    name: str | None,
-    tier: str | None,
-    requirements: str | None,
-    idle_minutes: int | None,
-    max_hours: float | None,
-    tags: Mapping[str, str] | None,
-) -> ServerIn:
-    return build(
-        ServerIn,
-        name=name,
-        tier=tier,
-        requirements=requirements,
-        idle_minutes=idle_minutes,
-        max_hours=max_hours,
-        tags=dict(tags) if tags is not None else None,
-    )
 
 
 def _path(project: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ POST   projects/{project}/notebooks/servers/quote            ServerIn → Quote;
 GET    projects/{project}/notebooks/servers/{server}         ServerOut
 POST   projects/{project}/notebooks/servers/{server}/start   → ServerOut: again, after it stopped
 POST   projects/{project}/notebooks/servers/{server}/stop    → ServerOut
+POST   projects/{project}/notebooks/servers/{server}/key     → ServerKeyOut: for its owner
 DELETE projects/{project}/notebooks/servers/{server}         204; its files stay
 GET    projects/{project}/notebooks/servers/{server}/events  PageOf[WorkloadEventOut]
 
@@ -59,12 +60,30 @@ class NotebookState(StrEnum):
     FAILED = "failed"
 
 
+class Weekday(StrEnum):
+    """A day of the week, in UTC."""
+
+    MON = "mon"
+    TUE = "tue"
+    WED = "wed"
+    THU = "thu"
+    FRI = "fri"
+    SAT = "sat"
+    SUN = "sun"
+
+
+WORKDAYS = (Weekday.MON, Weekday.TUE, Weekday.WED, Weekday.THU, Weekday.FRI)
+TimeOfDay = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+
+
 class ServerIn(RequestSchema):
     """A notebook server to launch.
 
     `name` tells a person's servers of a project apart. `requirements` is the text of a requirements
     file; empty means the environment of the installation. It stops `idle_minutes` after the last
-    work, dear tiers sooner, and after `max_hours` in any case. `tags` split what is spent.
+    work, dear tiers sooner, and after `max_hours` in any case. `daily_start` and `daily_stop` are
+    times such as 08:00, in UTC, at which it starts and stops by itself on `days`. `tags` split what
+    is spent.
     """
 
     name: Slug = "notebook"
@@ -72,6 +91,9 @@ class ServerIn(RequestSchema):
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
     idle_minutes: int = Field(default=60, ge=5, le=10_080)
     max_hours: float | None = Field(default=None, gt=0, le=720)
+    daily_start: TimeOfDay | None = None
+    daily_stop: TimeOfDay | None = None
+    days: list[Weekday] = Field(default=list(WORKDAYS), min_length=1, max_length=7)
     tags: Tags = {}
 
 
@@ -99,6 +121,9 @@ class ServerOut(AnswerSchema):
     idle_minutes: int
     idle_minutes_in_force: float
     max_hours: float | None = None
+    daily_start: str | None = None
+    daily_stop: str | None = None
+    days: list[Weekday] = []
     requirements: str = ""
     tags: dict[str, str] = {}
     workload: str | None = None
@@ -106,6 +131,17 @@ class ServerOut(AnswerSchema):
     created_at: datetime
     started_at: datetime | None = None
     active_at: datetime | None = None
+
+
+class ServerKeyOut(AnswerSchema):
+    """What lets a program of the owner into a server, where no browser signs in.
+
+    `url` is where Jupyter's own API answers (below `api/`), as `Authorization: token TOKEN`. The
+    token ends with this start of the server.
+    """
+
+    url: str
+    token: str = Field(repr=False)
 
 
 class HubServer(AnswerSchema):
@@ -158,8 +194,12 @@ class LabReport(RequestSchema):
 
 
 class LabOrders(AnswerSchema):
-    """What a lab is told: when it will be stopped and why, and which files to open again."""
+    """What a lab is told: when it will be stopped and why, and which files to open again.
+
+    `may_keep` says that work in it, or a wish to keep it, takes that back.
+    """
 
     stops_at: datetime | None = None
     why: str = ""
+    may_keep: bool = False
     open_files: list[str] = []

@@ -1,11 +1,18 @@
-"""One Slipway with notebooks for all tests of the folder, and Bob, signed in."""
+"""One Slipway with notebooks for all tests of the folder, Bob, signed in, and a browser."""
 
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.notebooks import PASSWORD, Person, running_notebooks
 from tests.portals import RunningPortal
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+# The machine may be busy; what a test waits for still comes in the end.
+PATIENCE_MS = 90_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +26,27 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]
 def bob(running: RunningPortal) -> Person:
     """Bob, signed in to the portal."""
     return Person(running, "bob", PASSWORD)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A browser without a window."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Browser, bob: Person) -> Iterator[Page]:
+    """A tab of Bob's browser, signed in to the portal by its form."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    found = context.new_page()
+    found.set_default_timeout(PATIENCE_MS)
+    found.goto(f"{bob.portal}/account/login")
+    found.get_by_label("Email").fill("bob@example.org")
+    found.get_by_label("Password").fill(PASSWORD)
+    found.get_by_role("button", name="Sign in").click()
+    found.wait_for_url(f"{bob.portal}/")
+    yield found
+    context.close()

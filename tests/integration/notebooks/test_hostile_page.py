@@ -3,13 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Page
 
-from tests.notebooks import PASSWORD, Person
-from tests.portals import RunningPortal
+from tests.notebooks import Person
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 pytestmark = pytest.mark.integration
 
 # Everything below runs as script of the notebooks' origin, in the browser of somebody who is signed
@@ -38,32 +35,15 @@ _FRAME = """async (url) => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """A browser without a window."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def lab(running: RunningPortal, bob: Person, chromium: Browser) -> Iterator[Page]:
+def lab(page: Page, bob: Person) -> Iterator[Page]:
     """Bob's JupyterLab, opened from the portal's page by a click."""
     server = bob.ready("hostile")
-    context = chromium.new_context()
-    page = context.new_page()
-    page.set_default_timeout(90_000)
-    page.goto(f"{bob.portal}/account/login")
-    page.get_by_label("Email").fill("bob@example.org")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url(f"{bob.portal}/")
     page.goto(f"{bob.portal}/p/vision/notebooks/servers/{server}")
     page.get_by_role("link", name="Open JupyterLab").click()
     page.locator(".jp-LauncherCard").first.wait_for()
     yield page
-    context.close()
+    bob.stop(server)
 
 
 def test_a_hostile_page_can_do_nothing_in_the_portal(lab: Page, bob: Person) -> None:

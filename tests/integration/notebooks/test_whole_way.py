@@ -2,7 +2,7 @@
 
 import httpx
 
-from tests.notebooks import PASSWORD, SERVERS, Person, request_of
+from tests.notebooks import PASSWORD, SERVERS, Person, notebook_of, request_of
 from tests.portals import RunningPortal
 
 
@@ -29,16 +29,18 @@ def test_the_whole_way(bob: Person) -> None:
         desk.run(kernel, busy)
     assert "kernel" in bob.look(server)["why_alive"]
     desk.run(kernel, "open('kept.txt', 'w').write('as it was')")
-    assert bob.api.post(f"{SERVERS}/{server}/stop").is_success
-    stopped = bob.wait_for(server, "stopped")
-    assert stopped["cost_nano_usd"] > 0
+    # A save is a version, and one that was made just before the end is not lost.
+    saved = desk.call("PUT", "contents/kept.ipynb", json=notebook_of("print('as it was')"))
+    assert saved.is_success, saved.text
+    assert bob.stop(server)["cost_nano_usd"] > 0
+    file = bob.file("kept.ipynb")
+    assert file, "the version is there before any other server has started"
+    assert (file["latest"]["number"], file["latest"]["saved_by"]) == (1, "bob@example.org")
 
-    assert bob.api.post(f"{SERVERS}/{server}/start").is_success
-    bob.wait_for(server, "ready")
+    bob.start(server)
     again = bob.open(server)
     assert again.run(again.kernel(), "print(open('kept.txt').read())").strip() == "as it was"
-    assert bob.api.post(f"{SERVERS}/{server}/stop").is_success
-    bob.wait_for(server, "stopped")
+    bob.stop(server)
 
 
 def test_what_pip_installs_survives_a_stop(bob: Person) -> None:
@@ -67,19 +69,18 @@ def test_what_pip_installs_survives_a_stop(bob: Person) -> None:
     assert "Error" not in desk.run(kernel, package)
     said = desk.run(kernel, "%pip install --no-build-isolation --no-index ./made-here")
     assert "Successfully installed made-here-1" in said, said
-    assert bob.api.post(f"{SERVERS}/{server}/stop").is_success
-    bob.wait_for(server, "stopped")
-    assert bob.api.post(f"{SERVERS}/{server}/start").is_success
-    bob.wait_for(server, "ready")
+    bob.stop(server)
+    bob.start(server)
     again = bob.open(server)
     assert again.run(again.kernel(), "import made_here; print(made_here.SAYS)").strip() == "here"
-    bob.api.post(f"{SERVERS}/{server}/stop")
+    bob.stop(server)
 
 
 def test_nobody_else_gets_in_and_no_cookie_of_the_portal_does(
     running: RunningPortal, bob: Person
 ) -> None:
-    desk = bob.open(bob.ready("private"))
+    server = bob.ready("private")
+    desk = bob.open(server)
     of_notebooks = {one.name for one in bob.browser.cookies.jar if one.domain == "127.0.0.2"}
     of_portal = {one.name for one in bob.browser.cookies.jar if "localhost" in one.domain}
     assert of_portal, "the portal has cookies of its own"
@@ -107,6 +108,13 @@ def test_nobody_else_gets_in_and_no_cookie_of_the_portal_does(
     # An insecure address of the page's own: without the anti-forgery token nothing is taken.
     forged = bob.browser.post(f"{desk.base}/api/kernels", json={"name": "python3"})
     assert forged.status_code == 403
+    # A program of Bob's gets in by a key, which opens nothing else and ends with the server.
+    key = bob.api.post(f"{SERVERS}/{server}/key").json()
+    token = {"Authorization": f"token {key['token']}"}
+    assert httpx.get(f"{key['url']}api/contents", headers=token).is_success
+    assert httpx.get(f"{bob.notebooks}/hub/api/users", headers=token).status_code == 403
+    bob.stop(server)
+    assert not httpx.get(f"{key['url']}api/contents", headers=token).is_success
 
 
 def test_a_server_that_dies_says_why_and_starts_with_one_click(bob: Person) -> None:
@@ -118,6 +126,5 @@ def test_a_server_that_dies_says_why_and_starts_with_one_click(bob: Person) -> N
         failed = bob.wait_for(server, "failed")
     assert "killed" in failed["explanation"].lower(), failed
     assert failed["next_step"]
-    assert bob.api.post(f"{SERVERS}/{server}/start").is_success
-    bob.wait_for(server, "ready")
-    bob.api.post(f"{SERVERS}/{server}/stop")
+    bob.start(server)
+    bob.stop(server)

@@ -13,6 +13,7 @@ from portal.notebooks.models import Server
 from portal.notebooks.server_following import follow_all
 from portal.notebooks.server_idle import look_after_idle
 from portal.notebooks.wiring import NOTEBOOK
+from portal.workloads.models import Workload
 from slipway.schemas.notebook_servers import NotebookState, hub_name
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebook_servers.servers import ADDRESS, SERVERS, Desk
@@ -145,6 +146,7 @@ def test_an_idle_server_is_warned_then_stopped(desk: Desk) -> None:
     warned = json_of(desk.report(server))
     assert warned["stops_at"] is not None
     assert "10 minutes" in warned["why"]
+    assert warned["may_keep"] is True
     # Somebody comes back: it lives on.
     assert json_of(desk.report(server, moved=True))["stops_at"] is None
     let_pass(server, minutes=11)
@@ -183,6 +185,47 @@ def test_budgets_warn_a_server_before_they_stop_it(desk: Desk) -> None:
     NOTEBOOK.budget.save(workload_id=desk.workload(server).pk, stops_at=at, why=why)
     told = json_of(desk.report(server, moved=True))
     assert told["why"] == why  # work does not take back what money said
+    assert told["may_keep"] is False
+
+
+def test_the_end_of_a_lifetime_is_told_ahead(desk: Desk) -> None:
+    server = desk.ready(max_hours=2)
+    look_after_idle()
+    assert desk.look(server)["stops_at"] is None
+    ends_at = clock.now() + timedelta(minutes=4)
+    Workload.objects.filter(pk=desk.workload(server).pk).update(deadline_at=ends_at)
+    look_after_idle()
+    told = json_of(desk.report(server, moved=True))
+    assert (told["why"], told["may_keep"]) == ("Its maximum lifetime ends.", False)
+    assert desk.look(server)["stops_at"] == told["stops_at"]
+
+
+def test_a_stop_forgets_none_of_the_open_notebooks(desk: Desk) -> None:
+    server = desk.ready()
+    desk.report(server, open_files=["a.ipynb"])
+    desk.api.post(f"{SERVERS}/{server}/stop")
+    # It shuts its kernels down, and says so in a last report.
+    desk.report(server, open_files=[])
+    desk.end(server, "user")
+    follow_all()
+    desk.api.post(f"{SERVERS}/{server}/start")
+    desk.place(server)
+    assert json_of(desk.report(server))["open_files"] == ["a.ipynb"]
+
+
+def test_the_owner_alone_gets_a_key_to_a_server_that_is_ready(desk: Desk, people: Personas) -> None:
+    server = desk.ready()
+    given = json_of(desk.api.post(f"{SERVERS}/{server}/key"))
+    owner = Server.objects.get().owner_id
+    assert given["url"].endswith(f"/user/{owner}/{hub_name(server)}/")
+    assert given["token"] == desk.hub_servers()["servers"][0]["token"]
+    assert AuditEvent.objects.filter(verb="notebook.key", target_id=server).count() == 1
+    for other, status in ((people.mia, 403), (people.alice, 403), (people.charlie, 404)):
+        assert Api.of(other).post(f"{SERVERS}/{server}/key").status_code == status
+    desk.api.post(f"{SERVERS}/{server}/stop")
+    refused = desk.api.post(f"{SERVERS}/{server}/key")
+    assert refused.status_code == 409
+    assert json_of(refused)["next_step"].startswith("Start it")
 
 
 def test_who_left_the_project_loses_the_server(desk: Desk, people: Personas) -> None:

@@ -179,3 +179,21 @@ def test_what_a_job_sends_is_shown_on_its_page(browser: Client, at: str) -> None
     file = browser.get(f"/p/vision/notebooks/runs/{run.pk}/output")
     assert file.content == SECOND
     assert file.headers["Content-Disposition"].startswith("attachment")
+
+
+def test_a_member_looks_at_anothers_notebook_and_an_outsider_sees_nothing(
+    at: str, people: Personas
+) -> None:
+    vera, charlie = Client(), Client()
+    vera.force_login(people.vera)
+    charlie.force_login(people.charlie)
+    page = vera.get(at).content.decode()
+    assert "print(rate * 2)" in page
+    assert f"data:image/png;base64,{PIXEL}" in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script>steal" not in page
+    for change in ("Verify", "Run as job", "Restore", "Branch"):
+        assert f">{change}<" not in page
+    assert vera.post(f"{at}/verify").status_code == 403
+    assert charlie.get(at).status_code == 404
+    assert charlie.get("/p/vision/notebooks/files").status_code == 404

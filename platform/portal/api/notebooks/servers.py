@@ -1,6 +1,6 @@
 """Notebook servers: launched, shown, started again, stopped, deleted."""
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from portal.api.v1.workload_shapes import event_out
 from portal.core.pagination import Page, paginate
 from portal.notebooks.gates import ServerOwner, ServerRole, gated_server
 from portal.notebooks.models import Server
+from portal.notebooks.services.keys import give_key
 from portal.notebooks.services.quoting import admission_request, quote_server
 from portal.notebooks.services.servers import (
     delete_server,
@@ -26,7 +27,7 @@ from portal.workloads.explaining import Explainer
 from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
-from slipway.schemas.notebook_servers import NotebookState, ServerIn, ServerOut
+from slipway.schemas.notebook_servers import NotebookState, ServerIn, ServerKeyOut, ServerOut
 from slipway.schemas.training import Quote
 from slipway.schemas.workloads import WorkloadEventOut
 
@@ -106,6 +107,16 @@ def stop_notebook_server(request: HttpRequest, project: str, server: str) -> Ser
     """Stop your server, or as a maintainer anybody's; its files stay."""
     user = require_principal(request).user
     return shown(stop_server(server=gated_server(request), by=user), user)
+
+
+@router.post(f"{_ONE}/key", auth=gate(_OWN), response=ServerKeyOut)
+def give_notebook_server_key(
+    request: HttpRequest, response: HttpResponse, project: str, server: str
+) -> ServerKeyOut:
+    """Give what lets your programs into your server: the address of Jupyter's API, and a token."""
+    key = give_key(server=gated_server(request))
+    response.headers["Cache-Control"] = "no-store"
+    return ServerKeyOut(url=key.url, token=key.token)
 
 
 @router.delete(_ONE, auth=gate(_STOP), response={204: None})

@@ -7,6 +7,7 @@ from django.db.models import Q
 
 from portal.accounts.models import Project, User
 from portal.compute.models import Tier
+from portal.core import clock
 from portal.core.models import IdField, Row
 from portal.notebooks.server_lifecycle import ALIVE
 from portal.workloads.models import Workload
@@ -40,7 +41,8 @@ class Server(Row):
     `run_attempt` is the placement of its workload that `address` and what follows belong to, and
     `report_sequence` the newest report of that. `active_at` is when something last worked in it;
     `why_alive` says what. `stops_at` is when it will be stopped, known a minute ahead.
-    `open_files` are open again when it starts again.
+    `open_files` are open again when it starts again. At `daily_start` and `daily_stop` (such as
+    08:00, in UTC) of `days` it starts and stops; up to `schedule_seen_at` that has been seen to.
     """
 
     id = IdField("nbs")
@@ -51,6 +53,10 @@ class Server(Row):
     requirements = models.TextField(blank=True)
     idle_after_s = models.PositiveIntegerField()
     max_lifetime_s = models.PositiveIntegerField(null=True, blank=True)
+    daily_start = models.CharField(max_length=5, blank=True)
+    daily_stop = models.CharField(max_length=5, blank=True)
+    days = models.JSONField(default=list)
+    schedule_seen_at = models.DateTimeField(default=clock.now)
     tags = models.JSONField(default=dict)
 
     state = models.CharField(max_length=16, default=NotebookState.STOPPED)

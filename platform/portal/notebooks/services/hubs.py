@@ -12,7 +12,7 @@ from portal.core.text import clean_slug
 from portal.notebooks.hub_tokens import new_hub_secret
 from portal.notebooks.models import Hub, Server
 from portal.notebooks.places import start_of
-from portal.notebooks.server_idle import note_activity
+from portal.notebooks.server_idle import is_idle_warning, note_activity
 from portal.notebooks.server_moves import announce, move_server
 from portal.notebooks.services.servers import stop_server
 from portal.workloads.lifecycle import ACTIVE
@@ -74,7 +74,10 @@ def take_lab_report(*, server: Server, report: LabReport) -> LabOrders:
             _take(current, workload, report)
     current.refresh_from_db()
     return LabOrders(
-        stops_at=current.stops_at, why=current.stops_why, open_files=current.open_files
+        stops_at=current.stops_at,
+        why=current.stops_why,
+        may_keep=is_idle_warning(current.stops_why),
+        open_files=current.open_files,
     )
 
 
@@ -99,7 +102,7 @@ def _take(server: Server, workload: Workload, report: LabReport) -> None:
         "report_sequence": report.sequence,
         "address": report.address,
     }
-    if not is_first:
+    if not is_first and server.status == NotebookState.READY:
         changes["open_files"] = list(report.open_files)
     Server.objects.filter(pk=server.pk).update(**changes)
     if is_first:

@@ -18,7 +18,7 @@ from portal.workloads.feasibility import refuse_impossible
 from portal.workloads.services.stopping import stop_workload
 from portal.workloads.services.submitting import Wanted, submit_workload
 from portal.workloads.specs import spec_from
-from slipway.schemas.notebook_servers import NotebookState, ServerIn
+from slipway.schemas.notebook_servers import NotebookState, ServerIn, Weekday
 from slipway.schemas.workloads import ReasonCode
 
 MOST_A_PERSON = 20
@@ -65,6 +65,9 @@ def _make(project: Project, by: User, name: str, tier: Tier, wanted: ServerIn) -
                 requirements=wanted.requirements,
                 idle_after_s=wanted.idle_minutes * _S_A_MINUTE,
                 max_lifetime_s=lifetime_of(wanted),
+                daily_start=wanted.daily_start or "",
+                daily_stop=wanted.daily_stop or "",
+                days=[day.value for day in Weekday if day in wanted.days],
                 tags=dict(wanted.tags),
             )
     except IntegrityError:

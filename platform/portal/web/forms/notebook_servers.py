@@ -5,9 +5,11 @@ from typing import Any
 from django import forms
 from pydantic import ValidationError
 
-from slipway.schemas.notebook_servers import ServerIn
+from slipway.schemas.notebook_servers import WORKDAYS, ServerIn, Weekday
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
+_TIME = "%H:%M"
+_NO_TIME = {"invalid": "Write it as 08:00."}
 
 
 class LaunchServer(forms.Form):
@@ -33,6 +35,29 @@ class LaunchServer(forms.Form):
         max_value=720,
         help_text="Empty: only when it is idle, or when you stop it.",
         widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    daily_start = forms.TimeField(
+        label="Start every day at",
+        required=False,
+        help_text="In UTC. Empty: when you start it.",
+        input_formats=[_TIME],
+        error_messages=_NO_TIME,
+        widget=forms.TimeInput(attrs={"type": "time"}, format=_TIME),
+    )
+    daily_stop = forms.TimeField(
+        label="Stop every day at",
+        required=False,
+        help_text="In UTC, whether it works or not; JupyterLab says so five minutes ahead.",
+        input_formats=[_TIME],
+        error_messages=_NO_TIME,
+        widget=forms.TimeInput(attrs={"type": "time"}, format=_TIME),
+    )
+    days = forms.MultipleChoiceField(
+        label="On these days",
+        required=False,
+        choices=[(day.value, day.value.capitalize()) for day in Weekday],
+        initial=[day.value for day in WORKDAYS],
+        widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
     )
     requirements = forms.CharField(
         required=False,
@@ -67,7 +92,10 @@ class LaunchServer(forms.Form):
         data = super().clean() or {}
         if self.errors:
             return data
-        facts = {name: value for name, value in data.items() if value not in (None, "")}
+        facts = {name: value for name, value in data.items() if value not in (None, "", [])}
+        for name in ("daily_start", "daily_stop"):
+            if name in facts:
+                facts[name] = facts[name].strftime(_TIME)
         try:
             self.wanted = ServerIn.model_validate(facts)
         except ValidationError as error:

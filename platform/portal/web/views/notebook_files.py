@@ -14,6 +14,7 @@ from portal.core.policy import guarded_by
 from portal.notebooks.diffing import differences
 from portal.notebooks.file_gates import NotebookRole, gated_notebook
 from portal.notebooks.models import NotebookFile, NotebookVersion
+from portal.notebooks.previews import Preview, preview_of
 from portal.notebooks.services.files import branch_version, read_version, restore_version
 from portal.web.forms.notebooks import NewBranch
 from portal.web.forms.submission import carry_out, one_click, sent, status_of, words_of
@@ -28,6 +29,8 @@ from portal.web.places import address_of
 from slipway.schemas.accounts import Role, Scope
 
 OFFERED_VERSIONS = 200
+MOST_PREVIEWED_BYTES = 8 * 1024**2
+_TOO_LARGE = "It is too much for a page. Download it."
 _SEE = NotebookRole(Role.VIEWER, Scope.FILES_READ)
 _CHANGE = NotebookRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
 WHERE = {"room": "projects", "section": "notebook_files"}
@@ -64,11 +67,14 @@ def project_notebook_files(request: HttpRequest, project: str) -> HttpResponse:
 @guarded_by(_SEE)
 @require_safe
 def project_notebook_file(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
-    """Show a notebook: whether it is reproducible and why, its runs, its history."""
+    """Show a notebook: whether it is reproducible and why, its runs, its history, its cells."""
     file, viewer = gated_notebook(request), require_principal(request).user
     versions = NotebookVersion.objects.complete().filter(file=file)
     runs = recent_runs(file, viewer)
+    is_part = request.headers.get("HX-Request") == "true"  # which brings no cells with it
     context = {
+        "preview": None if is_part else _preview(versions.get(number=file.head)),
+        "preview_fault": _TOO_LARGE,
         "notebook": shown_notebook(file),
         "listing": listing(request, versions, filters=()),
         "runs": runs,
@@ -77,6 +83,12 @@ def project_notebook_file(request: HttpRequest, project: str, notebook: str) -> 
         "may_write": may_write(request),
     }
     return render(request, "web/notebooks/file.html", context | WHERE)
+
+
+def _preview(version: NotebookVersion) -> Preview | None:
+    """Return what can be looked at here by whoever may not run it; None where it is too much."""
+    halves = [half.file.blob.size_bytes for half in (version.source, version.outputs) if half]
+    return preview_of(read_version(version)) if sum(halves) <= MOST_PREVIEWED_BYTES else None
 
 
 @guarded_by(_SEE)

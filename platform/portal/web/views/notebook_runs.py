@@ -22,12 +22,11 @@ from portal.web.forms.submission import carry_out, one_click, sent, status_of, w
 from portal.web.listing import word
 from portal.web.notebook_files import numbered_version, shown_runs
 from portal.web.places import address_of
-from portal.web.views.notebook_files import WHERE, as_file, page_of
+from portal.web.views.notebook_files import MOST_PREVIEWED_BYTES, WHERE, as_file, page_of
 from portal.workloads.placement import Room
 from portal.workloads.scheduling import read_sites
 from slipway.schemas.accounts import Role, Scope
 
-_MOST_PREVIEWED_BYTES = 8 * 1024**2
 _RUN = NotebookRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _SEE_RUN = RunRole(Role.VIEWER, Scope.WORKLOADS_READ)
 
@@ -119,7 +118,7 @@ def project_notebook_job(request: HttpRequest, project: str, job: str) -> HttpRe
         raise NotFound
     preview, is_large = None, False
     if run.output is not None:
-        is_large = run.output.blob.size_bytes > _MOST_PREVIEWED_BYTES
+        is_large = run.output.blob.size_bytes > MOST_PREVIEWED_BYTES
         preview = None if is_large else preview_of(b"".join(open_file(file=run.output)))
     context = {"shown": found[0], "preview": preview, "is_large": is_large}
     return render(request, "web/notebooks/output.html", context | WHERE)

@@ -1,10 +1,15 @@
-// Goes to JupyterLab as soon as the server is ready, where the person has asked for that.
+// Goes to JupyterLab as soon as the server is ready, where the person has asked for that. Once: the
+// page goes on changing (its costs count up), and going again would break off signing in.
+const seen = new MutationObserver(goWhenReady);
+
 function goWhenReady() {
   const url = document.getElementById("notebook-state")?.dataset.openUrl;
-  if (url) location.replace(url); // "Back" must not lead here, which would lead there again
+  if (!url) return;
+  seen.disconnect();
+  location.replace(url); // "Back" must not lead here, which would lead there again
 }
 
-new MutationObserver(goWhenReady).observe(document.body, {
+seen.observe(document.body, {
   attributeFilter: ["data-open-url"],
   childList: true,
   subtree: true,

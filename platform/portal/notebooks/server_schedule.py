@@ -1,0 +1,89 @@
+"""Servers that start and stop at a time of day, on chosen days, in UTC."""
+
+import logging
+from datetime import UTC, datetime, time, timedelta
+
+from django.db.models import Q
+
+from portal.core import clock
+from portal.core.errors import SlipwayError
+from portal.notebooks.models import Server
+from portal.notebooks.server_idle import may_go_on, warn_of_end
+from portal.notebooks.server_lifecycle import ALIVE, AT_REST
+from portal.notebooks.services.servers import start_server, stop_server
+from slipway.schemas.notebook_servers import Weekday
+from slipway.schemas.workloads import ReasonCode
+
+log = logging.getLogger(__name__)
+_WEEK = list(Weekday)
+# A start that was due while nobody could act on it is made up for so long, not in the night.
+_LATE_AT_MOST = timedelta(hours=1)
+
+
+def moment_before(at: str, days: list[str], moment: datetime) -> datetime | None:
+    """Return the last time the clock showed `at` on one of `days`, up to `moment`."""
+    return _moment(at, days, moment, range(8))
+
+
+def moment_after(at: str, days: list[str], moment: datetime) -> datetime | None:
+    """Return the next time it does, after `moment`."""
+    return _moment(at, days, moment, range(0, -8, -1))
+
+
+def _moment(at: str, days: list[str], moment: datetime, back: range) -> datetime | None:
+    if not at:
+        return None
+    hour, minute = (int(part) for part in at.split(":"))
+    for ago in back:
+        day = moment.astimezone(UTC).date() - timedelta(days=ago)
+        found = datetime.combine(day, time(hour, minute), UTC)
+        is_there = found <= moment if back.step > 0 else found > moment
+        if is_there and _WEEK[day.weekday()] in days:
+            return found
+    return None
+
+
+def look_after_schedules() -> None:
+    """Start what is due, tell ahead what will stop, and stop what is due."""
+    moment = clock.now()
+    timed = Server.objects.exclude(Q(daily_start="") & Q(daily_stop=""))
+    for server in timed.select_related("tier", "workload", "project", "owner"):
+        if server.status in ALIVE:
+            _stop_or_warn(server, moment)
+        _start(server, moment)
+
+
+def _stop_or_warn(server: Server, moment: datetime) -> None:
+    if server.workload is None:
+        return
+    due = moment_before(server.daily_stop, server.days, moment)
+    if due is not None and server.workload.created_at < due:
+        why = f"It stops at {server.daily_stop} UTC, as was chosen."
+        stop_server(server=server, reason=ReasonCode.MAX_LIFETIME, message=why)
+        return
+    coming = moment_after(server.daily_stop, server.days, moment)
+    if coming is not None:
+        warn_of_end(server, moment, coming, f"It stops at {server.daily_stop} UTC, as was chosen.")
+
+
+def _start(server: Server, moment: datetime) -> None:
+    """Start a server once for each moment that is due; one that runs has no need of it."""
+    due = moment_before(server.daily_start, server.days, moment)
+    seen = server.schedule_seen_at
+    if due is None or due <= seen:
+        return
+    mine = Server.objects.filter(pk=server.pk, schedule_seen_at=seen)
+    if not mine.update(schedule_seen_at=moment):
+        return
+    is_wanted = server.status in AT_REST and moment - due <= _LATE_AT_MOST and may_go_on(server)
+    if not is_wanted:
+        return
+    try:
+        start_server(server=server)
+    except SlipwayError as error:
+        log.warning("the server %s was not started at its time: %s", server.pk, error.message)
+        at_rest = [state.value for state in AT_REST]
+        Server.objects.filter(pk=server.pk, state__in=at_rest).update(
+            reason=f"It was not started at {server.daily_start} UTC: {error.message}"[:500],
+            next_step=(error.next_step or "")[:300],
+        )

@@ -1,0 +1,118 @@
+"""The whole way in a real browser: launch, run, save, history, diff, verify, job, warning, stop."""
+
+import re
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.notebooks import SERVERS, Person, notebook_of
+from tests.portals import RunningPortal
+from tests.processes import wait_for
+
+pytestmark = pytest.mark.integration
+PATH = "reports.ipynb"
+# Time passes: nothing has worked in any server for five minutes.
+_REST = """
+from datetime import timedelta
+from django.db.models import F
+from portal.notebooks.models import Server
+Server.objects.filter(state="ready").update(active_at=F("active_at") - timedelta(minutes=5))
+"""
+
+
+def launch(page: Page, bob: Person) -> str:
+    """Launch a server by the form and go with it into JupyterLab; answers its id."""
+    page.goto(f"{bob.portal}/p/vision/notebooks/new")
+    page.get_by_role("textbox", name="Name").fill("walk")
+    page.get_by_label("Stop when idle for minutes").fill("5")
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url(re.compile(re.escape(bob.notebooks)))
+    page.locator(".jp-LauncherCard").first.wait_for()
+    mine = bob.api.get(SERVERS, params={"mine": "true"}).json()["items"]
+    return next(str(one["id"]) for one in mine if one["name"] == "walk")
+
+
+def open_notebook(page: Page, base: str) -> None:
+    """Open the notebook in JupyterLab and wait until its kernel is there."""
+    page.goto(f"{base}/lab/tree/{quote(PATH)}")
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first.wait_for(
+        state="attached"
+    )
+
+
+def test_the_whole_way(page: Page, bob: Person) -> None:
+    server = launch(page, bob)
+    desk = bob.open(server)
+    first = notebook_of("rate = 2", "print(21 * rate)")
+    first["content"]["cells"][0]["metadata"]["tags"] = ["parameters"]
+    assert desk.call("PUT", f"contents/{PATH}", json=first).is_success
+
+    # Run the cells and save, as a person does.
+    open_notebook(page, desk.base)
+    page.locator(".jp-Notebook .jp-Cell").first.click()
+    for _ in range(2):
+        page.keyboard.press("Shift+Enter")
+    expect(page.locator(".jp-OutputArea-output").first).to_contain_text("42")
+    page.keyboard.press("Control+s")
+    file = wait_for(
+        lambda: f if (f := bob.file(PATH)) and f["latest"]["number"] == 2 else None,
+        "the version of the save",
+        within_s=60,
+    )
+    assert file["latest"]["outputs_digest"]
+
+    # History and difference.
+    files = f"{bob.portal}/p/vision/notebooks/files"
+    page.goto(files)
+    page.get_by_role("link", name=PATH).click()
+    expect(page.locator("#history tbody tr")).to_have_count(2)
+    page.get_by_role("link", name="Compare versions").click()
+    expect(page.get_by_label("Results of the cell").first).to_contain_text("+ 42")
+
+    # A clean kernel says the same.
+    page.goto(f"{files}/{file['id']}")
+    page.get_by_role("button", name="Verify").click()
+    page.goto(f"{files}/{file['id']}")
+    badge = page.locator("#notebook-state .card-header .slip-tag")
+    expect(badge).to_have_text("Reproducible")
+
+    # As a job, with another value.
+    page.get_by_role("link", name="Run as job").click()
+    page.get_by_role("textbox", name="Parameters").fill("rate=3")
+    page.get_by_role("button", name="Run as job").click()
+    page.get_by_role("link", name="Output notebook").click()
+    expect(page.get_by_label("Results of cell 3")).to_contain_text("63")
+
+    # Stopped by the page.
+    page.goto(f"{bob.portal}/p/vision/notebooks/servers/{server}")
+    page.get_by_role("link", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop the server").click()
+    expect(page.locator("#notebook-state")).to_contain_text("Stopped by Bob")
+
+    # Started again, it is the same desk: the notebook is open without anybody opening it.
+    bob.start(server)
+    page.get_by_role("link", name="Open JupyterLab").click()
+    page.wait_for_url(re.compile(re.escape(bob.notebooks)))
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    expect(page.locator(".lm-TabBar-tabLabel", has_text=PATH).first).to_be_visible()
+    bob.stop(server)
+
+
+def test_a_stop_is_told_in_jupyterlab_and_taken_back_by_a_click(
+    running: RunningPortal, page: Page, bob: Person
+) -> None:
+    server = bob.ready("drowsy", idle_minutes=5)
+    page.goto(f"{bob.portal}/p/vision/notebooks/servers/{server}?open=1")
+    page.wait_for_url(re.compile(re.escape(bob.notebooks)))
+    page.locator(".jp-LauncherCard").first.wait_for()
+    assert running.installation.manage("shell", "-c", _REST).returncode == 0
+    notice = page.get_by_role("alert").filter(has_text="This server stops at")
+    expect(notice).to_contain_text("Nothing has worked in it for 5 minutes.")
+    assert bob.look(server)["stops_at"]
+    notice.get_by_role("button", name="Keep it running").click()
+    wait_for(lambda: not bob.look(server)["stops_at"], "a warning that is taken back", within_s=30)
+    expect(notice).to_have_count(0)
+    assert bob.look(server)["why_alive"] == "somebody asked to keep it"
+    bob.stop(server)

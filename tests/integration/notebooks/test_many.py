@@ -1,0 +1,55 @@
+"""Fifty launches at once: each is taken in, runs, or waits and says for what."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from tests.notebooks import COLLEAGUES, SERVERS
+from tests.portals import RunningPortal
+from tests.processes import wait_for
+
+_EACH = 10
+
+
+def _launch(client: httpx.Client, number: int) -> Any:
+    wanted = {"name": f"crowd-{number}", "tier": "cpu-large"}
+    made = client.post(SERVERS, json=wanted)
+    assert made.status_code == 201, made.text
+    return made.json()
+
+
+def _standing(client: httpx.Client) -> list[Any]:
+    found = client.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]
+    return [one for one in found if one["name"].startswith("crowd-")]
+
+
+def test_fifty_launches_at_once_all_run_or_wait_with_a_reason(running: RunningPortal) -> None:
+    clients = [running.client(name) for name in COLLEAGUES]
+    asked = [(client, number) for number in range(_EACH) for client in clients]
+    with ThreadPoolExecutor(len(asked)) as pool:
+        made = list(pool.map(lambda one: _launch(*one), asked))
+    assert len({one["id"] for one in made}) == 50
+
+    def one_is_ready() -> bool:
+        return any(one["state"] == "ready" for client in clients for one in _standing(client))
+
+    # The whole machine has room for one of them at a time.
+    wait_for(one_is_ready, "the first of the crowd", within_s=120, every_s=0.5)
+    standing = [one for client in clients for one in _standing(client)]
+    waiting = [one for one in standing if one["state"] == "starting"]
+    assert len(waiting) == 49, [one["state"] for one in standing]
+    assert all(one["explanation"].startswith("Waiting") for one in waiting), waiting[0]
+    ready = next(one for one in standing if one["state"] == "ready")
+    owner = next(c for c in clients if any(one["id"] == ready["id"] for one in _standing(c)))
+    owner.post(f"{SERVERS}/{ready['id']}/stop").raise_for_status()
+
+    def another_is_ready() -> bool:
+        now = [one for client in clients for one in _standing(client) if one["state"] == "ready"]
+        return any(one["id"] != ready["id"] for one in now)
+
+    wait_for(another_is_ready, "the next of the crowd", within_s=120, every_s=0.5)
+    for client in clients:
+        for one in _standing(client):
+            client.post(f"{SERVERS}/{one['id']}/stop").raise_for_status()
+        client.close()

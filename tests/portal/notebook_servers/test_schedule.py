@@ -1,0 +1,118 @@
+"""Servers that start and stop at a time of day."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pytest_django import DjangoCaptureOnCommitCallbacks
+
+from portal.accounts.models import Membership
+from portal.core import clock
+from portal.notebooks.models import Server
+from portal.notebooks.server_following import follow_all
+from portal.notebooks.server_schedule import look_after_schedules, moment_after, moment_before
+from portal.workloads.models import Workload
+from tests.personas import Personas, json_of
+from tests.portal.notebook_servers.servers import SERVERS, Desk
+
+EVERY_DAY = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+
+
+@pytest.fixture(autouse=True)
+def _news(django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks) -> object:
+    """News of workloads are sent on commit, which a test never does."""
+    with django_capture_on_commit_callbacks(execute=True):
+        yield
+
+
+def minutes_from_now(minutes: int) -> str:
+    """Answer a time of day."""
+    return (clock.now() + timedelta(minutes=minutes)).astimezone(UTC).strftime("%H:%M")
+
+
+def age(server: str, **span: float) -> None:
+    """Let a server, and its present start, be older."""
+    past = clock.now() - timedelta(**span)
+    Server.objects.filter(pk=server).update(schedule_seen_at=past)
+    workload = Server.objects.get(pk=server).workload_id
+    Workload.objects.filter(pk=workload).update(created_at=past)
+
+
+def test_moments_are_found_on_the_chosen_days_alone() -> None:
+    thursday = datetime(2026, 11, 19, 12, 0, tzinfo=UTC)
+    assert moment_before("08:00", EVERY_DAY, thursday) == thursday.replace(hour=8)
+    assert moment_before("13:00", ["mon"], thursday) == datetime(2026, 11, 16, 13, 0, tzinfo=UTC)
+    assert moment_before("13:00", ["thu"], thursday) == datetime(2026, 11, 12, 13, 0, tzinfo=UTC)
+    assert moment_after("08:00", ["thu"], thursday) == datetime(2026, 11, 26, 8, 0, tzinfo=UTC)
+    assert moment_after("12:01", EVERY_DAY, thursday) == thursday.replace(minute=1)
+    assert moment_before("", EVERY_DAY, thursday) is None
+
+
+def test_a_server_is_warned_and_stopped_at_its_time(desk: Desk) -> None:
+    server = desk.ready(daily_stop=minutes_from_now(3), days=EVERY_DAY)
+    look_after_schedules()
+    warned = json_of(desk.report(server, moved=True))
+    assert warned["stops_at"] is not None
+    assert warned["why"].endswith("UTC, as was chosen.")
+    assert desk.look(server)["state"] == "ready"
+    Server.objects.filter(pk=server).update(daily_stop=minutes_from_now(-2))
+    look_after_schedules()
+    assert desk.look(server)["state"] == "ready", "it was started after that"
+    age(server, minutes=30)
+    look_after_schedules()
+    assert desk.look(server)["state"] == "stopping"
+    desk.end(server, "user")
+    follow_all()
+    assert "as was chosen" in desk.look(server)["explanation"]
+
+
+def test_a_server_starts_at_its_time_once(desk: Desk) -> None:
+    server = desk.ready(daily_start=minutes_from_now(-10), days=EVERY_DAY)
+    desk.api.post(f"{SERVERS}/{server}/stop")
+    desk.end(server, "user")
+    follow_all()
+    look_after_schedules()
+    assert desk.look(server)["state"] == "stopped", "its time was before it was launched"
+    age(server, minutes=30)
+    look_after_schedules()
+    assert desk.look(server)["state"] == "starting"
+    desk.api.post(f"{SERVERS}/{server}/stop")
+    follow_all()
+    look_after_schedules()
+    assert desk.look(server)["state"] == "stopped", "whoever stops it then keeps it stopped"
+
+
+def test_a_start_that_was_missed_by_hours_is_let_go(desk: Desk) -> None:
+    server = desk.ready(daily_start=minutes_from_now(-120), days=EVERY_DAY)
+    desk.api.post(f"{SERVERS}/{server}/stop")
+    desk.end(server, "user")
+    follow_all()
+    age(server, hours=3)
+    look_after_schedules()
+    assert desk.look(server)["state"] == "stopped"
+
+
+def test_who_left_the_project_has_nothing_started(desk: Desk, people: Personas) -> None:
+    server = desk.ready(daily_start=minutes_from_now(-10), days=EVERY_DAY)
+    desk.api.post(f"{SERVERS}/{server}/stop")
+    desk.end(server, "user")
+    follow_all()
+    age(server, minutes=30)
+    Membership.objects.filter(user=people.bob, project=people.vision).delete()
+    look_after_schedules()
+    assert Server.objects.get(pk=server).state == "stopped"
+
+
+def test_a_schedule_is_told_and_judged(desk: Desk) -> None:
+    made = desk.launch(daily_start="08:00", daily_stop="18:30", days=["fri", "mon", "mon"])
+    found = desk.look(made["id"])
+    assert (found["daily_start"], found["daily_stop"]) == ("08:00", "18:30")
+    assert found["days"] == ["mon", "fri"]
+    for body, field in (
+        ({"daily_start": "8:00"}, "daily_start"),
+        ({"daily_stop": "24:00"}, "daily_stop"),
+        ({"days": []}, "days"),
+        ({"days": ["someday"]}, "days"),
+    ):
+        refused = desk.api.post(SERVERS, {"name": "other"} | body)
+        assert refused.status_code in (400, 422), refused.content
+        assert field in str(json_of(refused))

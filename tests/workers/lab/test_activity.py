@@ -1,0 +1,32 @@
+"""What counts as work in a notebook server."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from workers.lab.activity import Watch
+
+
+def at_rest() -> Watch:
+    """Answer the watch over a server in which nothing runs."""
+    kernels: Any = SimpleNamespace(list_kernel_ids=list)
+    web: Any = SimpleNamespace(settings={})
+    return Watch(SimpleNamespace(kernel_manager=kernels, web_app=web, session_manager=None))
+
+
+def test_a_save_is_work_unless_the_page_saves_because_it_heard_of_a_stop() -> None:
+    watch = at_rest()
+    watch.look()
+    watch.note_save()
+    assert watch.look().why == "a file was saved a moment ago"
+    assert not watch.look().moved
+    watch.expect_saves()
+    watch.note_save()
+    assert not watch.look().moved
+
+
+def test_a_wish_to_keep_the_server_counts_once() -> None:
+    watch = at_rest()
+    watch.look()
+    watch.keep()
+    assert watch.look().why == "somebody asked to keep it"
+    assert not watch.look().moved

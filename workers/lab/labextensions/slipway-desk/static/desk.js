@@ -1,0 +1,87 @@
+// Says in JupyterLab that this server is about to stop, and why; saves what is open, and lets
+// whoever sits there keep it.
+//
+// JupyterLab takes an extension from a container with `init` and `get`. This one is written by hand,
+// so nothing has to be built: what it needs of JupyterLab's own code it takes from what is shared.
+(() => {
+  "use strict";
+
+  const NAME = "slipway-desk";
+  const KEEP = "slipway:keep-server";
+  const LOOK_EVERY_MS = 5000;
+  let shared = {};
+
+  async function jupyterServices() {
+    const [offered] = Object.values(shared["@jupyterlab/services"]);
+    return (await offered.get())();
+  }
+
+  async function ask(app, method) {
+    const { ServerConnection } = await jupyterServices();
+    const settings = app.serviceManager.serverSettings;
+    const url = `${settings.baseUrl}slipway/stop`;
+    const answer = await ServerConnection.makeRequest(url, { method }, settings);
+    if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
+    return answer.json();
+  }
+
+  // What is typed is saved all the time; this is for whoever has switched that off.
+  async function saveAll(app) {
+    const contexts = new Set();
+    for (const widget of app.shell.widgets("main")) {
+      const { context } = widget;
+      if (context?.model?.dirty && !context.model.readOnly) contexts.add(context);
+    }
+    await Promise.allSettled([...contexts].map((context) => context.save()));
+  }
+
+  // JupyterLab shows 140 characters of it.
+  function wordsOf(told) {
+    const at = new Date(told.stops_at).toLocaleTimeString();
+    return `This server stops at ${at}. ${told.why} What is open is saved.`;
+  }
+
+  function activate(app) {
+    const { commands } = app;
+    let warned = "";
+    let notice = null;
+
+    async function take(told) {
+      const now = told.stops_at ?? "";
+      if (now === warned) return;
+      warned = now;
+      if (notice !== null) await commands.execute("apputils:dismiss-notification", { id: notice });
+      notice = null;
+      if (!now) return;
+      const actions = told.may_keep ? [{ label: "Keep it running", commandId: KEEP }] : [];
+      const options = { autoClose: false, actions };
+      const said = { message: wordsOf(told), type: "warning", options };
+      notice = await commands.execute("apputils:notify", said);
+      await saveAll(app);
+    }
+
+    async function look() {
+      try {
+        await take(await ask(app, "GET"));
+      } catch {
+        // A server that is gone says so by JupyterLab's own means.
+      }
+      setTimeout(look, LOOK_EVERY_MS);
+    }
+
+    commands.addCommand(KEEP, {
+      label: "Keep this server running",
+      execute: async () => take(await ask(app, "POST")),
+    });
+    app.restored.then(look);
+  }
+
+  const extension = { __esModule: true, default: { id: `${NAME}:stop`, autoStart: true, activate } };
+  window._JUPYTERLAB ??= {};
+  window._JUPYTERLAB[NAME] = {
+    init: (scope) => {
+      shared = scope;
+    },
+    get: async () => () => extension,
+  };
+})();
