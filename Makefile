@@ -58,6 +58,9 @@ check-format: setup-dev
 check-types: setup-dev
 	$(STEP) "mypy --strict" $(BIN)/mypy --strict platform workers notebooks_service manage.py tests examples/digits \
 		$(wildcard bench/*.py scripts/*.py)
+	$(STEP) "mypy --strict examples/text" env MYPYPATH=examples/text $(BIN)/mypy --strict examples/text
+	$(STEP) "mypy --strict examples/tabular" env MYPYPATH=examples/tabular \
+		$(BIN)/mypy --strict examples/tabular
 check-layers: setup-dev
 	$(STEP) "import-linter" env PYTHONPATH=platform:. $(BIN)/lint-imports
 check-templates: setup-dev
