@@ -88,6 +88,10 @@ requirements: setup-dev ## Recompile requirements/*.txt (newer versions: UPGRADE
 		requirements/jobs.in
 	sed -i 's/^\(torch==[0-9.]*\)+cpu$$/\1/' requirements/jobs.txt
 
+.PHONY: licences
+licences: setup-dev ## List the licences of all packages in docs/licences.md
+	$(BIN)/python scripts/licences.py
+
 .PHONY: screenshots
 screenshots: setup-dev ## Take docs/ pictures of the pages with a real Chromium
 	$(BIN)/python scripts/screenshots.py
