@@ -88,6 +88,10 @@ requirements: setup-dev ## Recompile requirements/*.txt (newer versions: UPGRADE
 		requirements/jobs.in
 	sed -i 's/^\(torch==[0-9.]*\)+cpu$$/\1/' requirements/jobs.txt
 
+.PHONY: docs
+docs: setup-dev ## Write docs/reference/ (commands, SDK, REST, settings) from the code
+	$(BIN)/python scripts/reference.py
+
 .PHONY: licences
 licences: setup-dev ## List the licences of all packages in docs/licences.md
 	$(BIN)/python scripts/licences.py

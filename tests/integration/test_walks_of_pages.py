@@ -1,0 +1,87 @@
+"""The quickstart and the examples, typed as their pages say, on a Slipway with a node and a gateway."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import snippets_of
+from tests.live import ROOT
+from tests.portals import RunningPortal, running_slipway
+
+pytestmark = pytest.mark.integration
+# A job that trains, and a replica that starts cold, on a machine that other tests keep busy.
+WITHIN_S = 900
+Type = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    """A Slipway as `make up` starts it."""
+    folder = tmp_path_factory.mktemp("walks")
+    with running_slipway(folder, SLIPWAY_EMBEDDED_GATEWAY="true") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def typed(running: RunningPortal, tmp_path_factory: pytest.TempPathFactory) -> Type:
+    """Type the shell snippets of a page that hold a word, as root in a copy of the examples."""
+    folder = tmp_path_factory.mktemp("clone")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    programs = folder / "bin"
+    programs.mkdir()
+    for name, rest in {"python": "", "slipway": "-m slipway "}.items():
+        place = f"PYTHONPATH={ROOT / 'platform'} " if rest else ""
+        (programs / name).write_text(f'#!/bin/sh\n{place}exec {sys.executable} {rest}"$@"\n')
+        (programs / name).chmod(0o755)
+    surroundings = {name: value for name, value in os.environ.items() if "SLIPWAY" not in name}
+    surroundings |= {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "SLIPWAY_CONFIG_DIR": str(folder / "config"),
+        "SLIPWAY_URL": running.url,
+        "SLIPWAY_TOKEN": running.tokens["root"],
+    }
+
+    def type_page(page: str, *, at: str = ".", holding: str = "") -> str:
+        said = [one.text for one in snippets_of(page) if one.language == "sh"]
+        script = "\n".join(text for text in said if holding in text)
+        script = script.replace(
+            "http://localhost:8002", f"http://127.0.0.1:{running.installation.gateway_port}"
+        )
+        done = subprocess.run(
+            ["/bin/bash", "-e", "-o", "pipefail", "-c", script],
+            cwd=folder / at,
+            env=surroundings,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{running.log()[-4000:]}"
+        return done.stdout
+
+    return type_page
+
+
+def test_the_quickstart_goes_from_data_to_predictions_and_their_cost(typed: Type) -> None:
+    said = typed("docs/quickstart.md")
+    assert "registered digits version 1" in said
+    right = next(line for line in said.splitlines() if line.endswith("of 20 digits right"))
+    assert int(right.split()[0]) >= 15
+
+
+def test_the_text_example_is_trained_registered_and_asked(typed: Type) -> None:
+    said = typed("examples/text/README.md", at="examples/text", holding="slipway ")
+    assert "registered sections version 1" in said
+    assert "16 at once: " in said
+
+
+def test_the_tabular_example_meets_its_late_labels(typed: Type) -> None:
+    said = typed("examples/tabular/README.md", at="examples/tabular", holding="slipway ")
+    assert "registered diabetes version 1" in said
+    assert "mean error of 50 labelled predictions: " in said
+    assert "mean error of 100 labelled predictions: " in said
