@@ -104,9 +104,11 @@ screenshots: setup-dev ## Take docs/ pictures of the pages with a real Chromium
 wheel: setup-dev ## Build the slipway SDK and CLI as a wheel in dist/
 	$(BIN)/python -m build --wheel
 
-.PHONY: bench
-bench: setup-dev ## Run every script in bench/, each ending in one line of JSON
-	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script --json; done
+.PHONY: bench bench-quick
+bench: setup-dev ## Run all comparisons (hours) and write their table into bench/RESULTS.md
+	$(BIN)/python bench/run.py --write
+bench-quick: setup-dev ## Run what fits, small, within five minutes; figures are not for quoting
+	$(BIN)/python bench/run.py --quick
 
 .PHONY: clean
 clean: ## Remove what builds and tools left; keeps .venv, node_modules, .env and your data

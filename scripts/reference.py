@@ -126,16 +126,18 @@ def rest_page() -> str:
             if verb in verbs:
                 parts += _operation(verb, path, verbs[verb])
     for name, body in sorted(schema["components"]["schemas"].items()):
+        if "properties" not in body:  # a word of a list, or another plain value
+            parts += [f"### {name}", _cell(body.get("description", "")), f"{_type(body)}."]
+            continue
         rows = [
             f"| `{field}` | {_type(told)} | {_cell(told.get('description', ''))} |"
-            for field, told in body.get("properties", {}).items()
+            for field, told in body["properties"].items()
         ]
-        if rows:
-            parts += [
-                f"### {name}",
-                _cell(body.get("description", "")),
-                "\n".join(["| field | type | |", "|---|---|---|", *rows]),
-            ]
+        parts += [
+            f"### {name}",
+            _cell(body.get("description", "")),
+            "\n".join(["| field | type | |", "|---|---|---|", *rows]) if rows else "No fields.",
+        ]
     return _page(parts)
 
 

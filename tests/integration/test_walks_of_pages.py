@@ -1,11 +1,10 @@
-"""The quickstart and the examples, typed as their pages say, on a Slipway with a node and a gateway."""
+"""The quickstart and the examples, typed as their pages say, on a Slipway with node and gateway."""
 
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]
 
 @pytest.fixture(scope="module")
 def typed(running: RunningPortal, tmp_path_factory: pytest.TempPathFactory) -> Type:
-    """Type the shell snippets of a page that hold a word, as root in a copy of the examples."""
+    """Type lines of a shell, signed in as root, in a copy of the examples."""
     folder = tmp_path_factory.mktemp("clone")
     shutil.copytree(ROOT / "examples", folder / "examples")
     programs = folder / "bin"
@@ -42,13 +41,10 @@ def typed(running: RunningPortal, tmp_path_factory: pytest.TempPathFactory) -> T
     surroundings |= {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "SLIPWAY_CONFIG_DIR": str(folder / "config"),
-        "SLIPWAY_URL": running.url,
-        "SLIPWAY_TOKEN": running.tokens["root"],
+        "TOKEN": running.tokens["root"],
     }
 
-    def type_page(page: str, *, at: str = ".", holding: str = "") -> str:
-        said = [one.text for one in snippets_of(page) if one.language == "sh"]
-        script = "\n".join(text for text in said if holding in text)
+    def type_lines(script: str, at: str = ".") -> str:
         script = script.replace(
             "http://localhost:8002", f"http://127.0.0.1:{running.installation.gateway_port}"
         )
@@ -64,24 +60,38 @@ def typed(running: RunningPortal, tmp_path_factory: pytest.TempPathFactory) -> T
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{running.log()[-4000:]}"
         return done.stdout
 
-    return type_page
+    type_lines(f'printf %s "$TOKEN" | slipway login {running.url} --token -')
+    return type_lines
+
+
+@pytest.fixture(scope="module")
+def examples(typed: Type) -> Type:
+    """The same, in a project that is there already, as pages of examples take for granted."""
+    typed("slipway project create Examples --slug examples && slipway project use examples")
+    return typed
+
+
+def lines_of(page: str, *, holding: str = "") -> str:
+    """Return the shell snippets of a page that hold a word."""
+    said = [one.text for one in snippets_of(page) if one.language == "sh"]
+    return "\n".join(text for text in said if holding in text)
 
 
 def test_the_quickstart_goes_from_data_to_predictions_and_their_cost(typed: Type) -> None:
-    said = typed("docs/quickstart.md")
+    said = typed(lines_of("docs/quickstart.md"))
     assert "registered digits version 1" in said
     right = next(line for line in said.splitlines() if line.endswith("of 20 digits right"))
     assert int(right.split()[0]) >= 15
 
 
-def test_the_text_example_is_trained_registered_and_asked(typed: Type) -> None:
-    said = typed("examples/text/README.md", at="examples/text", holding="slipway ")
+def test_the_text_example_is_trained_registered_and_asked(examples: Type) -> None:
+    said = examples(lines_of("examples/text/README.md", holding="slipway "), "examples/text")
     assert "registered sections version 1" in said
     assert "16 at once: " in said
 
 
-def test_the_tabular_example_meets_its_late_labels(typed: Type) -> None:
-    said = typed("examples/tabular/README.md", at="examples/tabular", holding="slipway ")
+def test_the_tabular_example_meets_its_late_labels(examples: Type) -> None:
+    said = examples(lines_of("examples/tabular/README.md", holding="slipway "), "examples/tabular")
     assert "registered diabetes version 1" in said
     assert "mean error of 50 labelled predictions: " in said
     assert "mean error of 100 labelled predictions: " in said
