@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -25,6 +26,16 @@ KNOWN = SHELL | {"", "python", "json", "sql", "text", "mermaid", "ini", "yaml"}
 # What `manage.py` answers itself, before Django is there.
 _OWN_COMMANDS = frozenset({"up", "settings"})
 _SPACED = re.compile(r"\\\n\s*")
+
+
+# Where `sh` stands, a test types the snippet as it is; `bash` and `console` are looked at here.
+TYPED = {
+    "docs/operating.md": "tests/integration/test_walks_of_pages.py",
+    "docs/quickstart.md": "tests/integration/test_walks_of_pages.py",
+    "docs/training.md": "tests/slipway/test_docs_training.py",
+    "examples/tabular/README.md": "tests/integration/test_walks_of_pages.py",
+    "examples/text/README.md": "tests/integration/test_walks_of_pages.py",
+}
 
 
 def _named(language: str) -> list[Snippet]:
@@ -46,6 +57,16 @@ def _begins_with_a_command(text: str) -> bool:
 
 def test_every_snippet_says_what_it_is() -> None:
     assert not [str(one) for one in every_snippet() if one.language not in KNOWN]
+
+
+def test_what_says_that_it_is_typed_is_typed_by_a_test() -> None:
+    assert {one.page for one in every_snippet() if one.language == "sh"} == set(TYPED)
+    untold = [page for page, test in TYPED.items() if Path(page).name not in _text(test)]
+    assert not untold
+
+
+def _text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("snippet", _shells(), ids=str)
