@@ -60,6 +60,9 @@ check-format: setup-dev
 check-types: setup-dev
 	$(STEP) "mypy --strict" $(BIN)/mypy --strict platform workers notebooks_service manage.py tests examples/digits \
 		$(wildcard bench/*.py scripts/*.py)
+	$(STEP) "mypy --strict examples/text" env MYPYPATH=examples/text $(BIN)/mypy --strict examples/text
+	$(STEP) "mypy --strict examples/tabular" env MYPYPATH=examples/tabular \
+		$(BIN)/mypy --strict examples/tabular
 check-layers: setup-dev
 	$(STEP) "import-linter" env PYTHONPATH=platform:. $(BIN)/lint-imports
 check-templates: setup-dev
@@ -87,6 +90,14 @@ requirements: setup-dev ## Recompile requirements/*.txt (newer versions: UPGRADE
 		requirements/jobs.in
 	sed -i 's/^\(torch==[0-9.]*\)+cpu$$/\1/' requirements/jobs.txt
 
+.PHONY: docs
+docs: setup-dev ## Write docs/reference/ (commands, SDK, REST, settings) from the code
+	$(BIN)/python scripts/reference.py
+
+.PHONY: licences
+licences: setup-dev ## List the licences of all packages in docs/licences.md
+	$(BIN)/python scripts/licences.py
+
 .PHONY: screenshots
 screenshots: setup-dev ## Take docs/ pictures of the pages with a real Chromium
 	$(BIN)/python scripts/screenshots.py
@@ -95,9 +106,11 @@ screenshots: setup-dev ## Take docs/ pictures of the pages with a real Chromium
 wheel: setup-dev ## Build the slipway SDK and CLI as a wheel in dist/
 	$(BIN)/python -m build --wheel
 
-.PHONY: bench
-bench: setup-dev ## Run every script in bench/, each ending in one line of JSON
-	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script --json; done
+.PHONY: bench bench-quick
+bench: setup-dev ## Run all comparisons (hours) and write their table into bench/RESULTS.md
+	$(BIN)/python bench/run.py --write
+bench-quick: setup-dev ## Run what fits, small, within five minutes; figures are not for quoting
+	$(BIN)/python bench/run.py --quick
 
 .PHONY: clean
 clean: ## Remove what builds and tools left; keeps .venv, node_modules, .env and your data

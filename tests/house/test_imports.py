@@ -33,6 +33,8 @@ LOADERS_ALLOWED = {
     "platform/slipway/datasets.py": "a script that reads files by their path needs no pyarrow",
     "platform/slipway/track.py": "MLflow is for whoever has it installed, and slow to import",
     "examples/digits/train.py": "outside a job it runs without MLflow",
+    "examples/tabular/train.py": "outside a job it runs without MLflow and Slipway",
+    "examples/text/train.py": "outside a job it runs without MLflow and Slipway",
     "platform/slipway/notebook_job.py": "a job's own environment may lack papermill, told in words",
     "platform/slipway/cli/notebook_files.py": "papermill and nbdime are for whoever installed them",
     "platform/slipway/cli/lazy.py": "a command starts without the nouns that were not typed",

