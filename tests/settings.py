@@ -1,5 +1,6 @@
 """The settings of the test run: the real ones over a folder of its own."""
 
+import logging
 import os
 import tempfile
 
@@ -22,3 +23,6 @@ STORAGES = STORAGES | {
 }
 EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
 ACCOUNT_RATE_LIMITS = ACCOUNT_RATE_LIMITS | {"login": "100000/m/ip", "signup": "100000/m/ip"}
+# A line for each of many thousand requests would be written out four times and read by nobody; a
+# test that reads lines asks for them: `caplog.at_level`.
+logging.getLogger().setLevel(logging.WARNING)

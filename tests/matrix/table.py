@@ -1,5 +1,6 @@
 """The checked-in table: a line for each verb of each route, a column for each kind of caller."""
 
+from functools import cache
 from pathlib import Path
 
 from tests.matrix.actors import COLUMNS
@@ -33,8 +34,13 @@ def written(table: Table) -> str:
 
 def read() -> Table:
     """Return the checked-in table; empty when there is none, or one of other columns."""
+    return _parsed(FILE.read_text(encoding="utf-8") if FILE.exists() else "")
+
+
+@cache
+def _parsed(text: str) -> Table:
     table: Table = {}
-    lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
+    lines = text.splitlines()
     if _HEADING not in lines:
         return table
     for line in lines:
