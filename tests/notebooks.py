@@ -222,7 +222,7 @@ def run_cell(channel: ClientConnection, code: str, *, within_s: float = 60) -> s
 
 def notebook_of(*sources: str) -> dict[str, Any]:
     """Return the body that saves a notebook of these code cells through the contents API."""
-    cells = [
+    cells: list[dict[str, Any]] = [
         {
             "cell_type": "code",
             "id": f"cell-{number}",
@@ -234,6 +234,6 @@ def notebook_of(*sources: str) -> dict[str, Any]:
         for number, source in enumerate(sources)
     ]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    content = {"cells": cells, "metadata": {"kernelspec": kernel}}
+    content: dict[str, Any] = {"cells": cells, "metadata": {"kernelspec": kernel}}
     content |= {"nbformat": 4, "nbformat_minor": 5}
     return {"type": "notebook", "format": "json", "content": content}

@@ -14,7 +14,7 @@ from workers.lab.reports import Reporter
 PAGE_EXTENSIONS: Final = Path(__file__).parent / "labextensions"
 
 
-class StopHandler(APIHandler):  # type: ignore[misc]
+class StopHandler(APIHandler):
     """`GET` tells when the server stops and why; `POST` keeps it, where that is in its hands."""
 
     def initialize(self, reporter: Reporter) -> None:

@@ -1,6 +1,7 @@
 """The whole way in a real browser: launch, run, save, history, diff, verify, job, warning, stop."""
 
 import re
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -56,11 +57,12 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
         page.keyboard.press("Shift+Enter")
     expect(page.locator(".jp-OutputArea-output").first).to_contain_text("42")
     page.keyboard.press("Control+s")
-    file = wait_for(
-        lambda: f if (f := bob.file(PATH)) and f["latest"]["number"] == 2 else None,
-        "the version of the save",
-        within_s=60,
-    )
+
+    def saved() -> Any:
+        found = bob.file(PATH)
+        return found if found and found["latest"]["number"] == 2 else None
+
+    file = wait_for(saved, "the version of the save", within_s=60)
     assert file["latest"]["outputs_digest"]
 
     # History and difference.
