@@ -37,7 +37,7 @@ def running_notebooks(folder: Path, **environ: str) -> Iterator[RunningPortal]:
     """
     environ = {"SLIPWAY_EMBEDDED_NOTEBOOKS": "true"} | environ
     people = tuple(dict.fromkeys((*PEOPLE, *COLLEAGUES)))
-    with running_slipway(folder, people=people, **environ) as running:
+    with running_slipway(folder, people, **environ) as running:
         owner, *others = COLLEAGUES
         with running.client(owner) as alice, running.client("root") as root:
             alice.post("/projects", json={"name": "Vision"}).raise_for_status()

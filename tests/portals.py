@@ -76,9 +76,10 @@ class RunningPortal:
 @contextmanager
 def running_portal(
     folder: Path,
+    people: tuple[str, ...] = PEOPLE,
+    /,
     *,
     command: tuple[str, ...] = ("portal",),
-    people: tuple[str, ...] = PEOPLE,
     **environ: str,
 ) -> Iterator[RunningPortal]:
     """Yield a portal over a fresh database in `folder`; `environ` adds settings."""
@@ -93,12 +94,12 @@ def running_portal(
 
 @contextmanager
 def running_slipway(
-    folder: Path, *, people: tuple[str, ...] = PEOPLE, **environ: str
+    folder: Path, people: tuple[str, ...] = PEOPLE, /, **environ: str
 ) -> Iterator[RunningPortal]:
     """Yield all of Slipway, with the node of this machine, which runs jobs in our own Python."""
     environ = {"SLIPWAY_EMBEDDED_NODE": "true", "SLIPWAY_JOB_PYTHON": sys.executable} | environ
     command = ("up", "--no-input")
-    with running_portal(folder, command=command, people=people, **environ) as running:
+    with running_portal(folder, people, command=command, **environ) as running:
         with running.client("root") as root:
             wait_for(lambda: root.get("/tiers").json()["items"], "tiers of the node", within_s=60)
         yield running

@@ -62,7 +62,7 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
         found = bob.file(PATH)
         return found if found and found["latest"]["number"] == 2 else None
 
-    file = wait_for(saved, "the version of the save", within_s=60)
+    file: Any = wait_for(saved, "the version of the save", within_s=60)
     assert file["latest"]["outputs_digest"]
 
     # History and difference.
