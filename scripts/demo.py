@@ -20,19 +20,16 @@ from pathlib import Path
 from typing import TypeVar
 
 import httpx
-from websockets.exceptions import WebSocketException
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+sys.path.insert(0, str(ROOT / "platform"))
 
 from portal.config.env import env  # noqa: E402  (the path comes first)
-from scripts.in_notebook import CellError, Lab  # noqa: E402
 from slipway import Client, Endpoint, train, watching  # noqa: E402
 from slipway.errors import Conflict, NotFound, SlipwayError  # noqa: E402
 from slipway.money import dollars  # noqa: E402
 from slipway.schemas.datasets import VersionOut  # noqa: E402
 from slipway.schemas.endpoints import EndpointOut  # noqa: E402
-from slipway.schemas.notebook_servers import NotebookState, ServerOut  # noqa: E402
 from slipway.schemas.registry import RulesIn  # noqa: E402
 from slipway.schemas.training import JobOut  # noqa: E402
 from slipway.schemas.workloads import WorkloadState  # noqa: E402
@@ -41,9 +38,7 @@ PROJECT = "digits"
 MODEL = ENDPOINT = "digits"
 STAGE = "Production"
 EXAMPLE = ROOT / "examples" / "digits"
-NOTEBOOK = "neighbours"
 READY_WITHIN_S = 120.0
-DESK_WITHIN_S = 120.0
 NODE_WITHIN_S = 60.0
 SERVES_WITHIN_S = 300.0
 ASKED_DIGITS = 200
@@ -229,52 +224,6 @@ def _look_at_run(client: Client, project: str, job: JobOut) -> None:
     show("metrics", metrics)
 
 
-def _notebook(client: Client, project: str) -> str:
-    """Launch a notebook, run the example in it, and stop it; returns its workload."""
-    began = time.monotonic()
-    server = _launch(client, project)
-
-    def stands(*states: NotebookState) -> ServerOut | None:
-        found = client.notebooks.get(server.id, project=project)
-        if found.state is NotebookState.FAILED:
-            raise DemoError(f"the notebook failed: {found.explanation}")
-        return found if found.state in states else None
-
-    try:
-        wait_for(lambda: stands(NotebookState.READY), "a notebook", within_s=DESK_WITHIN_S)
-        show("notebook", client.notebooks.page(server.id, project=project))
-        show("ready", f"{time.monotonic() - began:.2f} s after it was launched")
-        key = client.notebooks.key(server.id, project=project)
-        began = time.monotonic()
-        said = Lab(key.url, key.token).run(EXAMPLE / f"{NOTEBOOK}.ipynb")
-        show("result", said.strip().splitlines()[-1])
-        show("ran for", f"{time.monotonic() - began:.1f} s")
-        show("version", wait_for(lambda: _saved(client, project), "its version", within_s=30.0))
-    except (CellError, httpx.HTTPError, WebSocketException) as error:
-        raise DemoError(f"the notebook did not run: {error}") from error
-    finally:
-        client.notebooks.stop(server.id, project=project)
-    stopped = wait_for(lambda: stands(NotebookState.STOPPED), "its end", within_s=60.0)
-    show("cost", dollars(stopped.cost_nano_usd))
-    return stopped.workload or ""
-
-
-def _launch(client: Client, project: str) -> ServerOut:
-    """Launch the server of the demo, or start it again after an earlier demo."""
-    for server in client.notebooks.list(project=project, mine=True):
-        if server.name == NOTEBOOK:
-            return client.notebooks.start(server.id, project=project)
-    return client.notebooks.launch(NOTEBOOK, project=project, idle_minutes=10)
-
-
-def _saved(client: Client, project: str) -> str | None:
-    """Return where the version of the notebook is to be seen that holds its results."""
-    for file in client.notebook_files.list(project=project, search=f"{NOTEBOOK}.ipynb"):
-        if file.latest.outputs_digest:
-            return f"{client.url}/p/{project}/notebooks/files/{file.id}"
-    return None
-
-
 def _version_of(client: Client, project: str, job: JobOut) -> int:
     """Return the version of the model that the job has registered, and show it."""
     for version in client.models.versions(MODEL, project=project):
@@ -387,9 +336,7 @@ def drive(client: Client) -> None:
         job = _train(client, project, data)
         _check(client, project, job)
         _look_at_lineage(client, project, job, data)
-    with step("A notebook is launched, runs an example on the same data, and is stopped"):
-        desk = _notebook(client, project)
-    with step("What the job logged by plain MLflow calls"):
+    with step("What it logged by plain MLflow calls"):
         _look_at_run(client, project, job)
     with step("The trained model is registered, and promoted through its gates"):
         number = _version_of(client, project, job)
@@ -401,9 +348,7 @@ def drive(client: Client) -> None:
     with step("What this demo has cost"):
         replicas = client.endpoints.replicas(ENDPOINT, project=project)
         serving = [replica.workload for replica in replicas if replica.workload]
-        _show_costs(
-            client, project, {"training": [job.workload.id], "notebook": [desk], "serving": serving}
-        )
+        _show_costs(client, project, {"training": [job.workload.id], "serving": serving})
     print(f"\nAll steps succeeded. Look around: {client.url}/p/{project}/endpoints", flush=True)
 
 
