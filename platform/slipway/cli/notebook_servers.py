@@ -25,6 +25,18 @@ WaitOption = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until it is ready (on by default).")
 ]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open JupyterLab in the browser.")]
+DailyStart = Annotated[
+    str | None,
+    typer.Option("--daily-start", metavar="HH:MM", help="Start every day then, in UTC."),
+]
+DailyStop = Annotated[
+    str | None,
+    typer.Option("--daily-stop", metavar="HH:MM", help="Stop every day then, in UTC."),
+]
+DaysOption = Annotated[
+    str | None,
+    typer.Option("--days", metavar="DAYS", help="On these days (mon,tue,wed,thu,fri)."),
+]
 _LOOK_EVERY_S: Final = 0.5
 _OVER: Final = (NotebookState.STOPPED, NotebookState.FAILED)
 
@@ -57,18 +69,9 @@ def start(
     max_hours: Annotated[
         float | None, typer.Option("--max-hours", min=0.01, help="Stop after so many hours.")
     ] = None,
-    daily_start: Annotated[
-        str | None,
-        typer.Option("--daily-start", metavar="HH:MM", help="Start every day then, in UTC."),
-    ] = None,
-    daily_stop: Annotated[
-        str | None,
-        typer.Option("--daily-stop", metavar="HH:MM", help="Stop every day then, in UTC."),
-    ] = None,
-    days: Annotated[
-        str | None,
-        typer.Option("--days", metavar="DAYS", help="On these days (mon,tue,wed,thu,fri)."),
-    ] = None,
+    daily_start: DailyStart = None,
+    daily_stop: DailyStop = None,
+    days: DaysOption = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", help="Splits spend.")
     ] = None,
