@@ -126,7 +126,7 @@ def python_packages(names: Iterable[str]) -> list[Licensed]:
             told = metadata(name)
         except PackageNotFoundError:
             raise LicenceError(f"{name} is not installed here; run `make setup-dev`.") from None
-        fields = {key: told.get_all(key) or [] for key in set(told.keys())}
+        fields = {key: told.get_all(key) or [] for key in set(told)}
         packages.append(Licensed(name, licence_of(name, fields)))
     return packages
 

@@ -12,6 +12,7 @@ import pytest
 from tests.docs.pages import snippets_of
 from tests.live import ROOT
 from tests.portals import RunningPortal, running_slipway
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.integration
 # A job that trains, and a replica that starts cold, on a machine that other tests keep busy.
@@ -23,7 +24,9 @@ Type = Callable[..., str]
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
     """A Slipway as `make up` starts it."""
     folder = tmp_path_factory.mktemp("walks")
-    with running_slipway(folder, SLIPWAY_EMBEDDED_GATEWAY="true") as found:
+    wanted = {"SLIPWAY_EMBEDDED_GATEWAY": "true", "SLIPWAY_EMBEDDED_TRACKING": "true"}
+    with running_slipway(folder, **wanted) as found:
+        wait_for(lambda: "tracking ready" in found.log(), "MLflow's server", within_s=120)
         yield found
 
 
