@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 from mlflow.models import set_model
-from mlflow.pyfunc import PythonModel, PythonModelContext
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
 from sections import Sections
 
 
-class Served(PythonModel):  # type: ignore[misc]  # MLflow's class is untyped in some versions
+class Served(PythonModel):
     """Answers for a table of texts."""
 
     def load_context(self, context: PythonModelContext) -> None:

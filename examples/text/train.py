@@ -60,7 +60,7 @@ def train_epoch(
         truth = torch.tensor([NAMES.index(one.section) for one in batch])
         loss = nn.functional.cross_entropy(scores, truth, label_smoothing=0.05)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         total += loss.item() * len(batch)
     return total / len(texts)

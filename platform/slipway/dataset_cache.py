@@ -76,14 +76,18 @@ def local_path(client: Client, project: str, version: VersionOut) -> Path:
     if place.folder in _held:
         return place.files
     place.lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    while True:
-        with _locked(place, fcntl.LOCK_EX):
-            if not _is_whole(place, version):
-                place.folder.mkdir(mode=0o700, exist_ok=True)
-                _prune(place.folder.parent, keep=place.folder, room_for=version.size_bytes)
-                _fetch(client, project, version, place)
-        if _hold(place):  # unless somebody pruned it in between
-            return place.files
+    while not _hold(place, version):
+        try:
+            with _locked(place, _AT_ONCE):
+                if not _is_whole(place, version):
+                    place.folder.mkdir(mode=0o700, exist_ok=True)
+                    _prune(place.folder.parent, keep=place.folder, room_for=version.size_bytes)
+                    _fetch(client, project, version, place)
+        except BlockingIOError:
+            # Waiting for the lock itself would last as long as the longest reader lives: of two
+            # ranks, the later would wait for the earlier, which waits for it to begin.
+            time.sleep(_LOOK_AGAIN_S)
+    return place.files
 
 
 @contextlib.contextmanager
@@ -93,11 +97,11 @@ def _locked(place: _Place, kind: int) -> Iterator[None]:
         yield
 
 
-def _hold(place: _Place) -> bool:
-    """Keep the version from being pruned while this process lives; False when it is gone."""
+def _hold(place: _Place, version: VersionOut) -> bool:
+    """Keep the version from being pruned while this process lives; False when it is not whole."""
     lock = place.lock.open("w", encoding="utf-8")
     fcntl.flock(lock, fcntl.LOCK_SH)
-    if not place.facts.exists():
+    if not _is_whole(place, version):
         lock.close()
         return False
     os.utime(place.folder)
@@ -310,6 +314,7 @@ def _prune(root: Path, *, keep: Path, room_for: int) -> None:
 
 
 _AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
+_LOOK_AGAIN_S = 0.05
 
 
 def _size(folder: Path) -> int:

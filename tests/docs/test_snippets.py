@@ -30,11 +30,8 @@ _SPACED = re.compile(r"\\\n\s*")
 
 # Where `sh` stands, a test types the snippet as it is; `bash` and `console` are looked at here.
 TYPED = {
-    "docs/operating.md": "tests/integration/test_walks_of_pages.py",
     "docs/quickstart.md": "tests/integration/test_walks_of_pages.py",
     "docs/training.md": "tests/slipway/test_docs_training.py",
-    "examples/tabular/README.md": "tests/integration/test_walks_of_pages.py",
-    "examples/text/README.md": "tests/integration/test_walks_of_pages.py",
 }
 
 

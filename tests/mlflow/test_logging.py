@@ -120,10 +120,14 @@ def test_what_was_acknowledged_survives_a_crash_and_mlflow_may_be_away(
     tracking.server.signal(signal.SIGKILL)
     tracking.server.wait()
     alice.post("runs/log-batch", {"run_id": run, "metrics": _points(500)})
+    # As `mlflow.log_metrics` sends them: each says once more which run it is of.
+    told_twice = [point | {"run_id": run} for point in _points(20, "accuracy")]
+    alice.post("runs/log-batch", {"run_id": run, "metrics": told_twice})
     tracking.portal.kill()
     tracking.portal.restart()
     again = tracking.client("alice")
     assert len(_curve(again, run)) == 500
+    assert len(_curve(again, run, "accuracy")) == 20
     refused = again.call("GET", "registered-models/search")
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
     assert refused.json()["error_code"] == "TEMPORARILY_UNAVAILABLE"

@@ -168,6 +168,28 @@ def test_processes_that_ask_at_once_fetch_a_version_once(
     assert pushed.files == 3
 
 
+def test_who_comes_later_reads_beside_who_reads_already(
+    alice: slipway.Client, portal: LivePortal, project: str, data: Path
+) -> None:
+    alice.datasets.push("digits", data, project=project)
+    path = dataset("digits", project=project, client=alice).path  # held while this process lives
+    code = f"import slipway\nprint(slipway.dataset('digits:1', project={project!r}).path)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ
+        | {
+            "SLIPWAY_URL": portal.url,
+            "SLIPWAY_TOKEN": portal.tokens["alice"],
+            "PYTHONPATH": str(ROOT / "platform"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == f"{path}\n"
+
+
 def test_the_command_line_pushes_looks_and_pulls(
     alice: slipway.Client,
     portal: LivePortal,

@@ -145,13 +145,17 @@ def batch_of(content: Mapping[str, Any], size: int) -> Batch:
         or len(metrics) + len(params) + len(tags) > MOST_METRICS
     ):
         raise Unusual
+    run_id = run_id_of(content)
     for metric in metrics:
-        _only(metric, "key", "value", "timestamp", "step")
+        _only(metric, "key", "value", "timestamp", "step", "run_id")
+        # `mlflow.log_metrics` says with each metric once more which run it is of.
+        if metric.get("run_id", run_id) != run_id:
+            raise Unusual
     named = pairs_of(params, _MOST_PARAM)
     if len(named) != len(params):
         raise Unusual
     points = tuple(_point(metric) for metric in metrics)
-    return Batch(run_id_of(content), points, named, pairs_of(tags, _MOST_TAG))
+    return Batch(run_id, points, named, pairs_of(tags, _MOST_TAG))
 
 
 def _listed(content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
