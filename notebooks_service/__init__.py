@@ -1,1 +1,7 @@
 """JupyterHub for Slipway: it signs people in, opens doors to servers, and holds nothing else."""
+
+import sys
+
+# It builds parsers of a format that no schema of Jupyter uses, for as long as all the rest of the
+# import takes; jsonschema does without it.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.db import connections
 from django.test import TransactionTestCase
 from pytest_django import DjangoDbBlocker
 
 from portal.config.env import env
 from portal.config.tracking_schema import fill_for_tests, forget_connections
 from tests.personas import Api, Personas, make_personas
+from tests.prepared import fill_in_memory, template_of_the_run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,13 +51,26 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
+    """Let the test run's database have its tables from one that was made before."""
+    for connection in connections.all():
+        if connection.vendor == "sqlite":
+            connection.settings_dict["TEST"]["MIGRATE"] = False
+        else:
+            connection.settings_dict["TEST"]["TEMPLATE"] = template_of_the_run(env().database_url)
+
+
+@pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Give the test run's database of MLflow its tables, which Django does not make.
+    """Fill the test run's databases: ours, and that of MLflow, whose tables Django does not make.
 
     A test that reads or writes them asks for the database by name:
     `pytest.mark.django_db(databases=["default", "tracking"])`.
     """
     with django_db_blocker.unblock():
+        if connections["default"].vendor == "sqlite":
+            connections["default"].ensure_connection()
+            fill_in_memory(connections["default"].connection)
         fill_for_tests(env().database_url)
     yield
     with django_db_blocker.unblock():

@@ -1,12 +1,14 @@
-"""A database with all its tables, made once a test run and copied by whoever starts a Slipway.
+"""A database with all its tables, made once and copied by whoever needs one.
 
-Making the tables takes ten seconds of a processor, copying them a hundredth of one. It lies in the
-data folder of the run, which its processes share and which goes at its end.
+Making the tables takes ten seconds of a processor, copying them a hundredth of one. On SQLite they
+are kept from run to run, in `.cache`, until something that makes them changes.
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -29,10 +31,16 @@ prepare_tracking(env().database_url, env().data_dir)
 """
 
 
+# What decides how the tables look: migrations, what they import, and the libraries' own.
+_MAKERS = ("*/migrations/*.py", "core/*.py", "*/lifecycle.py", "*/models/*.py")
+
+
 def _digest() -> str:
     found = hashlib.sha256()
-    for path in sorted((ROOT / "platform" / "portal").glob("*/migrations/*.py")):
-        found.update(path.name.encode() + path.read_bytes())
+    portal = ROOT / "platform" / "portal"
+    files = {path for pattern in _MAKERS for path in portal.glob(pattern)}
+    for path in (*sorted(files), ROOT / "requirements" / "portal.txt", Path(__file__)):
+        found.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return found.hexdigest()[:12]
 
 
@@ -52,29 +60,55 @@ def _make(data_dir: Path, database_url: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def _settle(database: Path) -> None:
+    """Leave everything in the one file, so that it can be read without writing beside it."""
+    with contextlib.closing(sqlite3.connect(database)) as made:
+        made.execute("PRAGMA journal_mode=DELETE")
+
+
 def _of_the_run() -> Path | None:
     """Return the folder of this test run; None where no tests run, as in a bench."""
     shared = os.environ.get("SLIPWAY_DATA_DIR")
     return Path(shared) / f"prepared-{_digest()}" if shared else None
 
 
-def copy_tables(data_dir: Path) -> None:
-    """Put SQLite databases with all their tables into an empty data folder."""
-    made = _of_the_run()
-    if made is None:
-        return
-    made.mkdir(parents=True, exist_ok=True)
-    with file_lock(made / "lock"):
-        if not (made / FILES[0]).exists():
-            half = made / "half"
+def _sqlite_files() -> Path:
+    """Return the folder with SQLite databases that have all their tables."""
+    cache = ROOT / ".cache"
+    made = cache / f"tables-{_digest()}"
+    cache.mkdir(exist_ok=True)
+    with file_lock(cache / "tables.lock"):
+        if not made.exists():
+            for old in cache.glob("tables-*"):
+                shutil.rmtree(old, ignore_errors=True)
+            half, whole = cache / "tables-half", cache / "tables-whole"
             shutil.rmtree(half, ignore_errors=True)
             _make(half, "")
-            for name in reversed(FILES):
-                (half / name).replace(made / name)
+            whole.mkdir()
+            for name in FILES:
+                _settle(half / name)
+                (half / name).replace(whole / name)
+            shutil.rmtree(half)
+            whole.rename(made)
+    return made
+
+
+def copy_tables(data_dir: Path) -> None:
+    """Put SQLite databases with all their tables into an empty data folder."""
+    if _of_the_run() is None:
+        return
+    made = _sqlite_files()
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in FILES:
         shutil.copyfile(made / name, data_dir / name)
         (data_dir / name).chmod(0o600)
+
+
+def fill_in_memory(connection: sqlite3.Connection) -> None:
+    """Give an empty SQLite database all tables of the portal."""
+    file = _sqlite_files() / FILES[0]
+    with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as made:
+        made.backup(connection)
 
 
 def create_database(server: psycopg.Connection[tuple[object, ...]], url: str, name: str) -> None:
@@ -83,6 +117,24 @@ def create_database(server: psycopg.Connection[tuple[object, ...]], url: str, na
     if made is None:
         server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return
+    source = template_database(server, url, made)
+    server.execute(
+        sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+            sql.Identifier(name), sql.Identifier(source)
+        )
+    )
+
+
+def template_of_the_run(url: str) -> str:
+    """Return the name of a PostgreSQL database with all the tables, on the server at `url`."""
+    made = _of_the_run()
+    assert made is not None
+    with psycopg.connect(url, autocommit=True) as server:
+        return template_database(server, url, made)
+
+
+def template_database(server: psycopg.Connection[tuple[object, ...]], url: str, made: Path) -> str:
+    """Make the database that others are copied from, unless it is there; returns its name."""
     made.mkdir(parents=True, exist_ok=True)
     source = f"slipway_{made.name.replace('-', '_')}"
     with file_lock(made / "lock"):
@@ -96,8 +148,4 @@ def create_database(server: psycopg.Connection[tuple[object, ...]], url: str, na
                     sql.Identifier(half), sql.Identifier(source)
                 )
             )
-    server.execute(
-        sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
-            sql.Identifier(name), sql.Identifier(source)
-        )
-    )
+    return source
