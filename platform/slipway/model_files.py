@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from slipway.data_files import files_under
 from slipway.errors import InvalidInput
-from slipway.schemas.registry import SignatureIn
+from slipway.schemas.signatures import SignatureIn
 from slipway.visible import visible
 
 _MOST_FILES = 5_000

@@ -14,10 +14,10 @@ from slipway.schemas.registry import (
     MoveOut,
     PlanOut,
     RequestOut,
-    SignatureIn,
     VersionDetail,
     VersionOut,
 )
+from slipway.schemas.signatures import SignatureIn
 
 _RUN_ID = re.compile(r"\A[0-9a-f]{32}\Z")
 Golden = tuple[Any, Any]

@@ -27,7 +27,6 @@ from slipway.schemas.registry import (
     RequestOut,
     RulesIn,
     RulesOut,
-    SignatureIn,
     TargetIn,
     Verdict,
     VersionDetail,
@@ -35,6 +34,7 @@ from slipway.schemas.registry import (
     VersionOut,
 )
 from slipway.schemas.serving import ModelFormat
+from slipway.schemas.signatures import SignatureIn
 
 _ARTIFACTS = ("api", "2.0", "mlflow-artifacts", "artifacts")
 

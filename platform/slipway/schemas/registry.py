@@ -46,6 +46,7 @@ from slipway.schemas.base import (
     Whole,
 )
 from slipway.schemas.serving import ModelFormat
+from slipway.schemas.signatures import SignatureIn, SignatureOut
 
 MAX_GOLDEN_ROWS = 200
 DEFAULT_STAGES = ("Development", "Staging", "Production", "Archived")
@@ -196,47 +197,6 @@ class ModelOut(AnswerSchema):
     updated_at: datetime
 
 
-class ElementType(StrEnum):
-    """Types of the elements of tensors, by the names NumPy and MLflow have for them."""
-
-    BOOL = "bool"
-    UINT8 = "uint8"
-    UINT16 = "uint16"
-    UINT32 = "uint32"
-    UINT64 = "uint64"
-    INT8 = "int8"
-    INT16 = "int16"
-    INT32 = "int32"
-    INT64 = "int64"
-    FLOAT16 = "float16"
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-    STRING = "string"
-
-
-class TensorIn(RequestSchema):
-    """One input or output of a model; `shape` is that of a batch, -1 standing for any length."""
-
-    name: Annotated[Line, Field(min_length=1, max_length=200)]
-    type: ElementType
-    shape: list[Annotated[Whole, Field(ge=-1, le=2**31 - 1)]] = Field(min_length=1, max_length=16)
-
-
-class SignatureIn(RequestSchema):
-    """What goes into a model, in the order it takes them, and what comes out."""
-
-    inputs: list[TensorIn] = Field(min_length=1, max_length=1000)
-    outputs: list[TensorIn] = Field(default=[], max_length=1000)
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> "SignatureIn":
-        for side in (self.inputs, self.outputs):
-            names = [tensor.name for tensor in side]
-            if len(set(names)) != len(names):
-                raise ValueError("two tensors of one side have the same name")
-        return self
-
-
 class VersionIn(RequestSchema):
     """A version to register: `source` is `runs:/RUN/path`, `models:/…` or `mlflow-artifacts:/…`.
 
@@ -259,23 +219,6 @@ class ModelFileOut(AnswerSchema):
     path: str
     size_bytes: int
     sha256: str
-
-
-class ColumnOut(AnswerSchema):
-    """One input, output or parameter of a signature; `shape` is that of a tensor."""
-
-    name: str
-    type: str
-    required: bool = True
-    shape: list[int] | None = None
-
-
-class SignatureOut(AnswerSchema):
-    """What goes into a model and what comes out."""
-
-    inputs: list[ColumnOut]
-    outputs: list[ColumnOut]
-    params: list[ColumnOut] = []
 
 
 class VersionOut(AnswerSchema):

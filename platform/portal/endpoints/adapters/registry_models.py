@@ -19,8 +19,9 @@ from portal.registry.services.promoting import standing_at
 from portal.registry.services.proving import golden_of, read_golden
 from portal.registry.sources import folder_of
 from portal.registry.tasks import hash_version
-from slipway.schemas.registry import ElementType, GoldenIn, TargetKind
+from slipway.schemas.registry import GoldenIn, TargetKind
 from slipway.schemas.serving import Datatype, ModelFormat
+from slipway.schemas.signatures import ElementType
 
 _MAX_REQUIREMENTS_BYTES = 256 * 1024
 # What loads the model, where its own requirements do not say so.

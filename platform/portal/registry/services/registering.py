@@ -21,7 +21,8 @@ from portal.registry.keeping import ensure_line, ensure_record
 from portal.registry.models import ModelLine, VersionRecord
 from portal.registry.services.actors import Actor
 from portal.registry.sources import resolve_source
-from slipway.schemas.registry import ModelChange, ModelIn, SignatureOut, VersionIn
+from slipway.schemas.registry import ModelChange, ModelIn, VersionIn
+from slipway.schemas.signatures import SignatureOut
 
 _TRIES = 5
 _MAX_LOCATION = 500
