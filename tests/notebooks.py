@@ -168,6 +168,9 @@ class OpenDesk:
 
     def connect(self, kernel: str) -> ClientConnection:
         """Open the websocket of a kernel."""
+        return self._socket(f"/api/kernels/{kernel}/channels")
+
+    def _socket(self, place: str) -> ClientConnection:
         host = urlsplit(self.base).netloc
         jar = self.person.browser.cookies.jar
         path = urlsplit(self.base).path
@@ -177,12 +180,24 @@ class OpenDesk:
             if one.domain == host.partition(":")[0] and f"{path}/".startswith(one.path)
         )
         return connect(
-            f"ws://{host}{path}/api/kernels/{kernel}/channels",
+            f"ws://{host}{path}{place}",
             additional_headers={"Cookie": cookies},
             origin=Origin(f"http://{host}"),
             proxy=None,
             open_timeout=20,
         )
+
+    def type(self, line: str, *, within_s: float = 60) -> str:
+        """Type a line into a terminal of its own; answers what stood there at its end."""
+        made = self.call("POST", "terminals")
+        assert made.is_success, made.text
+        shown = ""
+        with self._socket(f"/terminals/websocket/{made.json()['name']}") as channel:
+            channel.send(json.dumps(["stdin", f"{line}; echo ended-$((40 + 2))\r"]))
+            while "ended-42" not in shown:
+                kind, *said = json.loads(channel.recv(timeout=within_s))
+                shown += said[0] if kind == "stdout" else ""
+        return shown
 
     def run(self, kernel: str, code: str, *, within_s: float = 60) -> str:
         """Run a cell; answers what it printed."""

@@ -4,6 +4,14 @@ import httpx
 
 from tests.notebooks import PASSWORD, SERVERS, Person, notebook_of, request_of
 from tests.portals import RunningPortal
+from tests.processes import wait_for
+
+# A repository of the project's, cloned, changed and pushed to.
+_GIT = (
+    "git init -q --bare shared.git && git clone -q shared.git copy && cd copy && echo 1 > one.txt"
+    " && git add one.txt && git -c user.name=Bob -c user.email=bob@example.org commit -qm first"
+    " && git push -q origin HEAD && echo pushed $(git -C ../shared.git rev-list --all --count)"
+)
 
 
 def test_the_whole_way(bob: Person) -> None:
@@ -29,6 +37,20 @@ def test_the_whole_way(bob: Person) -> None:
         desk.run(kernel, busy)
     assert "kernel" in bob.look(server)["why_alive"]
     desk.run(kernel, "open('kept.txt', 'w').write('as it was')")
+    # A cell submits a job, in the person's name and the project's.
+    said = desk.run(
+        kernel,
+        "open('hi.py', 'w').write('print(6 * 7)')\n"
+        "print(slipway.train('hi.py', folder='.').workload.id)",
+    )
+    job = f"/projects/vision/jobs/{said.split()[-1]}"
+    wait_for(
+        lambda: bob.api.get(job).json()["workload"]["state"] == "succeeded",
+        "the job of a cell",
+        within_s=60,
+    )
+    said = desk.type(_GIT)
+    assert "pushed 1" in said, said
     # A save is a version, and one that was made just before the end is not lost.
     saved = desk.call("PUT", "contents/kept.ipynb", json=notebook_of("print('as it was')"))
     assert saved.is_success, saved.text
