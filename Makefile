@@ -37,7 +37,8 @@ test: setup-dev ## Run the tests that need nothing but Python (SQLite)
 
 # Minutes, and on any database the same: left to `make test-integration`.
 LONG := slipway/distributed faults/test_broker.py faults/test_control_worker.py \
-	faults/test_storage_race.py
+	faults/test_storage_race.py faults/test_node_loss.py faults/test_training.py examples \
+	portal/config/test_embedded_node.py
 # What no database changes: `make test` has said all there is to say of it.
 WITHOUT_DATABASE := workers/node_agent workers/launcher portal/config/test_up.py \
 	portal/config/supervision portal/storage/archives scripts
