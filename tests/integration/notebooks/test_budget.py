@@ -1,6 +1,7 @@
 """A budget that is used up under an open notebook: told in JupyterLab, saved, stopped, and back."""
 
 import re
+import secrets
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -11,20 +12,20 @@ from tests.portals import RunningPortal
 from tests.processes import wait_for
 
 pytestmark = pytest.mark.integration
-PATH = "reports.ipynb"
 _USD = 10**9
 
 
 def test_a_budget_warns_saves_and_stops_and_the_raise_brings_the_desk_back(
     running: RunningPortal, page: Page, bob: Person
 ) -> None:
-    server = bob.ready("spender")
+    path = f"spent-{secrets.token_hex(3)}.ipynb"
+    server = bob.ready(path.partition(".")[0])
     page.goto(f"{bob.portal}/p/vision/notebooks/servers/{server}?open=1")
     page.wait_for_url(re.compile(re.escape(bob.notebooks)))
     page.locator(".jp-LauncherCard").first.wait_for()
     desk = bob.open(server)
-    assert desk.call("PUT", f"contents/{PATH}", json=notebook_of("x = 1")).is_success
-    open_notebook(page, desk.base)
+    assert desk.call("PUT", f"contents/{path}", json=notebook_of("x = 1")).is_success
+    open_notebook(page, desk.base, path)
     page.locator(".jp-Notebook .cm-content").first.click()
     page.keyboard.type("never_saved_by_hand = True  # ")
 
@@ -39,7 +40,7 @@ def test_a_budget_warns_saves_and_stops_and_the_raise_brings_the_desk_back(
             stopped = bob.wait_for(server, "stopped", within_s=150)
             assert "budget" in stopped["explanation"]
             wait_for(
-                lambda: bob.says_of_saves(PATH, "never_saved_by_hand"),
+                lambda: bob.says_of_saves(path, "never_saved_by_hand"),
                 "the cell that nobody saved",
                 within_s=60,
             )

@@ -1,18 +1,18 @@
 """The whole way in a real browser: launch, run, save, history, diff, verify, job, warning, stop."""
 
 import re
+import secrets
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Error, Page, expect
 
 from tests.notebooks import SERVERS, Person, notebook_of
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
 pytestmark = pytest.mark.integration
-PATH = "reports.ipynb"
 # Time passes: nothing has worked in any server for five minutes.
 _REST = """
 from datetime import timedelta
@@ -24,19 +24,23 @@ Server.objects.filter(state="ready").update(active_at=F("active_at") - timedelta
 
 def launch(page: Page, bob: Person) -> str:
     """Launch a server by the form and go with it into JupyterLab; answers its id."""
+    name = f"walk-{secrets.token_hex(3)}"
     page.goto(f"{bob.portal}/p/vision/notebooks/new")
-    page.get_by_role("textbox", name="Name").fill("walk")
+    page.get_by_role("textbox", name="Name").fill(name)
     page.get_by_label("Stop when idle for minutes").fill("5")
     page.get_by_role("button", name="Launch").click()
-    page.wait_for_url(re.compile(re.escape(bob.notebooks)))
+    try:
+        page.wait_for_url(re.compile(re.escape(bob.notebooks)))
+    except Error:
+        raise AssertionError(f"{page.url}: {page.locator('main').inner_text()}") from None
     page.locator(".jp-LauncherCard").first.wait_for()
     mine = bob.api.get(SERVERS, params={"mine": "true"}).json()["items"]
-    return next(str(one["id"]) for one in mine if one["name"] == "walk")
+    return next(str(one["id"]) for one in mine if one["name"] == name)
 
 
-def open_notebook(page: Page, base: str) -> None:
-    """Open the notebook in JupyterLab and wait until its kernel is there."""
-    page.goto(f"{base}/lab/tree/{quote(PATH)}")
+def open_notebook(page: Page, base: str, path: str) -> None:
+    """Open a notebook in JupyterLab and wait until its kernel is there."""
+    page.goto(f"{base}/lab/tree/{quote(path)}")
     page.locator(".jp-Notebook .jp-Cell").first.wait_for()
     page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first.wait_for(
         state="attached"
@@ -45,13 +49,14 @@ def open_notebook(page: Page, base: str) -> None:
 
 def test_the_whole_way(page: Page, bob: Person) -> None:
     server = launch(page, bob)
+    path = f"reports-{secrets.token_hex(3)}.ipynb"
     desk = bob.open(server)
     first = notebook_of("rate = 2", "print(21 * rate)")
     first["content"]["cells"][0]["metadata"]["tags"] = ["parameters"]
-    assert desk.call("PUT", f"contents/{PATH}", json=first).is_success
+    assert desk.call("PUT", f"contents/{path}", json=first).is_success
 
     # Run the cells and save, as a person does.
-    open_notebook(page, desk.base)
+    open_notebook(page, desk.base, path)
     page.locator(".jp-Notebook .jp-Cell").first.click()
     for _ in range(2):
         page.keyboard.press("Shift+Enter")
@@ -59,7 +64,7 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
     page.keyboard.press("Control+s")
 
     def saved() -> Any:
-        found = bob.file(PATH)
+        found = bob.file(path)
         return found if found and found["latest"]["number"] == 2 else None
 
     file: Any = wait_for(saved, "the version of the save", within_s=60)
@@ -68,7 +73,7 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
     # History and difference.
     files = f"{bob.portal}/p/vision/notebooks/files"
     page.goto(files)
-    page.get_by_role("link", name=PATH).click()
+    page.get_by_role("link", name=path).click()
     expect(page.locator("#history tbody tr")).to_have_count(2)
     page.get_by_role("link", name="Compare versions").click()
     expect(page.get_by_label("Results of the cell").first).to_contain_text("+ 42")
@@ -93,12 +98,13 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Stop the server").click()
     expect(page.locator("#notebook-state")).to_contain_text("Stopped by Bob")
 
+    bob.wait_for(server, "stopped")
     # Started again, it is the same desk: the notebook is open without anybody opening it.
     bob.start(server)
     page.get_by_role("link", name="Open JupyterLab").click()
     page.wait_for_url(re.compile(re.escape(bob.notebooks)))
     page.locator(".jp-Notebook .jp-Cell").first.wait_for()
-    expect(page.locator(".lm-TabBar-tabLabel", has_text=PATH).first).to_be_visible()
+    expect(page.locator(".lm-TabBar-tabLabel", has_text=path).first).to_be_visible()
     bob.stop(server)
 
 

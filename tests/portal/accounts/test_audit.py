@@ -105,6 +105,10 @@ def test_the_log_is_filtered_by_who_what_which_and_when(people: Personas) -> Non
     assert len(found("actor=alice@example.org&verb=project.change")) == 2
     assert len(found(f"target_id={people.vision.pk}")) == 3
     assert found("actor=charlie@example.org&verb=project.change") == []
+    # Offsets and years beyond what a database knows are moments, too.
+    assert found("verb=project.change&until=1255-06-04T06:22:32%2B19:09") == []
+    assert found("verb=project.change&until=0001-01-01T00:00:00%2B19:09") == []
+    assert len(found("verb=project.change&since=1255-06-04T06:22:32-19:09")) == 2
 
 
 def _exported(api: Api, query: str = "") -> str:

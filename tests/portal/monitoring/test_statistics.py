@@ -226,9 +226,9 @@ def test_calibration_is_isotonic_regression(
     confidence = np.unique(confidence)
     is_right = is_right[: confidence.size]
     found = estimating.calibrate(confidence, is_right)
-    assert found.share == sorted(found.share)
     expected = isotonic.IsotonicRegression().fit_transform(confidence, is_right)
-    assert np.mean(found(confidence)) == pytest.approx(float(np.mean(expected)), abs=0.2)
+    # Between its steps ours is a line; the steps themselves are those of the regression.
+    assert found.share == pytest.approx(np.unique(np.round(expected, 9)).tolist())
 
 
 def test_the_estimate_is_near_the_truth_while_only_inputs_change_and_blind_to_concepts() -> None:

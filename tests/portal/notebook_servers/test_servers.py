@@ -53,6 +53,9 @@ def test_a_server_is_launched_placed_opened_and_stopped(desk: Desk) -> None:
     assert desk.look(server)["state"] == "ready"
     stopping = json_of(desk.api.post(f"{SERVERS}/{server}/stop"))
     assert stopping["state"] == "stopping"
+    # It does not start while it stops, and says so instead of taking the wish for nothing.
+    refused = desk.api.post(f"{SERVERS}/{server}/start")
+    assert (refused.status_code, json_of(refused)["code"]) == (409, "server_stopping")
     desk.end(server, "user")
     ended = caught_up(desk, server)
     assert (ended["state"], ended["url"]) == ("stopped", None)

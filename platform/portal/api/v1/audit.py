@@ -4,13 +4,13 @@ import csv
 import io
 import re
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import orjson
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Query, Router
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field
 
 from portal.accounts.gates import ProjectRole, SignedIn, gated_project
 from portal.accounts.models.audit import AuditEvent, AuditQuerySet
@@ -23,6 +23,8 @@ from slipway.schemas.base import Line, PageOf
 
 router = Router(tags=["Audit"])
 _COLUMNS = list(AuditOut.model_fields)
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
 Short = Annotated[Line, Field(max_length=254)]
 _RFC3339 = re.compile(r"\A\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 
@@ -34,7 +36,15 @@ def _no_bare_number(text: object) -> object:
     return text
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_no_bare_number)]
+def _in_utc(moment: datetime) -> datetime:
+    """PostgreSQL knows no offsets of 16 hours and more, which Pydantic takes."""
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        return _FIRST if moment.year == 1 else _LAST
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_bare_number), AfterValidator(_in_utc)]
 
 
 class AuditFilters(BaseModel):

@@ -76,8 +76,17 @@ def _make(project: Project, by: User, name: str, tier: Tier, wanted: ServerIn) -
 
 
 def start_server(*, server: Server, by: User | None = None) -> Server:
-    """Start a server again, with the same files and the notebooks that were open. Idempotent."""
+    """Start a server again, with the same files and the notebooks that were open. Idempotent.
+
+    Raises Conflict for one that is just being stopped.
+    """
     require_notebooks()
+    if server.status is NotebookState.STOPPING:
+        raise Conflict(
+            f"The notebook server {server.name} is being stopped.",
+            code="server_stopping",
+            next_step="Start it again in a few seconds, once it has stopped.",
+        )
     if server.status in ALIVE:
         return server
     owner = by or server.owner
