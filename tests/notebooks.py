@@ -75,8 +75,9 @@ class Person:
         assert entered.is_success, entered.text
 
     def launch(self, name: str = "desk", **changes: Any) -> str:
-        """Launch a server; answers its id."""
-        made = self.api.post(SERVERS, json={"name": name} | changes)
+        """Launch a server of a name of its own; answers its id."""
+        named = {"name": f"{name}-{secrets.token_hex(3)}"}
+        made = self.api.post(SERVERS, json=named | changes)
         assert made.status_code == 201, made.text
         return str(made.json()["id"])
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.notebooks import PASSWORD, Person, running_notebooks
+from tests.notebooks import PASSWORD, SERVERS, Person, running_notebooks
 from tests.portals import RunningPortal
 
 CHROMIUM = "/usr/bin/chromium"
@@ -26,6 +26,15 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]
 def bob(running: RunningPortal) -> Person:
     """Bob, signed in to the portal."""
     return Person(running, "bob", PASSWORD)
+
+
+@pytest.fixture(autouse=True)
+def home(bob: Person) -> Iterator[None]:
+    """Bob goes home: what a test that failed left running would take the room of all others."""
+    yield
+    for one in bob.api.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]:
+        if one["state"] not in ("stopping", "stopped", "failed") and one["tier"] != "desk":
+            bob.api.post(f"{SERVERS}/{one['id']}/stop")
 
 
 @pytest.fixture(scope="module")

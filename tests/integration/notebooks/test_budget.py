@@ -19,7 +19,7 @@ def test_a_budget_warns_saves_and_stops_and_the_raise_brings_the_desk_back(
     running: RunningPortal, page: Page, bob: Person
 ) -> None:
     path = f"spent-{secrets.token_hex(3)}.ipynb"
-    server = bob.ready(path.partition(".")[0])
+    server = bob.ready("spent")
     page.goto(f"{bob.portal}/p/vision/notebooks/servers/{server}?open=1")
     page.wait_for_url(re.compile(re.escape(bob.notebooks)))
     page.locator(".jp-LauncherCard").first.wait_for()

@@ -30,9 +30,9 @@ _COUNT = "count = globals().get('count', 0) + 1; print(count)"
 class Worker:
     """Somebody at work: a server, JupyterLab, a kernel, and the websocket of the page."""
 
-    def __init__(self, person: Person, name: str) -> None:
+    def __init__(self, person: Person) -> None:
         self.person = person
-        self.server = person.ready(f"{name}-desk", tier="desk")
+        self.server = person.ready(tier="desk")
         self.desk = person.open(self.server)
         self.kernel = self.desk.kernel()
         self.count = 0
@@ -80,12 +80,14 @@ class Worker:
 @pytest.fixture(scope="module")
 def five(running: RunningPortal) -> Iterator[list[Worker]]:
     """Five people at work."""
-    found = [Worker(Person(running, name, PASSWORD), name) for name in COLLEAGUES]
-    for worker in found:
-        assert worker.counts_on(reconnects=True)
-    yield found
-    for worker in found:
-        worker.stop()
+    with ExitStack() as leaving:
+        found = []
+        for name in COLLEAGUES:
+            found.append(Worker(Person(running, name, PASSWORD)))
+            leaving.callback(found[-1].stop)
+        for worker in found:
+            assert worker.counts_on(reconnects=True)
+        yield found
 
 
 def pid_of(running: RunningPortal, part: str) -> int:

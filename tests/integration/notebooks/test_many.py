@@ -1,9 +1,13 @@
 """Fifty launches at once: each is taken in, runs, or waits and says for what."""
 
+import secrets
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.notebooks import COLLEAGUES, SERVERS
 from tests.portals import RunningPortal
@@ -13,7 +17,7 @@ _EACH = 10
 
 
 def _launch(client: httpx.Client, number: int) -> Any:
-    wanted = {"name": f"crowd-{number}", "tier": "cpu-large"}
+    wanted = {"name": f"crowd-{number}-{secrets.token_hex(3)}", "tier": "cpu-large"}
     made = client.post(SERVERS, json=wanted)
     assert made.status_code == 201, made.text
     return made.json()
@@ -21,11 +25,22 @@ def _launch(client: httpx.Client, number: int) -> Any:
 
 def _standing(client: httpx.Client) -> list[Any]:
     found = client.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]
-    return [one for one in found if one["name"].startswith("crowd-")]
+    crowd = [one for one in found if one["name"].startswith("crowd-")]
+    return [one for one in crowd if one["state"] not in ("stopping", "stopped")]
 
 
-def test_fifty_launches_at_once_all_run_or_wait_with_a_reason(running: RunningPortal) -> None:
-    clients = [running.client(name) for name in COLLEAGUES]
+@pytest.fixture
+def clients(running: RunningPortal) -> Iterator[list[httpx.Client]]:
+    """Five people, who stop what they launched."""
+    with ExitStack() as leaving:
+        found = [leaving.enter_context(running.client(name)) for name in COLLEAGUES]
+        yield found
+        for client in found:
+            for one in _standing(client):
+                client.post(f"{SERVERS}/{one['id']}/stop").raise_for_status()
+
+
+def test_fifty_launches_at_once_all_run_or_wait_with_a_reason(clients: list[httpx.Client]) -> None:
     asked = [(client, number) for number in range(_EACH) for client in clients]
     with ThreadPoolExecutor(len(asked)) as pool:
         made = list(pool.map(lambda one: _launch(*one), asked))
@@ -49,7 +64,3 @@ def test_fifty_launches_at_once_all_run_or_wait_with_a_reason(running: RunningPo
         return any(one["id"] != ready["id"] for one in now)
 
     wait_for(another_is_ready, "the next of the crowd", within_s=120, every_s=0.5)
-    for client in clients:
-        for one in _standing(client):
-            client.post(f"{SERVERS}/{one['id']}/stop").raise_for_status()
-        client.close()

@@ -1,5 +1,7 @@
 """Launched, signed in to, worked in and stopped, through the real Hub, proxy and node."""
 
+import secrets
+
 import httpx
 
 from tests.notebooks import PASSWORD, SERVERS, Person, notebook_of, request_of
@@ -8,7 +10,8 @@ from tests.processes import wait_for
 
 # A repository of the project's, cloned, changed and pushed to.
 _GIT = (
-    "git init -q --bare shared.git && git clone -q shared.git copy && cd copy && echo 1 > one.txt"
+    "cd $(mktemp -d -p .) && git init -q --bare shared.git && git clone -q shared.git copy"
+    " && cd copy && echo 1 > one.txt"
     " && git add one.txt && git -c user.name=Bob -c user.email=bob@example.org commit -qm first"
     " && git push -q origin HEAD && echo pushed $(git -C ../shared.git rev-list --all --count)"
 )
@@ -52,10 +55,11 @@ def test_the_whole_way(bob: Person) -> None:
     said = desk.type(_GIT)
     assert "pushed 1" in said, said
     # A save is a version, and one that was made just before the end is not lost.
-    saved = desk.call("PUT", "contents/kept.ipynb", json=notebook_of("print('as it was')"))
+    path = f"kept-{secrets.token_hex(3)}.ipynb"
+    saved = desk.call("PUT", f"contents/{path}", json=notebook_of("print('as it was')"))
     assert saved.is_success, saved.text
     assert bob.stop(server)["cost_nano_usd"] > 0
-    file = bob.file("kept.ipynb")
+    file = bob.file(path)
     assert file, "the version is there before any other server has started"
     assert (file["latest"]["number"], file["latest"]["saved_by"]) == (1, "bob@example.org")
 
