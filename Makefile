@@ -41,7 +41,8 @@ LONG := slipway/distributed faults/test_broker.py faults/test_control_worker.py 
 	portal/config/test_embedded_node.py
 # What no database changes: `make test` has said all there is to say of it.
 WITHOUT_DATABASE := workers/node_agent workers/launcher portal/config/test_up.py \
-	portal/config/supervision portal/storage/archives scripts
+	portal/config/supervision portal/storage/archives scripts matrix \
+	security/test_foreign_objects.py
 
 .PHONY: test-integration
 test-integration: setup-dev ## Run the whole suite on PostgreSQL, in Chromium, with Docker (by apt)

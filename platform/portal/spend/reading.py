@@ -1,7 +1,7 @@
 """What was spent: sums of the ledger and, added to them without a write, what no line says yet."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
@@ -227,11 +227,13 @@ def _add_runs(found: Spending, scope: Scope) -> None:
     names = ("workload", "kind", "project", "person", "tier")
     periods = _periods(found.window)
     sums = WorkloadTotal.objects.filter(_of_projects(scope), period__in=periods)
-    rows: Iterable[tuple[Any, ...]]
-    if len(periods) == 1:
-        rows = sums.order_by("-nano_usd").values_list(*names, "nano_usd")[:RUNS_SHOWN]
+    if len(periods) > 1:
+        # Who and what of a few is read after it is known which, which spares the sorting of all.
+        dear = _grouped(sums, "project", "workload").order_by("-all")[:RUNS_SHOWN]
+        ids = [workload for _, workload, _ in dear]
+        rows = _grouped(WorkloadTotal.objects.filter(workload__in=ids, period__in=periods), *names)
     else:
-        rows = _grouped(sums, *names).order_by("-all")[:RUNS_SHOWN]
+        rows = sums.order_by("-nano_usd").values_list(*names, "nano_usd")[:RUNS_SHOWN]
     for workload, kind, project, person, tier, nano_usd in rows:
         found.by_run[workload] += nano_usd
         found.runs[workload] = Source("", kind, project, "", person, tier, "", workload)
@@ -266,9 +268,7 @@ def _add_live(found: Spending, scope: Scope, live: Live, *, with_runs: bool) -> 
 
 def _add_written(found: Spending, workloads: Sequence[str]) -> None:
     """Add what lines say of runs that are not among the dearest but run now."""
-    projects = {found.runs[workload].project for workload in workloads}
-    rows = WorkloadTotal.objects.filter(
-        workload__in=workloads, project__in=projects, period__in=_periods(found.window)
-    )
+    # Not by project as well: of many projects times many workloads a planner may try each pair.
+    rows = WorkloadTotal.objects.filter(workload__in=workloads, period__in=_periods(found.window))
     for workload, nano_usd in _grouped(rows, "workload"):
         found.by_run[workload] += nano_usd

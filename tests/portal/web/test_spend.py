@@ -17,7 +17,7 @@ from portal.training.services.jobs import cost_of
 from portal.web.money import dollars
 from portal.workloads.costs import unix_ms
 from portal.workloads.models import Workload
-from tests.personas import Personas
+from tests.personas import Personas, make_user
 from tests.portal.spend.conftest import node
 from tests.portal.spend.ledgers import make_lease, make_workload
 from tests.portal.web.conftest import Browse
@@ -67,6 +67,29 @@ def test_the_pages_of_spend_show_what_the_run_itself_shows(
         elsewhere = browse(people.charlie).get("/spend").content.decode()
     assert "data-cost" not in elsewhere
     assert "Nothing was spent in this window" in elsewhere
+
+
+def test_many_people_end_in_a_row_for_all_others_so_that_the_split_adds_up(
+    people: Personas, browse: Browse, node: Node
+) -> None:
+    with frozen(NOW - timedelta(days=1)):
+        tier = make_tier("small", nano_usd_per_hour=3_600_000_000)
+    for number in range(18):
+        person = make_user(f"person{number:02d}")
+        begun = NOW - timedelta(hours=1 + number)
+        ended = NOW - timedelta(minutes=30)
+        workload = make_workload(people.vision, person, tier, begun)
+        make_lease(workload, node, begun, state="ended", ended_at=ended)
+    with frozen(NOW):
+        text = browse(people.bob).get("/spend?window=7d").content.decode()
+    by_person = text.partition('aria-label="By person"')[2].partition("</section>")[0]
+    names = re.findall(r'cell-wide">([^<]+)<', by_person)
+    assert len(names) == 16
+    assert names[-1] == "3 others"
+    costs = re.findall(r"\$([0-9.,]+)", by_person)
+    # 1, 2, … 18 hours less the last half of each.
+    assert sum(float(cost) for cost in costs) == pytest.approx(3.6 * (18 * 19 / 2 - 18 / 2))
+    assert costs[-1] == f"{3.6 * (1 + 2 + 3 - 1.5):.2f}"
 
 
 def test_a_budget_is_set_alerts_are_read_and_the_limit_is_raised(

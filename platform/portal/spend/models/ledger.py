@@ -164,6 +164,7 @@ class WorkloadTotal(models.Model):
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["period", "-nano_usd"], name="workload_total_dearest"),
             models.Index(fields=["project", "period", "-nano_usd"], name="workload_total_project"),
+            models.Index(fields=["workload", "period"], name="workload_total_workload"),
         ]
 
 

@@ -19,7 +19,7 @@ from portal.spend.forecasts import forecast_of
 from portal.spend.models import Budget
 from portal.spend.models.ledger import KIND_STORAGE
 from portal.spend.reading import Scope as Whose
-from portal.spend.reading import live_of, spent_in
+from portal.spend.reading import live_of, spending_of, spent_in
 from portal.spend.renting import HOURS_A_MONTH, Assumptions, compare
 from portal.spend.services.prices import current_rates, price_resource
 from portal.spend.showing import scope_in_sight, shown_idle, shown_spend
@@ -34,6 +34,7 @@ _MINE = SignedIn(Scope.WORKLOADS_READ)
 _PROJECT = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _WHERE = {"room": "spend"}
 _BUDGETS_AT_HOME = 3
+_SHARES_SHOWN = 15
 # What one might buy, when nothing is known: a small server without GPUs.
 _PRICE = 9000.0
 _HOURS = 400.0
@@ -115,7 +116,14 @@ def _page(request: HttpRequest, shown: SpendOut) -> dict[str, Any]:
 
 
 def _parts(shares: list[ShareOut], total: int) -> list[tuple[ShareOut, int]]:
-    return [(one, max(0, 100 * one.nano_usd // total) if total > 0 else 0) for one in shares]
+    """Return shares with their percentage; those beyond the dearest as one, so that all add up."""
+    shown, others = shares[:_SHARES_SHOWN], shares[_SHARES_SHOWN:]
+    if len(others) > 1:
+        rest = sum(one.nano_usd for one in others)
+        shown = [*shown, ShareOut(id="", name=f"{len(others)} others", nano_usd=rest)]
+    else:
+        shown = shares
+    return [(one, max(0, 100 * one.nano_usd // total) if total > 0 else 0) for one in shown]
 
 
 def _grouped(shown: SpendOut) -> list[tuple[str, str, str, list[GroupCostOut]]]:
@@ -215,8 +223,8 @@ def spend_rent_or_buy(request: HttpRequest) -> HttpResponse:
 
 def _from_use(request: HttpRequest) -> Assumptions:
     """Take what was used in the last 7 days on the tier most was spent on, as if for a month."""
-    shown = shown_spend(scope_in_sight(require_principal(request)), WEEK)
-    used = {one.id: one.nano_usd for one in shown.by_tier}
+    scope, week = scope_in_sight(require_principal(request)), window_of(WEEK, clock.now())
+    used = spending_of(scope, week, with_runs=False).by_tier
     tiers = Tier.objects.filter(pk__in=used, nano_usd_per_hour__gt=0)
     tier = max(tiers, key=lambda one: used[one.pk], default=None)
     if tier is None:
