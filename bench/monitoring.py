@@ -1,6 +1,7 @@
 """How long views of monitoring take over ten million captured predictions of fifty columns.
 
     .venv/bin/python bench/monitoring.py [--json] [--predictions 10000000] [--rounds 20]
+        [--pause]
 
 Writes 30 days of flat Parquet and their hours in a folder and a database of its own, as passes of
 the control worker leave them, then asks a real portal for the views of a day and a month: all of
@@ -158,9 +159,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--predictions", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--pause", action="store_true", help="wait for Enter once it is filled")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_portal(Path(folder)) as running:
         known = _fill(running, given.predictions)
+        if given.pause:
+            input("Filled. Press Enter when the machine is quiet. ")
         found = _measure(running, given.rounds, known)
         peak_mib = _peak_mib(running)
     print(f"{'peak of the portal':20} {peak_mib:8.0f} MiB  bound {PEAK_MIB:6.0f}")
