@@ -34,6 +34,8 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
     """A Slipway with a node, a gateway and MLflow's server."""
     folder = tmp_path_factory.mktemp("drifting")
     with running_endpoints(folder, SLIPWAY_EMBEDDED_TRACKING="true") as found:
+        log = found.running.log
+        wait_for(lambda: "tracking ready" in log(), "MLflow's server", within_s=STARTS_WITHIN_S)
         yield found
 
 
