@@ -11,11 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import cloudpickle
-import mlflow
 import pandas as pd
 import pytest
 import requests
+from mlflow.artifacts import download_artifacts
 
 GATEWAY = os.environ["SLIPWAY_SUITE_GATEWAY"]
 STAGE = os.environ["SLIPWAY_SUITE_STAGE"]
@@ -44,7 +43,7 @@ class _StandIn(ModuleType):
 
 def score_through_the_gateway(model_uri: str, data: Any, content_type: str) -> requests.Response:
     """Stand for the suite's score_model_in_process."""
-    folder = Path(mlflow.artifacts.download_artifacts(artifact_uri=model_uri)).resolve()
+    folder = Path(download_artifacts(artifact_uri=model_uri)).resolve()
     staged = requests.post(STAGE, json={"model": str(folder)}, timeout=120)
     if staged.status_code != 200:
         raise AssertionError(f"the replica is not ready: {staged.text}")
@@ -83,11 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if _asks(item)]
     for name in _stood_in:
         sys.modules.pop(name, None)
+    pickling: Any = __import__("cloudpickle")
     for item in items:
         module = getattr(item, "module", None)
         if module is not None:
             # A replica does not know the suite's classes: they travel with the model.
-            cloudpickle.register_pickle_by_value(module)
+            pickling.register_pickle_by_value(module)
         name = item.name.partition("[")[0]
         for why, names in _EXCLUDED.items():
             if name in names["tests"] or item.name in names["tests"]:

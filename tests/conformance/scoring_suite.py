@@ -15,6 +15,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from tests.workers.serving import KEY, Plane, Replica, plane
 
@@ -36,7 +37,12 @@ class Stage:
         if model == self._model:
             return
         before, name = self._replica, f"rep-{next(self._numbers)}"
-        changes = {"model_dir": model, "format": "mlflow", "entry": None, "revision_id": name}
+        changes: dict[str, Any] = {
+            "model_dir": model,
+            "format": "mlflow",
+            "entry": None,
+            "revision_id": name,
+        }
         self._replica = self._plane.replica(name, **changes)
         self._plane.serve(self._replica)
         self._model = model

@@ -1,5 +1,7 @@
 """An endpoint whose load needs more replicas than it may run says so, once, with the next step."""
 
+from typing import Any
+
 from portal.endpoints.models import EndpointEvent
 from tests.personas import Personas
 from tests.portal.endpoints.pages import ALL, ONE, browser_of, text_of
@@ -11,7 +13,7 @@ def _told(kind: str) -> list[str]:
     return list(found.values_list("message", flat=True))
 
 
-def _report(lab: Lab, gateway: GatewayClient, **what: float) -> None:
+def _report(lab: Lab, gateway: GatewayClient, **what: Any) -> None:
     endpoint_id, revision_id = lab.ids(1)
     gateway.did(endpoint_id, revision_id, answered=10, **what)
     lab.look_after()
