@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,23 +72,30 @@ def _serve_by_mlflow(model: Path, folder: Path) -> float:
     """Return the seconds from starting MLflow's model server to its first good answer."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", str(model)]
-    with (folder / "mlflow-creation.log").open("wb") as log:
+    # MLflow starts `uvicorn` by its name, which is found beside the interpreter.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    place = folder / "mlflow-creation.log"
+    with place.open("wb") as log:
         began = time.perf_counter()
         child = subprocess.Popen(
             [*command, "-p", str(port), "-h", "127.0.0.1", "--env-manager", "local"],
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env=os.environ | {"PATH": path},
         )
         try:
-            wait_for(lambda: _answers(port), "answer of MLflow", within_s=WITHIN_S)
+            wait_for(lambda: _answers(port, child, place), "answer of MLflow", within_s=WITHIN_S)
             return time.perf_counter() - began
         finally:
-            os.killpg(child.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
             child.wait(10)
 
 
-def _answers(port: int) -> bool:
+def _answers(port: int, child: subprocess.Popen[bytes], log: Path) -> bool:
+    if child.poll() is not None:
+        raise RuntimeError(f"MLflow ended with {child.returncode}: {log.read_text()[-2000:]}")
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/invocations",
         json.dumps({"inputs": [[1.0, 1.0]]}).encode(),

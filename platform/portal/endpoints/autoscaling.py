@@ -2,11 +2,12 @@
 
 from datetime import datetime
 
-from portal.endpoints.lifecycle import EndpointState
-from portal.endpoints.models import Endpoint, GatewayProcess
+from portal.accounts.signals import tell
+from portal.endpoints.lifecycle import COMING, EndpointState
+from portal.endpoints.models import Endpoint, GatewayProcess, Replica
 from portal.endpoints.moves import add_event
 from portal.endpoints.replicas import GATEWAY_SILENT
-from portal.endpoints.scaling import Bounds, Load, step_of
+from portal.endpoints.scaling import Bounds, Load, cap_of, step_of
 
 
 def load_of(endpoint: Endpoint, moment: datetime) -> Load | None:
@@ -18,9 +19,11 @@ def load_of(endpoint: Endpoint, moment: datetime) -> Load | None:
         return None
     answered = sum(one["answered"] for one in recent)
     waited = sum(one["queue_ms_sum"] for one in recent)
+    coming = Replica.objects.alive().filter(endpoint=endpoint, state__in=COMING)
     return Load(
         in_flight=sum(one["in_flight"] for one in recent),
         queue_ms=waited / answered if answered else None,
+        is_growing=coming.filter(revision__weight__gt=0).exists(),
     )
 
 
@@ -37,6 +40,7 @@ def scale(endpoint: Endpoint, moment: datetime) -> None:
         endpoint.target_concurrency,
         endpoint.target_queue_ms,
     )
+    _move_cap(endpoint, load, bounds, moment)
     before = endpoint.wanted
     step = step_of(before, load, bounds, calm_since=endpoint.calm_since, moment=moment)
     if (step.wanted, step.calm_since) == (before, endpoint.calm_since):
@@ -48,3 +52,22 @@ def scale(endpoint: Endpoint, moment: datetime) -> None:
         if step.wanted != before:
             message = f"From {before} to {step.wanted} replicas: {step.why}"
             add_event(endpoint, "scaled", message)
+
+
+def _move_cap(endpoint: Endpoint, load: Load, bounds: Bounds, moment: datetime) -> None:
+    """Say once that the load needs more replicas than may run, and once that it no longer does."""
+    before = endpoint.cap
+    cap = cap_of(before, endpoint.wanted, load, bounds, moment=moment)
+    if cap == before:
+        return
+    here = Endpoint.objects.filter(pk=endpoint.pk, capped_needs=before.needs)
+    if not here.update(capped_needs=cap.needs, capped_why=cap.why, capped_eased_at=cap.eased_at):
+        return
+    endpoint.cap = cap
+    if cap.needs and not before.needs:
+        add_event(endpoint, "capped", cap.sentence(bounds.most))
+    elif before.needs and not cap.needs:
+        message = f"The load no longer needs more than the {bounds.most} that may run."
+        add_event(endpoint, "uncapped", message)
+    elif cap.needs != before.needs:
+        tell(endpoint.project_id, "endpoints")

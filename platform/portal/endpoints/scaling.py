@@ -1,7 +1,7 @@
 """How many replicas an endpoint needs. Arithmetic alone: no Django, no I/O."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 # A smaller number is wanted only after the load has stayed low for this long.
@@ -24,10 +24,14 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Load:
-    """What gateways report: requests under way, the mean wait of those just answered."""
+    """What gateways report: requests under way, the mean wait of those just answered.
+
+    `is_growing`: replicas that will take some of it are starting, so waiting says nothing yet.
+    """
 
     in_flight: int
     queue_ms: float | None = None
+    is_growing: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,28 @@ class Step:
     calm_since: datetime | None = None
 
 
+@dataclass(frozen=True)
+class Cap:
+    """That the load needs more replicas than the endpoint may run: how many so far, and why.
+
+    `needs` is 0 while those it may run are enough; `eased_at` is since when they would be again.
+    """
+
+    needs: int = 0
+    why: str = ""
+    eased_at: datetime | None = None
+
+    def sentence(self, most: int) -> str:
+        """Say so, with the next step, to an endpoint that may run `most`; "" while it does not."""
+        if not self.needs:
+            return ""
+        return (
+            f"The load needs {self.needs} replicas, and {most} may run at most. {self.why} "
+            "Meanwhile requests wait, and some may be turned away. "
+            f"Raise max_replicas to {self.needs}, or target_concurrency if each can do more."
+        )
+
+
 def step_of(
     wanted: int, load: Load, bounds: Bounds, *, calm_since: datetime | None, moment: datetime
 ) -> Step:
@@ -49,13 +75,11 @@ def step_of(
     if not bounds.least <= wanted <= bounds.most:
         held = min(max(wanted, bounds.least), bounds.most)
         return Step(held, f"The endpoint runs {_between(bounds)}.")
-    needed = max(bounds.least, math.ceil(load.in_flight / bounds.concurrency))
-    slow = load.queue_ms is not None and load.queue_ms > bounds.queue_ms
-    if slow:
-        needed = max(needed, wanted + 1)
-    if needed > wanted:
-        return _up(wanted, min(needed, bounds.most), load, bounds, is_slow=slow)
-    if needed == wanted:
+    needed = _needed(wanted, load, bounds)
+    target = min(needed, bounds.most)
+    if target > wanted:
+        return Step(target, _because(load, bounds))
+    if needed >= wanted:
         return Step(wanted)
     since = calm_since or moment
     if moment - since < CALM:
@@ -67,19 +91,40 @@ def step_of(
     )
 
 
-def _up(wanted: int, target: int, load: Load, bounds: Bounds, *, is_slow: bool) -> Step:
-    if target == wanted:
-        return Step(wanted)
-    if is_slow:
-        return Step(
-            target,
+def cap_of(before: Cap, wanted: int, load: Load, bounds: Bounds, *, moment: datetime) -> Cap:
+    """Say whether the load needs more than may run, until a calm time or a higher bound ends it.
+
+    In between only a greater need changes it, so that it is told once and not with every breath.
+    """
+    needed = _needed(wanted, load, bounds)
+    if needed > bounds.most:
+        if needed > before.needs:
+            return Cap(needed, _because(load, bounds))
+        return replace(before, eased_at=None)
+    if bounds.most >= before.needs:
+        return Cap()
+    since = before.eased_at or moment
+    return Cap() if moment - since >= CALM else replace(before, eased_at=since)
+
+
+def _is_slow(load: Load, bounds: Bounds) -> bool:
+    return not load.is_growing and load.queue_ms is not None and load.queue_ms > bounds.queue_ms
+
+
+def _needed(wanted: int, load: Load, bounds: Bounds) -> int:
+    needed = max(bounds.least, math.ceil(load.in_flight / bounds.concurrency))
+    return max(needed, wanted + 1) if _is_slow(load, bounds) else needed
+
+
+def _because(load: Load, bounds: Bounds) -> str:
+    if _is_slow(load, bounds):
+        return (
             f"Requests waited {load.queue_ms:.0f} ms on average; "
-            f"{bounds.queue_ms:g} ms are the target.",
+            f"{bounds.queue_ms:g} ms are the target."
         )
-    return Step(
-        target,
+    return (
         f"{load.in_flight} requests are under way; each replica should work on "
-        f"{bounds.concurrency} at once.",
+        f"{bounds.concurrency} at once."
     )
 
 

@@ -79,7 +79,7 @@ def word_of(endpoint: Endpoint) -> Word:
 
 def why_of(endpoint: Endpoint) -> str:
     """Say why an endpoint stands where it stands."""
-    return endpoint.reason or _WHY.get(endpoint.status, "")
+    return endpoint.reason or endpoint.short_of_replicas or _WHY.get(endpoint.status, "")
 
 
 def url_of(endpoint: Endpoint) -> str:

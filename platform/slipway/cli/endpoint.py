@@ -57,6 +57,7 @@ def _show(session: Session, found: EndpointOut) -> None:
         "Next step at": rollout.next_step_at if rollout else None,
         "Replicas": f"{found.replicas_ready} of {found.replicas_wanted} ready "
         f"(between {found.min_replicas} and {found.max_replicas})",
+        "Short of replicas": found.short_of_replicas or None,
         "Tier": found.tier,
         "Price now": f"{dollars(found.nano_usd_per_hour)} an hour",
         "Made by": found.made_by,

@@ -96,6 +96,7 @@ class EndpointIn(RequestSchema):
 
     `tier` is the cheapest unless given. More replicas start when each has more than
     `target_concurrency` requests to work on, or they wait longer than `target_queue_ms`.
+    The first revision comes `all_at_once`: a canary and a shadow need one that answers already.
     """
 
     name: Slug
@@ -109,6 +110,7 @@ class EndpointIn(RequestSchema):
     limits: LimitsIn = LimitsIn()
     rules: RollbackRules = RollbackRules()
     capture: CaptureWord = "on"
+    plan: Plan = Plan(bake_s=0)
 
 
 class EndpointChange(RequestSchema):
@@ -127,7 +129,10 @@ class EndpointChange(RequestSchema):
 
 
 class Promote(RequestSchema):
-    """Which version is to be served: of a model, or that of an earlier `revision`."""
+    """Which version is to be served: of a model, or that of an earlier `revision`.
+
+    While no revision answers, the only plan is `all_at_once`.
+    """
 
     model: ModelName | None = None
     version: ModelVersion | None = None
@@ -196,7 +201,10 @@ class ReplicaOut(AnswerSchema):
 
 
 class EndpointOut(AnswerSchema):
-    """An endpoint. `url` is where its gateway answers, `rollout` the one under way."""
+    """An endpoint. `url` is where its gateway answers, `rollout` the one under way.
+
+    `short_of_replicas` says so while the load needs more replicas than it may run.
+    """
 
     id: str
     name: str
@@ -209,6 +217,7 @@ class EndpointOut(AnswerSchema):
     max_replicas: int
     replicas_wanted: int
     replicas_ready: int
+    short_of_replicas: str = ""
     target_concurrency: int
     target_queue_ms: float
     nano_usd_per_hour: int

@@ -17,6 +17,8 @@ from tests.portals import RunningPortal, running_slipway
 from tests.processes import wait_for
 from tests.tracking import Rest
 
+# Where `slipway.track.data` logs a sample of the training data.
+SAMPLE = "slipway/data/training.json"
 # A model that multiplies, as MLflow loads one: its loader is code that came with it.
 _MLMODEL = """flavors:
   python_function:
@@ -113,15 +115,22 @@ class Endpoints:
         body = {"inputs": rows, "outputs": answers}
         self.call("PUT", f"models/double/versions/{version}/golden", body)
 
-    def log(self, factor: float) -> str:
-        """Log a model that multiplies to a new run, as an MLflow client does; returns its id."""
+    def log(self, factor: float, sample: dict[str, Any] | None = None) -> str:
+        """Log a model that multiplies to a new run, as an MLflow client does; returns its id.
+
+        `sample` is what `slipway.track.data` would log beside it.
+        """
         slug = self.path.rpartition("/")[2]
         token = self.running.tokens[self.owner]
         client = Rest(f"{self.running.url}/mlflow/{slug}", {"Authorization": f"Bearer {token}"})
         run = client.new_run(client.new_experiment(uuid.uuid4().hex))
         place = client.get("runs/get", run_id=run)["run"]["info"]["artifact_uri"]
-        folder = f"{urlsplit(place).path.strip('/')}/model"
-        self.write(folder, {"factor": factor, "refuses_above": None})
+        folder = urlsplit(place).path.strip("/")
+        self.write(f"{folder}/model", {"factor": factor, "refuses_above": None})
+        if sample is not None:
+            file = self.running.installation.data_dir / "artifacts" / folder / SAMPLE
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(sample))
         return run
 
     def create(self, name: str, version: int | str, **more: Any) -> Any:

@@ -1,45 +1,23 @@
 """The pages of endpoints: the list, creating, promoting, going back, keys, trying, deleting."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.test import Client
 
-from portal.accounts.models import AuditEvent, User
+from portal.accounts.models import AuditEvent
 from portal.endpoints.models import Endpoint, EndpointKey
 from tests.personas import Personas
+from tests.portal.endpoints.pages import ALL, ONE, browser_of, send, text_of
 from tests.portal.endpoints.serving import GatewayClient, Judge, Lab
 
 pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
-ALL = "/p/vision/endpoints"
-ONE = f"{ALL}/digits"
-
-
-def browser_of(user: User) -> Client:
-    """A browser in which a person is signed in."""
-    browser = Client(headers={"Accept": "text/html"})
-    browser.force_login(user)
-    return browser
 
 
 @pytest.fixture
 def bob(people: Personas) -> Client:
     """Bob's browser; he contributes to the project vision."""
     return browser_of(people.bob)
-
-
-def text_of(answer: Any, status: int = 200) -> str:
-    """Return a page, which must have that status."""
-    assert answer.status_code == status, answer.content.decode()[:3000]
-    return str(answer.content.decode())
-
-
-def send(browser: Client, address: str, **fields: object) -> Any:
-    """Send a form, which must be accepted."""
-    answer = browser.post(address, fields)
-    assert answer.status_code == 302, answer.content.decode()[:3000]
-    return answer
 
 
 def test_home_shows_the_endpoints_of_those_who_see_them(

@@ -96,6 +96,7 @@ def endpoint_out(endpoint: Endpoint) -> EndpointOut:
         max_replicas=endpoint.max_replicas,
         replicas_wanted=sum(standing.wanted(one) for one in standing.revisions),
         replicas_ready=sum(standing.ready.values()),
+        short_of_replicas=endpoint.short_of_replicas,
         target_concurrency=endpoint.target_concurrency,
         target_queue_ms=endpoint.target_queue_ms,
         nano_usd_per_hour=standing.nano_usd_per_hour,

@@ -9,6 +9,7 @@ from portal.accounts.models import Project, User
 from portal.compute.models import Tier
 from portal.core.models import IdField, Row
 from portal.endpoints.lifecycle import EndpointState, RevisionState
+from portal.endpoints.scaling import Cap
 
 _STATES = [state.value for state in EndpointState]
 _REVISION_STATES = [state.value for state in RevisionState]
@@ -48,7 +49,8 @@ class Endpoint(Row):
 
     `wanted` is how many replicas each live revision should have now, which the autoscaler moves
     between `min_replicas` and `max_replicas`. `rules` say when a rollout goes back, `limits` what
-    gateways admit. `reason` says in a sentence why it stands where it stands.
+    gateways admit. `reason` says in a sentence why it stands where it stands. The three columns
+    `capped_` are one value, `cap`: that the load needs more replicas than `max_replicas`.
     """
 
     id = IdField("ep")
@@ -65,6 +67,9 @@ class Endpoint(Row):
     wanted = models.PositiveSmallIntegerField(default=1)
     calm_since = models.DateTimeField(null=True, blank=True)
     scaled_at = models.DateTimeField(null=True, blank=True)
+    capped_needs = models.PositiveIntegerField(default=0)
+    capped_why = models.CharField(max_length=300, blank=True)
+    capped_eased_at = models.DateTimeField(null=True, blank=True)
     limits = models.JSONField(default=dict)
     capture = models.CharField(max_length=8, default="on")
     rules = models.JSONField(default=dict)
@@ -94,6 +99,23 @@ class Endpoint(Row):
     def status(self) -> EndpointState:
         """The state, as a value of the enum."""
         return EndpointState(self.state)
+
+    @property
+    def cap(self) -> Cap:
+        """Whether the load needs more replicas than it may run; never while it does not serve."""
+        if self.status != EndpointState.SERVING:
+            return Cap()
+        return Cap(self.capped_needs, self.capped_why, self.capped_eased_at)
+
+    @cap.setter
+    def cap(self, cap: Cap) -> None:
+        self.capped_needs, self.capped_why = cap.needs, cap.why
+        self.capped_eased_at = cap.eased_at
+
+    @property
+    def short_of_replicas(self) -> str:
+        """The sentence about it, with the next step; "" while it may run enough."""
+        return self.cap.sentence(self.max_replicas)
 
 
 class Revision(Row):

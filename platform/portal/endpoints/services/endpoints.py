@@ -13,7 +13,7 @@ from portal.endpoints.lifecycle import EndpointState
 from portal.endpoints.models import Endpoint, Revision
 from portal.endpoints.moves import add_event, gateways_see, locked, move_endpoint
 from portal.endpoints.ports import ServedModel, models
-from portal.endpoints.services.promoting import begin_rollout, new_revision
+from portal.endpoints.services.promoting import begin_rollout, new_revision, require_comparable
 from portal.endpoints.tasks import look_after_one
 from portal.workloads.feasibility import refuse_impossible
 from slipway.schemas.endpoints import EndpointChange, EndpointIn, Plan
@@ -24,6 +24,7 @@ def create_endpoint(*, project: Project, by: User, wanted: EndpointIn) -> Endpoi
 
     Raises InvalidInput for what can never run, Conflict for a name that is taken.
     """
+    require_comparable(wanted.plan, None)
     tier = _tier(wanted.tier)
     most = _most(wanted.min_replicas, wanted.max_replicas)
     refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
@@ -46,7 +47,7 @@ def create_endpoint(*, project: Project, by: User, wanted: EndpointIn) -> Endpoi
                 capture=wanted.capture,
                 reason="Its first replica is starting.",
             )
-            _begin(endpoint, by, served)
+            _begin(endpoint, by, served, wanted.plan)
     except IntegrityError as error:
         _require_free(wanted.name)
         raise Conflict(
@@ -55,11 +56,11 @@ def create_endpoint(*, project: Project, by: User, wanted: EndpointIn) -> Endpoi
     return endpoint
 
 
-def _begin(endpoint: Endpoint, by: User, served: ServedModel) -> Revision:
+def _begin(endpoint: Endpoint, by: User, served: ServedModel, plan: Plan) -> Revision:
     add_event(endpoint, "created", f"Created by {by.display_name}.")
     _audit("endpoint.create", endpoint, {"model": served.model, "version": served.version})
     revision = new_revision(endpoint, by, served)
-    begin_rollout(endpoint, by, revision, previous=None, plan=Plan(bake_s=0))
+    begin_rollout(endpoint, by, revision, previous=None, plan=plan)
     return revision
 
 
@@ -105,7 +106,8 @@ def pause_endpoint(*, endpoint: Endpoint, by: User, reason: str = "") -> Endpoin
         if current.status == EndpointState.PAUSED:
             return current
         said = f"Paused by {by.display_name}." + (f" {reason}" if reason else "")
-        if not move_endpoint(current, EndpointState.PAUSED, message=said, reason=said):
+        calm = {"capped_needs": 0, "capped_why": "", "capped_eased_at": None}
+        if not move_endpoint(current, EndpointState.PAUSED, message=said, reason=said, **calm):
             raise _not_now(current, "paused")
         _audit("endpoint.pause", current, {"reason": reason})
         ring(look_after_one, current.pk)

@@ -18,7 +18,7 @@ from portal.endpoints.ports import ServedModel, models
 from portal.endpoints.rolling import take_back
 from portal.endpoints.switching import serving_of, switch, warm_before
 from portal.endpoints.tasks import look_after_one
-from slipway.schemas.endpoints import Plan, Promote
+from slipway.schemas.endpoints import Plan, PlanKind, Promote
 
 _OPEN = (EndpointState.SERVING, EndpointState.CREATING, EndpointState.FAILED)
 
@@ -62,16 +62,18 @@ def begin_rollout(
 def promote(*, endpoint: Endpoint, by: User, wanted: Promote) -> Rollout:
     """Let an endpoint serve a version, by a plan; call it outside a transaction.
 
-    Raises InvalidInput for a version that is not there, Conflict while a rollout is under way.
+    Raises InvalidInput for a version that is not there and for a plan that compares with nothing,
+    Conflict while a rollout is under way.
     """
     served = None if wanted.revision is not None else _served(endpoint, wanted)
     with transaction.atomic():
         current = _locked_for_change(endpoint)
+        previous = serving_of(current)
+        require_comparable(wanted.plan, previous)
         if served is not None:
             revision = new_revision(current, by, served)
         else:
             revision = _earlier(current, wanted.revision or 0)
-        previous = serving_of(current)
         if current.status == EndpointState.FAILED:
             move_endpoint(
                 current, EndpointState.CREATING, message="A new revision is tried.", reason=""
@@ -79,6 +81,19 @@ def promote(*, endpoint: Endpoint, by: User, wanted: Promote) -> Rollout:
         rollout = begin_rollout(current, by, revision, previous=previous, plan=wanted.plan)
         _audit("endpoint.promote", current, revision, {"plan": wanted.plan.kind.value})
     return rollout
+
+
+def require_comparable(plan: Plan, previous: Revision | None) -> None:
+    """Refuse a canary or a shadow where no revision answers: InvalidInput names `plan`."""
+    if previous is not None or plan.kind == PlanKind.ALL_AT_ONCE:
+        return
+    raise InvalidInput(
+        f"No revision answers yet, so a {plan.kind} has nothing to share the traffic with "
+        "and nothing to be compared with.",
+        code="nothing_to_compare",
+        field="plan",
+        next_step="Promote it all_at_once; canary and shadow are for the versions after it.",
+    )
 
 
 def _served(endpoint: Endpoint, wanted: Promote) -> ServedModel:

@@ -131,6 +131,13 @@ class NewRollout(SchemaForm):
         widget=forms.NumberInput(attrs=_ANY),
     )
 
+    def offer_all_at_once(self) -> None:
+        """Show the one plan there is while no revision answers; the service refuses the others."""
+        plan = self.fields["plan"]
+        plan.initial = PlanKind.ALL_AT_ONCE.value
+        plan.widget.choices = [one for one in PLANS if one[0] == plan.initial]
+        plan.help_text = "No revision answers yet, so there is none to share the traffic with."
+
     def clean_percents(self) -> list[int]:
         """Read whole numbers separated by commas or spaces."""
         words = self.cleaned_data["percents"].replace(",", " ").replace("%", " ").split()

@@ -48,12 +48,15 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
     """Show what a promotion would change and cost, and do it by the chosen plan."""
     found, by = gated_endpoint(request), require_principal(request).user
     standing = standing_of(found)
-    current = current_of(standing)
+    newest = current_of(standing)
+    current = newest if newest is not None and newest.weight else None
     given = {
-        "model": word(request, "model") or (current.model if current else ""),
+        "model": word(request, "model") or (newest.model if newest else ""),
         "version": word(request, "version"),
     }
     form = NewRollout(sent(request), initial=given)
+    if current is None:
+        form.offer_all_at_once()
     done = carry_out(request, form, lambda _: promote(endpoint=found, by=by, wanted=form.wanted))
     if done:
         number = done.result.revision.number
@@ -64,6 +67,7 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
         "endpoint": found,
         "form": form,
         "current": current,
+        "terminal_plan": "canary" if current else "all_at_once",
         "rollout": standing.rollout,
         "models": [facts.name for facts in list_models(found.project_id, limit=100).items],
         "now_an_hour": standing.nano_usd_per_hour,

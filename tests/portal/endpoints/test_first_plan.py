@@ -1,0 +1,54 @@
+"""The first revision has none to be compared with: only all at once means anything for it."""
+
+import pytest
+
+from portal.endpoints.models import Endpoint, Revision
+from tests.personas import Personas, json_of
+from tests.portal.endpoints.pages import ONE, browser_of, send, text_of
+from tests.portal.endpoints.serving import Lab
+
+
+@pytest.mark.parametrize("kind", ["canary", "shadow"])
+def test_a_plan_that_compares_is_refused_for_a_new_endpoint(lab: Lab, kind: str) -> None:
+    wanted = {"name": "digits", "model": "digits", "version": "1", "plan": {"kind": kind}}
+    refused = lab.api.post("projects/vision/endpoints", wanted)
+    told = json_of(refused)
+    assert (refused.status_code, told["code"], told["field"]) == (422, "nothing_to_compare", "plan")
+    assert f"No revision answers yet, so a {kind} has nothing" in told["detail"]
+    assert "all_at_once" in told["next_step"]
+    assert not Endpoint.objects.exists()
+
+
+def test_all_at_once_is_taken_and_may_bake(lab: Lab) -> None:
+    found = lab.serving(plan={"kind": "all_at_once", "bake_s": 60})
+    assert found["rollout"]["state"] == "baking"
+    assert found["revisions"][0]["weight"] == 100
+    with lab.later(minutes=1.1):
+        lab.look_after()
+        assert lab.show()["rollout"] is None
+
+
+@pytest.mark.parametrize("kind", ["canary", "shadow"])
+def test_an_endpoint_that_failed_takes_its_next_version_all_at_once(
+    lab: Lab, people: Personas, kind: str
+) -> None:
+    lab.create()
+    lab.start_replicas()
+    lab.report(lab.replicas(1)[0], "failed", reason="No module named xgboost.")
+    lab.look_after()
+    assert lab.show()["state"] == "failed"
+    told = lab.promote("2", status=422, kind=kind, bake_s=60)
+    assert (told["code"], told["field"]) == ("nothing_to_compare", "plan")
+    assert lab.show()["state"] == "failed"
+    assert Revision.objects.count() == 1
+    bob = browser_of(people.bob)
+    page = text_of(bob.get(f"{ONE}/promote"))
+    assert "Nothing answers yet." in page
+    assert "No revision answers yet, so there is none to share" in page
+    assert 'value="canary"' not in page
+    form = {"model": "digits", "version": "2", "bake_minutes": "0"}
+    refused = text_of(bob.post(f"{ONE}/promote", form | {"plan": kind}), 422)
+    assert f"so a {kind} has nothing to share" in refused
+    send(bob, f"{ONE}/promote", **form, plan="all_at_once")
+    lab.settle()
+    assert lab.show()["state"] == "serving"

@@ -1,0 +1,90 @@
+"""An endpoint whose load needs more replicas than it may run says so, once, with the next step."""
+
+from typing import Any
+
+from portal.endpoints.models import EndpointEvent
+from tests.personas import Personas
+from tests.portal.endpoints.pages import ALL, ONE, browser_of, text_of
+from tests.portal.endpoints.serving import GatewayClient, Lab
+
+
+def _told(kind: str) -> list[str]:
+    found = EndpointEvent.objects.filter(kind=kind).order_by("pk")
+    return list(found.values_list("message", flat=True))
+
+
+def _report(lab: Lab, gateway: GatewayClient, **what: Any) -> None:
+    endpoint_id, revision_id = lab.ids(1)
+    gateway.did(endpoint_id, revision_id, answered=10, **what)
+    lab.look_after()
+
+
+def test_a_load_beyond_the_bound_is_told_once_and_ends_after_a_calm_time(
+    lab: Lab, gateway: GatewayClient, people: Personas
+) -> None:
+    lab.serving(max_replicas=2, target_concurrency=10)
+    bob, vera = browser_of(people.bob), browser_of(people.vera)
+    assert lab.show()["short_of_replicas"] == ""
+    _report(lab, gateway, in_flight=45)
+    lab.settle()
+    said = lab.show()["short_of_replicas"]
+    assert said == (
+        "The load needs 5 replicas, and 2 may run at most. 45 requests are under way; each replica "
+        "should work on 10 at once. Meanwhile requests wait, and some may be turned away. "
+        "Raise max_replicas to 5, or target_concurrency if each can do more."
+    )
+    assert _told("capped") == [said]
+    page = text_of(bob.get(ONE))
+    assert said in page
+    assert f'href="{ONE}/change">Change its replicas' in page
+    assert said in text_of(bob.get(ALL))
+    assert "Change its replicas" not in text_of(vera.get(ONE))
+    for in_flight in (31, 12, 44, 45):
+        _report(lab, gateway, in_flight=in_flight)
+    assert _told("capped") == [said]
+    _report(lab, gateway, in_flight=61)
+    assert "The load needs 7 replicas" in lab.show()["short_of_replicas"]
+    _report(lab, gateway, in_flight=5)
+    assert lab.show()["short_of_replicas"]
+    with lab.later(minutes=2.1):
+        _report(lab, gateway, in_flight=5)
+        assert lab.show()["short_of_replicas"] == ""
+        assert _told("uncapped") == ["The load no longer needs more than the 2 that may run."]
+        _report(lab, gateway, in_flight=45)
+        assert len(_told("capped")) == 2
+
+
+def test_a_higher_bound_takes_the_sentence_away_at_once(lab: Lab, gateway: GatewayClient) -> None:
+    lab.serving(max_replicas=1, target_concurrency=10)
+    _report(lab, gateway, in_flight=25)
+    assert "Raise max_replicas to 3" in lab.show()["short_of_replicas"]
+    changed = lab.api.patch("projects/vision/endpoints/digits", {"max_replicas": 2})
+    assert changed.status_code == 200, changed.content
+    assert "and 2 may run at most" in lab.show()["short_of_replicas"]
+    lab.api.patch("projects/vision/endpoints/digits", {"max_replicas": 3})
+    _report(lab, gateway, in_flight=25)
+    assert lab.show()["short_of_replicas"] == ""
+    assert lab.show()["replicas_wanted"] == 3
+
+
+def test_a_pause_takes_it_away_too(lab: Lab, gateway: GatewayClient) -> None:
+    lab.serving(target_concurrency=10)
+    _report(lab, gateway, in_flight=25)
+    assert lab.show()["short_of_replicas"]
+    lab.do("pause")
+    assert lab.show()["short_of_replicas"] == ""
+    lab.do("resume")
+    assert lab.show()["short_of_replicas"] == ""
+
+
+def test_waiting_requests_bring_one_replica_at_a_time(lab: Lab, gateway: GatewayClient) -> None:
+    lab.serving(max_replicas=2, target_queue_ms=50)
+    for times in range(1, 5):
+        _report(lab, gateway, in_flight=4, queue_ms_sum=900 * times)
+    found = lab.show()
+    # The one that starts will take some of it: until then nobody knows whether that is enough.
+    assert (found["replicas_wanted"], found["short_of_replicas"]) == (2, "")
+    assert "From 1 to 2 replicas: Requests waited 90 ms on average" in lab.story()
+    lab.settle()
+    _report(lab, gateway, in_flight=4, queue_ms_sum=900 * 5)
+    assert "Requests waited 90 ms on average; 50 ms are" in lab.show()["short_of_replicas"]
