@@ -17,8 +17,8 @@ Under `/api/hub/v1`, with the token of a Hub (`slh_…`):
 GET    servers                    HubServers; If-None-Match and ?wait_s= hold the answer
 GET    servers/{server}           HubServer
 POST   servers/{server}/start     → HubServer
-POST   servers/{server}/stop      HubNote → HubServer
 POST   servers/{server}/routed    HubNote → HubServer: browsers reach it from now on
+POST   servers/{server}/trouble   HubTrouble → HubServer: why browsers do not reach it yet
 
 With the token of its own workload:
 
@@ -172,6 +172,12 @@ class HubNote(RequestSchema):
     """What the Hub says of one start of a server; of an earlier start it changes nothing."""
 
     start: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}\.[0-9]{1,10}$")]
+
+
+class HubTrouble(HubNote):
+    """Why the Hub could not open the door to one start of a server yet; it tries on."""
+
+    why: Annotated[Line, Field(min_length=1, max_length=300)]
 
 
 class LabReport(RequestSchema):

@@ -56,6 +56,9 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
 
     # Run the cells and save, as a person does.
     open_notebook(page, desk.base, path)
+    toolbar = page.locator(".jp-NotebookPanel-toolbar")
+    expect(toolbar.locator("[data-jp-item-name='save']")).to_be_visible()
+    expect(toolbar.locator("[title*='nbdime' i], [aria-label*='nbdime' i]")).to_have_count(0)
     page.locator(".jp-Notebook .jp-Cell").first.click()
     for _ in range(2):
         page.keyboard.press("Shift+Enter")
