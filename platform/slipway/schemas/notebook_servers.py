@@ -6,6 +6,7 @@ GET    projects/{project}/notebooks/servers                  PageOf[ServerOut]; 
 POST   projects/{project}/notebooks/servers                  ServerIn → ServerOut (201)
 POST   projects/{project}/notebooks/servers/quote            ServerIn → Quote; nothing is started
 GET    projects/{project}/notebooks/servers/{server}         ServerOut
+PATCH  projects/{project}/notebooks/servers/{server}         ServerEdit → ServerOut
 POST   projects/{project}/notebooks/servers/{server}/start   → ServerOut: again, after it stopped
 POST   projects/{project}/notebooks/servers/{server}/stop    → ServerOut
 POST   projects/{project}/notebooks/servers/{server}/key     → ServerKeyOut: for its owner
@@ -74,6 +75,7 @@ class Weekday(StrEnum):
 
 WORKDAYS = (Weekday.MON, Weekday.TUE, Weekday.WED, Weekday.THU, Weekday.FRI)
 TimeOfDay = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+TimeOrNone = Annotated[str, Field(pattern=r"^(([01][0-9]|2[0-3]):[0-5][0-9])?$")]
 
 
 class ServerIn(RequestSchema):
@@ -95,6 +97,19 @@ class ServerIn(RequestSchema):
     daily_stop: TimeOfDay | None = None
     days: list[Weekday] = Field(default=list(WORKDAYS), min_length=1, max_length=7)
     tags: Tags = {}
+
+
+class ServerEdit(RequestSchema):
+    """When a server stops and starts by itself from now on; what is left out stays as it is.
+
+    An empty `daily_start` or `daily_stop` takes that time away. Times that have passed today count
+    from their next day on.
+    """
+
+    idle_minutes: int | None = Field(default=None, ge=5, le=10_080)
+    daily_start: TimeOrNone | None = None
+    daily_stop: TimeOrNone | None = None
+    days: list[Weekday] | None = Field(default=None, min_length=1, max_length=7)
 
 
 class ServerOut(AnswerSchema):

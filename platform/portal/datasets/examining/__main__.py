@@ -55,7 +55,9 @@ def _read_parquet(source: IO[bytes], *, path: str, table: Table, until: float) -
             found = pq.ParquetFile(copy)
             _refuse_bomb(found)
             table.begin({field.name: _plain(field.type) for field in found.schema_arrow})
+            left = found.metadata.num_rows
             for batch in found.iter_batches(batch_size=_BATCH_ROWS):
+                left -= batch.num_rows
                 columns = table.columns.values()
                 table.add(
                     [
@@ -63,7 +65,7 @@ def _read_parquet(source: IO[bytes], *, path: str, table: Table, until: float) -
                         for some, one in zip(batch.columns, columns, strict=True)
                     ]
                 )
-                if time.monotonic() > until:
+                if left and time.monotonic() > until:
                     table.is_complete = False
                     return
         except (pa.ArrowException, OSError, ValueError) as error:

@@ -12,8 +12,9 @@ from portal.core.text import clean_slug
 from portal.notebooks.hub_tokens import new_hub_secret
 from portal.notebooks.models import Hub, Server
 from portal.notebooks.places import start_of
-from portal.notebooks.server_idle import is_idle_warning, note_activity
+from portal.notebooks.server_idle import note_activity
 from portal.notebooks.server_moves import announce, move_server
+from portal.notebooks.server_warnings import is_idle_warning
 from portal.workloads.lifecycle import ACTIVE
 from portal.workloads.models import Workload
 from slipway.schemas.notebook_servers import LabOrders, LabReport, NotebookState
