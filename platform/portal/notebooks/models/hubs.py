@@ -47,7 +47,8 @@ class HubQuerySet(models.QuerySet["Hub"]):
 
     def last_heard(self) -> datetime | None:
         """Return when any Hub asked last."""
-        return self.aggregate(last=Max("heard_at"))["last"]
+        last: datetime | None = self.aggregate(last=Max("heard_at"))["last"]
+        return last
 
 
 class Hub(Row):
