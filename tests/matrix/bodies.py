@@ -201,7 +201,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/p/{project}/notebooks/servers/{server}/edit"): {
         "idle_minutes": "45",
         "daily_stop": "20:00",
-        "days": ["mon"],
+        "days": "mon",
     },
     ("POST", "/api/hub/v1/servers/{server}/routed"): {"start": "wl_1.1"},
     ("POST", "/api/hub/v1/servers/{server}/trouble"): {"start": "wl_1.1", "why": "no proxy"},
