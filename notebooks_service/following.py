@@ -8,7 +8,9 @@ database is told the same list and has the same doors a moment later.
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -21,8 +23,13 @@ log = logging.getLogger(__name__)
 _AGAIN_S: Final = 1.0
 _ROUTES_EVERY_S: Final = 2.0
 _PATIENCE_S: Final = 60.0
+# So long a door may take before the proxy is asked whether it is the reason.
+_PROXY_EVERY_S: Final = 5.0
+_NO_PROXY: Final = "the proxy, through which browsers reach notebooks, does not answer the Hub"
 _OPEN: Final = (NotebookState.OPENING, NotebookState.READY)
 _CONFLICT: Final = 409
+# What the Hub's REST API says of a server that it has opened, or is opening.
+Opened = dict[str, Any]
 
 
 class HubApi:
@@ -45,7 +52,7 @@ class HubApi:
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
-    async def open_servers(self) -> dict[tuple[str, str], dict[str, Any]]:
+    async def open_servers(self) -> dict[tuple[str, str], Opened]:
         """Return the servers that the Hub thinks run, by (user, server)."""
         users = await self.ask("GET", "/users?state=active&limit=100000")
         return {
@@ -56,15 +63,25 @@ class HubApi:
         }
 
 
+@dataclass(frozen=True)
+class Doors:
+    """What the Hub does with its proxy: give it its routes again, and have it answer."""
+
+    check_routes: Callable[[], Awaitable[None]]
+    ask_proxy: Callable[[], Awaitable[None]]
+
+
+class GaveUp(Exception):
+    """The Hub did not finish a door; the message says what is known of it."""
+
+
 class Follower:
     """Follows the portal until cancelled."""
 
-    def __init__(
-        self, portal: Portal, hub: HubApi, check_routes: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, portal: Portal, hub: HubApi, doors: Doors) -> None:
         self._portal = portal
         self._hub = hub
-        self._check_routes = check_routes
+        self._doors = doors
         self._opening: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -86,7 +103,7 @@ class Follower:
         while True:
             await asyncio.sleep(_ROUTES_EVERY_S)
             try:
-                await self._check_routes()
+                await self._doors.check_routes()
             except Exception as error:  # noqa: BLE001 - the proxy is away: try again
                 log.debug("the proxy's routes cannot be checked now: %s", error)
 
@@ -104,38 +121,87 @@ class Follower:
             self._see_to(one, opened.get(key))
         return done
 
-    def _see_to(self, one: HubServer, opened: dict[str, Any] | None) -> None:
+    def _see_to(self, one: HubServer, opened: Opened | None) -> None:
         """Open the door to a server, each in a task of its own: none waits for another."""
-        start = ((opened or {}).get("state") or {}).get("start")
-        is_open = opened is not None and opened.get("ready") and start == one.start
-        if one.state == NotebookState.READY and is_open:
+        if one.state == NotebookState.READY and _is_open(one, opened):
             return
         if one.id not in self._opening:
-            stale = opened is not None and not is_open and not opened.get("pending")
-            task = asyncio.create_task(self._open(one, close_first=stale, is_open=bool(is_open)))
+            task = asyncio.create_task(self._open(one, opened))
             self._opening[one.id] = task
             task.add_done_callback(lambda _: self._opening.pop(one.id, None))
 
-    async def _open(self, one: HubServer, *, close_first: bool, is_open: bool) -> None:
-        user, name = quote(one.user), quote(hub_name(one.id))
-        try:
-            if not is_open:
-                if close_first:
-                    await self._close(one.user, hub_name(one.id))
-                await self._make_user(user)
-                await self._hub.ask("POST", f"/users/{user}/servers/{name}")
-                await self._wait_until_ready(one)
-            await self._portal.routed(one.id, one.start)
-        except (PortalAway, Refused, httpx.HTTPError) as error:
-            log.warning("the door to %s could not be opened: %s", one.id, error)
+    async def _open(self, one: HubServer, opened: Opened | None) -> None:
+        """Open the door to a server, however often that fails, while the server wants one."""
+        wanted: HubServer | None = one
+        while wanted is not None:
+            one = wanted
+            try:
+                if not _is_open(one, opened):
+                    await self._open_once(one, opened)
+                stands = await self._portal.routed(one.id, one.start)
+                wanted = stands if stands.start != one.start and stands.state in _OPEN else None
+                opened = await self._opened(one) if wanted is not None else None
+            except Refused as error:
+                log.warning("the door to %s is not wanted any more: %s", one.id, error)
+                return
+            except (PortalAway, GaveUp, httpx.HTTPError) as error:
+                log.warning("the door to %s could not be opened: %s", one.id, error)
+                wanted, opened = await self._begin_anew(one, _why(error))
+
+    async def _begin_anew(self, one: HubServer, why: str) -> tuple[HubServer | None, Opened | None]:
+        """Tell why, wait, and look again; returns the server if it wants a door, and its door."""
+        while True:
             await asyncio.sleep(_AGAIN_S)
+            wanted = await self._still_wanted(one, why)
+            if wanted is None:
+                return None, None
+            try:
+                return wanted, await self._opened(wanted)
+            except httpx.HTTPError as error:
+                why = _why(error)
+
+    async def _opened(self, one: HubServer) -> Opened | None:
+        return (await self._hub.open_servers()).get((one.user, hub_name(one.id)))
+
+    async def _open_once(self, one: HubServer, opened: Opened | None) -> None:
+        user, name = quote(one.user), quote(hub_name(one.id))
+        if opened is not None and not opened.get("pending"):
+            await self._close(one.user, hub_name(one.id))
+        await self._make_user(user)
+        await self._hub.ask("POST", f"/users/{user}/servers/{name}")
+        await self._wait_until_ready(one)
+
+    async def _still_wanted(self, one: HubServer, why: str) -> HubServer | None:
+        """Tell the portal what is in the way; returns the server if it still wants a door."""
+        try:
+            stands = await self._portal.trouble(one.id, one.start, why)
+        except PortalAway:
+            return one
+        except Refused:
+            return None
+        return stands if stands.state in _OPEN else None
 
     async def _wait_until_ready(self, one: HubServer) -> None:
+        looked_at = time.monotonic()
         while True:
-            found = (await self._hub.open_servers()).get((one.user, hub_name(one.id)))
-            if found is None or found.get("ready"):
+            found = await self._opened(one)
+            if found is not None and found.get("ready"):
                 return
+            if found is None or time.monotonic() - looked_at >= _PROXY_EVERY_S:
+                await self._look_at_proxy(one)
+                looked_at = time.monotonic()
+            if found is None:
+                raise GaveUp("the Hub gave up opening the door, and begins anew")
             await asyncio.sleep(0.1)
+
+    async def _look_at_proxy(self, one: HubServer) -> None:
+        """Tell the portal if the Hub waits for the proxy; raises GaveUp if that is unwanted."""
+        try:
+            await self._doors.ask_proxy()
+        except httpx.HTTPError as error:
+            log.warning("the proxy does not answer: %s", _why(error))
+            if await self._still_wanted(one, _NO_PROXY) is None:
+                raise GaveUp(_NO_PROXY) from error
 
     async def _make_user(self, user: str) -> None:
         try:
@@ -152,3 +218,21 @@ class Follower:
             log.warning("the door to %s could not be closed: %s", name, error)
             return False
         return True
+
+
+def _is_open(one: HubServer, opened: Opened | None) -> bool:
+    """Whether the Hub has opened the door to this very start of a server."""
+    if opened is None or not opened.get("ready"):
+        return False
+    return (opened.get("state") or {}).get("start") == one.start
+
+
+def _why(error: Exception) -> str:
+    """Return what happened, as part of a sentence."""
+    if isinstance(error, GaveUp):
+        return str(error)
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"the Hub answers {error.response.status_code} when it is asked to open the door"
+    if isinstance(error, httpx.HTTPError):
+        return f"the Hub does not answer itself ({type(error).__name__})"
+    return "the portal did not answer the Hub in time"

@@ -8,11 +8,12 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 from jupyterhub.app import JupyterHub
 from oauthenticator.generic import GenericOAuthenticator
 from traitlets.config import Config
 
-from notebooks_service.following import Follower, HubApi
+from notebooks_service.following import Doors, Follower, HubApi
 from notebooks_service.portal import Portal
 from notebooks_service.spawner import SlipwaySpawner
 
@@ -21,6 +22,8 @@ _CLIENT_ID: Final = "notebooks"
 _START_WITHIN_S: Final = 24 * 3600
 _ANSWERS_WITHIN_S: Final = 30
 _POLL_EVERY_S: Final = 30
+_PROXY_PATIENCE_S: Final = 5.0
+_FORBIDDEN: Final = 403
 
 
 class SlipwayHub(JupyterHub):  # type: ignore[misc]
@@ -34,7 +37,9 @@ class SlipwayHub(JupyterHub):  # type: ignore[misc]
     async def start(self) -> None:
         """Start as ever, then follow the portal."""
         await super().start()
-        self.follower = Follower(self.portal, self.hub_api, self._check_routes)
+        self.follower = Follower(
+            self.portal, self.hub_api, Doors(self._check_routes, self._ask_proxy)
+        )
         self._following = [
             asyncio.create_task(self.follower.run()),
             asyncio.create_task(self.follower.keep_routes()),
@@ -42,6 +47,14 @@ class SlipwayHub(JupyterHub):  # type: ignore[misc]
 
     async def _check_routes(self) -> None:
         await self.proxy.check_routes(self.users, self._service_map)
+
+    async def _ask_proxy(self) -> None:
+        """Have the proxy answer; raises httpx.HTTPError."""
+        headers = {"Authorization": f"token {self.proxy.auth_token}"}
+        async with httpx.AsyncClient(headers=headers, timeout=_PROXY_PATIENCE_S) as http:
+            answer = await http.get(f"{self.proxy.api_url}/api/routes/hub")
+        if answer.is_server_error or answer.status_code == _FORBIDDEN:
+            answer.raise_for_status()
 
 
 def subdomain_of(name: str, domain: str, kind: str) -> str:

@@ -54,13 +54,16 @@ class Portal:
         path = f"/servers/{quote(server)}/start"
         return HubServer.model_validate(await self._ask("POST", path, {}))
 
-    async def stop(self, server: str, start: str) -> None:
-        """Have one start of a server stopped."""
-        await self._ask("POST", f"/servers/{quote(server)}/stop", {"start": start})
+    async def routed(self, server: str, start: str) -> HubServer:
+        """Say that browsers reach one start of a server; returns how the server stands."""
+        path = f"/servers/{quote(server)}/routed"
+        return HubServer.model_validate(await self._ask("POST", path, {"start": start}))
 
-    async def routed(self, server: str, start: str) -> None:
-        """Say that browsers reach one start of a server."""
-        await self._ask("POST", f"/servers/{quote(server)}/routed", {"start": start})
+    async def trouble(self, server: str, start: str, why: str) -> HubServer:
+        """Say why browsers do not reach one start of a server yet; returns how it stands."""
+        path = f"/servers/{quote(server)}/trouble"
+        body = {"start": start, "why": why}
+        return HubServer.model_validate(await self._ask("POST", path, body))
 
     async def _ask(
         self,

@@ -1,4 +1,4 @@
-"""The spawner: a server is a workload of Slipway, found, started and stopped through its API."""
+"""The spawner: a server is a workload of Slipway, found and started through its API."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -83,13 +83,10 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
         return None if runs and found.start == self.start_id else _GONE
 
     async def stop(self, now: bool = False) -> None:
-        """Have the start stopped that the door was opened to; a later one is left alone."""
-        if not self.start_id:
-            return
-        try:
-            await self.portal.stop(self._id, self.start_id)
-        except (PortalAway, Refused) as error:
-            self.log.warning("the stop of %s was not heard: %s", self.name, error)
+        """Leave the server alone: the portal alone stops servers, the Hub only closes doors.
+
+        The Hub closes one, too, that it could not finish: its proxy was away, for instance.
+        """
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
         """Yield each step once, as the portal tells it."""

@@ -193,8 +193,18 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", f"{_MONITORING_PAGE}/select"): {"dataset": "by-form"},
     ("POST", "/api/v1/projects/{project}/notebooks/servers"): {"name": "new-desk"},
     ("POST", "/api/v1/projects/{project}/notebooks/servers/quote"): {"name": "new-desk"},
-    ("POST", "/api/hub/v1/servers/{server}/stop"): {"start": "wl_1.1"},
+    ("PATCH", "/api/v1/projects/{project}/notebooks/servers/{server}"): {
+        "idle_minutes": 45,
+        "daily_stop": "20:00",
+        "days": ["mon"],
+    },
+    ("POST", "/p/{project}/notebooks/servers/{server}/edit"): {
+        "idle_minutes": "45",
+        "daily_stop": "20:00",
+        "days": "mon",
+    },
     ("POST", "/api/hub/v1/servers/{server}/routed"): {"start": "wl_1.1"},
+    ("POST", "/api/hub/v1/servers/{server}/trouble"): {"start": "wl_1.1", "why": "no proxy"},
     ("POST", "/api/hub/v1/labs/{server}/reports"): {
         "attempt": 1,
         "sequence": 1,

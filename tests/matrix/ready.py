@@ -8,6 +8,8 @@ from portal.datasets.models import Version
 from portal.datasets.services.datasets import delete_dataset, delete_version
 from portal.endpoints.models import Endpoint, Replica, Rollout
 from portal.experiments.services.deleting import delete_experiment, delete_runs
+from portal.notebooks.models import NotebookFile
+from portal.notebooks.services.files_deletion import delete_notebook
 from portal.registry.models import PromotionRequest, VersionRecord
 from portal.workloads.models import Workload
 from slipway.schemas.datasets import VersionState
@@ -83,5 +85,7 @@ def _ready_endpoint(world: World, template: str) -> None:
 def _ready_notebook(world: World, template: str) -> None:
     if template.endswith("/servers/{server}/stop"):
         start_desk(world.own["notebook server"])
+    elif template.endswith("/undelete"):
+        delete_notebook(file=NotebookFile.objects.get(pk=world.own["notebook"]))
     elif template.endswith("/servers/{server}/key"):
         open_desk(world.own["notebook server"])

@@ -164,6 +164,7 @@ _FREE = {
     # Rows are what models take and give: JSON of any kind, kept as it came.
     "/golden": ("inputs holds", "outputs holds"),
     "/uses": ("run is null",),
+    "/notebooks/servers/{server}": ("daily_stop is nothing",),
     "/endpoints/{endpoint}/promote": ("version is null",),
     "/rollback": ("reason is nothing", "reason is white space"),
     "/pause": ("reason is nothing", "reason is white space"),

@@ -24,6 +24,9 @@ _DEFAULTS: Final = {
         "fetchNews": "false",
     },
 }
+# It comes with the nbdime that compares versions. What it adds to the page needs a half in the
+# server that none of ours loads: buttons that can do nothing.
+_PAGE: Final = {"disabledExtensions": ["nbdime-jupyterlab"]}
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ class Desk:
         """Make everything; what is there already is left as it is."""
         for name in _FOLDERS_OF_OURS:
             (self.lab / name).mkdir(parents=True, exist_ok=True)
-        overrides = self.lab / "defaults" / "overrides.json"
-        overrides.write_text(json.dumps(_DEFAULTS), "utf-8")
+        for name, said in (("overrides", _DEFAULTS), ("page_config", _PAGE)):
+            (self.lab / "defaults" / f"{name}.json").write_text(json.dumps(said), "utf-8")
         make_layer(self.packages)
         self._write_kernel()
 

@@ -9,7 +9,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import IO, Any
 
 import structlog
@@ -24,6 +27,11 @@ log = structlog.get_logger(__name__)
 _PATIENCE_S = 20.0
 _MOST_RESULT_BYTES = 64 * 1024**2
 _LOOK_AGAIN_S = 1.0
+# Somebody waits for a look at a file: it may take so long, and so many at once in one portal.
+_PEEK_S = 20.0
+_PEEK_QUEUE_S = 5.0
+_PEEK_MEMORY_BYTES = 2 * 1024**3
+_peeking = BoundedSemaphore(2)
 
 
 class TableUnreadable(Exception):
@@ -38,9 +46,43 @@ def read_table(
     `go_on` is called at least once a second; what it raises ends the reading. Raises
     TableUnreadable when the process died, hung or said nonsense.
     """
+    reader = Reader(budget_s=budget_s, until=time.monotonic() + budget_s + _PATIENCE_S)
+    return _examined(reader, _frames(version, group), go_on)
+
+
+def peek_at_parquet(pieces: Iterator[bytes], *, name: str, size_bytes: int) -> dict[str, Any]:
+    """Return what `examining` says of the first rows of one file, for somebody who waits.
+
+    Raises TableUnreadable, also where it takes long, or where others are looked at already.
+    """
+    if not _peeking.acquire(timeout=_PEEK_QUEUE_S):
+        raise TableUnreadable("Several such files are being opened; reload the page in a moment.")
+    try:
+        reader = Reader(
+            budget_s=0.0, until=time.monotonic() + _PEEK_S, memory_bytes=_PEEK_MEMORY_BYTES
+        )
+        head = {"path": name, "format": "parquet", "size": size_bytes}
+        frames = chain([json.dumps(head).encode() + b"\n"], pieces)
+        return _examined(reader, frames, lambda: None)
+    finally:
+        _peeking.release()
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What the process that reads may take; after `budget_s` it is content with what it has."""
+
+    budget_s: float
+    until: float
+    memory_bytes: int = 4 * 1024**3
+
+
+def _examined(reader: Reader, frames: Iterator[bytes], go_on: Callable[[], None]) -> dict[str, Any]:
+    arguments = (str(reader.budget_s), str(reader.memory_bytes))
+    until = reader.until
     with tempfile.TemporaryFile() as said, tempfile.TemporaryDirectory() as nowhere:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "portal.datasets.examining", str(budget_s)],
+            [sys.executable, "-P", "-m", "portal.datasets.examining", *arguments],
             stdin=subprocess.PIPE,
             stdout=said,
             stderr=subprocess.DEVNULL,
@@ -52,10 +94,9 @@ def read_table(
                 "LANG": "C.UTF-8",
             },
         )
-        until = time.monotonic() + budget_s + _PATIENCE_S
         try:
             assert process.stdin is not None  # noqa: S101 - asked for above
-            _feed(process.stdin, _frames(version, group), until, go_on)
+            _feed(process.stdin, frames, until, go_on)
             status = _wait(process, until, go_on)
         finally:
             process.kill()

@@ -15,16 +15,21 @@ from slipway.schemas.accounts import Role, Scope
 
 @dataclass(frozen=True)
 class NotebookRole:
-    """Members of the project in the path, with at least `role`, for a notebook of that project."""
+    """Members of the project in the path, with at least `role`, for a notebook of that project.
+
+    `deleted` finds one that was deleted, too.
+    """
 
     role: Role
     scope: Scope
     parameter: str = "notebook"
+    deleted: bool = False
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated, NotFound or Forbidden; leave the notebook on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
         files = NotebookFile.objects.of_project(gated_project(request))
+        files = files if self.deleted else files.current()
         file = files.filter(pk=path[self.parameter]).first()
         if file is None:
             raise NotFound

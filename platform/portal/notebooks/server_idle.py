@@ -13,6 +13,7 @@ from portal.accounts.models.tenancy import role_in
 from portal.core import clock
 from portal.notebooks.models import Server
 from portal.notebooks.server_moves import announce
+from portal.notebooks.server_warnings import IDLE, LIFETIME_ENDS
 from portal.notebooks.services.servers import stop_server
 from portal.workloads.models import UsageSample
 from slipway.schemas.accounts import Role
@@ -23,9 +24,6 @@ WARNING = timedelta(seconds=60)
 _END_WARNING = timedelta(minutes=5)
 _LEAST_S = 300
 _NANO_USD = 10**9
-# How a warning begins that work takes back.
-_IDLE = "Nothing has worked in it for"
-_LIFETIME_ENDS = "Its maximum lifetime ends."
 _GPU_BUSY_PERCENT = 5.0
 _GPU_WINDOW = timedelta(seconds=90)
 
@@ -49,7 +47,7 @@ def look_after_idle() -> None:
             _judge(server, moment)
         ends_at = server.workload.deadline_at if server.workload is not None else None
         if ends_at is not None:
-            warn_of_end(server, moment, ends_at, _LIFETIME_ENDS)
+            warn_of_end(server, moment, ends_at, LIFETIME_ENDS)
 
 
 def may_go_on(server: Server) -> bool:
@@ -73,7 +71,7 @@ def _judge(server: Server, moment: datetime) -> None:
     assert server.active_at is not None  # noqa: S101  (the caller asked for such)
     due = server.active_at + timedelta(seconds=idle_limit_s(server))
     minutes = round(idle_limit_s(server) / 60)
-    why = f"{_IDLE} {minutes} minute{'' if minutes == 1 else 's'}."
+    why = f"{IDLE} {minutes} minute{'' if minutes == 1 else 's'}."
     if moment < due - WARNING:
         return
     if server.stops_at is None:
@@ -100,17 +98,12 @@ def warn_of_end(server: Server, moment: datetime, ends_at: datetime, why: str) -
             announce(server)
 
 
-def is_idle_warning(why: str) -> bool:
-    """Whether work in a server takes this warning back."""
-    return why.startswith(_IDLE)
-
-
 def note_activity(server: Server, moment: datetime, why: str) -> None:
     """Something works in a server: it lives on, and a warning that it would stop is taken back."""
     Server.objects.filter(pk=server.pk, state=NotebookState.READY).update(
         active_at=moment, why_alive=why[:300]
     )
-    idle_warnings = Server.objects.filter(pk=server.pk, stops_why__startswith=_IDLE)
+    idle_warnings = Server.objects.filter(pk=server.pk, stops_why__startswith=IDLE)
     if idle_warnings.update(stops_at=None, stops_why=""):
         announce(server)
 

@@ -10,6 +10,7 @@ from portal.core.errors import SlipwayError
 from portal.notebooks.models import Server
 from portal.notebooks.server_idle import may_go_on, warn_of_end
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
+from portal.notebooks.server_warnings import words_of_schedule
 from portal.notebooks.services.servers import start_server, stop_server
 from slipway.schemas.notebook_servers import Weekday
 from slipway.schemas.workloads import ReasonCode
@@ -57,13 +58,14 @@ def _stop_or_warn(server: Server, moment: datetime) -> None:
     if server.workload is None:
         return
     due = moment_before(server.daily_stop, server.days, moment)
-    if due is not None and server.workload.created_at < due:
-        why = f"It stops at {server.daily_stop} UTC, as was chosen."
+    why = words_of_schedule(server.daily_stop)
+    began = max(server.workload.created_at, server.schedule_seen_at)
+    if due is not None and began < due:
         stop_server(server=server, reason=ReasonCode.MAX_LIFETIME, message=why)
         return
     coming = moment_after(server.daily_stop, server.days, moment)
     if coming is not None:
-        warn_of_end(server, moment, coming, f"It stops at {server.daily_stop} UTC, as was chosen.")
+        warn_of_end(server, moment, coming, why)
 
 
 def _start(server: Server, moment: datetime) -> None:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from portal.core.doorbell import doorbell
+from portal.notebooks.housekeeping import free_deleted
 from portal.notebooks.server_following import follow_all
 from portal.notebooks.server_idle import look_after_idle
 from portal.notebooks.server_schedule import look_after_schedules
@@ -10,6 +11,7 @@ from portal.notebooks.server_schedule import look_after_schedules
 # Task → how often it runs whether or not anybody rings.
 PERIODIC = {
     "notebooks.look_after_servers": timedelta(seconds=5),
+    "notebooks.free_deleted_files": timedelta(hours=1),
 }
 
 
@@ -19,3 +21,9 @@ def look_after_servers() -> None:
     follow_all()
     look_after_idle()
     look_after_schedules()
+
+
+@doorbell("notebooks.free_deleted_files")
+def free_deleted_files() -> None:
+    """Free notebooks whose deletion can no longer be taken back."""
+    free_deleted()

@@ -9,7 +9,7 @@ from portal.core import clock
 from portal.notebooks.models import Server, ServerQuerySet
 from portal.notebooks.server_idle import idle_limit_s
 from portal.notebooks.server_lifecycle import ALIVE
-from portal.notebooks.services.reading import cost_of, explanation_of, price_of
+from portal.notebooks.services.reading import cost_of, explanation_of, next_step_of, price_of
 from portal.workloads.explaining import Explainer
 from portal.workloads.lifecycle import WAITING
 from slipway.schemas.notebook_servers import NotebookState
@@ -48,6 +48,7 @@ class ServerStanding:
     word: str
     tone: str
     why: str
+    next_step: str
     began: datetime
     until: datetime | None
     cost: int
@@ -126,6 +127,7 @@ def _standing(server: Server, viewer: User, explainer: Explainer) -> ServerStand
         word=word,
         tone=tone,
         why=explanation_of(server, explainer),
+        next_step="" if server.status is _S.READY else next_step_of(server),
         began=(workload.started_at or workload.created_at) if workload else server.created_at,
         until=workload.ended_at if workload else server.created_at,
         cost=cost_of(server),

@@ -20,6 +20,7 @@ from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.core import clock
 from portal.core.errors import NotFound, SlipwayError
+from portal.datasets.reading import TableUnreadable, peek_at_parquet
 from portal.experiments.gates import link_target
 from portal.experiments.ports import Artifact, RunDetail
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
@@ -39,6 +40,8 @@ PICTURES = {
 }
 PAGES = {"html": "text/html; charset=utf-8", "htm": "text/html; charset=utf-8"}
 _TABLES = {"csv": ",", "tsv": "\t"}
+_PARQUET = "parquet"
+MOST_PARQUET_BYTES = 64 * 1024**2
 _TEXTS = frozenset(
     {
         *("txt", "log", "md", "json", "yaml", "yml", "py", "toml", "cfg", "ini", "sh", "xml"),
@@ -49,15 +52,18 @@ _TEXTS = frozenset(
 
 @dataclass
 class Preview:
-    """What is shown of a file. `kind` is picture, page, table, notebook, text or none."""
+    """What is shown of a file. `kind` is picture, page, table, notebook, text or none.
+
+    `head` has each column of a table with its type, where the file says that.
+    """
 
     artifact: Artifact
     kind: str
     url: str = ""
     text: str = ""
     is_whole: bool = True
-    head: list[str] = field(default_factory=list)
-    lines: list[list[str]] = field(default_factory=list)
+    head: list[tuple[str, str]] = field(default_factory=list)
+    lines: list[list[str | None]] = field(default_factory=list)
     cells: list[dict[str, Any]] = field(default_factory=list)
     why: str = ""
 
@@ -95,6 +101,8 @@ def preview_of(
         preview.kind = "picture" if ending in PICTURES else "page"
         preview.url = signed_url(request, project, run, artifact)
         return preview
+    if ending == _PARQUET:
+        return _parquet(preview, project, run)
     if ending not in {*_TABLES, *_TEXTS, "ipynb"} and artifact.name != "MLmodel":
         preview.why = "There is no preview of such files; download it to look at it."
         return preview
@@ -137,8 +145,35 @@ def _table(preview: Preview, content: str, separator: str) -> Preview:
         preview.kind, preview.text = "text", content
         return preview
     preview.kind = "table"
-    preview.head, preview.lines = (rows[0], rows[1:]) if rows else ([], [])
+    if rows:
+        preview.head, preview.lines = [(name, "") for name in rows[0]], [[*row] for row in rows[1:]]
     preview.is_whole = preview.is_whole and len(lines) <= TABLE_ROWS + 1
+    return preview
+
+
+def _parquet(preview: Preview, project: Project, run: RunDetail) -> Preview:
+    """Draw the first rows of a Parquet file with its columns; another process reads it."""
+    artifact = preview.artifact
+    if artifact.size_bytes > MOST_PARQUET_BYTES:
+        preview.why = "This table is too large to be opened here; download it."
+        return preview
+    pieces = read_artifact(
+        project_id=project.pk, run=run, artifact=artifact, length=artifact.size_bytes
+    )
+    try:
+        found = peek_at_parquet(pieces, name=artifact.name, size_bytes=artifact.size_bytes)
+    except TableUnreadable as error:
+        preview.why = f"{error} Download it to look at it."
+        return preview
+    if found["problems"]:
+        preview.why = f"{found['problems'][0]['message']} Download it to look at it."
+        return preview
+    columns, rows = found["statistics"]["columns"], found["preview"]
+    preview.kind = "table"
+    preview.head = [(one["name"], one["type"]) for one in columns[:TABLE_COLUMNS]]
+    preview.lines = [row[:TABLE_COLUMNS] for row in rows[:TABLE_ROWS]]
+    all_rows = found["statistics"]["is_complete"] and len(rows) <= TABLE_ROWS
+    preview.is_whole = all_rows and len(columns) <= TABLE_COLUMNS
     return preview
 
 

@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+from portal.web.urls_notebooks import PATHS as NOTEBOOKS
 from portal.web.views import (
     audit,
     budgets,
@@ -22,10 +23,6 @@ from portal.web.views import (
     models,
     monitoring,
     nodes,
-    notebook_files,
-    notebook_new,
-    notebook_runs,
-    notebooks,
     palette,
     people,
     profile,
@@ -59,42 +56,6 @@ urlpatterns = [
     path("p/<slug:project>/events", streams.project_events, name="project_events"),
     path("p/<slug:project>/spend", spend.project_spend, name="project_spend"),
     path("p/<slug:project>/spend/export", spend.project_spend_export, name="project_spend_export"),
-    path("p/<slug:project>/notebooks", notebooks.project_notebooks, name="project_notebooks"),
-    path(
-        "p/<slug:project>/notebooks/new",
-        notebook_new.project_notebook_new,
-        name="project_notebook_new",
-    ),
-    path(
-        "p/<slug:project>/notebooks/quote",
-        notebook_new.project_notebook_quote,
-        name="project_notebook_quote",
-    ),
-    path(
-        "p/<slug:project>/notebooks/servers/<slug:server>",
-        notebooks.project_notebook,
-        name="project_notebook",
-    ),
-    path(
-        "p/<slug:project>/notebooks/servers/<slug:server>/open",
-        notebooks.project_notebook_open,
-        name="project_notebook_open",
-    ),
-    path(
-        "p/<slug:project>/notebooks/servers/<slug:server>/start",
-        notebooks.project_notebook_start,
-        name="project_notebook_start",
-    ),
-    path(
-        "p/<slug:project>/notebooks/servers/<slug:server>/stop",
-        notebooks.project_notebook_stop,
-        name="project_notebook_stop",
-    ),
-    path(
-        "p/<slug:project>/notebooks/servers/<slug:server>/delete",
-        notebooks.project_notebook_delete,
-        name="project_notebook_delete",
-    ),
     path("p/<slug:project>/jobs", jobs.project_jobs, name="project_jobs"),
     path("p/<slug:project>/jobs/new", job_new.project_job_new, name="project_job_new"),
     path("p/<slug:project>/jobs/quote", job_new.project_job_quote, name="project_job_quote"),
@@ -176,61 +137,6 @@ urlpatterns = [
         "p/<slug:project>/runs/<slug:run>/download",
         run_files.project_run_download,
         name="project_run_download",
-    ),
-    path(
-        "p/<slug:project>/notebooks/files",
-        notebook_files.project_notebook_files,
-        name="project_notebook_files",
-    ),
-    path(
-        "p/<slug:project>/notebooks/files/<slug:notebook>",
-        notebook_files.project_notebook_file,
-        name="project_notebook_file",
-    ),
-    path(
-        "p/<slug:project>/notebooks/files/<slug:notebook>/diff",
-        notebook_files.project_notebook_diff,
-        name="project_notebook_diff",
-    ),
-    path(
-        "p/<slug:project>/notebooks/files/<slug:notebook>/download",
-        notebook_files.project_notebook_download,
-        name="project_notebook_download",
-    ),
-    path(
-        "p/<slug:project>/notebooks/files/<slug:notebook>/restore",
-        notebook_files.project_notebook_restore,
-        name="project_notebook_restore",
-    ),
-    path(
-        "p/<slug:project>/notebooks/files/<slug:notebook>/branch",
-        notebook_files.project_notebook_branch,
-        name="project_notebook_branch",
-    ),
-    path(
-        "p/<slug:project>/notebooks/files/<slug:notebook>/verify",
-        notebook_runs.project_notebook_verify,
-        name="project_notebook_verify",
-    ),
-    path(
-        "p/<slug:project>/notebooks/files/<slug:notebook>/run",
-        notebook_runs.project_notebook_run,
-        name="project_notebook_run",
-    ),
-    path(
-        "p/<slug:project>/notebooks/files/<slug:notebook>/quote",
-        notebook_runs.project_notebook_run_quote,
-        name="project_notebook_run_quote",
-    ),
-    path(
-        "p/<slug:project>/notebooks/runs/<slug:job>",
-        notebook_runs.project_notebook_job,
-        name="project_notebook_job",
-    ),
-    path(
-        "p/<slug:project>/notebooks/runs/<slug:job>/output",
-        notebook_runs.project_notebook_output,
-        name="project_notebook_output",
     ),
     path("p/<slug:project>/datasets", datasets.project_datasets, name="project_datasets"),
     path("p/<slug:project>/datasets/new", datasets.project_dataset_new, name="project_dataset_new"),
@@ -491,4 +397,5 @@ urlpatterns = [
     path("settings/people/<slug:person>", people.person, name="person"),
     path("settings/people/<slug:person>/suspend", people.person_suspend, name="person_suspend"),
     path("settings/people/<slug:person>/change", people.person_change, name="person_change"),
+    *NOTEBOOKS,
 ]

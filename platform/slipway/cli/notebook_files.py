@@ -1,4 +1,7 @@
-"""`slipway notebook`: save, files, history, diff, restore, branch, verify, run, output."""
+"""`slipway notebook`: save, files, history, diff, restore, branch, undelete, verify, run, output.
+
+`slipway notebook delete` is that of servers, and deletes a notebook where a path is named.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,6 +15,7 @@ from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption
 from slipway.cli.quantities import parse_pairs
+from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.cli.train import (
@@ -53,7 +57,7 @@ def register(app: typer.Typer) -> None:
     verbs: Sequence[tuple[str, Callable[..., None]]] = (
         *(("save", save), ("files", files), ("history", history), ("diff", diff)),
         *(("restore", restore), ("branch", branch), ("verify", verify), ("run", run)),
-        ("output", output),
+        *(("output", output), ("undelete", undelete)),
     )
     for name, verb in verbs:
         command(app, name)(verb)
@@ -82,13 +86,16 @@ def save(
 def files(
     session: Session,
     search: Annotated[str | None, typer.Option("--search", help="Part of the path.")] = None,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Those whose deletion can be taken back.")
+    ] = False,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
     project: ProjectOption = None,
 ) -> None:
     """List the notebooks of the project, and whether they are known to be reproducible."""
     slug = session.project(project)
-    found = session.client.notebook_files.list(project=slug, search=search)
+    found = session.client.notebook_files.list(project=slug, search=search, deleted=deleted)
     show_list(
         session,
         collect(found, limit=limit, cursor=cursor),
@@ -138,6 +145,8 @@ def history(
 def _origin(version: Any) -> str:
     if version.origin == "save":
         return "a save"
+    if version.origin_version is None:
+        return f"{version.origin} of a notebook that is gone"
     where = f" of {version.origin_path}" if version.origin == "branch" else ""
     return f"{version.origin} of version {version.origin_version}{where}"
 
@@ -210,6 +219,34 @@ def branch(
         session.output.document(made)
     else:
         session.output.line(made.id if session.output.quiet else f"Made {made.path}.")
+
+
+def delete_notebook(session: Session, path: str, project: str, *, yes: bool) -> None:
+    """Delete a notebook with its versions, once that is confirmed."""
+    file = _found(session, path, project)
+    count = file.latest.number
+    confirm(
+        f"Delete {file.path} with {count} version{'' if count == 1 else 's'}?",
+        yes=yes,
+        output=session.output,
+    )
+    session.client.notebook_files.delete(file.id, project=project)
+    session.output.note(f"Deleted {file.path}. Undo it: slipway notebook undelete {file.path}")
+
+
+def undelete(
+    session: Session,
+    notebook: Annotated[
+        str, typer.Argument(metavar="NOTEBOOK", help="Path of a notebook that was deleted.")
+    ],
+    project: ProjectOption = None,
+) -> None:
+    """Take back the deletion of a notebook, for three days."""
+    file = session.client.notebook_files.undelete(notebook, project=session.project(project))
+    if session.output.as_json:
+        session.output.document(file)
+    else:
+        session.output.line(file.id if session.output.quiet else f"{file.path} is back.")
 
 
 def verify(

@@ -1,4 +1,4 @@
-"""`slipway notebook start | list | show | open | stop | delete`: servers of notebooks."""
+"""`slipway notebook start | list | show | edit | open | stop | delete`: servers of notebooks."""
 
 import time
 from pathlib import Path
@@ -9,6 +9,7 @@ import typer
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.login import has_browser
+from slipway.cli.notebook_files import delete_notebook
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.questions import confirm
@@ -46,6 +47,7 @@ def register(app: typer.Typer) -> None:
     command(app, "start")(start)
     command(app, "list")(list_servers)
     command(app, "show")(show)
+    command(app, "edit")(edit)
     command(app, "open")(open_server)
     command(app, "stop")(stop)
     command(app, "delete")(delete)
@@ -153,6 +155,39 @@ def show(session: Session, notebook: ServerArgument, project: ProjectOption = No
     _write(session, _found(session, notebook, session.project(project)))
 
 
+def edit(
+    session: Session,
+    notebook: ServerArgument,
+    idle: Annotated[
+        int | None, typer.Option("--idle", min=5, help="Stop after so many idle minutes.")
+    ] = None,
+    daily_start: DailyStart = None,
+    daily_stop: DailyStop = None,
+    days: DaysOption = None,
+    unscheduled: Annotated[
+        bool, typer.Option("--unscheduled", help="Neither start nor stop at a time of day.")
+    ] = False,
+    project: ProjectOption = None,
+) -> None:
+    """Change when a server of yours stops and starts by itself, also while it runs."""
+    if unscheduled and (daily_start or daily_stop):
+        raise UsageMistake(
+            "A server has a schedule or it has none.",
+            field="unscheduled",
+            next_step="Leave out --unscheduled, or --daily-start and --daily-stop.",
+        )
+    place = session.project(project)
+    changed = session.client.notebooks.edit(
+        _found(session, notebook, place).id,
+        project=place,
+        idle_minutes=idle,
+        daily_start="" if unscheduled else daily_start,
+        daily_stop="" if unscheduled else daily_stop,
+        days=days.split(",") if days else None,
+    )
+    _write(session, changed)
+
+
 def open_server(session: Session, notebook: ServerArgument, project: ProjectOption = None) -> None:
     """Open JupyterLab in the browser, starting the server if it is stopped."""
     place = session.project(project)
@@ -172,10 +207,24 @@ def stop(session: Session, notebook: ServerArgument, project: ProjectOption = No
 
 
 def delete(
-    session: Session, notebook: ServerArgument, project: ProjectOption = None, yes: Yes = False
+    session: Session,
+    notebook: Annotated[
+        str,
+        typer.Argument(
+            metavar="NOTEBOOK", help="Name of a server of yours, its id, or a notebook's path."
+        ),
+    ],
+    project: ProjectOption = None,
+    yes: Yes = False,
 ) -> None:
-    """Forget a notebook server that does not run; its files stay in the project."""
+    """Forget a server that does not run, whose files stay; or delete a notebook (NAME.ipynb).
+
+    The deletion of a notebook can be undone for three days.
+    """
     place = session.project(project)
+    if notebook.endswith(".ipynb"):
+        delete_notebook(session, notebook, place, yes=yes)
+        return
     server = _found(session, notebook, place)
     confirm(f"Delete the server {server.name}? Its files stay.", yes=yes, output=session.output)
     session.client.notebooks.delete(server.id, project=place)
@@ -226,7 +275,8 @@ def _require_none(notebook: str, given: tuple[object, ...]) -> None:
     if any(option is not None for option in given):
         raise UsageMistake(
             f"{notebook} exists already, so its hardware and limits stay as they are.",
-            next_step="Leave the options out, or launch one with another name.",
+            next_step="Leave the options out and change what can be changed: "
+            f"slipway notebook edit {notebook}. Or launch one with another name.",
         )
 
 

@@ -54,21 +54,43 @@ class NotebookFiles:
             NotebookFileOut, *segments, content=sent, query={"path": path}
         )
 
-    def list(self, *, project: str, search: str | None = None) -> Pages[NotebookFileOut]:
-        """List notebooks, newest first."""
+    def list(
+        self, *, project: str, search: str | None = None, deleted: bool = False
+    ) -> Pages[NotebookFileOut]:
+        """List notebooks, newest first; or those whose deletion can be taken back."""
         segments = ("projects", project, "notebook-files")
-        return Pages(self._connection, segments, PageOf[NotebookFileOut], {"q": search})
+        query = {"q": search, "deleted": "true" if deleted else None}
+        return Pages(self._connection, segments, PageOf[NotebookFileOut], query)
 
     def get(self, notebook: str, *, project: str) -> NotebookFileOut:
         """Return one notebook, by its path or its id."""
         if not notebook.endswith(".ipynb"):
             return self._connection.fetch(NotebookFileOut, "GET", *_path(project, notebook))
-        for file in self.list(project=project, search=notebook[-100:]):
-            if file.path == notebook:
+        return self._at(notebook, project=project, deleted=False)
+
+    def delete(self, notebook: str, *, project: str) -> None:
+        """Delete a notebook with its versions; `undelete` takes that back for three days.
+
+        `notebook` is an id. A copy in a workspace stays, and its next save begins another history.
+        """
+        self._connection.send("DELETE", *_path(project, notebook))
+
+    def undelete(self, notebook: str, *, project: str) -> NotebookFileOut:
+        """Take back a deletion, by the path of the notebook or its id."""
+        if notebook.endswith(".ipynb"):
+            notebook = self._at(notebook, project=project, deleted=True).id
+        segments = (*_path(project, notebook), "undelete")
+        return self._connection.fetch(NotebookFileOut, "POST", *segments)
+
+    def _at(self, path: str, *, project: str, deleted: bool) -> NotebookFileOut:
+        for file in self.list(project=project, search=path[-100:], deleted=deleted):
+            if file.path == path:
                 return file
+        word = "deleted notebook" if deleted else "notebook"
+        option = " --deleted" if deleted else ""
         raise NotFound(
-            f"There is no notebook {notebook} in the project.",
-            next_step="See which there are: slipway notebook files",
+            f"There is no {word} {path} in the project.",
+            next_step=f"See which there are: slipway notebook files{option}",
         )
 
     def versions(self, notebook: str, *, project: str) -> Pages[NotebookVersionOut]:

@@ -6,7 +6,7 @@ from slipway.connection import Connection, address
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
-from slipway.schemas.notebook_servers import ServerIn, ServerKeyOut, ServerOut
+from slipway.schemas.notebook_servers import ServerEdit, ServerIn, ServerKeyOut, ServerOut
 from slipway.schemas.training import Quote
 
 
@@ -65,6 +65,26 @@ class Notebooks:
             tags=dict(tags) if tags is not None else None,
         )
         return self._connection.fetch(ServerOut, "POST", *_path(project), body=body)
+
+    def edit(
+        self,
+        server: str,
+        *,
+        project: str,
+        idle_minutes: int | None = None,
+        daily_start: str | None = None,
+        daily_stop: str | None = None,
+        days: Sequence[str] | None = None,
+    ) -> ServerOut:
+        """Change when a server of yours stops and starts by itself; an empty time takes it away."""
+        body = build(
+            ServerEdit,
+            idle_minutes=idle_minutes,
+            daily_start=daily_start,
+            daily_stop=daily_stop,
+            days=list(days) if days is not None else None,
+        )
+        return self._connection.fetch(ServerOut, "PATCH", *_path(project), server, body=body)
 
     def quote(
         self,

@@ -1,10 +1,12 @@
 """Wire schemas of notebook files: their versions, what a clean run of them found, runs as jobs.
 
 POST   projects/{project}/notebook-files?path=         the .ipynb itself: NotebookFileOut
-GET    projects/{project}/notebook-files                PageOf[NotebookFileOut]: ?q=
+GET    projects/{project}/notebook-files                PageOf[NotebookFileOut]: ?q=&deleted=
 GET    projects/{project}/notebook-files/{file}         NotebookFileOut
 GET    …/{file}/versions                                PageOf[NotebookVersionOut]
 GET    …/{file}/versions/{number}/content               the .ipynb: ?outputs=
+DELETE …/{file}                                         204; taken back for three days by
+POST   …/{file}/undelete                                → NotebookFileOut
 POST   …/{file}/restore                                 RestoreIn → NotebookVersionOut
 POST   …/{file}/branch                                  BranchIn → NotebookFileOut
 POST   …/{file}/verify                                  VerifyIn → NotebookRunOut
@@ -116,7 +118,7 @@ class NotebookVersionOut(AnswerSchema):
 
 
 class NotebookFileOut(AnswerSchema):
-    """A notebook of a project, by its newest version."""
+    """A notebook of a project, by its newest version; `deleted_at` of one that was deleted."""
 
     id: str
     path: str
@@ -124,6 +126,7 @@ class NotebookFileOut(AnswerSchema):
     badge_reason: str
     latest: NotebookVersionOut
     created_at: datetime
+    deleted_at: datetime | None = None
 
 
 class NotebookRunOut(AnswerSchema):

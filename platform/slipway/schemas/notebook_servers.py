@@ -6,6 +6,7 @@ GET    projects/{project}/notebooks/servers                  PageOf[ServerOut]; 
 POST   projects/{project}/notebooks/servers                  ServerIn → ServerOut (201)
 POST   projects/{project}/notebooks/servers/quote            ServerIn → Quote; nothing is started
 GET    projects/{project}/notebooks/servers/{server}         ServerOut
+PATCH  projects/{project}/notebooks/servers/{server}         ServerEdit → ServerOut
 POST   projects/{project}/notebooks/servers/{server}/start   → ServerOut: again, after it stopped
 POST   projects/{project}/notebooks/servers/{server}/stop    → ServerOut
 POST   projects/{project}/notebooks/servers/{server}/key     → ServerKeyOut: for its owner
@@ -17,8 +18,8 @@ Under `/api/hub/v1`, with the token of a Hub (`slh_…`):
 GET    servers                    HubServers; If-None-Match and ?wait_s= hold the answer
 GET    servers/{server}           HubServer
 POST   servers/{server}/start     → HubServer
-POST   servers/{server}/stop      HubNote → HubServer
 POST   servers/{server}/routed    HubNote → HubServer: browsers reach it from now on
+POST   servers/{server}/trouble   HubTrouble → HubServer: why browsers do not reach it yet
 
 With the token of its own workload:
 
@@ -74,6 +75,7 @@ class Weekday(StrEnum):
 
 WORKDAYS = (Weekday.MON, Weekday.TUE, Weekday.WED, Weekday.THU, Weekday.FRI)
 TimeOfDay = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+TimeOrNone = Annotated[str, Field(pattern=r"^(([01][0-9]|2[0-3]):[0-5][0-9])?$")]
 
 
 class ServerIn(RequestSchema):
@@ -95,6 +97,19 @@ class ServerIn(RequestSchema):
     daily_stop: TimeOfDay | None = None
     days: list[Weekday] = Field(default=list(WORKDAYS), min_length=1, max_length=7)
     tags: Tags = {}
+
+
+class ServerEdit(RequestSchema):
+    """When a server stops and starts by itself from now on; what is left out stays as it is.
+
+    An empty `daily_start` or `daily_stop` takes that time away. Times that have passed today count
+    from their next day on.
+    """
+
+    idle_minutes: int | None = Field(default=None, ge=5, le=10_080)
+    daily_start: TimeOrNone | None = None
+    daily_stop: TimeOrNone | None = None
+    days: list[Weekday] | None = Field(default=None, min_length=1, max_length=7)
 
 
 class ServerOut(AnswerSchema):
@@ -172,6 +187,12 @@ class HubNote(RequestSchema):
     """What the Hub says of one start of a server; of an earlier start it changes nothing."""
 
     start: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}\.[0-9]{1,10}$")]
+
+
+class HubTrouble(HubNote):
+    """Why the Hub could not open the door to one start of a server yet; it tries on."""
+
+    why: Annotated[Line, Field(min_length=1, max_length=300)]
 
 
 class LabReport(RequestSchema):

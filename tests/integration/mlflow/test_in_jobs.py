@@ -1,6 +1,7 @@
 """Scripts that know nothing of Slipway, started as a node starts them in a job."""
 
 import json
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.tracking import TrackingPortal
 
 pytestmark = pytest.mark.integration
 _SCRIPT = Path(__file__).parent / "in_job.py"
+_IN_RANKS = Path(__file__).parent / "in_ranks.py"
 # Runs inside `manage.py shell`: a job of alice's that runs, and what its process is started with.
 _RUNNING_JOB = """
 import json
@@ -40,20 +42,29 @@ def variables(tracking: TrackingPortal) -> dict[str, str]:
     return found
 
 
-def test_a_script_may_set_its_experiment_and_leave_its_run_open(
-    tracking: TrackingPortal, variables: dict[str, str]
-) -> None:
+def run_in_job(
+    variables: dict[str, str], *command: str, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as the process of a job, to its good end."""
     done = subprocess.run(
-        [sys.executable, str(_SCRIPT)],
+        [sys.executable, *command],
         env=clean_environment()
         | variables
-        | {"PYTHONPATH": str(ROOT / "workers/launcher/in_jobs"), "GIT_PYTHON_REFRESH": "quiet"},
+        | {"PYTHONPATH": str(ROOT / "workers/launcher/in_jobs"), "GIT_PYTHON_REFRESH": "quiet"}
+        | more,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+    return done
+
+
+def test_a_script_may_set_its_experiment_and_leave_its_run_open(
+    tracking: TrackingPortal, variables: dict[str, str]
+) -> None:
+    done = run_in_job(variables, str(_SCRIPT))
     printed = next(line for line in done.stdout.splitlines() if line.startswith("["))
     own, other, left = json.loads(printed)
     assert own == variables["MLFLOW_RUN_ID"]
@@ -66,6 +77,27 @@ def test_a_script_may_set_its_experiment_and_leave_its_run_open(
     assert names == ["first", "second", "second"]
     points = client.get("metrics/get-history", run_id=left, metric_key="loss")["metrics"]
     assert [point["step"] for point in points] == list(range(200))
+
+
+@pytest.mark.torch
+def test_the_ranks_of_torchrun_log_to_the_one_run_of_their_job(
+    tracking: TrackingPortal, variables: dict[str, str]
+) -> None:
+    name = f"ranks-{secrets.token_hex(3)}"
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3")
+    done = run_in_job(variables, *launcher, str(_IN_RANKS), EXPERIMENT_OF_THE_TEST=name)
+    told = sorted(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
+    own = variables["MLFLOW_RUN_ID"]
+    assert told == [[own, rank] for rank in range(3)]
+    client = tracking.client("alice")
+    experiment = client.get("experiments/get-by-name", experiment_name=name)["experiment"]
+    found = client.post("runs/search", {"experiment_ids": [experiment["experiment_id"]]})["runs"]
+    assert [run["info"]["run_id"] for run in found] == [own]
+    (run,) = found
+    assert {param["key"]: param["value"] for param in run["data"]["params"]}["lr"] == "0.1"
+    for key, steps in (*((f"loss_{rank}", range(5)) for rank in range(3)), ("last", range(3))):
+        points = client.get("metrics/get-history", run_id=own, metric_key=key)["metrics"]
+        assert sorted(point["step"] for point in points) == list(steps)
 
 
 def test_only_the_jobs_own_token_moves_its_run(

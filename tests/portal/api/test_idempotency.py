@@ -169,7 +169,7 @@ def test_every_post_operation_has_a_body_in_the_matrix() -> None:
     )
     bodiless += ("/bin/empty", "/endpoints/{endpoint}/resume")
     bodiless += ("/servers/{server}/start", "/notebooks/servers/{server}/stop")
-    bodiless += ("/notebooks/servers/{server}/key",)
+    bodiless += ("/notebooks/servers/{server}/key", "/undelete")
     bodiless += ("/gateway/v1/reports", "/replicas/{replica}/reports")  # told by machines
     missing = [
         route.template

@@ -15,6 +15,7 @@ import slipway
 from slipway.schemas.datasets import VersionOut
 from tests.live import ROOT, LivePortal
 from tests.personas import Api, Personas, json_of
+from tests.portal.datasets.hostile import nested_parquet
 from tests.portal.datasets.pushing import AT, begin, close, fill
 from tests.portal.training.lab import client_of
 
@@ -143,7 +144,7 @@ def test_a_file_that_kills_what_reads_it_is_refused_with_the_reason(people: Pers
     """Arrow follows the nesting of a schema by recursion, and runs out of stack."""
     bob = Api.of(people.bob)
     draft = begin(bob)
-    fill(bob, draft, {"deep.parquet": _nested_parquet(100_000), "fine.csv": b"x\n1\n"})
+    fill(bob, draft, {"deep.parquet": nested_parquet(100_000), "fine.csv": b"x\n1\n"})
     refused = close(bob, draft)
     assert (refused["state"], refused["bad_rows"]) == ("refused", 1)
     (problem,) = refused["problems"]
@@ -154,26 +155,3 @@ def test_a_file_that_kills_what_reads_it_is_refused_with_the_reason(people: Pers
     deep, fine = json_of(bob.get(f"{AT}/digits/versions/1/tables"))
     assert "died" in deep["note"]
     assert fine["statistics"]["rows"] == 1
-
-
-def _nested_parquet(depth: int) -> bytes:
-    """Return Parquet without rows, whose schema is a group within a group within a group."""
-    groups = [_element(b"s", children=1), *[_element(b"g", children=1)] * depth, _element(b"x")]
-    facts = b"\x15\x02" + b"\x19\xfc" + _varint(len(groups)) + b"".join(groups)
-    facts += b"\x16\x00" + b"\x19\x0c" + b"\x00"
-    return b"PAR1" + facts + len(facts).to_bytes(4, "little") + b"PAR1"
-
-
-def _element(name: bytes, *, children: int | None = None) -> bytes:
-    """Return a SchemaElement in Thrift's compact protocol: a group, or a column of int32."""
-    kind = b"\x15\x02\x25\x02" if children is None else b"\x35\x02"
-    named = kind + b"\x18" + _varint(len(name)) + name
-    return named + (b"" if children is None else b"\x15" + _varint(2 * children)) + b"\x00"
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])

@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
-from portal.accounts.models import Membership
+from portal.accounts.models import AuditEvent, Membership
 from portal.core import clock
 from portal.notebooks.models import Server
 from portal.notebooks.server_following import follow_all
 from portal.notebooks.server_schedule import look_after_schedules, moment_after, moment_before
 from portal.workloads.models import Workload
-from tests.personas import Personas, json_of
+from tests.personas import Api, Personas, json_of
 from tests.portal.notebook_servers.servers import SERVERS, Desk
 
 EVERY_DAY = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
@@ -116,3 +116,41 @@ def test_a_schedule_is_told_and_judged(desk: Desk) -> None:
         refused = desk.api.post(SERVERS, {"name": "other"} | body)
         assert refused.status_code in (400, 422), refused.content
         assert field in str(json_of(refused))
+
+
+def test_a_schedule_is_changed_while_the_server_runs(desk: Desk, people: Personas) -> None:
+    server = desk.ready(daily_stop=minutes_from_now(3), days=EVERY_DAY)
+    look_after_schedules()
+    assert desk.look(server)["stops_at"] is not None
+    Workload.objects.update(created_at=clock.now() - timedelta(hours=1))
+    passed = minutes_from_now(-2)
+    edit = f"{SERVERS}/{server}"
+    changed = json_of(desk.api.patch(edit, {"daily_stop": passed, "idle_minutes": 90}))
+    assert (changed["daily_stop"], changed["idle_minutes"]) == (passed, 90)
+    assert (changed["daily_start"], changed["days"]) == (None, EVERY_DAY)
+    assert changed["stops_at"] is None, "what was warned of is not to come"
+    look_after_schedules()
+    assert desk.look(server)["state"] == "ready", "a time that has passed counts tomorrow"
+    cleared = json_of(desk.api.patch(edit, {"daily_stop": ""}))
+    assert (cleared["daily_stop"], cleared["days"]) == (None, [])
+    desk.api.patch(edit, {})
+    kept = AuditEvent.objects.filter(verb="notebook.edit", target_id=server).order_by("id")
+    assert [event.after for event in kept] == [
+        {"daily_stop": passed, "idle_after_s": 5400},
+        {"daily_stop": ""},
+    ]
+    for body, field in (({"daily_stop": "8:00"}, "daily_stop"), ({"idle_minutes": 1}, "idle")):
+        refused = desk.api.patch(edit, body)
+        assert refused.status_code == 422, refused.content
+        assert field in str(json_of(refused))
+    for other, status in ((people.mia, 403), (people.vera, 403), (people.charlie, 404)):
+        assert Api.of(other).patch(edit, {"idle_minutes": 60}).status_code == status
+
+
+def test_a_changed_stop_comes_at_its_next_time(desk: Desk) -> None:
+    server = desk.ready()
+    stop = minutes_from_now(-2)
+    desk.api.patch(f"{SERVERS}/{server}", {"daily_stop": stop, "days": EVERY_DAY})
+    age(server, minutes=30)
+    look_after_schedules()
+    assert desk.look(server)["state"] == "stopping"

@@ -9,7 +9,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from portal.accounts.models import AuditEvent, Membership
 from portal.compute.services.tiers import change_tier
 from portal.core import clock
-from portal.notebooks.models import Server
+from portal.notebooks.models import Hub, Server
 from portal.notebooks.server_following import follow_all
 from portal.notebooks.server_idle import look_after_idle
 from portal.notebooks.wiring import NOTEBOOK
@@ -63,6 +63,38 @@ def test_a_server_is_launched_placed_opened_and_stopped(desk: Desk) -> None:
     assert desk.hub_servers()["servers"] == []
 
 
+def test_a_door_that_stays_shut_says_why_and_what_to_do(desk: Desk) -> None:
+    server = desk.launch()["id"]
+    desk.place(server)
+    desk.report(server)
+    opening = desk.look(server)
+    assert opening["explanation"] == "JupyterLab runs; the Hub opens the door to it."
+    assert opening["next_step"] is None
+    # Half a minute later no Hub has asked for it.
+    Server.objects.update(opening_since=clock.now() - timedelta(seconds=31))
+    shut = desk.look(server)
+    assert "no browser reaches it after 31 seconds" in shut["explanation"]
+    assert "no Hub has ever asked" in shut["explanation"]
+    assert "logs/slipway.log" in shut["next_step"]
+    told = desk.hub_servers()["servers"][0]
+    assert "is still at work on the door" in desk.look(server)["explanation"]
+    # The Hub says what is in its way; of an earlier start it says nothing.
+    path = f"/api/hub/v1/servers/{server}/trouble"
+    note = {"start": told["start"], "why": "the proxy does not answer the Hub"}
+    assert desk.hub.post(path, note).status_code == 200
+    desk.hub.post(path, {"start": f"{desk.workload(server).pk}.99", "why": "of another start"})
+    assert "the proxy does not answer the Hub." in desk.look(server)["explanation"]
+    # Then it is gone itself.
+    Hub.objects.update(heard_at=clock.now() - timedelta(minutes=3))
+    silent = desk.look(server)["explanation"]
+    assert "has not been heard of for 3 minutes" in silent
+    desk.routed(server)
+    ready = desk.look(server)
+    assert (ready["state"], ready["next_step"]) == ("ready", None)
+    refused = desk.hub.post(path, {"start": told["start"], "why": ""})
+    assert (refused.status_code, "why" in str(json_of(refused))) == (422, True)
+
+
 def test_a_task_is_told_what_the_hub_will_know_it_by(desk: Desk) -> None:
     server = desk.launch()["id"]
     desk.place(server)
@@ -98,17 +130,13 @@ def test_a_server_that_dies_says_why_and_starts_again(desk: Desk) -> None:
     # What the Hub says of the earlier start is not about this one.
     desk.routed(server, before["start"])
     assert desk.look(server)["state"] == "opening"
-    desk.hub.post(f"/api/hub/v1/servers/{server}/stop", {"start": before["start"]})
-    assert desk.look(server)["state"] == "opening"
     desk.routed(server)
     assert desk.look(server)["state"] == "ready"
 
 
-def test_the_hub_starts_and_stops_a_server_for_its_owner(desk: Desk) -> None:
+def test_the_hub_starts_a_server_for_its_owner(desk: Desk) -> None:
     server = desk.ready()
-    start = desk.hub_servers()["servers"][0]["start"]
-    desk.hub.post(f"/api/hub/v1/servers/{server}/stop", {"start": start})
-    assert desk.look(server)["state"] == "stopping"
+    desk.api.post(f"{SERVERS}/{server}/stop")
     desk.end(server, "user")
     assert caught_up(desk, server)["state"] == "stopped"
     said = json_of(desk.hub.post(f"/api/hub/v1/servers/{server}/start"))

@@ -1,5 +1,6 @@
 """Pages of experiments and runs: lists, one run, comparison, artifacts, the bin."""
 
+import io
 import json
 import math
 import re
@@ -10,13 +11,17 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import UnixStreamServer
 from threading import Thread
+from typing import Any
 from urllib.parse import urlencode
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pytest_django import Settings
 
 from portal.experiments.models import Experiment, Run
 from tests.personas import Personas
+from tests.portal.datasets.hostile import nested_parquet
 from tests.portal.experiments.test_runs_api import write
 from tests.portal.experiments.world import make_experiment, make_run
 from tests.portal.web.conftest import Browse
@@ -184,6 +189,46 @@ NOTEBOOK = {
         },
     ]
 }
+
+
+def packed(table: pa.Table, **options: Any) -> bytes:
+    """Return a table as Parquet."""
+    sink = io.BytesIO()
+    parquet.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def test_parquet_is_previewed_by_its_first_rows_and_types(
+    people: Personas, browse: Browse, digits: Experiment, tmp_path: Path
+) -> None:
+    run, vera = run_named("first"), browse(people.vera)
+    scores = pa.table({"name": ["<i>ann</i>", None], "score": [1.5, 2.0], "tags": [["x"], []]})
+    wide = pa.table({f"column_{at}": pa.array([at]) for at in range(1500)})
+    # Equal numbers take some kilobytes here, and a thousand times that where all are unpacked.
+    blown = packed(pa.table({"zero": pa.nulls(4_000_000, pa.int64()).fill_null(0)}))
+    files = {
+        "scores.parquet": packed(scores),
+        "wide.parquet": packed(wide),
+        "blown.parquet": blown,
+        "cut.parquet": packed(scores)[:-20],
+        "none.parquet": b"",
+        "text.parquet": b"PAR1 and then nothing",
+        "deep.parquet": nested_parquet(100_000),
+    }
+    for name, content in files.items():
+        write(tmp_path, run, name, content)
+    url = f"/p/vision/runs/{run.pk}"
+    shown = {name: html_of(vera.get(f"{url}?path={name}")) for name in files}
+    assert "&lt;i&gt;ann&lt;/i&gt;" in shown["scores.parquet"]
+    assert re.search(r'<th scope="col">score <span[^>]*>double</span>', shown["scores.parquet"])
+    assert "Only the beginning is shown" not in shown["scores.parquet"]
+    assert "column_49 " in shown["wide.parquet"]
+    assert "column_50 " not in shown["wide.parquet"]
+    for name in ("wide.parquet", "blown.parquet"):
+        assert "Only the beginning is shown" in shown[name]
+    for name in ("cut.parquet", "none.parquet", "text.parquet"):
+        assert "This is not Parquet that can be read" in shown[name]
+    assert "died (SIGSEGV)" in shown["deep.parquet"]
 
 
 def test_artifacts_are_previewed_without_trusting_them(

@@ -68,3 +68,25 @@ def test_others_see_it_and_maintainers_stop_it(browse: Browse, people: Personas)
     assert server.state == "stopped"
     assert mia.post(f"{one}/delete").status_code == 302
     assert not Server.objects.exists()
+
+
+def test_its_owner_changes_when_it_stops_and_starts(browse: Browse, people: Personas) -> None:
+    wanted = ServerIn(name="desk", daily_start="08:00", idle_minutes=30)
+    server = launch_server(project=people.vision, by=people.bob, wanted=wanted)
+    one = f"{LIST}/servers/{server.pk}"
+    bob = browse(people.bob)
+    assert f"{one}/edit" in text_of(bob.get(one))
+    form = text_of(bob.get(f"{one}/edit"))
+    assert 'value="08:00"' in form
+    assert 'value="30"' in form
+    wrong = bob.post(f"{one}/edit", {"idle_minutes": "3", "daily_stop": "soon", "days": ["mon"]})
+    assert wrong.status_code == 422
+    assert "Write it as 08:00." in text_of(wrong)
+    times = {"idle_minutes": "45", "daily_stop": "19:30", "days": ["mon", "fri"]}
+    assert bob.post(f"{one}/edit", times).status_code == 302
+    server.refresh_from_db()
+    assert (server.daily_start, server.daily_stop) == ("", "19:30")
+    assert (server.idle_after_s, server.days) == (2700, ["mon", "fri"])
+    mia = browse(people.mia)
+    assert f"{one}/edit" not in text_of(mia.get(one))
+    assert mia.post(f"{one}/edit", times).status_code == 403

@@ -1,8 +1,10 @@
 """`slipway notebook verify` and `diff` on this machine, without any server."""
 
 import json
+import secrets
 from pathlib import Path
 
+from slipway.cli.exits import ExitCode
 from tests.portal.notebooks.notebooks import code, notebook
 from tests.slipway.cli.conftest import Cli
 
@@ -56,3 +58,25 @@ def test_two_notebooks_are_compared(cli: Cli, tmp_path: Path) -> None:
     assert "b = 3" in ran.out
     same = cli("notebook", "diff", str(one), str(one), "--json")
     assert json.loads(same.out) == {"is_same": True, "diff": ""}
+
+
+def test_a_notebook_is_deleted_by_its_path_and_brought_back(alice: Cli, tmp_path: Path) -> None:
+    project = f"files-{secrets.token_hex(4)}"
+    assert alice("project", "create", project, "--slug", project).code == 0
+    here = ("--project", project)
+    file = tmp_path / "report.ipynb"
+    file.write_bytes(notebook(code("print(1)")))
+    kept = alice("notebook", "save", str(file), "--path", "a/report.ipynb", *here)
+    assert kept.code == 0, kept.err
+    gone = alice("notebook", "delete", "a/report.ipynb", "--yes", *here)
+    assert gone.code == 0, gone.err
+    assert "slipway notebook undelete a/report.ipynb" in gone.err
+    assert alice("notebook", "files", "--quiet", *here).out == ""
+    assert "a/report.ipynb" in alice("notebook", "files", "--deleted", "--quiet", *here).out
+    assert alice("notebook", "history", "a/report.ipynb", *here).code == ExitCode.NOT_FOUND
+    back = alice("notebook", "undelete", "a/report.ipynb", *here)
+    assert (back.code, back.out.strip()) == (0, "a/report.ipynb is back.")
+    assert "a/report.ipynb" in alice("notebook", "files", "--quiet", *here).out
+    again = alice("notebook", "undelete", "a/report.ipynb", *here)
+    assert again.code == ExitCode.NOT_FOUND
+    assert "slipway notebook files --deleted" in again.err

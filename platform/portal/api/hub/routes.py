@@ -5,12 +5,25 @@ from ninja import Query, Router, Status
 from pydantic import BaseModel, Field
 
 from portal.api.agent.gating import agent_gate
+from portal.compute.tokens import bearer_of
 from portal.notebooks.gates import HubToken, LabToken, gated_server
 from portal.notebooks.models import HubVersion, Server
-from portal.notebooks.services.hubs import note_routed, stop_start, take_lab_report
+from portal.notebooks.services.hubs import (
+    note_heard,
+    note_routed,
+    note_trouble,
+    take_lab_report,
+)
 from portal.notebooks.services.reading import hub_view
 from portal.notebooks.services.servers import start_server
-from slipway.schemas.notebook_servers import HubNote, HubServer, HubServers, LabOrders, LabReport
+from slipway.schemas.notebook_servers import (
+    HubNote,
+    HubServer,
+    HubServers,
+    HubTrouble,
+    LabOrders,
+    LabReport,
+)
 
 router = Router(tags=["Notebooks"])
 _OF_ONE = agent_gate(HubToken(parameter="server"))
@@ -27,6 +40,7 @@ def list_servers(
     request: HttpRequest, response: HttpResponse, query: Query[ServersQuery]
 ) -> Status[HubServers | None]:
     """Tell every server that runs (`portal.api.agent.holding` has waited before this)."""
+    note_heard(secret=bearer_of(request.headers.get("Authorization", "")))
     version = HubVersion.objects.current()
     response.headers["ETag"] = f'"{version}"'
     if request.headers.get("If-None-Match") == f'"{version}"':
@@ -47,17 +61,17 @@ def start(request: HttpRequest, server: str) -> HubServer:
     return _shown(start_server(server=gated_server(request)))
 
 
-@router.post("/servers/{server}/stop", auth=_OF_ONE, response=HubServer)
-def stop(request: HttpRequest, server: str, payload: HubNote) -> HubServer:
-    """Stop one start of a server; a later one is left alone."""
-    stop_start(server=gated_server(request), start=payload.start)
-    return _shown(gated_server(request))
-
-
 @router.post("/servers/{server}/routed", auth=_OF_ONE, response=HubServer)
 def routed(request: HttpRequest, server: str, payload: HubNote) -> HubServer:
     """Take note that browsers reach one start of a server."""
     note_routed(server=gated_server(request), start=payload.start)
+    return _shown(gated_server(request))
+
+
+@router.post("/servers/{server}/trouble", auth=_OF_ONE, response=HubServer)
+def trouble(request: HttpRequest, server: str, payload: HubTrouble) -> HubServer:
+    """Take note of why browsers do not reach one start of a server yet."""
+    note_trouble(server=gated_server(request), start=payload.start, why=payload.why)
     return _shown(gated_server(request))
 
 

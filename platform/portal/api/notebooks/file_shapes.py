@@ -41,6 +41,7 @@ def notebook_out(file: NotebookFile) -> NotebookFileOut:
         badge_reason=standing.reason,
         latest=version_out(latest),
         created_at=file.created_at,
+        deleted_at=file.deleted_at,
     )
 
 

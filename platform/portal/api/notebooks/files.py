@@ -12,7 +12,7 @@ from portal.accounts.principal import require_principal
 from portal.api.notebooks.file_shapes import notebook_out, version_out
 from portal.api.routing import gate
 from portal.api.uploads import body_of
-from portal.api.v1.shapes import PageParameters, SearchParameters, page_of
+from portal.api.v1.shapes import PageParameters, SearchQuery, page_of
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.pagination import paginate
 from portal.core.streams import let_go_of_the_database
@@ -26,6 +26,7 @@ from portal.notebooks.services.files import (
     save_notebook,
     version_of,
 )
+from portal.notebooks.services.files_deletion import delete_notebook, undelete_notebook
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.notebook_files import (
@@ -40,6 +41,7 @@ router = Router(tags=["Notebook files"])
 _LIST = ProjectRole(Role.VIEWER, Scope.FILES_READ)
 _SEE = NotebookRole(Role.VIEWER, Scope.FILES_READ)
 _CHANGE = NotebookRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
+_TAKE_BACK = NotebookRole(Role.CONTRIBUTOR, Scope.FILES_WRITE, deleted=True)
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 _UP = {"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}}
 NOTEBOOK_TYPE = "application/x-ipynb+json"
@@ -56,6 +58,12 @@ class ContentQuery(BaseModel):
     """`outputs=false` leaves the results out."""
 
     outputs: bool = True
+
+
+class FilesQuery(SearchQuery):
+    """`deleted` lists those instead whose deletion can still be taken back."""
+
+    deleted: bool = False
 
 
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -98,10 +106,11 @@ def save(request: HttpRequest, project: str, query: Query[PathQuery]) -> Noteboo
     "/projects/{project}/notebook-files", auth=gate(_LIST), response=PageOf[NotebookFileOut]
 )
 def list_notebooks(
-    request: HttpRequest, project: str, query: SearchParameters
+    request: HttpRequest, project: str, query: Query[FilesQuery]
 ) -> PageOf[NotebookFileOut]:
     """List the project's notebooks, newest first, each by its newest version."""
-    found = NotebookFile.objects.of_project(gated_project(request)).matching(query.q)
+    mine = NotebookFile.objects.of_project(gated_project(request))
+    found = (mine.can_be_taken_back() if query.deleted else mine.current()).matching(query.q)
     return page_of(paginate(found, cursor=query.cursor, limit=query.limit), notebook_out)
 
 
@@ -111,6 +120,25 @@ def list_notebooks(
 def show_notebook(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
     """Show one notebook."""
     return notebook_out(gated_notebook(request))
+
+
+@router.delete(
+    "/projects/{project}/notebook-files/{notebook}", auth=gate(_CHANGE), response={204: None}
+)
+def remove_notebook(request: HttpRequest, project: str, notebook: str) -> Status[None]:
+    """Delete a notebook with its versions; that can be taken back for three days."""
+    delete_notebook(file=gated_notebook(request))
+    return Status(204, None)
+
+
+@router.post(
+    "/projects/{project}/notebook-files/{notebook}/undelete",
+    auth=gate(_TAKE_BACK),
+    response=NotebookFileOut,
+)
+def bring_notebook_back(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
+    """Take back the deletion of a notebook."""
+    return shown(undelete_notebook(file=gated_notebook(request)))
 
 
 @router.get(

@@ -5,7 +5,7 @@ from portal.notebooks.models import Server
 from portal.notebooks.places import url_of
 from portal.notebooks.server_idle import idle_limit_s
 from portal.notebooks.server_lifecycle import ALIVE
-from portal.notebooks.services.reading import cost_of, explanation_of, price_of
+from portal.notebooks.services.reading import cost_of, explanation_of, next_step_of, price_of
 from portal.workloads.explaining import Explainer
 from slipway.schemas.notebook_servers import ServerOut
 
@@ -26,7 +26,7 @@ def server_out(server: Server, viewer: User, explainer: Explainer) -> ServerOut:
         state=server.status,
         explanation=explanation_of(server, explainer),
         why_alive=server.why_alive,
-        next_step=server.next_step or None,
+        next_step=next_step_of(server) or None,
         stops_at=server.stops_at,
         tier=server.tier.slug,
         nano_usd_per_hour=price_of(server),

@@ -16,6 +16,7 @@ from portal.notebooks.gates import ServerOwner, ServerRole, gated_server
 from portal.notebooks.models import Server
 from portal.notebooks.services.keys import give_key
 from portal.notebooks.services.quoting import admission_request, quote_server
+from portal.notebooks.services.server_edits import edit_server
 from portal.notebooks.services.servers import (
     delete_server,
     launch_server,
@@ -27,7 +28,13 @@ from portal.workloads.explaining import Explainer
 from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
-from slipway.schemas.notebook_servers import NotebookState, ServerIn, ServerKeyOut, ServerOut
+from slipway.schemas.notebook_servers import (
+    NotebookState,
+    ServerEdit,
+    ServerIn,
+    ServerKeyOut,
+    ServerOut,
+)
 from slipway.schemas.training import Quote
 from slipway.schemas.workloads import WorkloadEventOut
 
@@ -93,6 +100,15 @@ def show_notebook_server(request: HttpRequest, project: str, server: str) -> Ser
     """Show one notebook server."""
     viewer = require_principal(request).user
     return server_out(gated_server(request), viewer, Explainer(viewer))
+
+
+@router.patch(_ONE, auth=gate(_OWN), response=ServerOut)
+def edit_notebook_server(
+    request: HttpRequest, project: str, server: str, payload: ServerEdit
+) -> ServerOut:
+    """Change when your server stops and starts by itself, also while it runs."""
+    user = require_principal(request).user
+    return shown(edit_server(server=gated_server(request), wanted=payload), user)
 
 
 @router.post(f"{_ONE}/start", auth=gate(_OWN), response=ServerOut)

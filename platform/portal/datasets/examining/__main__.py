@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from portal.datasets.examining.table import Table, Unreadable
 from portal.datasets.examining.texts import MAX_LINE, read_csv, read_json_lines
 
-_MEMORY_BYTES = 4 * 1024**3
 _CPU_S = 240
 _COPY_BYTES = 1024**2
 _BATCH_ROWS = 10_000
@@ -56,7 +55,9 @@ def _read_parquet(source: IO[bytes], *, path: str, table: Table, until: float) -
             found = pq.ParquetFile(copy)
             _refuse_bomb(found)
             table.begin({field.name: _plain(field.type) for field in found.schema_arrow})
+            left = found.metadata.num_rows
             for batch in found.iter_batches(batch_size=_BATCH_ROWS):
+                left -= batch.num_rows
                 columns = table.columns.values()
                 table.add(
                     [
@@ -64,7 +65,7 @@ def _read_parquet(source: IO[bytes], *, path: str, table: Table, until: float) -
                         for some, one in zip(batch.columns, columns, strict=True)
                     ]
                 )
-                if time.monotonic() > until:
+                if left and time.monotonic() > until:
                     table.is_complete = False
                     return
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -90,9 +91,9 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 _READERS = {"csv": read_csv, "jsonl": read_json_lines, "parquet": _read_parquet}
 
 
-def main(budget_s: float) -> None:
+def main(budget_s: float, memory_bytes: int) -> None:
     """Read the frames and write the result."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pa.set_memory_pool(pa.system_memory_pool())
@@ -110,7 +111,8 @@ def main(budget_s: float) -> None:
         except Unreadable as error:
             table.complain(said["path"], error.message, line=error.line)
         except MemoryError:
-            table.complain(said["path"], "Reading it takes more than 4 GiB of memory.")
+            most = f"{memory_bytes / 1024**3:g} GiB"
+            table.complain(said["path"], f"Reading it takes more than {most} of memory.")
             table.is_complete = False
         if table.is_complete:
             frame.drain()
@@ -124,4 +126,4 @@ def main(budget_s: float) -> None:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]))
+    main(float(sys.argv[1]), int(sys.argv[2]))

@@ -1,10 +1,18 @@
 """The tables of the room, one file a noun."""
 
-from portal.notebooks.models.files import Content, NotebookFile, NotebookRun, NotebookVersion
-from portal.notebooks.models.hubs import Hub, HubVersion
+from portal.notebooks.models.files import (
+    UNDO_WITHIN,
+    Content,
+    NotebookFile,
+    NotebookRun,
+    NotebookVersion,
+)
+from portal.notebooks.models.hubs import HEARD_EVERY, Hub, HubVersion
 from portal.notebooks.models.servers import Server, ServerQuerySet, ServerRun
 
 __all__ = [
+    "HEARD_EVERY",
+    "UNDO_WITHIN",
     "Content",
     "Hub",
     "HubVersion",

@@ -1,14 +1,18 @@
 """Notebooks of projects: each save a version, made of contents that are kept once."""
 
+from datetime import timedelta
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import F, OuterRef, Q, Subquery
+from django.db.models import Exists, F, OuterRef, Q, Subquery
 
 from portal.accounts.models import Project, User
+from portal.core import clock
 from portal.core.models import IdField, Row
 from portal.storage.models import StoredFile
 from portal.workloads.models import Workload
+
+UNDO_WITHIN = timedelta(days=3)
 
 
 class Content(Row):
@@ -32,8 +36,22 @@ class NotebookFileQuerySet(models.QuerySet["NotebookFile"]):
     """Verbs on notebooks."""
 
     def of_project(self, project: Project) -> "NotebookFileQuerySet":
-        """Notebooks of one project, with what answers about them need."""
+        """Notebooks of one project, deleted ones included, with what answers about them need."""
         return self.filter(project=project).select_related("project").with_check()
+
+    def current(self) -> "NotebookFileQuerySet":
+        """Notebooks that are not deleted."""
+        return self.filter(deleted_at=None)
+
+    def can_be_taken_back(self) -> "NotebookFileQuerySet":
+        """Deleted ones whose deletion can be undone: of each path the last, if it is free."""
+        newer = NotebookFile.objects.filter(
+            Q(deleted_at=None) | Q(deleted_at__gt=OuterRef("deleted_at")),
+            project=OuterRef("project"),
+            path=OuterRef("path"),
+        )
+        recent = self.filter(deleted_at__gte=clock.now() - UNDO_WITHIN)
+        return recent.filter(~Exists(newer)).order_by("-deleted_at")
 
     def with_check(self) -> "NotebookFileQuerySet":
         """With `checked_number` and `checked_passed`: the last verification that came to an end."""
@@ -50,24 +68,33 @@ class NotebookFileQuerySet(models.QuerySet["NotebookFile"]):
         return self.filter(path__icontains=text) if text else self
 
     def advance(self, file_id: str, *, seen: int) -> bool:
-        """Give the next number to a version; False when somebody else was faster."""
-        return bool(self.filter(pk=file_id, head=seen).update(head=F("head") + 1))
+        """Give the next number to a version; False when it changed meanwhile, or was deleted."""
+        mine = self.current().filter(pk=file_id, head=seen)
+        return bool(mine.update(head=F("head") + 1))
 
 
 class NotebookFile(Row):
-    """A notebook by its path in the project. `head` is the number of its newest version."""
+    """A notebook by its path in the project. `head` is the number of its newest version.
+
+    A deleted one can be taken back for `UNDO_WITHIN`, while no other has its path by then.
+    """
 
     id = IdField("nb")
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
     path = models.CharField(max_length=500)
     head = models.PositiveIntegerField(default=0)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    deleted_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[NotebookFileQuerySet] = NotebookFileQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(fields=["project", "path"], name="notebook_once_a_path"),
+            models.UniqueConstraint(
+                fields=["project", "path"],
+                condition=Q(deleted_at=None),
+                name="notebook_once_a_path",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -1,13 +1,15 @@
 """The Hubs that open doors to notebooks, and the version of what they are told."""
 
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import F
+from django.db.models import F, Max, Q
 
 from portal.core.models import IdField, Row
 
 _ONLY = 1
+HEARD_EVERY = timedelta(seconds=2)
 
 
 class HubVersionQuerySet(models.QuerySet["HubVersion"]):
@@ -35,9 +37,26 @@ class HubVersion(models.Model):
     objects: ClassVar[HubVersionQuerySet] = HubVersionQuerySet.as_manager()  # type: ignore[assignment]
 
 
+class HubQuerySet(models.QuerySet["Hub"]):
+    """Verbs on Hubs."""
+
+    def note_heard(self, token_hash: str, moment: datetime) -> None:
+        """Note that a Hub asks; once in `HEARD_EVERY` is enough."""
+        long_ago = Q(heard_at=None) | Q(heard_at__lt=moment - HEARD_EVERY)
+        self.filter(long_ago, token_hash=token_hash).update(heard_at=moment)
+
+    def last_heard(self) -> datetime | None:
+        """Return when any Hub asked last."""
+        last: datetime | None = self.aggregate(last=Max("heard_at"))["last"]
+        return last
+
+
 class Hub(Row):
-    """A Hub that may ask about notebook servers, known by its token."""
+    """A Hub that may ask about servers, known by its token; `heard_at` is when it did last."""
 
     id = IdField("hub")
     name = models.CharField(max_length=48, unique=True)
     token_hash = models.CharField(max_length=64, unique=True)
+    heard_at = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar[HubQuerySet] = HubQuerySet.as_manager()  # type: ignore[assignment]

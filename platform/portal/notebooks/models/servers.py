@@ -38,6 +38,7 @@ class ServerQuerySet(models.QuerySet["Server"]):
 class Server(Row):
     """Somebody's notebook server in a project; each start of it is a workload.
 
+    It is `opening_since` then, and `door_trouble` is what the Hub said last of why it still is.
     `run_attempt` is the placement of its workload that `address` and what follows belong to, and
     `report_sequence` the newest report of that. `active_at` is when something last worked in it;
     `why_alive` says what. `stops_at` is when it will be stopped, known a minute ahead.
@@ -66,6 +67,8 @@ class Server(Row):
     reason = models.CharField(max_length=500, blank=True)
     next_step = models.CharField(max_length=300, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
+    opening_since = models.DateTimeField(null=True, blank=True)
+    door_trouble = models.CharField(max_length=300, blank=True)
 
     run_attempt = models.PositiveIntegerField(default=0)
     report_sequence = models.BigIntegerField(default=-1)

@@ -93,7 +93,7 @@ def _keep(
 ) -> Saved:
     with transaction.atomic():
         file, _ = NotebookFile.objects.get_or_create(
-            project=project, path=path, defaults={"created_by": by}
+            project=project, path=path, deleted_at=None, defaults={"created_by": by}
         )
         source = _content(file, by, halves.source, fresh)
         outputs = None if halves.outputs is None else _content(file, by, halves.outputs, fresh)
@@ -112,7 +112,9 @@ def _content(
 ) -> Content:
     """Return the content of these bytes; it is made where the project had not kept them."""
     digest = _digest(half)
-    known = Content.objects.filter(project=file.project, digest=digest).first()
+    # Locked, so that what frees contents nobody has sees the version that is about to have it.
+    contents = Content.objects.select_for_update().filter(project=file.project, digest=digest)
+    known = contents.first()
     stored = fresh.get(digest)
     if known is not None:
         if stored is not None:  # somebody saved the same meanwhile
@@ -136,10 +138,13 @@ def _add(*, file: NotebookFile, by: User, origin: Origin, made: NotebookVersion)
         seen = file.head
         if NotebookFile.objects.advance(file.pk, seen=seen):
             break
-        file.refresh_from_db(fields=["head"])
+        file.refresh_from_db(fields=["head", "deleted_at"])
     else:
+        was_deleted = file.deleted_at is not None
         raise Conflict(
-            "The notebook is being saved by many at once.",
+            "The notebook was deleted meanwhile."
+            if was_deleted
+            else "The notebook is being saved by many at once.",
             next_step="Save it again.",
         )
     file.head = seen + 1
@@ -194,7 +199,7 @@ def branch_version(*, version: NotebookVersion, path: str, by: User) -> Notebook
     project = version.file.project
     with transaction.atomic():
         file, made = NotebookFile.objects.get_or_create(
-            project=project, path=path, defaults={"created_by": by}
+            project=project, path=path, deleted_at=None, defaults={"created_by": by}
         )
         if not made:
             raise Conflict(
@@ -218,7 +223,7 @@ def _copy_of(version: NotebookVersion) -> NotebookVersion:
 
 def notebook_at(project: Project, path: str) -> NotebookFile:
     """Return a notebook by its path; raises NotFound."""
-    file = NotebookFile.objects.of_project(project).filter(path=path).first()
+    file = NotebookFile.objects.of_project(project).current().filter(path=path).first()
     if file is None:
         raise NotFound
     return file

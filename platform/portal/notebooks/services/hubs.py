@@ -12,9 +12,9 @@ from portal.core.text import clean_slug
 from portal.notebooks.hub_tokens import new_hub_secret
 from portal.notebooks.models import Hub, Server
 from portal.notebooks.places import start_of
-from portal.notebooks.server_idle import is_idle_warning, note_activity
+from portal.notebooks.server_idle import note_activity
 from portal.notebooks.server_moves import announce, move_server
-from portal.notebooks.services.servers import stop_server
+from portal.notebooks.server_warnings import is_idle_warning
 from portal.workloads.lifecycle import ACTIVE
 from portal.workloads.models import Workload
 from slipway.schemas.notebook_servers import LabOrders, LabReport, NotebookState
@@ -38,6 +38,20 @@ def admit_hub(*, name: str) -> AdmittedHub:
     return AdmittedHub(hub, secret)
 
 
+def note_heard(*, secret: str) -> None:
+    """The Hub with this token asks what there is to open."""
+    Hub.objects.note_heard(hash_of(secret), clock.now())
+
+
+def note_trouble(*, server: Server, start: str, why: str) -> None:
+    """The Hub could not open the door to a start of the server yet. Of an earlier start it changes
+    nothing."""
+    if server.workload is None or start_of(server.workload) != start:
+        return
+    opening = Server.objects.filter(pk=server.pk, workload=server.workload_id)
+    opening.filter(state=NotebookState.OPENING).update(door_trouble=why)
+
+
 def note_routed(*, server: Server, start: str) -> None:
     """Browsers reach a start of the server. Of an earlier start it changes nothing."""
     with transaction.atomic():
@@ -48,15 +62,11 @@ def note_routed(*, server: Server, start: str) -> None:
             current,
             NotebookState.READY,
             started_at=current.started_at or clock.now(),
+            opening_since=None,
+            door_trouble="",
             active_at=clock.now(),
             why_alive="it has just started",
         )
-
-
-def stop_start(*, server: Server, start: str) -> None:
-    """Stop a server for the Hub, unless it is another start by now."""
-    if server.workload is not None and start_of(server.workload) == start:
-        stop_server(server=server, message="Stopped through the Hub.")
 
 
 def take_lab_report(*, server: Server, report: LabReport) -> LabOrders:
@@ -108,7 +118,9 @@ def _take(server: Server, workload: Workload, report: LabReport) -> None:
     if is_first:
         if server.status in (NotebookState.OPENING, NotebookState.READY):
             move_server(server, NotebookState.STARTING)
-        if not move_server(server, NotebookState.OPENING):
+        if not move_server(
+            server, NotebookState.OPENING, opening_since=clock.now(), door_trouble=""
+        ):
             announce(server)
     if report.busy_kernels or report.moved:
         note_activity(server, clock.now(), report.why or "something works in it")

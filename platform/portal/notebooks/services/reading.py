@@ -5,6 +5,7 @@ from portal.notebooks.hub_tokens import server_token
 from portal.notebooks.models import Server
 from portal.notebooks.places import start_of
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
+from portal.notebooks.services.doors import step_of_opening, words_of_opening
 from portal.workloads.costs import lease_cost, price_at, steps_of_tier, unix_ms
 from portal.workloads.explaining import Explainer
 from portal.workloads.models import Workload
@@ -46,10 +47,15 @@ def explanation_of(server: Server, explainer: Explainer) -> str:
     if server.workload is None:
         return "It has not been started yet."
     if server.status == NotebookState.OPENING:
-        return "JupyterLab runs; the Hub opens the door to it."
+        return words_of_opening(server)
     if server.status == NotebookState.READY:
         return f"Ready. {explainer.explain(server.workload)}"
     return explainer.explain(server.workload)
+
+
+def next_step_of(server: Server) -> str:
+    """Return what somebody may do about how a server stands; empty where there is nothing."""
+    return server.next_step or step_of_opening(server)
 
 
 def hub_view(server: Server) -> HubServer:

@@ -1,40 +1,26 @@
-"""The form that launches a notebook server."""
+"""The forms that launch a notebook server and change when it stops and starts by itself."""
 
 from typing import Any
 
 from django import forms
 from pydantic import ValidationError
 
-from slipway.schemas.notebook_servers import WORKDAYS, ServerIn, Weekday
+from slipway.schemas.notebook_servers import WORKDAYS, ServerEdit, ServerIn, Weekday
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 _TIME = "%H:%M"
 _NO_TIME = {"invalid": "Write it as 08:00."}
 
 
-class LaunchServer(forms.Form):
-    """Where it runs and when it stops. `wanted` is the whole of it once the form is valid."""
+class ServerTimes(forms.Form):
+    """When a server stops and starts by itself."""
 
-    name = forms.CharField(
-        max_length=48,
-        help_text="Small letters, digits and hyphens; it tells your servers apart.",
-        widget=forms.TextInput(attrs=_TEXT),
-    )
-    tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
     idle_minutes = forms.IntegerField(
         label="Stop when idle for minutes",
         min_value=5,
         max_value=10_080,
         help_text="A busy kernel is never idle; an open browser tab is no work. Tiers above $1 an "
         "hour stop sooner.",
-    )
-    max_hours = forms.FloatField(
-        label="Stop after hours",
-        required=False,
-        min_value=0.01,
-        max_value=720,
-        help_text="Empty: only when it is idle, or when you stop it.",
-        widget=forms.NumberInput(attrs={"step": "any"}),
     )
     daily_start = forms.TimeField(
         label="Start every day at",
@@ -58,6 +44,62 @@ class LaunchServer(forms.Form):
         choices=[(day.value, day.value.capitalize()) for day in Weekday],
         initial=[day.value for day in WORKDAYS],
         widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
+    )
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was filled in, as the schemas take it."""
+        data = self.cleaned_data
+        found = {name: value for name, value in data.items() if value not in (None, "", [])}
+        for name in ("daily_start", "daily_stop"):
+            if name in found:
+                found[name] = found[name].strftime(_TIME)
+        return found
+
+    def refuse(self, error: ValidationError) -> None:
+        """Put what a schema refuses beside its field."""
+        for fault in error.errors():
+            field = str(fault["loc"][0]) if fault["loc"] else ""
+            said = fault["msg"].removeprefix("Value error, ")
+            self.add_error(field if field in self.fields else None, f"This {said}.")
+
+
+class EditServer(ServerTimes):
+    """What of a server can be changed. `wanted` is the whole of it once the form is valid."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.wanted: ServerEdit | None = None
+
+    def clean(self) -> dict[str, Any]:
+        """Put it together; an empty time takes away what was chosen before."""
+        data = super().clean() or {}
+        if self.errors:
+            return data
+        try:
+            self.wanted = ServerEdit.model_validate(
+                {"daily_start": "", "daily_stop": ""} | self.facts()
+            )
+        except ValidationError as error:
+            self.refuse(error)
+        return data
+
+
+class LaunchServer(ServerTimes):
+    """Where it runs and when it stops. `wanted` is the whole of it once the form is valid."""
+
+    name = forms.CharField(
+        max_length=48,
+        help_text="Small letters, digits and hyphens; it tells your servers apart.",
+        widget=forms.TextInput(attrs=_TEXT),
+    )
+    tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
+    max_hours = forms.FloatField(
+        label="Stop after hours",
+        required=False,
+        min_value=0.01,
+        max_value=720,
+        help_text="Empty: only when it is idle, or when you stop it.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
     )
     requirements = forms.CharField(
         required=False,
@@ -92,15 +134,8 @@ class LaunchServer(forms.Form):
         data = super().clean() or {}
         if self.errors:
             return data
-        facts = {name: value for name, value in data.items() if value not in (None, "", [])}
-        for name in ("daily_start", "daily_stop"):
-            if name in facts:
-                facts[name] = facts[name].strftime(_TIME)
         try:
-            self.wanted = ServerIn.model_validate(facts)
+            self.wanted = ServerIn.model_validate(self.facts())
         except ValidationError as error:
-            for fault in error.errors():
-                field = str(fault["loc"][0]) if fault["loc"] else ""
-                said = fault["msg"].removeprefix("Value error, ")
-                self.add_error(field if field in self.fields else None, f"This {said}.")
+            self.refuse(error)
         return data

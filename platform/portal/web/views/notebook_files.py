@@ -16,6 +16,7 @@ from portal.notebooks.file_gates import NotebookRole, gated_notebook
 from portal.notebooks.models import NotebookFile, NotebookVersion
 from portal.notebooks.previews import Preview, preview_of
 from portal.notebooks.services.files import branch_version, read_version, restore_version
+from portal.notebooks.services.files_deletion import delete_notebook, undelete_notebook
 from portal.web.forms.notebooks import NewBranch
 from portal.web.forms.submission import carry_out, one_click, sent, status_of, words_of
 from portal.web.listing import listing, word
@@ -26,9 +27,11 @@ from portal.web.notebook_files import (
     shown_notebook,
 )
 from portal.web.places import address_of
+from portal.web.questions import Question, ask
 from slipway.schemas.accounts import Role, Scope
 
 OFFERED_VERSIONS = 200
+DELETED_SHOWN = 20
 MOST_PREVIEWED_BYTES = 8 * 1024**2
 _TOO_LARGE = "It is too much for a page. Download it."
 _SEE = NotebookRole(Role.VIEWER, Scope.FILES_READ)
@@ -50,7 +53,8 @@ def page_of(file: NotebookFile) -> str:
 @require_safe
 def project_notebook_files(request: HttpRequest, project: str) -> HttpResponse:
     """List the notebooks, each with its badge."""
-    found = NotebookFile.objects.of_project(gated_project(request)).matching(word(request, "q"))
+    everything = NotebookFile.objects.of_project(gated_project(request))
+    found = everything.current().matching(word(request, "q"))
     shown = listing(request, found, sorts={"path": "path"})
     newest = NotebookVersion.objects.complete().filter(
         file__in=[file.pk for file in shown.page.items], number=F("file__head")
@@ -59,6 +63,7 @@ def project_notebook_files(request: HttpRequest, project: str) -> HttpResponse:
     context = {
         "listing": shown,
         "rows": [shown_notebook(file, latest.get(file.pk)) for file in shown.page.items],
+        "deleted": everything.can_be_taken_back().order_by("-deleted_at")[:DELETED_SHOWN],
         "may_write": may_write(request),
     }
     return render(request, "web/notebooks/files.html", context | WHERE)
@@ -165,3 +170,39 @@ def project_notebook_branch(request: HttpRequest, project: str, notebook: str) -
         return redirect(page_of(done.result.file))
     context = {"form": form, "notebook": file, "version": version}
     return render(request, "web/notebooks/branch.html", context | WHERE, status=status_of(form))
+
+
+@guarded_by(_CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_notebook_file_delete(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
+    """Ask, then delete a notebook with its versions."""
+    file = gated_notebook(request)
+    if request.method == "POST":
+        if not one_click(request, lambda: delete_notebook(file=file)):
+            return redirect(page_of(file))
+        messages.success(request, f"{file.path} is deleted. It can be brought back below.")
+        return redirect(address_of(file.project, "notebook_files"))
+    question = Question(
+        title=f"Delete {file.path}?",
+        effects=(
+            f"Its history goes with it; its newest version is {file.head}. Jobs that ran it stay.",
+            "The file in the project's workspace stays; its next save begins a history of its own.",
+            "It can be brought back for three days.",
+        ),
+        button="Delete the notebook",
+        back=page_of(file),
+        **WHERE,
+    )
+    return ask(request, question)
+
+
+@guarded_by(NotebookRole(Role.CONTRIBUTOR, Scope.FILES_WRITE, deleted=True))
+@require_POST
+def project_notebook_file_undelete(
+    request: HttpRequest, project: str, notebook: str
+) -> HttpResponse:
+    """Take back the deletion of a notebook."""
+    file = gated_notebook(request)
+    if one_click(request, lambda: undelete_notebook(file=file)):
+        messages.success(request, f"{file.path} is back.")
+    return redirect(address_of(file.project, "notebook_files"))

@@ -11,10 +11,13 @@ from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.accounts.principal import require_principal
 from portal.core.policy import guarded_by
 from portal.notebooks.gates import ServerOwner, ServerRole, gated_server
+from portal.notebooks.models import Server
 from portal.notebooks.places import url_of
 from portal.notebooks.server_lifecycle import ALIVE
+from portal.notebooks.services.server_edits import edit_server
 from portal.notebooks.services.servers import delete_server, start_server, stop_server
-from portal.web.forms.submission import one_click
+from portal.web.forms.notebook_servers import EditServer
+from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.listing import listing, word
 from portal.web.notebook_servers import (
     GROUPS,
@@ -30,6 +33,7 @@ from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import NotebookState
 
 STORY_LINES = 100
+_S_A_MINUTE = 60
 _SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _SEE_ONE = ServerRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _OWN = ServerOwner(Scope.WORKLOADS_WRITE)
@@ -93,6 +97,33 @@ def project_notebook_open(request: HttpRequest, project: str, server: str) -> Ht
         return redirect(url_of(found))
     back = address_of(found.project, "notebook", found.pk)
     return redirect(f"{back}?open=1" if found.status in ALIVE else back)
+
+
+@guarded_by(_OWN)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_notebook_edit(request: HttpRequest, project: str, server: str) -> HttpResponse:
+    """Change when a server stops and starts by itself."""
+    found = gated_server(request)
+    form = EditServer(sent(request), initial=_times_of(found))
+    if carry_out(request, form, lambda _: _edited(found, form)):
+        messages.success(request, f"{found.name} keeps to this from now on.")
+        return redirect(address_of(found.project, "notebook", found.pk))
+    context = {"form": form, "server": found}
+    return render(request, "web/notebooks/edit.html", context | _WHERE, status=status_of(form))
+
+
+def _times_of(server: Server) -> dict[str, Any]:
+    return {
+        "idle_minutes": server.idle_after_s // _S_A_MINUTE,
+        "daily_start": server.daily_start,
+        "daily_stop": server.daily_stop,
+        "days": server.days,
+    }
+
+
+def _edited(server: Server, form: EditServer) -> Server:
+    assert form.wanted is not None  # noqa: S101  (the form is valid)
+    return edit_server(server=server, wanted=form.wanted)
 
 
 @guarded_by(_OWN)

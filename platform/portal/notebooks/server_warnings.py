@@ -1,0 +1,23 @@
+"""The words by which a server is warned of its stop, and what they are known by."""
+
+from typing import Final
+
+# How a warning begins that work takes back.
+IDLE: Final = "Nothing has worked in it for"
+LIFETIME_ENDS: Final = "Its maximum lifetime ends."
+_CHOSEN: Final = "UTC, as was chosen."
+
+
+def words_of_schedule(at: str) -> str:
+    """Return why a server stops at a time of day."""
+    return f"It stops at {at} {_CHOSEN}"
+
+
+def is_idle_warning(why: str) -> bool:
+    """Whether work in a server takes this warning back."""
+    return why.startswith(IDLE)
+
+
+def is_schedule_warning(why: str) -> bool:
+    """Whether a schedule is what this warns of."""
+    return why.endswith(_CHOSEN)
