@@ -14,6 +14,7 @@ from portal.web import icons
 from portal.web.browsers import browser_of
 from portal.web.moments import exact, in_words
 from portal.web.sentences import KINDS, VERBS, sentence_of
+from portal.web.templatetags.slipway import facts
 from slipway.schemas.registry import Verdict
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -150,3 +151,22 @@ def test_the_audit_log_is_filtered_by_every_kind_the_services_record() -> None:
     }
     assert {"budget", "dataset_version"} <= kinds
     assert kinds - set(KINDS) == set()
+
+
+def test_facts_of_an_event_are_told_as_pages_tell_them() -> None:
+    shown = facts(
+        {
+            "limit_nano_usd": 50_000_000_000,
+            "expires_at": "2027-02-20T20:17:56.236854+00:00",
+            "stops": True,
+            "tags": {"team": "vision"},
+            "name": None,
+        }
+    )
+    assert shown == [
+        ("limit", "$50.00"),
+        ("expires at", "2027-02-20 20:17:56 UTC"),
+        ("stops", "yes"),
+        ("tags", "team vision"),
+        ("name", "nothing"),
+    ]
