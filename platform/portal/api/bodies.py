@@ -11,6 +11,7 @@ from ninja.parser import Parser
 from ninja.types import DictStrAny
 
 from portal.core.errors import InvalidInput, TooLarge
+from portal.core.text import size_text
 
 # Strings are skipped whole, so that brackets inside them do not count.
 _DEPTH_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
@@ -90,7 +91,7 @@ class StrictParser(Parser):
             body = request.body
         except RequestDataTooBig as error:
             raise TooLarge(
-                f"The body is larger than {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes.",
+                f"The body is larger than {size_text(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)}.",
                 next_step="Send less, or upload a file.",
             ) from error
         return cast("DictStrAny", parse_json(body))

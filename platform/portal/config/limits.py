@@ -17,6 +17,7 @@ from django.conf import settings
 from portal.config.uploads import is_upload_scope
 from portal.core.errors import TooLarge
 from portal.core.middleware import accepted_request_id
+from portal.core.text import size_text
 from slipway.schemas.problem import Problem
 
 log = structlog.get_logger(__name__)
@@ -69,7 +70,7 @@ async def _refuse(scope: HTTPScope, send: Any, limit: int) -> None:
         type="urn:slipway:problem:too_large",
         title=TooLarge.title,
         status=TooLarge.status,
-        detail=f"The body is larger than {limit} bytes.",
+        detail=f"The body is larger than {size_text(limit)}.",
         code=TooLarge.default_code,
         next_step="Send less, or upload a file.",
         request_id=accepted_request_id(given),

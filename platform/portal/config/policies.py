@@ -88,7 +88,10 @@ class PolicyMiddleware:
                 raise NotFound  # nothing has such a name, and PostgreSQL cannot even be asked
             if policy is None:
                 log.error("route_without_policy", route=name, path=request.path)
-                raise Forbidden("This address has no policy, so nobody may use it.")
+                raise Forbidden(
+                    "This address has no policy, so nobody may use it.",
+                    next_step="This is a fault of Slipway: tell its operator the address.",
+                )
             policy.check(request, path)
         except SlipwayError as error:
             return _refuse(request, error)

@@ -65,12 +65,12 @@ class NotFound(SlipwayError):
     title = "Not found"
 
     def __init__(
-        self, message: str = "There is no such object, or you have no access to it."
+        self,
+        message: str = "There is no such object, or you have no access to it.",
+        *,
+        next_step: str = "Check the address, or ask an owner of the project for access.",
     ) -> None:
-        super().__init__(
-            message,
-            next_step="Check the address, or ask an owner of the project for access.",
-        )
+        super().__init__(message, next_step=next_step)
 
 
 class Conflict(SlipwayError):

@@ -48,6 +48,14 @@ def clean_slug(text: str, *, field: str = "slug") -> str:
     return text
 
 
+def size_text(size_bytes: int) -> str:
+    """Write a number of bytes as people read it: `12 bytes`, `64 KiB`, `1.5 GiB`."""
+    for unit, name in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{size_bytes} {'byte' if size_bytes == 1 else 'bytes'}"
+
+
 def slug_from(name: str) -> str:
     """Suggest a slug for a name; may be empty when the name has no Latin letter or digit."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()

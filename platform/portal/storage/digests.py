@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from portal.core.errors import InvalidInput, TooLarge
+from portal.core.text import size_text
 from portal.storage.errors import FileDamaged
 from portal.storage.ports import Promised
 
@@ -55,7 +56,7 @@ class Intake:
     def _check_limit(self, size_bytes: int) -> None:
         if size_bytes > self._limit_bytes:
             raise TooLarge(
-                f"The file is larger than {self._limit_bytes} bytes; nothing was stored.",
+                f"The file is larger than {size_text(self._limit_bytes)}; nothing was stored.",
                 code="file_too_large",
                 field="size_bytes",
                 next_step="Split it into several files.",

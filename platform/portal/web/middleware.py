@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 
 from portal.core.errors import SlipwayError
 from portal.web.live import newest_id
-from portal.web.views.failures import error_page
+from portal.web.views.failures import error_page, no_page
 
 # Pages of ours use none of these, so nothing that slips into one may either.
 _PERMISSIONS = "camera=(), microphone=(), geolocation=(), payment=(), usb=(), browsing-topics=()"
@@ -21,6 +21,8 @@ class PageMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
+        if _opened_as_page(request) and response.status_code == 405 and not response.content:
+            response = no_page(request, response)
         response.headers.setdefault("Permissions-Policy", _PERMISSIONS)
         response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         if response.headers.get("Content-Type", "").startswith("text/html"):
@@ -41,3 +43,9 @@ class PageMiddleware:
         if request.path.startswith("/api/") or not isinstance(error, SlipwayError):
             return None
         return error_page(request, error)
+
+
+def _opened_as_page(request: HttpRequest) -> bool:
+    """Whether a browser shows the answer as a page of ours; not the API's addresses, nor a part."""
+    is_ours = not request.path.startswith(("/api/", "/mlflow/", "/hub/"))
+    return is_ours and request.method == "GET" and "text/html" in request.headers.get("Accept", "")

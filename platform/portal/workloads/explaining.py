@@ -59,8 +59,12 @@ class Explainer:
     def _where(self, workload: Workload) -> str:
         leases = list(Lease.objects.of_epoch(workload).open().select_related("node"))
         nodes = sorted({lease.node.name for lease in leases})
-        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(nodes[:10])}"
         verb = "Running" if workload.status == WorkloadState.RUNNING else "Starting"
+        if (
+            not nodes
+        ):  # its leases have just been closed, and the pass that follows them has not run
+            return f"{verb}: its node has let go of it; whether it starts again is being decided."
+        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(nodes[:10])}"
         quiet = sorted({lease.node.name for lease in leases if lease.node.is_quiet()})
         if quiet:
             seen = min(filter(None, (lease.node.last_seen_at for lease in leases)), default=None)

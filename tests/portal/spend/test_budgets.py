@@ -327,3 +327,15 @@ def test_a_forecast_above_the_limit_is_told_once(people: Personas) -> None:
     assert BudgetAlert.objects.count() == len(alerts)
     assert set(alerts) == {"50", "80", "forecast"}
     assert "will spend about $29.50" in alerts["forecast"]
+
+
+def test_a_second_budget_for_the_same_period_is_refused_and_names_the_first(
+    people: Personas,
+) -> None:
+    limit(people, USD)
+    before = AuditEvent.objects.count()
+    with pytest.raises(Conflict, match="There is a budget of project vision for this") as refused:
+        limit(people, 2 * USD)
+    assert refused.value.code == "budget_exists"
+    assert refused.value.next_step == "Change the limit of the one there is."
+    assert AuditEvent.objects.count() == before

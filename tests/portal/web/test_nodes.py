@@ -122,7 +122,7 @@ def test_a_node_in_use_is_not_removed_and_the_page_says_why(
     root = browse(people.root)
     assert "1 task runs there. Drain it first" in text_of(root.get("/settings/nodes/lab-1/remove"))
     answer = root.post("/settings/nodes/lab-1/remove", follow=True)
-    assert "1 tasks still run on lab-1" in text_of(answer)
+    assert "1 task still runs on lab-1" in text_of(answer)
     assert Node.objects.present().exists()
 
 

@@ -26,7 +26,7 @@ def test_a_refused_form_keeps_what_was_typed_and_says_why_beside_the_field(
     answer = browse(people.alice).post("/projects/new", typed)
     assert answer.status_code == 422
     assert "already have something at the address vision" in fault_of(answer, "slug")
-    assert "Choose another slug" in fault_of(answer, "slug")
+    assert "Choose another address" in fault_of(answer, "slug")
     assert 'value="Second"' in html_of(answer)
     assert "kept words" in html_of(answer)
 
@@ -78,6 +78,8 @@ def test_archiving_names_what_goes_and_wants_the_address_typed(
     alice = browse(people.alice)
     question = text_of(alice.get("/p/vision/archive"))
     assert "3 people lose access" in question
+    assert "confined to it" not in question
+    assert "open invitation" not in question
     assert "Nothing is deleted" in question
     wrong = alice.post("/p/vision/archive", {"confirm": "visoin"})
     assert "This is not vision" in fault_of(wrong, "confirm")
@@ -87,6 +89,23 @@ def test_archiving_names_what_goes_and_wants_the_address_typed(
     assert "Vision" in text_of(alice.get("/projects?state=archived"))
     alice.post("/p/vision/restore")
     assert browse(people.bob).get("/p/vision").status_code == 200
+
+
+def test_the_overview_offers_what_one_may_start(people: Personas, browse: Browse) -> None:
+    offered = html_of(browse(people.bob).get("/p/vision"))
+    assert 'href="/p/vision/jobs/new"' in offered
+    assert 'href="/p/vision/notebooks/new"' in offered
+    Membership.objects.filter(user=people.bob).update(role=Role.VIEWER)
+    assert 'href="/p/vision/jobs/new"' not in html_of(browse(people.bob).get("/p/vision"))
+
+
+def test_home_offers_to_start_only_where_one_may(people: Personas, browse: Browse) -> None:
+    bob = browse(people.bob)
+    assert 'href="/p/vision/jobs/new"' in html_of(bob.get("/"))
+    Membership.objects.filter(user=people.bob).update(role=Role.VIEWER)
+    seen = html_of(bob.get("/"))
+    assert "/jobs/new" not in seen
+    assert "/new-endpoint" not in seen
 
 
 def test_a_project_is_renamed_by_a_maintainer(people: Personas, browse: Browse) -> None:

@@ -232,7 +232,7 @@ def test_an_administrator_suspends_with_an_heir_and_reinstates(
     address = f"/settings/people/{people.alice.pk}"
     assert "Suspend Alice?" in text_of(root.get(f"{address}/suspend"))
     alone = root.post(f"{address}/suspend", {"hand_over_to": ""})
-    assert "is the last owner of 1" in fault_of(alone, "hand_over_to")
+    assert "is the only owner of vision" in fault_of(alone, "hand_over_to")
     ghost = root.post(f"{address}/suspend", {"hand_over_to": "ghost@example.org"})
     assert "no active person" in fault_of(ghost, "hand_over_to")
     root.post(f"{address}/suspend", {"hand_over_to": "mia@example.org"})

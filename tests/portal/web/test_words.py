@@ -1,5 +1,6 @@
 """Small words: moments, icons, browsers, sentences of the audit log."""
 
+import ast
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,10 +9,13 @@ import pytest
 from django.conf import settings
 
 from portal.accounts.models import AuditEvent
+from portal.api.mlflow.routes import ROUTES
 from portal.web import icons
 from portal.web.browsers import browser_of
 from portal.web.moments import exact, in_words
-from portal.web.sentences import VERBS, sentence_of
+from portal.web.sentences import KINDS, VERBS, sentence_of
+from portal.web.templatetags.slipway import facts
+from slipway.schemas.registry import Verdict
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -104,8 +108,65 @@ def test_a_verb_of_a_room_to_come_is_told_as_it_is_written() -> None:
     assert sentence_of(event) == "submit again · job train-7"
 
 
+def _calls_of_audit() -> list[ast.Call]:
+    code = Path(settings.SLIPWAY_ROOT, "platform/portal").rglob("*.py")
+    trees = [ast.parse(file.read_text()) for file in code]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [
+        call
+        for call in calls
+        if (isinstance(call.func, ast.Name) and call.func.id in ("_audit", "_record"))
+        or (isinstance(call.func, ast.Attribute) and call.func.attr == "record")
+    ]
+
+
+def _texts(node: ast.AST) -> set[str]:
+    found = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
+    return {text for text in found if isinstance(text, str)}
+
+
 def test_every_verb_the_services_record_has_a_sentence() -> None:
-    code = Path(settings.SLIPWAY_ROOT, "platform/portal/accounts").rglob("*.py")
-    spelled = re.compile(r'"((?:project|team|member|invitation|token|secret|user)\.[a-z_]+)"')
-    recorded = {verb for file in code for verb in spelled.findall(file.read_text())}
-    assert recorded <= set(VERBS)
+    spelled = re.compile(r"[a-z_]+\.[a-z_]+")
+    recorded = {
+        text
+        for call in _calls_of_audit()
+        for text in (_texts(call.args[0]) if call.args else ())
+        if spelled.fullmatch(text)
+    }
+    recorded |= {f"model.{verdict.value}" for verdict in Verdict}
+    recorded |= {route.audit for route in ROUTES if route.audit}
+    recorded |= {f"notebook.{origin}" for origin in ("save", "restore", "branch")}
+    assert {"budget.create", "dataset.create", "model.override"} <= recorded
+    assert recorded - set(VERBS) == set()
+
+
+def test_the_audit_log_is_filtered_by_every_kind_the_services_record() -> None:
+    kinds = {
+        text
+        for call in _calls_of_audit()
+        for word in call.keywords
+        if word.arg == "kind"
+        for text in _texts(word.value)
+        if text.isidentifier()
+    }
+    assert {"budget", "dataset_version"} <= kinds
+    assert kinds - set(KINDS) == set()
+
+
+def test_facts_of_an_event_are_told_as_pages_tell_them() -> None:
+    shown = facts(
+        {
+            "limit_nano_usd": 50_000_000_000,
+            "expires_at": "2027-02-20T20:17:56.236854+00:00",
+            "stops": True,
+            "tags": {"team": "vision"},
+            "name": None,
+        }
+    )
+    assert shown == [
+        ("limit", "$50.00"),
+        ("expires at", "2027-02-20 20:17:56 UTC"),
+        ("stops", "yes"),
+        ("tags", "team vision"),
+        ("name", "nothing"),
+    ]

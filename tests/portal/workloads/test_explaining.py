@@ -8,9 +8,10 @@ from portal.accounts.models import User
 from portal.compute.models import Node
 from portal.compute.services.nodes import cordon_node, remove_node
 from portal.compute.services.quotas import set_quota
+from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.workloads.explaining import Explainer, position_of
-from portal.workloads.models import Workload
+from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import AdmissionRequest, Admitted, Held, register_admission
 from portal.workloads.scheduling import run_passes
 from portal.workloads.services.stopping import stop_workload
@@ -225,4 +226,16 @@ def test_a_workload_whose_node_was_removed_says_that_nothing_can_hold_it(
     remove_node(node=machine.node)
     assert said(waiting, people.bob) == (
         "Waiting: no node can fit it any more: it needs 1 GPU, and no node has any."
+    )
+
+
+def test_between_two_attempts_no_empty_list_of_nodes_is_named(people: Personas) -> None:
+    make_machine()
+    started = submit(people.vision, people.bob, make_tier())
+    run_passes()
+    run(started)
+    leases = Lease.objects.filter(workload=started)
+    assert leases.update(state="ended", ended_at=clock.now())
+    assert said(started, people.bob) == (
+        "Running: its node has let go of it; whether it starts again is being decided."
     )

@@ -85,7 +85,10 @@ def find_open(secret: str) -> Invitation:
     found = Invitation.objects.open().select_related("project__team", "team", "invited_by")
     invitation = found.filter(token_hash=hash_of(secret)).first()
     if invitation is None:
-        raise NotFound("This invitation does not exist, was withdrawn, used or has expired.")
+        raise NotFound(
+            "This invitation does not exist, was withdrawn, used or has expired.",
+            next_step="Ask the person who invited you for a new one.",
+        )
     return invitation
 
 
@@ -110,7 +113,10 @@ def _accept(invitation: Invitation, by: User) -> Invitation:
         .update(accepted_at=clock.now(), accepted_by=by)
     )
     if not won:
-        raise NotFound("This invitation was used a moment ago.")
+        raise NotFound(
+            "This invitation was used a moment ago.",
+            next_step="If it was not you, ask the person who invited you for a new one.",
+        )
     add_or_raise(group=group, user=by, role=Role(invitation.role))
     _audit("invitation.accept", invitation, after={"role": invitation.role})
     tell(group.pk, "invitations")

@@ -138,10 +138,10 @@ def _hand_over(user: User, heir_id: str | None) -> None:
     if heir_id is None:
         names = ", ".join(group.slug for group in orphaned[:5])
         raise Conflict(
-            f"{user.email} is the last owner of {len(orphaned)} teams or projects.",
+            f"{user.email} is the only owner of {names}, which would then have none.",
             code="last_owner",
             field="hand_over_to",
-            next_step=f"Name a person who takes over ({names}).",
+            next_step="Name a person who takes over.",
         )
     heir = User.objects.filter(pk=heir_id, is_active=True).exclude(pk=user.pk).first()
     if heir is None:

@@ -52,7 +52,7 @@ def create_project(
             f"The address {slug} was taken a moment ago.",
             code="slug_taken",
             field="slug",
-            next_step="Choose another slug.",
+            next_step="Choose another address.",
         ) from error
     return project
 

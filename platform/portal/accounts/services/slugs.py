@@ -24,10 +24,10 @@ def free_slug(
     slug = clean_slug(wanted) if wanted else slug_from(name)
     if wanted and slug in RESERVED:
         raise InvalidInput(
-            f"The slug {slug} is reserved.",
+            f"The address {slug} is reserved, because pages of Slipway itself lie there.",
             code="reserved_name",
             field="slug",
-            next_step="Choose another slug.",
+            next_step="Choose another address, or leave it out to have one made.",
         )
     if not slug or slug in RESERVED:
         return _with_tail(slug or "untitled")
@@ -37,7 +37,7 @@ def free_slug(
                 f"You already have something at the address {slug}.",
                 code="slug_taken",
                 field="slug",
-                next_step="Choose another slug, or use the one that exists.",
+                next_step="Choose another address, or use the one that exists.",
             )
         return _with_tail(slug)
     return _with_tail(slug) if everything.filter(slug=slug).exists() else slug

@@ -33,7 +33,7 @@ def create_team(*, by: User, name: str, slug: str | None = None) -> Team:
             f"The address {slug} was taken a moment ago.",
             code="slug_taken",
             field="slug",
-            next_step="Choose another slug.",
+            next_step="Choose another address.",
         ) from error
     return team
 

@@ -142,7 +142,10 @@ def preview_table(
     tables = gated_version(request).tables.order_by("name")
     table = tables.filter(name=query.table).first() if query.table else tables.first()
     if table is None:
-        raise NotFound("There is no such table in this version.")
+        raise NotFound(
+            "There is no such table in this version.",
+            next_step="List its tables, or leave the table out for the first one.",
+        )
     rows = table.preview[query.offset : query.offset + query.limit]
     return preview_out(table, rows, query.offset)
 
@@ -164,7 +167,10 @@ def since_of(version: Version, number: int | None) -> Version:
         ready = Version.objects.ready().complete().filter(dataset=version.dataset)
         since = ready.filter(number__lt=version.number or 0).order_by("-number").first()
     if since is None:
-        raise NotFound("There is no earlier version to compare with.")
+        raise NotFound(
+            "There is no earlier version to compare with.",
+            next_step="Name another version in `since`, or add a version to the dataset first.",
+        )
     return since
 
 
@@ -181,7 +187,10 @@ def note_use(
     """Note that a version is read: by the job whose token this is, by an MLflow run, or both."""
     principal, found = require_principal(request), gated_version(request)
     if found.state != VersionState.READY:
-        raise NotFound("Only a version that is ready can be read.")
+        raise NotFound(
+            "Only a version that is ready can be read.",
+            next_step="Commit the draft and wait until it is checked, or read an earlier version.",
+        )
     workload = None
     if principal.token is not None:
         mine = Workload.objects.filter(project=found.dataset.project)

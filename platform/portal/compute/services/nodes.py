@@ -85,7 +85,8 @@ def remove_node(*, node: Node) -> None:
             return
         if node.tasks:
             raise Conflict(
-                f"{node.tasks} tasks still run on {node.name}.",
+                f"{node.tasks} {'task' if node.tasks == 1 else 'tasks'} still "
+                f"{'runs' if node.tasks == 1 else 'run'} on {node.name}.",
                 code="node_in_use",
                 next_step="Drain the node and wait until it is empty.",
             )

@@ -61,7 +61,7 @@ def create_tier(
             f"There is a tier {slug} already.",
             code="slug_taken",
             field="slug",
-            next_step="Choose another slug.",
+            next_step="Choose another address, or change the tier that exists.",
         ) from error
     return tier
 

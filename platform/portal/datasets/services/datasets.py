@@ -77,9 +77,9 @@ def restore_dataset(*, dataset: Dataset) -> Dataset:
                 Dataset.objects.filter(pk=dataset.pk).update(deleted_at=None)
         except IntegrityError as error:
             raise Conflict(
-                f"There is another dataset {dataset.name} by now.",
+                f"There is another dataset {dataset.name} by now, so this one cannot come back.",
                 code="name_taken",
-                next_step="Delete that one first.",
+                next_step="Delete the other one first; it can be restored for three days as well.",
             ) from error
         _record("dataset.restore", dataset)
     dataset.deleted_at = None
@@ -156,7 +156,8 @@ def _refuse_in_use(uses: models.QuerySet[DatasetUse], what: str) -> None:
     count = running.values("workload").distinct().count()
     if count:
         raise Conflict(
-            f"{what} is read by {count} {'job' if count == 1 else 'jobs'} that have not ended.",
+            f"{what} is read by {count} "
+            f"{'job that has' if count == 1 else 'jobs that have'} not ended.",
             code="dataset_in_use",
             next_step="Wait for them or cancel them first.",
         )

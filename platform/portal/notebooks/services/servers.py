@@ -139,7 +139,10 @@ def _start(server: Server, by: User, environment: str) -> None:
         stops_why="",
     )
     if not moved:
-        raise Conflict("It has been started meanwhile.", next_step="Reload the page.")
+        raise Conflict(
+            f"Somebody has started the notebook server {server.name} meanwhile.",
+            next_step="Reload the page and open it.",
+        )
 
 
 def stop_server(
@@ -181,7 +184,12 @@ def delete_server(*, server: Server) -> None:
         at_rest = [state.value for state in AT_REST]
         gone, _ = Server.objects.filter(pk=server.pk, state__in=at_rest).delete()
         if not gone:
-            raise Conflict("It has been started meanwhile.", next_step="Reload the page.")
+            raise Conflict(
+                f"Somebody has started the notebook server {server.name} meanwhile, so it was "
+                "not deleted.",
+                code="server_runs",
+                next_step="Stop it first.",
+            )
 
 
 def lifetime_of(wanted: ServerIn) -> int | None:

@@ -22,26 +22,33 @@ def set_budget(*, by: User, wanted: BudgetIn) -> Budget:
     such a budget already.
     """
     project, team, person = _whom(by, wanted)
+    budget = Budget(
+        project=project,
+        team=team,
+        person=person,
+        period=wanted.period,
+        limit_nano_usd=wanted.limit_nano_usd,
+        stops=wanted.stops,
+        counts_exempt=wanted.counts_exempt,
+        made_by=by,
+    )
+    with transaction.atomic():
+        _add(budget)
+        _record("budget.create", budget, after=_facts(budget))
+    return measure(budget.pk, clock.now()) or budget
+
+
+def _add(budget: Budget) -> None:
     try:
         with transaction.atomic():
-            budget = Budget.objects.create(
-                project=project,
-                team=team,
-                person=person,
-                period=wanted.period,
-                limit_nano_usd=wanted.limit_nano_usd,
-                stops=wanted.stops,
-                counts_exempt=wanted.counts_exempt,
-                made_by=by,
-            )
-            _record("budget.create", budget, after=_facts(budget))
+            budget.save(force_insert=True)
     except IntegrityError as error:
         raise Conflict(
-            "There is such a budget already.",
+            f"There is a budget of {budget.scope_name} for this period already.",
             code="budget_exists",
+            field="period",
             next_step="Change the limit of the one there is.",
         ) from error
-    return measure(budget.pk, clock.now()) or budget
 
 
 def change_budget(

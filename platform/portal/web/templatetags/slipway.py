@@ -1,5 +1,6 @@
 """Template tags and filters of every page; they are built in, so no page loads them."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from datetime import datetime
@@ -27,6 +28,8 @@ from portal.web.sentences import sentence_of
 register = template.Library()
 AVATAR_TINTS = 8
 _MIB = 1024**2
+# As the audit log keeps moments.
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00|Z)")
 
 
 @register.simple_tag
@@ -73,7 +76,13 @@ def facts(states: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """The before or after of an audit event as pairs fit to be read."""
     if not states:
         return []
-    return [(key.replace("_", " "), _shown(value)) for key, value in states.items()]
+    return [_fact(key, value) for key, value in states.items()]
+
+
+def _fact(key: str, value: Any) -> tuple[str, str]:
+    if key.endswith("nano_usd") and isinstance(value, int):
+        return key.removesuffix("nano_usd").replace("_", " ").strip() or "amount", dollars(value)
+    return key.replace("_", " "), _shown(value)
 
 
 def _shown(value: Any) -> str:
@@ -82,7 +91,11 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "nothing"
+        return ", ".join(map(_shown, value)) or "nothing"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown(part)}" for key, part in value.items()) or "nothing"
+    if isinstance(value, str) and _MOMENT.fullmatch(value):
+        return exact(datetime.fromisoformat(value))
     return str(value)
 
 
@@ -229,6 +242,12 @@ def memory(size_bytes: int | None) -> str:
     if size_bytes is None:
         return "unknown"
     return memory_text(size_bytes) if size_bytes >= _MIB else f"{-(-size_bytes // 1024)} KiB"
+
+
+@register.filter
+def figure(value: float) -> str:
+    """Show what was measured with as many digits as one compares."""
+    return f"{value:.6g}"
 
 
 @register.simple_tag

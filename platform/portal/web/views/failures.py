@@ -15,6 +15,11 @@ class _Ours(SlipwayError):
     title = "Slipway made a mistake"
 
 
+class _NoPage(SlipwayError):
+    status = 405
+    title = "There is no page here"
+
+
 def error_page(request: HttpRequest, error: SlipwayError) -> HttpResponse:
     """Show one of our errors as a page, or as a toast when only a part of a page was asked for."""
     if request.headers.get("HX-Request") == "true":
@@ -32,6 +37,17 @@ def error_page(request: HttpRequest, error: SlipwayError) -> HttpResponse:
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """Show that there is nothing at this address."""
     return error_page(request, NotFound())
+
+
+def no_page(request: HttpRequest, refused: HttpResponse) -> HttpResponse:
+    """Show that an address only takes what a form sends; it was opened as a page."""
+    error = _NoPage(
+        "This address only takes what a form sends; it was opened like a page.",
+        next_step="Go back to the page with the form and send it from there.",
+    )
+    response = error_page(request, error)
+    response.headers["Allow"] = refused.headers["Allow"]
+    return response
 
 
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:

@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.accounts.gates import SignedIn
-from portal.accounts.models import ApiToken, AuditEvent, Invitation, User
+from portal.accounts.models import ApiToken, AuditEvent, Invitation, Project, User
 from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal, require_principal
 from portal.accounts.services.invitations import accept_own
@@ -20,7 +20,7 @@ from portal.web.endpoints import why_of, word_of
 from portal.web.jobs import Standing, jobs_in_sight, standings_of
 from portal.web.places import address_of
 from portal.workloads.models import Lease, Workload
-from slipway.schemas.accounts import Scope
+from slipway.schemas.accounts import Role, Scope
 
 PROJECTS_SHOWN = 6
 CHANGES_SHOWN = 8
@@ -61,8 +61,15 @@ def home_of(principal: Principal) -> dict[str, Any]:
         "steps": steps,
         "all_done": all(steps.values()),
         "first_project": projects[0] if projects else None,
+        "work_in": _first_to_work_in(projects, roles),
         "room": "home",
     }
+
+
+def _first_to_work_in(projects: list[Project], roles: dict[str, Role]) -> Project | None:
+    """The newest project in which the person may start something."""
+    held = ((project, roles.get(project.pk)) for project in projects)
+    return next((one for one, role in held if role and role.at_least(Role.CONTRIBUTOR)), None)
 
 
 def _jobs_of(principal: Principal) -> list[Standing]:

@@ -139,6 +139,7 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
     return {
         "quote": quote,
         "most_nano_usd": most,
+        "is_refused": not all(budget.would_admit for budget in quote.budgets),
         "ranks": wanted.nodes * wanted.procs,
         "meaning": meaning,
     }

@@ -92,5 +92,6 @@ def _priced(project: Project, by: User, form: LaunchServer) -> dict[str, Any]:
     hours = wanted.max_hours
     return {
         "quote": quote,
+        "is_refused": not all(budget.would_admit for budget in quote.budgets),
         "most_nano_usd": round(quote.nano_usd_per_hour * hours) if hours else None,
     }

@@ -97,7 +97,8 @@ def _priced(version: NotebookVersion, by: User, form: RunNotebook) -> dict[str, 
     except ValueError:  # of the schema: what is typed is no tier's name
         return {"quote": None, "quote_fault": "There is no such tier."}
     most = round(quote.nano_usd_per_hour * hours) if hours else None
-    return {"quote": quote, "most_nano_usd": most, "ranks": 1}
+    refused = not all(budget.would_admit for budget in quote.budgets)
+    return {"quote": quote, "most_nano_usd": most, "ranks": 1, "is_refused": refused}
 
 
 def _hours(form: RunNotebook) -> float | None:

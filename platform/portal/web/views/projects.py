@@ -78,6 +78,7 @@ def overview_of(request: HttpRequest) -> dict[str, Any]:
         "members": _first_people(members),
         "member_count": members.values("user").distinct().count(),
         "recent": recent.order_by("-pk")[:RECENT],
+        "may_work": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_invite": gated_role(request).at_least(Role.MAINTAINER),
         "room": "projects",
         "section": "overview",
@@ -134,14 +135,23 @@ def _about_archiving(project: Project) -> Question:
     people = reaching.exclude(user__in=owners).values("user").distinct().count()
     tokens = ApiToken.objects.usable().filter(project=project).count()
     invitations = Invitation.objects.of_group(project).open().count()
+    effects = [
+        f"{_count(people, 'person loses', 'people lose')} access; only owners still find it."
+        if people
+        else "Only owners still find it.",
+        "Nothing is deleted: an owner can restore it.",
+    ]
+    if tokens:
+        said = f"{_count(tokens, 'API token', 'API tokens')} confined to it can do nothing."
+        effects.insert(1, said)
+    if invitations:
+        said = (
+            f"{_count(invitations, 'open invitation', 'open invitations')} can no longer be used."
+        )
+        effects.insert(-1, said)
     return Question(
         title=f"Archive {project.name}?",
-        effects=(
-            f"{_count(people, 'person loses', 'people lose')} access; only owners still find it.",
-            f"{_count(tokens, 'API token', 'API tokens')} confined to it can do nothing.",
-            f"{_count(invitations, 'open invitation', 'open invitations')} can no longer be used.",
-            "Nothing is deleted: an owner can restore it.",
-        ),
+        effects=tuple(effects),
         button="Archive the project",
         back=address_of(project, "settings"),
         room="projects",

@@ -1,11 +1,14 @@
 // Charts of what the tasks of a job use: CPU, memory and GPU over time, a line for each node.
 const EVERY_MS = 3000;
 const GIB = 1024 ** 3;
+const MIB = 1024 ** 2;
+// As the pages write sizes: small ones in MiB, so that labels of an axis differ.
+const memory = (value) => (value < GIB ? `${Math.round(value / MIB)} MiB` : `${(value / GIB).toFixed(2)} GiB`);
 const section = document.getElementById("usage");
 const now = document.getElementById("usage-now");
 const CHARTS = [
   { id: "chart-cpu", name: "CPU", column: 1, write: (value) => `${Math.round(value)} %` },
-  { id: "chart-memory", name: "memory", column: 2, write: (value) => `${(value / GIB).toFixed(2)} GiB` },
+  { id: "chart-memory", name: "memory", column: 2, write: memory },
   { id: "chart-gpu", name: "GPU", column: 3, write: (value) => `${Math.round(value)} %` },
 ];
 const drawn = new Map();
