@@ -4,9 +4,12 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,7 +105,15 @@ def _make_builder(engine: Engine, base: str, scratch: Path) -> str:
     listed, beside = context / "pinned.txt", context / "beside.txt"
     listed.write_text("\n".join((*pins, "")))
     beside.write_text("\n".join((*_BESIDE, "")))
-    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", context / "wheels"]
+    wheel: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--wheel-dir",
+        str(context / "wheels"),
+    ]
     engine.call(*wheel, "--no-deps", "--requirement", listed)
     constraint = ROOT / "requirements" / "dev.txt"
     engine.call(*wheel, "--requirement", beside, "--constraint", constraint)
@@ -166,9 +177,21 @@ class Installation:
         return f"https://{host}:{self.port}"
 
 
-def install(engine: Engine, folder: Path, name: str) -> Installation:
-    """Make what an operator makes: a folder with the files, passwords and certificates."""
+@contextmanager
+def installed(engine: Engine, scratch: Path) -> Iterator[Installation]:
+    """Do what an operator does; whatever comes of it, nothing of it stays."""
+    folder = scratch / "compose"
+    folder.mkdir()
     for file in ("Caddyfile", "init"):
         shutil.copy(COMPOSE / file, folder)
     engine.call(folder / "init", folder)
-    return Installation(engine, name, folder, free_ports(1)[0])
+    name = f"slipwaytest{secrets.token_hex(4)}"
+    found = Installation(engine, name, folder, free_ports(1)[0])
+    try:
+        found.compose("up", "--detach", "--no-build")
+        yield found
+    except BaseException as error:
+        error.add_note(found.compose("logs", "--no-color", "--tail", "60"))
+        raise
+    finally:
+        found.compose("down", "--volumes", "--timeout", "5")

@@ -1,20 +1,28 @@
 """`deploy/`: the images are what they promise, and compose.yaml is a platform that works.
 
-One test after another on one installation; they share a worker of the run by their group.
+One test, because two workers of a run would build and start everything twice.
 """
 
 import os
 import re
 import signal
 import ssl
+from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.integration.deploy.engine import HOSTS, NODE, PLATFORM, Engine, Installation
+from tests.integration.deploy.engine import (
+    HOSTS,
+    NODE,
+    PLATFORM,
+    Engine,
+    Installation,
+    installed,
+)
 from tests.processes import ROOT, wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("deploy")]
+pytestmark = pytest.mark.integration
 SERVED = ("portal", "control", "tracking", "gateway", "notebooks")
 EVERY_SERVICE = ("database", "redis", "storage", *SERVED, "front", "node-1", "node-2")
 BOUNDS = {PLATFORM: 1_600_000_000, NODE: 2_600_000_000}
@@ -30,10 +38,24 @@ with Client(os.environ["STRANGER_URL"], token=os.environ["STRANGER_TOKEN"]) as c
 """
 
 
-@pytest.mark.parametrize("image", [PLATFORM, NODE])
-def test_an_image_has_no_compiler_no_root_and_nothing_of_its_build(
-    engine: Engine, image: str
+def test_images_and_compose_file_make_a_platform_on_which_the_demo_passes(
+    engine: Engine, tmp_path: Path
 ) -> None:
+    for image in (PLATFORM, NODE):
+        _an_image_has_no_compiler_no_root_and_nothing_of_its_build(engine, image)
+    _the_platform_has_no_torch_and_the_node_no_portal(engine)
+    _a_process_that_was_not_let_in_says_what_to_do(engine)
+    with installed(engine, tmp_path) as installation:
+        for service in EVERY_SERVICE:
+            _becomes_healthy(installation, service)
+        _nothing_near_user_code_reaches_what_holds_the_data(installation)
+        _a_stranger_signs_in_over_tls(installation)
+        _the_whole_demo_passes_against_it(engine, installation)
+        for service in ("portal", "gateway", "node-1"):
+            _what_is_killed_comes_back(installation, service)
+
+
+def _an_image_has_no_compiler_no_root_and_nothing_of_its_build(engine: Engine, image: str) -> None:
     asked = "id -u; for name in {}; do command -v $name; done; ls /build /build-access; true"
     said = engine.docker(
         "run", "--rm", "--network", "none", "--entrypoint", "sh", image, "-c",
@@ -49,31 +71,30 @@ def test_an_image_has_no_compiler_no_root_and_nothing_of_its_build(
     assert "PIP_" not in str(found["Config"]["Env"])
 
 
-def test_the_platform_has_no_torch_and_the_node_no_portal(engine: Engine) -> None:
+def _the_platform_has_no_torch_and_the_node_no_portal(engine: Engine) -> None:
     for image, absent in ((PLATFORM, "import torch"), (NODE, "import portal")):
         tried = f"python -c '{absent}' 2>&1 || echo absent"
         said = engine.docker("run", "--rm", "--entrypoint", "sh", image, "-c", tried)
         assert said.split()[-1] == "absent"
 
 
-def test_a_process_that_was_not_let_in_says_what_to_do(engine: Engine) -> None:
+def _a_process_that_was_not_let_in_says_what_to_do(engine: Engine) -> None:
     started = "SLIPWAY_PROCESS=gateway python manage.py run 2>&1; echo status $?"
     said = engine.docker("run", "--rm", "--entrypoint", "sh", PLATFORM, "-c", started)
     assert "has no token in /data/gateway/token; run `manage.py prepare --for-up`" in said
     assert "status 2" in said
 
 
-def test_every_service_becomes_healthy(installation: Installation) -> None:
-    for service in EVERY_SERVICE:
-        wait_for(
-            lambda service=service: installation.health(service) == "healthy",  # type: ignore[misc]
-            f"health of {service}",
-            within_s=_STARTS_WITHIN_S,
-            every_s=0.5,
-        )
+def _becomes_healthy(installation: Installation, service: str) -> None:
+    wait_for(
+        lambda: installation.health(service) == "healthy",
+        f"health of {service}",
+        within_s=_STARTS_WITHIN_S,
+        every_s=0.5,
+    )
 
 
-def test_nothing_near_user_code_reaches_what_holds_the_data(installation: Installation) -> None:
+def _nothing_near_user_code_reaches_what_holds_the_data(installation: Installation) -> None:
     tried = (
         "import socket, sys\n"
         "for name, port in (('database', 5432), ('redis', 6379), ('storage', 9000)):\n"
@@ -88,7 +109,7 @@ def test_nothing_near_user_code_reaches_what_holds_the_data(installation: Instal
         assert "REDIS_URL" not in variables
 
 
-def test_a_stranger_signs_in_over_tls(installation: Installation) -> None:
+def _a_stranger_signs_in_over_tls(installation: Installation) -> None:
     with _browser(installation) as browser:
         said = _sign_in(browser, installation)
         assert said.status_code == httpx.codes.FOUND
@@ -96,19 +117,12 @@ def test_a_stranger_signs_in_over_tls(installation: Installation) -> None:
         assert home.is_success or home.is_redirect
         cookies = said.headers.get_list("Set-Cookie")
         assert any("slipway_session" in one and "Secure" in one for one in cookies)
-        assert "max-age" in browser.get("/login").headers["Strict-Transport-Security"]
+        assert "max-age" in browser.get("/account/login").headers["Strict-Transport-Security"]
     with _browser(installation, HOSTS[2]) as client:
         assert client.post("/v1/nothing/invocations", json={}).status_code == 401
 
 
-def test_the_whole_demo_passes_against_it(engine: Engine, installation: Installation) -> None:
-    for node in ("node-1", "node-2"):
-        wait_for(
-            lambda node=node: installation.health(node) == "healthy",  # type: ignore[misc]
-            node,
-            within_s=_STARTS_WITHIN_S,
-            every_s=0.5,
-        )
+def _the_whole_demo_passes_against_it(engine: Engine, installation: Installation) -> None:
     token = installation.compose(
         "exec", "-T", "portal", "python", "manage.py", "user_token", "--name", "a stranger"
     ).strip()
@@ -141,11 +155,8 @@ def test_the_whole_demo_passes_against_it(engine: Engine, installation: Installa
     assert int(answered[1]) >= 180
 
 
-@pytest.mark.parametrize("service", ["portal", "gateway", "node-1"])
-def test_what_is_killed_comes_back(installation: Installation, service: str) -> None:
-    wait_for(
-        lambda: installation.health(service) == "healthy", service, within_s=120.0, every_s=0.5
-    )
+def _what_is_killed_comes_back(installation: Installation, service: str) -> None:
+    _becomes_healthy(installation, service)
     before = installation.container(service)
     os.kill(before["State"]["Pid"], signal.SIGKILL)
     wait_for(
@@ -185,13 +196,13 @@ def _sign_in(browser: httpx.Client, installation: Installation) -> httpx.Respons
     password = re.search(r"password: +(\S+)", log)
     assert email
     assert password, log
-    page = browser.get("/login")
+    page = browser.get("/account/login")
     assert page.is_success, page.text[:500]
     token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
     assert token
     origin = installation.url(HOSTS[0])
     return browser.post(
-        "/login",
+        "/account/login",
         data={"csrfmiddlewaretoken": token[1], "login": email[1], "password": password[1]},
-        headers={"Origin": origin, "Referer": f"{origin}/login"},
+        headers={"Origin": origin, "Referer": f"{origin}/account/login"},
     )
