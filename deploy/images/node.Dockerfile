@@ -31,7 +31,7 @@ COPY --from=build /usr/bin/tini-static /usr/bin/tini
 COPY --from=build /opt/jobs /opt/jobs
 COPY --from=build /opt/slipway /opt/slipway
 COPY --from=build /app /app
-RUN useradd --uid 10002 --create-home --home-dir /home/slipway slipway \
+RUN useradd --uid 10002 --create-home slipway \
  && install --directory --owner slipway --group slipway --mode 0700 /node
 ENV PATH=/opt/slipway/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     PYTHONPATH=/app/platform:/app

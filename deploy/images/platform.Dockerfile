@@ -31,7 +31,7 @@ FROM ${BASE}
 COPY --from=build /usr/bin/tini-static /usr/bin/tini
 COPY --from=build /opt/slipway /opt/slipway
 COPY --from=build /app /app
-RUN useradd --uid 10001 --create-home --home-dir /home/slipway slipway \
+RUN useradd --uid 10001 --create-home slipway \
  && install --directory --owner slipway --group slipway --mode 0700 \
       /data /data/gateway /data/notebooks /data/predictions \
  && install --directory --owner slipway --group slipway /join \
