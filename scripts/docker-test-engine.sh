@@ -35,8 +35,7 @@ without() {
 
 install() {
     local missing=() program
-    for program in dockerd:docker.io docker-compose:docker-compose iptables:iptables \
-        debootstrap:debootstrap; do
+    for program in dockerd:docker.io iptables:iptables debootstrap:debootstrap; do
         PATH=$PATH:/usr/sbin:/sbin command -v "${program%%:*}" >/dev/null || missing+=("${program#*:}")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
