@@ -238,6 +238,7 @@ def test_every_variable_that_a_page_names_is_read_somewhere() -> None:
         for folder in ("platform", "workers", "notebooks_service", "bench")
         for path in (ROOT / folder).rglob("*.py")
     )
+    sources += (ROOT / "deploy" / "compose" / "compose.yaml").read_text(encoding="utf-8")
     settings = {f"SLIPWAY_{name.upper()}" for name in _settings()}
     assert not sorted((p, n) for p, n in told if n not in settings and n not in sources)
 

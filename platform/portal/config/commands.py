@@ -3,6 +3,7 @@
 import importlib
 
 from portal.config import explain, up
+from portal.config import run as single
 from portal.config.entry import exit_unless_settings_are_right
 
 
@@ -12,6 +13,8 @@ def run(argv: list[str]) -> None:
     match argv[1:]:
         case ["up", *rest]:
             raise SystemExit(up.main(rest))
+        case ["run", *rest]:
+            raise SystemExit(single.main(rest))
         case ["settings", *rest]:
             raise SystemExit(explain.main(rest))
     # Named late because the supervisor runs for months beside the rest and needs no Django.

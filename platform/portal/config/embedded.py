@@ -45,7 +45,9 @@ def token_file(settings: Env) -> Path:
 
 
 def portal_url(settings: Env) -> str:
-    """Return the address at which a process of this machine reaches the portal."""
+    """Return the address at which processes of this installation reach the portal."""
+    if settings.internal_url:
+        return settings.internal_url
     host = EVERY_ADDRESS.get(settings.bind, settings.bind)
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.portal_port}"
 

@@ -113,6 +113,12 @@ class Env(BaseModel):
         "http://localhost:<portal port>.",
         examples=["https://slipway.example.org"],
     )
+    internal_url: str = Field(
+        default="",
+        description="Address at which gateways and the Hub of this installation reach the portal, "
+        "where that is another machine or container; empty means this one.",
+        examples=["http://portal.internal:8000"],
+    )
     notebooks_public_url: str = Field(
         default="",
         description="Address at which browsers reach notebooks. Its host must not be the portal's: "
@@ -183,6 +189,11 @@ class Env(BaseModel):
         description="Hosts inside your network that alerts may be sent to, as host:port separated "
         "by commas; all others have to be public and speak https.",
         examples=["chat.internal:443"],
+    )
+    process: Literal["portal", "control", "tracking", "gateway", "notebooks"] = Field(
+        default="portal",
+        description="Which process `manage.py run` runs, where each has a container of its own.",
+        examples=["gateway"],
     )
     embedded_node: bool = Field(
         default=True,
@@ -269,6 +280,14 @@ class Env(BaseModel):
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         return (ROOT / value.expanduser()).resolve()
+
+    @field_validator("internal_url")
+    @classmethod
+    def _whole_address(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if value and not (parts.scheme in ("http", "https") and parts.hostname):
+            raise ValueError("must be http:// or https:// and a host")
+        return value.rstrip("/")
 
     @field_validator("notebooks_public_url")
     @classmethod

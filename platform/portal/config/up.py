@@ -60,6 +60,28 @@ def _redis_configuration(settings: Env) -> str:
     )
 
 
+def control_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
+    """Return how the control worker is kept running."""
+    return ProcessSpec(
+        name="control",
+        argv=(sys.executable, "-m", "workers.control"),
+        env=environment,
+        ready=http_ready(_LOOPBACK, settings.control_health_port),
+    )
+
+
+def portal_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
+    """Return how the portal is kept running."""
+    return ProcessSpec(
+        name="portal",
+        argv=(sys.executable, "manage.py", "portal"),
+        env=environment,
+        ready=http_ready(
+            embedded.EVERY_ADDRESS.get(settings.bind, settings.bind), settings.portal_port
+        ),
+    )
+
+
 def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpec]:
     """Return the processes of this installation, those that serve others first."""
     specs = []
@@ -76,24 +98,7 @@ def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpe
         )
     if settings.embedded_tracking:
         specs.append(tracking_spec(settings, environment))
-    specs.append(
-        ProcessSpec(
-            name="control",
-            argv=(sys.executable, "-m", "workers.control"),
-            env=environment,
-            ready=http_ready(_LOOPBACK, settings.control_health_port),
-        )
-    )
-    specs.append(
-        ProcessSpec(
-            name="portal",
-            argv=(sys.executable, "manage.py", "portal"),
-            env=environment,
-            ready=http_ready(
-                embedded.EVERY_ADDRESS.get(settings.bind, settings.bind), settings.portal_port
-            ),
-        )
-    )
+    specs += [control_spec(settings, environment), portal_spec(settings, environment)]
     if settings.embedded_gateway:
         specs.append(gateway.gateway_spec(settings, environment))
     return specs

@@ -1,0 +1,44 @@
+# A node: its agent, the launcher, and the environment of jobs, notebooks and replicas that name none.
+#
+#   docker build -f deploy/images/node.Dockerfile -t slipway/node .
+#
+# BASE and BUILD_BASE as in platform.Dockerfile.
+ARG BASE=python:3.11-slim-bookworm
+ARG BUILD_BASE=${BASE}
+
+FROM ${BUILD_BASE} AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_PROGRESS_BAR=off
+RUN apt-get update && apt-get install -y --no-install-recommends tini
+COPY requirements/jobs.txt requirements/slipway.txt requirements/portal.txt /build/
+RUN python3 -m venv /opt/jobs \
+ && /opt/jobs/bin/pip install -r /build/jobs.txt \
+ && /opt/jobs/bin/pip uninstall --yes pip \
+ && find /opt/jobs -type d -name tests -not -path '*/torch/*' -prune -exec rm -rf {} + \
+ && rm -rf /opt/jobs/lib/python3*/site-packages/torch/include
+# The agent has packages of its own, so that nothing of a job's is ever loaded beside its token. It
+# keeps pip: it builds the environments that jobs ask for.
+RUN python3 -m venv /opt/slipway \
+ && grep '^nvidia-ml-py==' /build/portal.txt >>/build/slipway.txt \
+ && /opt/slipway/bin/pip install -r /build/slipway.txt
+COPY requirements /app/requirements
+COPY platform/slipway /app/platform/slipway
+COPY workers /app/workers
+RUN rm -rf /app/workers/control /app/workers/tracking /app/workers/gateway \
+ && /opt/slipway/bin/python -m compileall -q /app
+
+FROM ${BASE}
+COPY --from=build /usr/bin/tini-static /usr/bin/tini
+COPY --from=build /opt/jobs /opt/jobs
+COPY --from=build /opt/slipway /opt/slipway
+COPY --from=build /app /app
+RUN useradd --uid 10002 --create-home slipway \
+ && install --directory --owner slipway --group slipway --mode 0700 /node
+ENV PATH=/opt/slipway/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONPATH=/app/platform:/app
+WORKDIR /app
+USER slipway
+ENTRYPOINT ["tini", "--", "python", "-m", "workers.node_agent", "--data-dir", "/node", \
+            "--python", "/opt/jobs/bin/python", "--backend", "process"]
+# The agent keeps this file while the portal answers it, with its process id.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["sh", "-c", "kill -0 \"$(cat /node/connected)\""]

