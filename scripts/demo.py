@@ -30,11 +30,11 @@ from slipway.schemas.training import JobOut  # noqa: E402
 def drive(tell: Teller, ada: Person, grace: Person, digits: data.Digits) -> None:
     """Do every step; raises DemoError or SlipwayError at the first that fails."""
     client, rows = ada.client, digits.rows
-    with tell.step("A project to work in, with a budget, and a node to run on"):
+    with tell.step("A project to work in, with a budget, and hardware to run on"):
         data.make_project(client)
         tell.pay_from(client, data.PROJECT)
         paying.set_budget(client)
-        data.wait_for_node(client)
+        data.wait_for_hardware(client)
     with tell.step("The digits go in as a version of a dataset"):
         version = data.push(client, digits)
     with tell.step("A notebook is launched from the portal, runs on the same data, and is stopped"):

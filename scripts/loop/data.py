@@ -9,15 +9,17 @@ from typing import Final
 
 from scripts.loop.people import TEAM
 from scripts.loop.running import ROOT
-from scripts.loop.telling import show, wait_for
+from scripts.loop.telling import DemoError, show, wait_for
 from slipway import Client
 from slipway.errors import NotFound
+from slipway.money import dollars
 from slipway.schemas.datasets import VersionOut
+from slipway.schemas.workloads import TierOut
 
-PROJECT: Final = "digits"
+PROJECT: Final = "demo"
 DATASET: Final = "digits"
 EXAMPLE: Final = ROOT / "examples" / "digits"
-_NODE_WITHIN_S: Final = 60.0
+_NODE_WITHIN_S: Final = 300.0
 
 
 def make_project(client: Client) -> None:
@@ -26,18 +28,22 @@ def make_project(client: Client) -> None:
         client.projects.get(PROJECT)
     except NotFound:
         about = "Handwritten digits: what `make demo` trains."
-        client.projects.create("Digits", slug=PROJECT, description=about, team=TEAM)
+        made = client.projects.create("Demo", slug=PROJECT, description=about, team=TEAM)
+        if made.slug != PROJECT:  # taken by something that Ada may not see
+            client.projects.archive(made.slug)
+            raise DemoError(f"somebody else has a project {PROJECT} here") from None
     show("project", f"{client.url}/p/{PROJECT}")
 
 
-def wait_for_node(client: Client) -> None:
-    """Wait until this machine offers itself."""
+def wait_for_hardware(client: Client) -> None:
+    """Wait until this machine has joined as a node and offers tiers; joining is its own doing."""
 
-    def look() -> str | None:
-        return next((one.name for one in client.nodes.list() if one.state == "ready"), None)
+    def look() -> TierOut | None:
+        offered = (tier for tier in client.tiers.list() if tier.is_active)
+        return min(offered, key=lambda tier: tier.nano_usd_per_hour, default=None)
 
-    name = wait_for(look, "a node that is ready", within_s=_NODE_WITHIN_S)
-    show("node", f"{name}  {client.url}/settings/nodes")
+    tier = wait_for(look, "hardware to run on", within_s=_NODE_WITHIN_S)
+    show("cheapest", f"{tier.name}, {dollars(tier.nano_usd_per_hour)} an hour")
 
 
 class Digits:

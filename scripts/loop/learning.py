@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scripts.loop.data import EXAMPLE, PROJECT
+from scripts.loop.data import DATASET, EXAMPLE, PROJECT
 from scripts.loop.telling import DemoError, show, wait_for
 from slipway import Client, train
 from slipway.money import dollars
@@ -150,7 +150,7 @@ def compare_runs(client: Client, jobs: Sequence[JobOut], data: VersionOut) -> No
     if best.metrics["accuracy"] < _LEARNED:
         raise DemoError(f"the classifier did not learn: {best.metrics['accuracy']:.4f} at best")
     show("better", client.runs.page(best.id, project=PROJECT))
-    readers = {use.job for use in client.datasets.uses("digits", data.number or 0, project=PROJECT)}
+    readers = {use.job for use in client.datasets.uses(DATASET, data.number or 0, project=PROJECT)}
     if not readers >= {job.workload.id for job in jobs}:
         raise DemoError(f"{data.reference} does not tell which jobs have read it")
     show("lineage", f"{data.reference} → {' and '.join(job.workload.name for job in jobs)}")

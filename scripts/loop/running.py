@@ -14,7 +14,7 @@ import httpx
 from scripts.loop.telling import DemoError, wait_for
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-_READY_WITHIN_S: Final = 180.0
+_READY_WITHIN_S: Final = 600.0
 # What a first person should see of the platform's own log: its address, and the password.
 _WORTH_SHOWING: Final = ("slipway:", "Slipway is ready")
 _EMAIL = re.compile(r"first administrator: (\S+)")

@@ -14,7 +14,7 @@ from slipway.errors import NotFound, SlipwayError
 from slipway.money import dollars
 from slipway.schemas.endpoints import EndpointOut
 
-ENDPOINT: Final = "digits"
+ENDPOINT: Final = "demo-digits"  # no two endpoints of an installation have one name
 _SERVES_WITHIN_S: Final = 300.0
 _STEPS: Final = (10, 50)  # percent, before all of it
 _BAKE_S: Final = 3.0
