@@ -1,14 +1,17 @@
 """`make demo`: start Slipway and drive what it is for once, on real data, printing every address.
 
     .venv/bin/python scripts/demo.py [--exit]
+    DEMO_ADMINISTRATOR=me@example.org:PASSWORD .venv/bin/python scripts/demo.py --url URL
 
 Leaves the platform running (Ctrl-C stops it); with `--exit` it is stopped at the end. One that runs
-already is driven where it is. Every step goes through a door that any person or program could take,
-and finds again what an earlier demo has made. The status is 0 only if each of them succeeded.
+already is driven where it is; with `--url` one that runs elsewhere. Every step goes through a door
+that any person or program could take, and finds again what an earlier demo has made. The status is
+0 only if each of them succeeded.
 """
 
 import argparse
 import contextlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -83,8 +86,16 @@ def main() -> int:
     """Run the demo; returns the exit status."""
     parser = argparse.ArgumentParser(description="Start Slipway and drive it once, on real data.")
     parser.add_argument("--exit", action="store_true", help="stop the platform at the end")
+    parser.add_argument("--url", help="drive the Slipway that runs there (DEMO_ADMINISTRATOR)")
     arguments = parser.parse_args()
-    platform, tell = Platform(env().url), Teller()
+    if arguments.url:
+        email, _, password = os.environ.get("DEMO_ADMINISTRATOR", "").partition(":")
+        if not password:
+            parser.error("--url needs DEMO_ADMINISTRATOR=EMAIL:PASSWORD, who invites two people")
+        platform = Platform(arguments.url.rstrip("/"), administrator=(email, password))
+    else:
+        platform = Platform(env().url)
+    tell = Teller()
     try:
         run(platform, tell)
     except (DemoError, SlipwayError, httpx.HTTPError) as error:
@@ -95,7 +106,7 @@ def main() -> int:
         platform.stop()
         return 130
     tell.sum_up()
-    print(f"\nAll steps succeeded. Look around: {env().url}/p/{data.PROJECT}", flush=True)
+    print(f"\nAll steps succeeded. Look around: {platform.url}/p/{data.PROJECT}", flush=True)
     return platform.stop() if arguments.exit else platform.stay()
 
 

@@ -15,7 +15,7 @@ from slipway.money import dollars
 from slipway.schemas.notebook_servers import NotebookState, ServerOut
 
 NOTEBOOK: Final = "neighbours"
-_READY_WITHIN_S: Final = 180.0
+_READY_WITHIN_S: Final = 400.0
 _OVER: Final = (NotebookState.STOPPED, NotebookState.FAILED)
 _ALIVE: Final = (NotebookState.STARTING, NotebookState.OPENING, NotebookState.READY)
 
@@ -35,12 +35,12 @@ def work_in_notebook(person: Person) -> None:
         said = Lab(key.url, key.token).run(EXAMPLE / f"{NOTEBOOK}.ipynb")
         show("result", said.strip().splitlines()[-1])
         show("ran for", f"{time.monotonic() - began:.1f} s")
-        show("version", wait_for(lambda: _saved(client), "its version", within_s=60.0))
+        show("version", wait_for(lambda: _saved(client), "its version", within_s=200.0))
     except (CellError, httpx.HTTPError, WebSocketException) as error:
         raise DemoError(f"the notebook did not run: {error}") from error
     finally:
         client.notebooks.stop(server, project=PROJECT)
-    stopped = _wait(client, server, NotebookState.STOPPED, within_s=60.0)
+    stopped = _wait(client, server, NotebookState.STOPPED, within_s=200.0)
     show("cost", f"{dollars(stopped.cost_nano_usd)} since it was first launched")
 
 
@@ -50,7 +50,7 @@ def _launch(person: Person) -> str:
     for server in person.client.notebooks.list(project=PROJECT, mine=True):
         if server.name == NOTEBOOK:
             if server.state not in _ALIVE:
-                _wait(person.client, server.id, *_OVER, within_s=60.0)
+                _wait(person.client, server.id, *_OVER, within_s=200.0)
                 person.browser.press(f"{servers}/{server.id}", f"{servers}/{server.id}/start")
             return server.id
     form = f"/p/{PROJECT}/notebooks/new"

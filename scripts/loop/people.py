@@ -42,13 +42,14 @@ class Passwords:
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def of(self, email: str) -> str | None:
+    def of(self, whom: str) -> str | None:
         """Return the password that was kept, None for a person who is new."""
-        return self._read().get(email)
+        return self._read().get(whom)
 
-    def keep(self, email: str, password: str) -> None:
+    def keep(self, whom: str, password: str) -> None:
         """Keep a password."""
-        text = json.dumps(self._read() | {email: password}, indent=2)
+        text = json.dumps(self._read() | {whom: password}, indent=2)
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         opened = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(opened, "w", encoding="utf-8") as file:
             file.write(text)
@@ -71,14 +72,14 @@ class Entrance:
     @contextlib.contextmanager
     def let_in(self, name: str, does: str) -> Iterator[Person]:
         """Sign a person in, invited before if need be; yields until the demo is over."""
-        email = f"{name.lower()}@localhost"
-        url = self._platform.url
+        email, url = f"{name.lower()}@localhost", self._platform.url
+        kept_as = f"{email} at {url}"
         with Browser(url) as browser:
-            password = self._passwords.of(email)
+            password = self._passwords.of(kept_as)
             if password is None or not browser.sign_in(email, password):
                 password = secrets.token_urlsafe(12)
                 browser.join(self._invitation(email), name, password)
-                self._passwords.keep(email, password)
+                self._passwords.keep(kept_as, password)
             show("sign in", f"{email}, password {password} ({does})")
             with _client(browser, url) as client:
                 yield Person(name, email, browser, client)

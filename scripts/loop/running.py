@@ -22,14 +22,15 @@ _PASSWORD = re.compile(r"slipway: password: +(\S+)")
 
 
 class Platform:
-    """All of Slipway, of this installation."""
+    """All of Slipway: of this installation, or one elsewhere, whose `administrator` is told."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, administrator: tuple[str, str] | None = None) -> None:
         self.url = url
+        self._administrator = administrator
         self._shows_all = False
         self._heard: list[str] = []
         self._process: subprocess.Popen[str] | None = None
-        if _answers(url):
+        if administrator is not None or _answers(url):
             print(f"Slipway runs already: {url}", flush=True)
             return
         self._process = subprocess.Popen(
@@ -62,7 +63,9 @@ class Platform:
         return _answers(self.url) or None
 
     def administrator(self) -> tuple[str, str] | None:
-        """Return the address and the password of the administrator, if this start made one."""
+        """Return the address and the password of the administrator: told, or made by this start."""
+        if self._administrator is not None:
+            return self._administrator
         said = "".join(self._heard)
         email, password = _EMAIL.search(said), _PASSWORD.search(said)
         return (email[1], password[1]) if email and password else None

@@ -15,7 +15,7 @@ from slipway.money import dollars
 from slipway.schemas.endpoints import EndpointOut
 
 ENDPOINT: Final = "demo-digits"  # no two endpoints of an installation have one name
-_SERVES_WITHIN_S: Final = 300.0
+_SERVES_WITHIN_S: Final = 600.0
 _STEPS: Final = (10, 50)  # percent, before all of it
 _BAKE_S: Final = 3.0
 _REST_S: Final = 0.05
