@@ -30,16 +30,17 @@ from slipway.errors import SlipwayError  # noqa: E402
 from slipway.schemas.training import JobOut  # noqa: E402
 
 
-def drive(tell: Teller, ada: Person, grace: Person, digits: data.Digits) -> None:
+def drive(tell: Teller, ada: Person, grace: Person, folder: Path) -> None:
     """Do every step; raises DemoError or SlipwayError at the first that fails."""
-    client, rows = ada.client, digits.rows
+    client = ada.client
     with tell.step("A project to work in, with a budget, and hardware to run on"):
         data.make_project(client)
         tell.pay_from(client, data.PROJECT)
         paying.set_budget(client)
         data.wait_for_hardware(client)
     with tell.step("The digits go in as a version of a dataset"):
-        version = data.push(client, digits)
+        digits = data.Digits(folder)
+        version, rows = data.push(client, digits), digits.rows
     with tell.step("A notebook is launched from the portal, runs on the same data, and is stopped"):
         desk.work_in_notebook(ada)
     jobs: list[JobOut] = []
@@ -79,7 +80,7 @@ def run(platform: Platform, tell: Teller) -> None:
         with tell.step("Two people sign in by the form"):
             ada = stack.enter_context(door.let_in("Ada", "trains, and registers what she trained"))
             grace = stack.enter_context(door.let_in("Grace", "approves"))
-        drive(tell, ada, grace, data.Digits(Path(folder)))
+        drive(tell, ada, grace, Path(folder))
 
 
 def main() -> int:

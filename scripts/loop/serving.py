@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self
 
+import httpx
+
 from scripts.loop.data import PROJECT, image_of
 from scripts.loop.learning import MODEL
 from scripts.loop.telling import DemoError, show, wait_for
@@ -15,6 +17,7 @@ from slipway.money import dollars
 from slipway.schemas.endpoints import EndpointOut
 
 ENDPOINT: Final = "demo-digits"  # no two endpoints of an installation have one name
+_KNOWN_WITHIN_S: Final = 60.0
 _SERVES_WITHIN_S: Final = 600.0
 _STEPS: Final = (10, 50)  # percent, before all of it
 _BAKE_S: Final = 3.0
@@ -33,7 +36,17 @@ class Key:
         self.made = keys.create(ENDPOINT, name, project=PROJECT, expires_in_days=1)
 
     def ask(self, found: EndpointOut) -> Endpoint:
-        """Return the endpoint as whoever holds the key asks it: at the gateway alone."""
+        """Return the endpoint as whoever holds the key asks it: at the gateway alone.
+
+        Gateways learn of a new key within a moment, so this waits until this one is known.
+        """
+        headers = {"Authorization": f"Bearer {self.made.key}"}
+
+        def look() -> bool | None:
+            answer = httpx.get(found.url, headers=headers, timeout=10)
+            return None if answer.status_code == httpx.codes.UNAUTHORIZED else True
+
+        wait_for(look, "a key that the gateway knows", within_s=_KNOWN_WITHIN_S)
         return Endpoint(ENDPOINT, key=self.made.key, url=found.url)
 
 

@@ -48,18 +48,21 @@ class Teller:
     def __init__(self) -> None:
         self.done: list[Done] = []
         self._payer: tuple[Client, str] | None = None
+        self._spent_before = 0
 
     def pay_from(self, client: Client, project: str) -> None:
         """From now on steps cost what `project` spends while they last."""
         self._payer = client, project
+        self._spent_before = self._spent()
 
     @contextlib.contextmanager
     def step(self, what: str) -> Iterator[None]:
         """Name a step; when it is over, say its time and its cost."""
-        began, before = time.monotonic(), self._spent()
+        began = time.monotonic()
+        self._spent_before = self._spent()
         print(f"\n▸ {what}", flush=True)
         yield
-        took, cost = time.monotonic() - began, max(0, self._spent() - before)
+        took, cost = time.monotonic() - began, max(0, self._spent() - self._spent_before)
         self.done.append(Done(what, took, cost))
         print(f"  done in {took:.1f} s, cost {dollars(cost)}", flush=True)
 
