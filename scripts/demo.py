@@ -22,7 +22,16 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
 from portal.config.env import env  # noqa: E402  (the path comes first)
-from scripts.loop import alarming, data, desk, learning, paying, promoting, serving  # noqa: E402
+from scripts.loop import (  # noqa: E402
+    alarming,
+    data,
+    desk,
+    hardware,
+    learning,
+    paying,
+    promoting,
+    serving,
+)
 from scripts.loop.people import Entrance, Passwords, Person  # noqa: E402
 from scripts.loop.running import Platform  # noqa: E402
 from scripts.loop.telling import DemoError, Teller  # noqa: E402
@@ -37,7 +46,7 @@ def drive(tell: Teller, ada: Person, grace: Person, folder: Path) -> None:
         data.make_project(client)
         tell.pay_from(client, data.PROJECT)
         paying.set_budget(client)
-        data.wait_for_hardware(client)
+        hardware.show_hardware(client)
     with tell.step("The digits go in as a version of a dataset"):
         digits = data.Digits(folder)
         version, rows = data.push(client, digits), digits.rows

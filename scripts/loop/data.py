@@ -1,4 +1,4 @@
-"""The steps before there is a model: a project, a node that is ready, a version of a dataset."""
+"""The steps before there is a model: a project, and a version of a dataset."""
 
 import csv
 import subprocess
@@ -9,17 +9,14 @@ from typing import Final
 
 from scripts.loop.people import TEAM
 from scripts.loop.running import ROOT
-from scripts.loop.telling import DemoError, show, wait_for
+from scripts.loop.telling import DemoError, show
 from slipway import Client
 from slipway.errors import NotFound
-from slipway.money import dollars
 from slipway.schemas.datasets import VersionOut
-from slipway.schemas.workloads import TierOut
 
 PROJECT: Final = "demo"
 DATASET: Final = "digits"
 EXAMPLE: Final = ROOT / "examples" / "digits"
-_NODE_WITHIN_S: Final = 300.0
 
 
 def make_project(client: Client) -> None:
@@ -33,17 +30,6 @@ def make_project(client: Client) -> None:
             client.projects.archive(made.slug)
             raise DemoError(f"somebody else has a project {PROJECT} here") from None
     show("project", f"{client.url}/p/{PROJECT}")
-
-
-def wait_for_hardware(client: Client) -> None:
-    """Wait until this machine has joined as a node and offers tiers; joining is its own doing."""
-
-    def look() -> TierOut | None:
-        offered = (tier for tier in client.tiers.list() if tier.is_active)
-        return min(offered, key=lambda tier: tier.nano_usd_per_hour, default=None)
-
-    tier = wait_for(look, "hardware to run on", within_s=_NODE_WITHIN_S)
-    show("cheapest", f"{tier.name}, {dollars(tier.nano_usd_per_hour)} an hour")
 
 
 class Digits:

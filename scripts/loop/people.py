@@ -6,12 +6,13 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from scripts.loop.browser import Browser
+from scripts.loop.hardware import offer_tier
 from scripts.loop.running import ROOT, Platform
 from scripts.loop.telling import DemoError, show
 from slipway import Client
@@ -20,7 +21,8 @@ from slipway.schemas.accounts import Role, Scope
 
 TEAM: Final = "demo"
 _TOKEN_NAME: Final = "make demo"  # noqa: S105  (no secret: what its list shows)
-_SCOPES: Final = tuple(scope.value for scope in Scope if scope is not Scope.ADMIN)
+_ALL_SCOPES: Final = tuple(scope.value for scope in Scope)
+_SCOPES: Final = tuple(scope for scope in _ALL_SCOPES if scope != Scope.ADMIN)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Entrance:
                 browser.join(self._invitation(email), name, password)
                 self._passwords.keep(kept_as, password)
             show("sign in", f"{email}, password {password} ({does})")
-            with _client(browser, url) as client:
+            with _client(browser, url, _SCOPES) as client:
                 yield Person(name, email, browser, client)
 
     def _invitation(self, email: str) -> str:
@@ -90,6 +92,7 @@ class Entrance:
                 client.teams.get(TEAM)
             except NotFound:
                 client.teams.create("Demo", slug=TEAM)
+            offer_tier(client)
             made = client.invitations.create(email, role=Role.MAINTAINER, team=TEAM)
         return made.link
 
@@ -106,15 +109,15 @@ class Entrance:
                 browser = stack.enter_context(Browser(url))
                 if not browser.sign_in(*known):
                     raise DemoError("the password of the administrator was not accepted")
-                yield stack.enter_context(_client(browser, url))
+                yield stack.enter_context(_client(browser, url, _ALL_SCOPES))
             else:
                 yield stack.enter_context(Client(url, token=_operators_token()))
 
 
 @contextlib.contextmanager
-def _client(browser: Browser, url: str) -> Iterator[Client]:
+def _client(browser: Browser, url: str, scopes: Sequence[str]) -> Iterator[Client]:
     """Yield a client with a token of its own, which is revoked afterwards."""
-    token = browser.make_token(_TOKEN_NAME, _SCOPES)
+    token = browser.make_token(_TOKEN_NAME, scopes)
     with Client(url, token=token) as client:
         (mine,) = (one for one in client.tokens.list() if token.startswith(one.prefix))
         try:

@@ -9,6 +9,7 @@ from typing import Final, Self
 import httpx
 
 from scripts.loop.data import PROJECT, image_of
+from scripts.loop.hardware import REPLICA_TIER
 from scripts.loop.learning import MODEL
 from scripts.loop.telling import DemoError, show, wait_for
 from slipway import Client, Endpoint
@@ -100,6 +101,7 @@ def create(client: Client, number: int) -> EndpointOut:
             MODEL,
             project=PROJECT,
             version=number,
+            tier=REPLICA_TIER,
             # A laptop that trains, too, may be slow at any moment; errors still take a canary back.
             rules={"max_latency_factor": None},
         )
