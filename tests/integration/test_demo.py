@@ -111,7 +111,7 @@ def _look_at_words(said: str) -> None:
     """Every step says its time and its cost, and leads to what it made."""
     steps = re.findall(r"^▸ ", said, re.MULTILINE)
     done = re.findall(r"^  done in [0-9.]+ s, cost \$[0-9.]+$", said, re.MULTILINE)
-    assert len(steps) == len(done) == 15
+    assert len(steps) == len(done) == 16
     for path in ("", "/spend", "/registry-rules", "/endpoints/demo-digits", "/datasets/digits/v/1"):
         assert f"/p/demo{path}" in said
     for address in ("/models/digits/versions/1", "/models/digits/versions/2", "/compare?run="):
