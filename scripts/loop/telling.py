@@ -68,12 +68,12 @@ class Teller:
 
     def sum_up(self) -> None:
         """Print all steps once more, in a table."""
-        print("\n  seconds        cost  step")
+        print("\n  seconds          cost  step")
         for one in self.done:
-            print(f"  {one.seconds:>7.1f}  {dollars(one.nano_usd):>10}  {one.what}")
+            print(f"  {one.seconds:>7.1f}  {dollars(one.nano_usd):>12}  {one.what}")
         seconds = sum(one.seconds for one in self.done)
         cost = sum(one.nano_usd for one in self.done)
-        print(f"  {seconds:>7.1f}  {dollars(cost):>10}  in all", flush=True)
+        print(f"  {seconds:>7.1f}  {dollars(cost):>12}  in all", flush=True)
 
     def _spent(self) -> int:
         if self._payer is None:
