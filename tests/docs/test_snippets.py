@@ -32,9 +32,6 @@ _SPACED = re.compile(r"\\\n\s*")
 TYPED = {
     "docs/quickstart.md": "tests/integration/test_walks_of_pages.py",
     "docs/training.md": "tests/slipway/test_docs_training.py",
-    "examples/digits/README.md": "tests/integration/test_walks_of_pages.py",
-    "examples/tabular/README.md": "tests/integration/test_walks_of_pages.py",
-    "examples/text/README.md": "tests/integration/test_walks_of_pages.py",
 }
 
 
