@@ -28,7 +28,7 @@ up: setup ## Set up, start everything, print the address; Ctrl-C stops it
 	@exec $(BIN)/python manage.py up --stop-with-parent
 
 .PHONY: demo
-demo: setup ## Start everything and train on real data; stays up (make demo EXIT=1: stops at the end)
+demo: setup ## Drive the whole loop on real data; stays up (make demo EXIT=1: stops at the end)
 	@exec $(BIN)/python scripts/demo.py $(if $(EXIT),--exit)
 
 .PHONY: test
@@ -61,7 +61,7 @@ check-format: setup-dev
 	$(STEP) "ruff format" $(BIN)/ruff format --check .
 check-types: setup-dev
 	$(STEP) "mypy --strict" $(BIN)/mypy --strict platform workers notebooks_service manage.py tests examples/digits \
-		$(wildcard bench/*.py scripts/*.py)
+		$(wildcard bench/*.py scripts/*.py scripts/*/*.py)
 	$(STEP) "mypy --strict examples/text" env MYPYPATH=examples/text $(BIN)/mypy --strict examples/text
 	$(STEP) "mypy --strict examples/tabular" env MYPYPATH=examples/tabular \
 		$(BIN)/mypy --strict examples/tabular

@@ -16,7 +16,10 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Run a script of the example that the module names as EXAMPLE; returns what it printed."""
+    """Run a script of the example that the module names as EXAMPLE; returns what it printed.
+
+    The SDK is there for a module that says NEEDS_SDK; a Slipway to talk to never is.
+    """
     folder = tmp_path / "example"
     shutil.copytree(
         ROOT / "examples" / request.module.EXAMPLE,
@@ -29,14 +32,18 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
         if name != "PYTHONPATH" and not name.startswith(("SLIPWAY_", "MLFLOW_"))
     }
 
+    surroundings |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    if getattr(request.module, "NEEDS_SDK", False):
+        surroundings["PYTHONPATH"] = str(ROOT / "platform")
+
     def run(*arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=folder,
-            env=surroundings | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            env=surroundings,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=500,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -1,9 +1,6 @@
 """The example of scikit-learn's digits: by DDP on two ranks, and again where it was interrupted."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
@@ -40,20 +37,3 @@ def test_the_example_asks_for_the_versions_that_are_tested() -> None:
     tested = (ROOT / "requirements" / "dev.txt").read_text().splitlines()
     assert asked
     assert set(asked) <= set(tested)
-
-
-def test_three_strategies_reach_the_same_weights_by_torchrun(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT.parent / "compare.py"), "--epochs", "1"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "platform"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines()[1:]]
-    assert [row[:2] for row in rows] == [["ddp", "2"], ["zero3", "2"], ["ps=1", "3"]]
-    assert all(float(row[4]) < 1e-3 for row in rows), "rounding alone may tell them apart"
-    assert len({row[2] for row in rows}) == 1

@@ -1,0 +1,62 @@
+"""The steps before there is a model: a project, and a version of a dataset."""
+
+import csv
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from scripts.loop.people import TEAM
+from scripts.loop.running import ROOT
+from scripts.loop.telling import DemoError, show
+from slipway import Client
+from slipway.errors import NotFound
+from slipway.schemas.datasets import VersionOut
+
+PROJECT: Final = "demo"
+DATASET: Final = "digits"
+EXAMPLE: Final = ROOT / "examples" / "digits"
+
+
+def make_project(client: Client) -> None:
+    """Make the project in the team of the demo, unless it is there."""
+    try:
+        client.projects.get(PROJECT)
+    except NotFound:
+        about = "Handwritten digits: what `make demo` trains."
+        made = client.projects.create("Demo", slug=PROJECT, description=about, team=TEAM)
+        if made.slug != PROJECT:  # taken by something that Ada may not see
+            client.projects.archive(made.slug)
+            raise DemoError(f"somebody else has a project {PROJECT} here") from None
+    show("project", f"{client.url}/p/{PROJECT}")
+
+
+class Digits:
+    """The 1,797 handwritten digits of scikit-learn, in a file for as long as the demo lasts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "digits.csv"
+        subprocess.run([sys.executable, EXAMPLE / "make_csv.py", self.file], check=True)
+        with self.file.open(newline="", encoding="utf-8") as lines:
+            self.rows = [[float(cell) for cell in row] for row in list(csv.reader(lines))[1:]]
+
+
+def push(client: Client, digits: Digits) -> VersionOut:
+    """Make the digits a version of a dataset; the same digits make no second one."""
+    note = "From scikit-learn."
+    version = client.datasets.push(DATASET, digits.file, project=PROJECT, note=note)
+    show("dataset", client.datasets.page(DATASET, project=PROJECT, version=version.number))
+    (table,) = client.datasets.tables(DATASET, version.number or 0, project=PROJECT)
+    show("table", f"{table.statistics.rows} rows, {len(table.statistics.columns)} columns")
+    return version
+
+
+def image_of(row: Sequence[float]) -> list[float]:
+    """Return what the model is asked with: 64 pixels from 0 to 1."""
+    return [pixel / 16 for pixel in row[:-1]]
+
+
+def turned(row: Sequence[float]) -> list[float]:
+    """Return the same image, turned by a quarter."""
+    return [row[8 * down + 7 - across] / 16 for across in range(8) for down in range(8)]
