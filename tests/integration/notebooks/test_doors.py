@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -34,12 +35,12 @@ def test_a_door_that_stays_shut_says_what_does_not_answer(
 ) -> None:
     with frozen(running, part):
         server = bob.launch("shut", tier="desk")
-        opening = wait_for(
-            lambda: (found := bob.look(server)) and _WORDS[part] in found["explanation"] and found,
-            f"word of the {part}",
-            within_s=90,
-            every_s=0.5,
-        )
+        def told() -> Any:
+            found = bob.look(server)
+            return found if found and _WORDS[part] in found["explanation"] else None
+
+        opening = wait_for(told, f"word of the {part}", within_s=90, every_s=0.5)
+        assert opening is not None
         assert opening["state"] == "opening"
         assert "logs/slipway.log" in opening["next_step"]
         page = bob.browser.get(f"{bob.portal}/p/vision/notebooks/servers/{server}").text
