@@ -1,12 +1,13 @@
-"""From the click to a notebook server that answers, and to a JupyterLab that can be used.
+"""From the click to a notebook server that answers, to a JupyterLab that can be used, and memory.
 
-    python bench/notebooks.py [--rounds N] [--json]
+    python bench/notebooks.py [--rounds N] [--servers N] [--json]
 
 Ours is the whole platform: a launch through the REST API, the queue, the node, a server forked from
 a warm process, the Hub's door. The peer is JupyterHub with its own local spawner and the same
 JupyterLab, in the same run, its user signed in beforehand as ours is. Rounds are interleaved;
 figures are medians. `click_to_usable_lab` is until the launcher can be clicked in Chromium, with
-an empty cache.
+an empty cache. `memory_per_idle_server` is what `--servers` servers at rest take, each page that
+several share counted once: with ours also the process they are forked from and what watches them.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
 from portal.config.notebooks import node_program  # noqa: E402  (the path comes first)
 from tests.notebooks import PASSWORD, SERVERS, Person, running_notebooks  # noqa: E402
-from tests.processes import free_ports, wait_for  # noqa: E402
+from tests.portals import RunningPortal  # noqa: E402
+from tests.processes import children_of, command_of, free_ports, wait_for  # noqa: E402
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -59,11 +61,16 @@ _TOKEN = "a-token-of-the-bench-alone"
 
 @dataclass(frozen=True)
 class Opened:
-    """What a round needs of either side: start a server and say where; then stop it."""
+    """What a round needs of either side: start a server and say where; then stop it.
+
+    `idle` starts some servers, answers the processes that are there because of them, and stops
+    them when it is closed.
+    """
 
     start: Callable[[], str]
     stop: Callable[[], None]
     cookies: Callable[[], list[dict[str, Any]]]
+    idle: Callable[[int], AbstractContextManager[list[int]]]
 
 
 @contextmanager
@@ -83,7 +90,59 @@ def ours(folder: Path) -> Iterator[Opened]:
             person.api.post(f"{SERVERS}/{held[-1]}/stop").raise_for_status()
             person.wait_for(held[-1], "stopped")
 
-        yield Opened(start, stop, lambda: _cookies(person.browser))
+        yield Opened(
+            start,
+            stop,
+            lambda: _cookies(person.browser),
+            lambda count: _idle_ours(running, person, count),
+        )
+
+
+@contextmanager
+def _idle_ours(running: RunningPortal, person: Person, count: int) -> Iterator[list[int]]:
+    servers = [person.ready(f"idle-{number}", tier="desk") for number in range(count)]
+    try:
+        yield _processes_of_ours(running, count)
+    finally:
+        for server in servers:
+            person.stop(server)
+
+
+def _processes_of_ours(running: RunningPortal, count: int) -> list[int]:
+    """Return servers, what supervises each, and the warm process they are forked from."""
+    folder = str(running.installation.data_dir)
+    labs = [
+        pid
+        for pid in _everybody()
+        if (at := _folder_of(pid)).startswith(folder) and at.endswith("/workspace")
+    ]
+    assert len(labs) == count, f"{len(labs)} processes work in the workspace of {count} servers"
+    commands = {command_of(pid) for pid in labs}
+    watching = {_parent_of(pid) for pid in labs}
+    warm = {pid for pid in _below(running.program.pid) if command_of(pid) in commands}
+    return sorted({*labs, *watching, *warm})
+
+
+def _everybody() -> list[int]:
+    return [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit()]
+
+
+def _folder_of(pid: int) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/cwd").readlink())
+    except OSError:
+        return ""
+
+
+def _parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _below(pid: int) -> list[int]:
+    found = [pid]
+    for one in found:
+        found += children_of(one)
+    return found[1:]
 
 
 @contextmanager
@@ -118,26 +177,53 @@ def plain(folder: Path) -> Iterator[Opened]:
         browser.post(f"{url}/hub/login?next=/hub/token", data=form).raise_for_status()
         assert page.is_success, page.text
         api = httpx.Client(base_url=f"{url}/hub/api", headers={"Authorization": f"token {_TOKEN}"})
-        yield Opened(lambda: _started(api, url), lambda: _stopped(api), lambda: _cookies(browser))
+        yield Opened(
+            lambda: _started(api, url),
+            lambda: _stopped(api),
+            lambda: _cookies(browser),
+            lambda count: _idle_plain(api, process.pid, count),
+        )
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(30)
 
 
-def _started(api: httpx.Client, url: str) -> str:
-    api.post("/users/bob/server", timeout=_PATIENCE_S)
-    wait_for(lambda: _server(api).get("ready"), "a ready server", within_s=_PATIENCE_S)
-    return f"{url}/user/bob/lab"
+@contextmanager
+def _idle_plain(api: httpx.Client, hub: int, count: int) -> Iterator[list[int]]:
+    names = [f"idle-{number}" for number in range(count)]
+    try:
+        for name in names:
+            api.post(f"/users/{name}").raise_for_status()
+            _started(api, "", name)
+        labs = [pid for pid in _below(hub) if "singleuser" in command_of(pid)]
+        assert len(labs) == count, f"{len(labs)} processes of {count} servers"
+        yield labs
+    finally:
+        for name in names:
+            _stopped(api, name)
 
 
-def _stopped(api: httpx.Client) -> None:
-    api.delete("/users/bob/server", timeout=_PATIENCE_S)
-    wait_for(lambda: not _server(api), "the end of a server", within_s=_PATIENCE_S)
+def _started(api: httpx.Client, url: str, name: str = "bob") -> str:
+    api.post(f"/users/{name}/server", timeout=_PATIENCE_S).raise_for_status()
+    wait_for(lambda: _server(api, name).get("ready"), "a ready server", within_s=_PATIENCE_S)
+    return f"{url}/user/{name}/lab"
 
 
-def _server(api: httpx.Client) -> dict[str, Any]:
-    found: dict[str, Any] = api.get("/users/bob").json().get("servers", {}).get("", {})
+def _stopped(api: httpx.Client, name: str = "bob") -> None:
+    api.delete(f"/users/{name}/server", timeout=_PATIENCE_S)
+    wait_for(lambda: not _server(api, name), "the end of a server", within_s=_PATIENCE_S)
+
+
+def _server(api: httpx.Client, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = api.get(f"/users/{name}").json().get("servers", {}).get("", {})
     return found
+
+
+def memory_mib(pids: list[int]) -> float:
+    """Answer what processes take together; a page that several share counts once."""
+    lines = [Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() for pid in pids]
+    shares = [line.split()[1] for one in lines for line in one if line.startswith("Pss:")]
+    return sum(int(share) for share in shares) / 1024
 
 
 def _answers(url: str) -> bool:
@@ -175,7 +261,7 @@ def one_round(side: Opened, browser: Browser) -> tuple[float, float]:
     return ready_s, usable_s
 
 
-def measure(rounds: int) -> dict[str, Any]:
+def measure(rounds: int, servers: int) -> dict[str, Any]:
     """Run everything; answers the cases."""
     found: dict[str, list[tuple[float, float]]] = {"ours": [], "plain": []}
     with ExitStack() as stack:
@@ -192,19 +278,29 @@ def measure(rounds: int) -> dict[str, Any]:
             said = ", ".join(f"{name} {seen[-1][0]:.2f} s" for name, seen in found.items())
             print(f"round {number + 1}: ready after {said}", flush=True)
         browser.close()
+        memory = {name: _memory_of(side, servers) for name, side in sides.items()}
     return {
-        "click_to_server_ready": _case(found, 0),
-        "click_to_usable_lab": _case(found, 1),
+        "click_to_server_ready": _case(_medians(found, 0), "s"),
+        "click_to_usable_lab": _case(_medians(found, 1), "s"),
+        "memory_per_idle_server": _case(memory, "MiB"),
     }
 
 
-def _case(found: dict[str, list[tuple[float, float]]], which: int) -> dict[str, Any]:
-    median = {name: statistics.median(one[which] for one in seen) for name, seen in found.items()}
+def _memory_of(side: Opened, servers: int) -> float:
+    with side.idle(servers) as processes:
+        return memory_mib(processes) / servers
+
+
+def _medians(found: dict[str, list[tuple[float, float]]], which: int) -> dict[str, float]:
+    return {name: statistics.median(one[which] for one in seen) for name, seen in found.items()}
+
+
+def _case(figures: dict[str, float], unit: str) -> dict[str, Any]:
     return {
-        "ours": round(median["ours"], 3),
-        "peer": round(median["plain"], 3),
-        "ratio": round(median["ours"] / median["plain"], 4),
-        "unit": "s",
+        "ours": round(figures["ours"], 3),
+        "peer": round(figures["plain"], 3),
+        "ratio": round(figures["ours"] / figures["plain"], 4),
+        "unit": unit,
     }
 
 
@@ -212,9 +308,10 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--servers", type=int, default=4, help="how many stand idle for memory")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    cases = measure(options.rounds)
+    cases = measure(options.rounds, options.servers)
     for name, one in cases.items():
         print(f"{name:24} {one['ours']} / {one['peer']} {one['unit']} = {one['ratio']}")
     if options.json:

@@ -42,7 +42,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "drift": ["--models", "2", "--trials", "2", "--no-peer"],
     "datasets": ["--files", "1000", "--gib", "0"],
     "monitoring": ["--predictions", "100000", "--rounds", "3"],
-    "notebooks": ["--rounds", "1"],
+    "notebooks": ["--rounds", "1", "--servers", "2"],
     "agent": None,
     "logs": ["--seconds", "2"],
     "portal": ["--rounds", "5"],

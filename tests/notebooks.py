@@ -151,14 +151,14 @@ class OpenDesk:
         self.base = base
         self.page = page
 
-    def call(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def call(self, method: str, path: str, *, below: str = "api", **options: Any) -> httpx.Response:
         """Send one request of the page's to its server."""
         cookies = self.person.browser.cookies
         own = f"{urlsplit(self.base).path}/"
         xsrf = [one.value for one in cookies.jar if one.name == "_xsrf" and one.path == own]
         headers = {"X-XSRFToken": str(xsrf[-1])} if xsrf else {}
         return self.person.browser.request(
-            method, f"{self.base}/api/{path}", headers=headers, **options
+            method, f"{self.base}/{below}/{path}", headers=headers, **options
         )
 
     def kernel(self) -> str:

@@ -45,13 +45,20 @@ def artifacts_url(storage_url: str, data_dir: Path) -> str:
 
 
 def _access(settings: Env) -> dict[str, str]:
-    """Return what a bucket is opened with, under the names its library reads."""
+    """Return what a bucket is opened with, under the names its library reads.
+
+    Checksums that only Amazon's own store knows are left out: others refuse what they come in.
+    """
     secret = settings.s3_secret_access_key.get_secret_value()
     known = {
         "AWS_ACCESS_KEY_ID": settings.s3_access_key_id,
         "AWS_SECRET_ACCESS_KEY": secret,
         "MLFLOW_S3_ENDPOINT_URL": settings.s3_endpoint_url,
+        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+        "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
     }
+    if not settings.storage_url.startswith("s3:"):
+        return {}
     return {name: value for name, value in known.items() if value}
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Error, Page, expect
 
-from tests.notebooks import SERVERS, Person, notebook_of
+from tests.notebooks import SERVERS, OpenDesk, Person, notebook_of
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
@@ -110,17 +110,46 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
     bob.stop(server)
 
 
-def test_a_stop_is_told_in_jupyterlab_and_taken_back_by_a_click(
+def type_unsaved(page: Page, bob: Person, server: str) -> tuple[OpenDesk, str]:
+    """Type into a file that nothing saves by itself; answers its place once all is at rest."""
+    desk = bob.open(server)
+    settings = "settings/@jupyterlab/docmanager-extension:plugin"
+    quiet = desk.call("PUT", settings, below="lab/api", json={"raw": '{"autosave": false}'})
+    assert quiet.is_success, quiet.text
+    path = f"contents/notes-{secrets.token_hex(3)}.txt"
+    before = bob.look(server)["active_at"]
+    note = {"type": "file", "format": "text", "content": "kept"}
+    assert desk.call("PUT", path, json=note).is_success
+    page.goto(f"{desk.base}/lab/tree/{path.removeprefix('contents/')}")
+    page.locator(".jp-FileEditor .cm-content").click()
+    page.keyboard.type("typed and never saved ")
+    for seen, what in (
+        (lambda it: it["active_at"] != before, "word of the first save"),
+        (lambda it: it["why_alive"].startswith("nothing works"), "a server at rest"),
+    ):
+        wait_for(lambda seen=seen: seen(bob.look(server)), what, within_s=90, every_s=0.5)  # type: ignore[misc]
+    assert desk.call("GET", path).json()["content"] == "kept"
+    return desk, path
+
+
+def test_a_stop_is_told_in_jupyterlab_saves_and_is_taken_back_by_a_click(
     running: RunningPortal, page: Page, bob: Person
 ) -> None:
     server = bob.ready("drowsy", idle_minutes=5)
     page.goto(f"{bob.portal}/p/vision/notebooks/servers/{server}?open=1")
     page.wait_for_url(re.compile(re.escape(bob.notebooks)))
     page.locator(".jp-LauncherCard").first.wait_for()
+    desk, path = type_unsaved(page, bob, server)
     assert running.installation.manage("shell", "-c", _REST).returncode == 0
     notice = page.get_by_role("alert").filter(has_text="This server stops at")
     expect(notice).to_contain_text("Nothing has worked in it for 5 minutes.")
     assert bob.look(server)["stops_at"]
+    wait_for(
+        lambda: "typed and never saved" in desk.call("GET", path).json()["content"],
+        "what was typed, on the disk",
+        within_s=60,
+        every_s=0.5,
+    )
     notice.get_by_role("button", name="Keep it running").click()
     wait_for(lambda: not bob.look(server)["stops_at"], "a warning that is taken back", within_s=30)
     expect(notice).to_have_count(0)

@@ -1,12 +1,16 @@
 """Launched, signed in to, worked in and stopped, through the real Hub, proxy and node."""
 
+import json
 import secrets
+import subprocess
+import sys
+from typing import Any
 
 import httpx
 
 from tests.notebooks import PASSWORD, SERVERS, Person, notebook_of, request_of
 from tests.portals import RunningPortal
-from tests.processes import wait_for
+from tests.processes import clean_environment, wait_for
 
 # A repository of the project's, cloned, changed and pushed to.
 _GIT = (
@@ -153,4 +157,33 @@ def test_a_server_that_dies_says_why_and_starts_with_one_click(bob: Person) -> N
     assert "killed" in failed["explanation"].lower(), failed
     assert failed["next_step"]
     bob.start(server)
+    bob.stop(server)
+
+
+def test_a_schedule_is_changed_from_the_command_line(running: RunningPortal, bob: Person) -> None:
+    server = bob.ready("timed", tier="desk", daily_stop="23:58")
+
+    def slipway(*arguments: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "slipway", *arguments, "--project", "vision", "--json"],
+            env=clean_environment()
+            | {"SLIPWAY_URL": running.url, "SLIPWAY_TOKEN": running.tokens["bob"]},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    times = ("--daily-start", "00:01", "--days", "sat,sun", "--idle", "25")
+    changed = slipway("notebook", "edit", server, *times)
+    assert (changed["daily_start"], changed["daily_stop"]) == ("00:01", "23:58")
+    assert (changed["days"], changed["idle_minutes"]) == (["sat", "sun"], 25)
+    cleared = slipway("notebook", "edit", server, "--unscheduled")
+    assert (cleared["daily_start"], cleared["daily_stop"], cleared["state"]) == (
+        None,
+        None,
+        "ready",
+    )
     bob.stop(server)
