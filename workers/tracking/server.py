@@ -8,7 +8,7 @@ from pathlib import Path
 
 import uvicorn
 
-from workers.tracking import projects, sqlite
+from workers.tracking import capabilities, projects, sqlite
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it wraps its older half in what Starlette deprecates
@@ -32,6 +32,7 @@ def serve(path: str) -> None:
     os.umask(0o077)
     projects.register()
     sqlite.listen()
+    capabilities.limit(mlflow_app)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     config = uvicorn.Config(
         mlflow_app,

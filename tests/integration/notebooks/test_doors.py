@@ -35,6 +35,7 @@ def test_a_door_that_stays_shut_says_what_does_not_answer(
 ) -> None:
     with frozen(running, part):
         server = bob.launch("shut", tier="desk")
+
         def told() -> Any:
             found = bob.look(server)
             return found if found and _WORDS[part] in found["explanation"] else None

@@ -96,7 +96,7 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
 
     # Stopped by the page.
     page.goto(f"{bob.portal}/p/vision/notebooks/servers/{server}")
-    page.get_by_role("link", name="Stop").click()
+    page.get_by_role("link", name="Stop", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Stop the server").click()
     expect(page.locator("#notebook-state")).to_contain_text("Stopped by Bob")
 
