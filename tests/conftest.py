@@ -13,6 +13,7 @@ from pytest_django import DjangoDbBlocker
 
 from portal.config.env import env
 from portal.config.tracking_schema import fill_for_tests, forget_connections
+from tests.folders import PREFIX
 from tests.personas import Api, Personas, make_personas
 from tests.prepared import fill_in_memory, template_of_the_run
 
@@ -44,9 +45,9 @@ def refresh(request: pytest.FixtureRequest) -> bool:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Leave no folder behind. The processes of `-n` share one, so the last of them removes it."""
+    """Leave no folder behind."""
     folder = Path(settings.DATA_DIR)
-    if not hasattr(config, "workerinput") and folder.name.startswith("slipway-tests-"):
+    if folder.name.startswith(PREFIX):
         shutil.rmtree(folder, ignore_errors=True)
 
 

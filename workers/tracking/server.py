@@ -5,16 +5,41 @@ import os
 import socket
 import warnings
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
-from workers.tracking import capabilities, projects, sqlite
+from workers.tracking import projects, sqlite
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it wraps its older half in what Starlette deprecates
     from mlflow.server.fastapi_app import app as mlflow_app
+    from mlflow.server.handlers import build_server_info_payload
+    from mlflow.utils.server_info import (
+        SERVER_INFO_MULTIPART_DOWNLOADS_ENABLED,
+        SERVER_INFO_MULTIPART_UPLOADS_ENABLED,
+    )
 
 _GRACE_S = 3
+_CAPABILITIES = "/api/3.0/mlflow/server-info"
+
+
+def _capabilities() -> dict[str, Any]:
+    told = build_server_info_payload()
+    told[SERVER_INFO_MULTIPART_UPLOADS_ENABLED] = False
+    told[SERVER_INFO_MULTIPART_DOWNLOADS_ENABLED] = False
+    return told
+
+
+def _keep_clients_here() -> None:
+    """Have the server say that artifacts go through it alone.
+
+    On a bucket it would offer clients addresses to go there themselves, past every gate; clients
+    that were told so do not come back to the way that is open.
+    """
+    mlflow_app.add_api_route(_CAPABILITIES, _capabilities)
+    routes = mlflow_app.router.routes
+    routes.insert(0, routes.pop())
 
 
 def _listener(path: str) -> socket.socket:
@@ -32,7 +57,7 @@ def serve(path: str) -> None:
     os.umask(0o077)
     projects.register()
     sqlite.listen()
-    capabilities.limit(mlflow_app)
+    _keep_clients_here()
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     config = uvicorn.Config(
         mlflow_app,

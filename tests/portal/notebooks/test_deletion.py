@@ -68,7 +68,7 @@ def test_a_save_at_the_path_begins_another_notebook(bob: Api, saved: str) -> Non
     assert bob.post(f"{FILES}/{saved}/undelete").status_code == 200
 
 
-def test_who_may(people: Personas, saved: str) -> None:
+def test_readers_and_strangers_delete_nothing(people: Personas, saved: str) -> None:
     for person, status in ((people.vera, 403), (people.charlie, 404)):
         api = Api.of(person)
         assert api.delete(f"{FILES}/{saved}").status_code == status

@@ -31,6 +31,9 @@ from portal.monitoring.statistics.truths import name_of
 DRAWS: Final = 65_536
 _ROWS_A_PART: Final = 50_000
 _ROWS_A_GROUP: Final = 8_192
+# A sample takes the first rows of each part; of long pages it would unpack all to get at them.
+_ROWS_A_PAGE: Final = 512
+_BYTES_A_PAGE: Final = 8_192
 _RAW: Final = [
     *("prediction_id", "answered_at", "revision", "model_version", "key_id", "latency_us"),
     *("is_shadow", "request", "response"),
@@ -201,7 +204,15 @@ def write_whole(table: pa.Table, path: Path) -> None:
     """Write a table so that it appears whole under its name or not at all."""
     draft = path.with_name(f".{path.name}.draft")
     try:
-        pq.write_table(table, draft, compression="zstd", row_group_size=_ROWS_A_GROUP)
+        pq.write_table(
+            table,
+            draft,
+            compression="lz4",
+            use_dictionary=[one.name for one in table.schema if pa.types.is_string(one.type)],
+            row_group_size=_ROWS_A_GROUP,
+            data_page_size=_BYTES_A_PAGE,
+            write_batch_size=_ROWS_A_PAGE,
+        )
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
