@@ -45,7 +45,7 @@ def refresh(request: pytest.FixtureRequest) -> bool:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Leave no folder behind."""
+    """Leave no folder behind. Those of the processes of `-n` are in one, which the last removes."""
     folder = Path(settings.DATA_DIR)
     if folder.name.startswith(PREFIX):
         shutil.rmtree(folder, ignore_errors=True)

@@ -18,6 +18,7 @@ import psycopg
 from psycopg import sql
 
 from portal.config.preparation_lock import file_lock
+from tests.folders import folder_of_the_run
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ("slipway.sqlite3", "mlflow.db")
@@ -68,8 +69,8 @@ def _settle(database: Path) -> None:
 
 def _of_the_run() -> Path | None:
     """Return the folder of this test run; None where no tests run, as in a bench."""
-    shared = os.environ.get("SLIPWAY_DATA_DIR")
-    return Path(shared) / f"prepared-{_digest()}" if shared else None
+    shared = folder_of_the_run()
+    return shared / f"prepared-{_digest()}" if shared else None
 
 
 def _sqlite_files() -> Path:
