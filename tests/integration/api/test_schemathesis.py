@@ -30,6 +30,7 @@ BEYOND_THE_SCHEMA = frozenset(
         "no_such_tier",
         "no_such_window",
         "not_a_notebook",
+        "nothing_to_compare",
         "one_of_three",
         "reserved_name",
     }
@@ -58,7 +59,7 @@ def _without_keys(description: dict[str, Any]) -> dict[str, Any]:
 
 def _is_beyond_the_schema(problem: dict[str, Any]) -> bool:
     """Whether a refusal is of what no schema says: a name nobody has, fields that go together."""
-    fields = ("body.payload", "query", "signature")
+    fields = ("body.payload", "query", "signature", "plan")
     return problem["code"] in BEYOND_THE_SCHEMA or problem.get("field") in fields
 
 

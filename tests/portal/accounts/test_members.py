@@ -126,7 +126,7 @@ def test_suspending_the_last_owner_needs_an_heir(people: Personas) -> None:
     path = f"users/{people.alice.pk}"
     problem = refusal(root.patch(path, {"is_active": False}))
     assert (problem.code, problem.field) == ("last_owner", "hand_over_to")
-    assert "vision" in (problem.next_step or "")
+    assert "vision" in problem.detail
     nobody = {"is_active": False, "hand_over_to": "usr_none"}
     assert refusal(root.patch(path, nobody)).field == "hand_over_to"
     assert refusal(root.patch(path, nobody | {"hand_over_to": people.alice.pk})).status == 422
