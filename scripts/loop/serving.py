@@ -18,7 +18,6 @@ from slipway.money import dollars
 from slipway.schemas.endpoints import EndpointOut
 
 ENDPOINT: Final = "demo-digits"  # no two endpoints of an installation have one name
-_KNOWN_WITHIN_S: Final = 60.0
 _SERVES_WITHIN_S: Final = 600.0
 _STEPS: Final = (10, 50)  # percent, before all of it
 _BAKE_S: Final = 3.0
@@ -39,15 +38,16 @@ class Key:
     def ask(self, found: EndpointOut) -> Endpoint:
         """Return the endpoint as whoever holds the key asks it: at the gateway alone.
 
-        Gateways learn of a new key within a moment, so this waits until this one is known.
+        Gateways learn of a new key, and of replicas that started with Slipway, within a moment: so
+        this waits until this one is known and somebody is there to answer.
         """
         headers = {"Authorization": f"Bearer {self.made.key}"}
 
         def look() -> bool | None:
-            answer = httpx.get(found.url, headers=headers, timeout=10)
-            return None if answer.status_code == httpx.codes.UNAUTHORIZED else True
+            answer = httpx.get(f"{found.url}/ping", headers=headers, timeout=10)
+            return answer.is_success or None
 
-        wait_for(look, "a key that the gateway knows", within_s=_KNOWN_WITHIN_S)
+        wait_for(look, "a gateway that knows the key and a replica", within_s=_SERVES_WITHIN_S)
         return Endpoint(ENDPOINT, key=self.made.key, url=found.url)
 
 
