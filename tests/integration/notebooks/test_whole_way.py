@@ -4,10 +4,12 @@ import json
 import secrets
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
 
+import slipway
 from tests.notebooks import PASSWORD, SERVERS, Person, notebook_of, request_of
 from tests.portals import RunningPortal
 from tests.processes import clean_environment, wait_for
@@ -163,11 +165,15 @@ def test_a_server_that_dies_says_why_and_starts_with_one_click(bob: Person) -> N
 def test_a_schedule_is_changed_from_the_command_line(running: RunningPortal, bob: Person) -> None:
     server = bob.ready("timed", tier="desk", daily_stop="23:58")
 
-    def slipway(*arguments: str) -> Any:
+    def told(*arguments: str) -> Any:
         done = subprocess.run(
             [sys.executable, "-m", "slipway", *arguments, "--project", "vision", "--json"],
             env=clean_environment()
-            | {"SLIPWAY_URL": running.url, "SLIPWAY_TOKEN": running.tokens["bob"]},
+            | {
+                "SLIPWAY_URL": running.url,
+                "SLIPWAY_TOKEN": running.tokens["bob"],
+                "PYTHONPATH": str(Path(slipway.__file__).parents[1]),
+            },
             capture_output=True,
             text=True,
             timeout=120,
@@ -177,10 +183,10 @@ def test_a_schedule_is_changed_from_the_command_line(running: RunningPortal, bob
         return json.loads(done.stdout)
 
     times = ("--daily-start", "00:01", "--days", "sat,sun", "--idle", "25")
-    changed = slipway("notebook", "edit", server, *times)
+    changed = told("notebook", "edit", server, *times)
     assert (changed["daily_start"], changed["daily_stop"]) == ("00:01", "23:58")
     assert (changed["days"], changed["idle_minutes"]) == (["sat", "sun"], 25)
-    cleared = slipway("notebook", "edit", server, "--unscheduled")
+    cleared = told("notebook", "edit", server, "--unscheduled")
     assert (cleared["daily_start"], cleared["daily_stop"], cleared["state"]) == (
         None,
         None,
