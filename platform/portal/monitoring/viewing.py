@@ -43,7 +43,7 @@ from slipway.schemas.monitoring import (
 _SPAN = timedelta(days=1)
 _OUT = "out."
 _LONGEST = timedelta(days=400)
-_SLICE_ROWS = 100_000
+_SLICE_ROWS = 50_000
 _SLICE_LABELS = 20_000
 _MOST_FEATURES = 600
 _ALERTS = 50

@@ -36,7 +36,7 @@ BEYOND_THE_SCHEMA = frozenset(
     }
 )
 _BOUNDED = settings(
-    max_examples=10,
+    max_examples=6,
     deadline=None,
     derandomize=True,
     database=None,

@@ -1,4 +1,4 @@
-"""A gigabyte up and down through a real portal, in memory that does not grow with it."""
+"""A large file up and down through a real portal, in memory that does not grow with it."""
 
 import hashlib
 import secrets
@@ -13,7 +13,8 @@ from tests.portal.storage.swift_server import ACCESS_KEY, SECRET_KEY, s3_server
 
 pytestmark = pytest.mark.integration
 MIB = 1024**2
-SIZE_BYTES = 1024 * MIB
+# The server of the S3 test is a small one in Python: a third still is many times what may be held.
+SIZE_BYTES = {"file": 1024 * MIB, "s3": 384 * MIB}
 # What one transfer may hold at once: a few pieces on their way, not a hundredth of the file.
 MOST_GROWTH_BYTES = 96 * MIB
 _BLOCK = hashlib.sha256(b"gigabyte").digest() * (MIB // 32)
@@ -44,7 +45,8 @@ def portal_over(kind: str, folder: Path) -> Iterator[MeasuredPortal]:
 
 
 @pytest.mark.parametrize("kind", ["file", "s3"])
-def test_a_gigabyte_goes_up_and_down_in_constant_memory(kind: str, tmp_path: Path) -> None:
+def test_a_large_file_goes_up_and_down_in_constant_memory(kind: str, tmp_path: Path) -> None:
+    size_bytes = SIZE_BYTES[kind]
     with portal_over(kind, tmp_path) as portal, portal.client() as client:
         # Warm up first, so that what is measured is the transfer and not the loading of libraries.
         warm = client.post("projects/vision/files?name=warm", content=blocks(20)).json()
@@ -52,7 +54,7 @@ def test_a_gigabyte_goes_up_and_down_in_constant_memory(kind: str, tmp_path: Pat
         portal.forget_peak()
         before = portal.peak_rss_bytes()
 
-        made = client.post("projects/vision/files?name=big", content=blocks(SIZE_BYTES // MIB))
+        made = client.post("projects/vision/files?name=big", content=blocks(size_bytes // MIB))
         assert made.status_code == 201, made.text
         up = portal.peak_rss_bytes() - before
         measure, received = hashlib.sha256(), 0
@@ -62,6 +64,6 @@ def test_a_gigabyte_goes_up_and_down_in_constant_memory(kind: str, tmp_path: Pat
                 received += len(piece)
         down = portal.peak_rss_bytes() - before
 
-    assert received == SIZE_BYTES
+    assert received == size_bytes
     assert measure.hexdigest() == made.json()["sha256"]
     assert max(up, down) < MOST_GROWTH_BYTES, f"up {up // MIB} MiB, down {down // MIB} MiB"

@@ -12,9 +12,11 @@ from portal.endpoints.models import EndpointKey, Replica
 from portal.endpoints.orders import spec_of
 from portal.endpoints.ports import ServedModel
 from portal.workloads.models import Workload
+from portal.workloads.scheduling import run_passes
 from portal.workloads.tokens import token_of
 from tests.personas import Api, Personas, json_of
 from tests.portal.endpoints.serving import CONTENT, GatewayClient, Judge, Lab
+from tests.portal.workloads.machines import finish, run
 
 CANARY: dict[str, Any] = {"kind": "canary", "bake_s": 60}
 
@@ -253,6 +255,24 @@ def test_a_killed_replica_is_replaced_and_a_crash_loop_rolls_back(
     assert lab.revision(2)["state"] == "failed"
     assert "3 replicas of revision 2 failed in a row" in lab.story()
     assert "killed by SIGKILL" in lab.story()
+
+
+def test_a_replica_that_was_started_again_is_found_where_it_is_now(
+    lab: Lab, gateway: GatewayClient
+) -> None:
+    """As after a restart of all of Slipway: its workload waits and runs again between two looks."""
+    lab.serving()
+    replica = lab.replicas(1)[0]
+    assert replica.workload is not None
+    finish(replica.workload, "fenced")
+    run_passes()
+    run(Workload.objects.get(pk=replica.workload.pk))
+    lab.look_after()
+    lab.report(replica, "loading")
+    lab.report(replica, "ready", address="127.0.0.1:9001")
+    (revision,) = gateway.route()["revisions"]
+    assert [one["address"] for one in revision["replicas"]] == ["127.0.0.1:9001"]
+    assert "ready again" in lab.story()
 
 
 def test_load_brings_replicas_and_calm_takes_them_away(lab: Lab, gateway: GatewayClient) -> None:

@@ -21,7 +21,13 @@ from portal.endpoints.models import (
     Revision,
     TrafficMinute,
 )
-from portal.endpoints.moves import add_event, locked, move_replica, move_revision
+from portal.endpoints.moves import (
+    add_event,
+    gateways_see,
+    locked,
+    move_replica,
+    move_revision,
+)
 from portal.endpoints.ports import ServedModel, models
 from portal.endpoints.tasks import look_after_one
 from slipway.schemas.serving import (
@@ -69,6 +75,9 @@ def _further(endpoint: Endpoint, replica: Replica, report: ReplicaReport, moment
             "forward_ms": report.forward_ms,
             "ready_at": moment,
         }
+        if replica.status == ReplicaState.READY and replica.address != report.address:
+            _came_back(endpoint, replica, changes)
+            return
     if not move_replica(endpoint, replica, target, **changes):
         return
     if report.signature is not None and replica.revision.signature is None:
@@ -76,6 +85,18 @@ def _further(endpoint: Endpoint, replica: Replica, report: ReplicaReport, moment
         Revision.objects.filter(pk=replica.revision_id).update(signature=signature)
     if target == ReplicaState.READY:
         add_event(endpoint, "replica_ready", f"A replica of {replica.revision} is ready.")
+
+
+def _came_back(endpoint: Endpoint, replica: Replica, changes: dict[str, Any]) -> None:
+    """Tell gateways where a ready replica is now, whose workload was started a second time.
+
+    That may happen between two looks at its workload, as when all of Slipway is started again. No
+    report of the first start comes later: its token has ended with it.
+    """
+    ready = Replica.objects.filter(pk=replica.pk, state=ReplicaState.READY)
+    if ready.update(**changes):
+        gateways_see(endpoint)
+        add_event(endpoint, "replica_ready", f"A replica of {replica.revision} is ready again.")
 
 
 def _failed(endpoint: Endpoint, replica: Replica, reason: str) -> None:
