@@ -39,15 +39,17 @@ test: setup-dev ## Run the tests that need nothing but Python (SQLite)
 LONG := slipway/distributed faults/test_broker.py faults/test_control_worker.py \
 	faults/test_storage_race.py faults/test_node_loss.py faults/test_training.py examples \
 	portal/config/test_embedded_node.py
-# What no database changes: `make test` has said all there is to say of it.
-WITHOUT_DATABASE := workers/node_agent workers/launcher portal/config/test_up.py \
-	portal/config/supervision portal/storage/archives scripts matrix \
-	security/test_foreign_objects.py
+# What a database may change, and what needs a browser, Docker or minutes. `make test` has said all
+# there is to say of the rest.
+INTEGRATION := integration faults mlflow portal slipway/distributed examples \
+	security/test_hostile_addresses.py security/test_hostile_bodies.py
+WITHOUT_DATABASE := portal/api/test_idempotency.py portal/config/test_up.py \
+	portal/config/supervision portal/storage/archives portal/storage/test_store_contract.py
 
 .PHONY: test-integration
-test-integration: setup-dev ## Run the whole suite on PostgreSQL, in Chromium, with Docker (by apt)
+test-integration: setup-dev ## Run on PostgreSQL, in Chromium, with Docker (by apt)
 	scripts/install-integration
-	scripts/docker-test-engine.sh scripts/with-postgres $(PYTEST) tests \
+	scripts/docker-test-engine.sh scripts/with-postgres $(PYTEST) $(addprefix tests/,$(INTEGRATION)) \
 		$(addprefix --ignore=tests/,$(WITHOUT_DATABASE))
 
 CHECKS := lint format types layers templates migrations openapi house
