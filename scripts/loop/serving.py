@@ -117,7 +117,8 @@ def _ready(client: Client) -> EndpointOut | None:
     if found.state == "failed":
         raise DemoError(f"the endpoint failed: {found.reason}")
     is_served = any(one.weight and one.replicas_ready for one in found.revisions)
-    return found if found.state == "serving" and is_served else None
+    # A rollout that is still on its way, this one's or an earlier demo's, would refuse the next.
+    return found if found.state == "serving" and is_served and found.rollout is None else None
 
 
 def _shares(found: EndpointOut) -> str:
@@ -132,15 +133,14 @@ def promote_by_canary(client: Client, number: int, rows: Sequence[Sequence[float
     if weights_of(found) == {str(number): 100}:
         show("traffic", f"{_shares(found)}, by an earlier demo")
         return found
-    if found.rollout is None:
-        client.endpoints.promote(
-            ENDPOINT,
-            project=PROJECT,
-            version=number,
-            plan="canary",
-            percents=_STEPS,
-            bake_s=_BAKE_S,
-        )
+    client.endpoints.promote(
+        ENDPOINT,
+        project=PROJECT,
+        version=number,
+        plan="canary",
+        percents=_STEPS,
+        bake_s=_BAKE_S,
+    )
     key = Key(client, "a camera")
     with key.ask(found) as endpoint, Traffic(endpoint, rows) as traffic:
         found = _Canary(client, number).until_it_has_all()
