@@ -39,7 +39,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "storage": ["--mib", "64"],
     "runs": ["--runs", "2000", "--rounds", "5"],
     "spend": ["--leases", "5000", "--running", "20", "--rounds", "5"],
-    "drift": ["--models", "2", "--trials", "2", "--no-peer"],
+    "drift": ["--models", "1", "--trials", "1", "--no-peer"],
     "datasets": ["--files", "1000", "--gib", "0"],
     "monitoring": ["--predictions", "100000", "--rounds", "3"],
     "notebooks": ["--rounds", "1", "--servers", "2"],

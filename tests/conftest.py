@@ -1,5 +1,6 @@
 """Fixtures every test may use: personas and clients."""
 
+import gc
 import shutil
 import signal
 from collections.abc import Iterator
@@ -36,6 +37,16 @@ def pytest_configure() -> None:
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage look no more at the thousands of tests and all that is loaded.
+
+    They stay until the end; walking through them again and again costs minutes.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

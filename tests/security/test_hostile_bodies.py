@@ -77,6 +77,19 @@ BAD_TYPES: dict[str, Any] = {
 }
 
 
+CONTENT_TYPES = (
+    "",
+    "text/plain",
+    "text/xml",
+    "application/x-www-form-urlencoded",
+    "multipart/form-data",
+    "multipart/form-data; boundary=x",
+    "application/json; charset=utf-16",
+    "a/b; c=d; charset=zlib",
+    "application/octet-stream",
+)
+
+
 def _reading() -> list[tuple[str, Route]]:
     """Return every operation that reads a JSON body."""
     return [
@@ -187,28 +200,19 @@ def _may_pass(verb: str, route: Route, what: str) -> bool:
 
 
 @_EVERY_OPERATION
-@pytest.mark.parametrize(
-    "content_type",
-    [
-        "",
-        "text/plain",
-        "text/xml",
-        "application/x-www-form-urlencoded",
-        "multipart/form-data",
-        "multipart/form-data; boundary=x",
-        "application/json; charset=utf-16",
-        "a/b; c=d; charset=zlib",
-        "application/octet-stream",
-    ],
-)
 def test_a_wrong_content_type_never_breaks_an_operation(
-    cast: Cast, verb: str, route: Route, content_type: str
+    cast: Cast, verb: str, route: Route
 ) -> None:
     valid = body_for(verb, route.template, cast.world, cast.world.people.alice)
-    answer = _send(cast, verb, route, json.dumps(valid).encode(), **{"Content-Type": content_type})
-    assert answer.status_code < 500
-    if answer.status_code >= 400:
-        refusal(answer)
+    body = json.dumps(valid).encode()
+    broken = {}
+    for content_type in CONTENT_TYPES:
+        answer = _send(cast, verb, route, body, **{"Content-Type": content_type})
+        if answer.status_code >= 500:
+            broken[content_type] = answer.status_code
+        elif answer.status_code >= 400:
+            refusal(answer)
+    assert not broken
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,14 @@ from portal.api.models import IdempotencyRecord
 from portal.core import clock
 from tests.matrix.actors import Cast
 from tests.matrix.bodies import BODIES, body_for, query_for
+from tests.matrix.fixtures import _module_cast, cast, people
 from tests.matrix.ready import make_ready
-from tests.matrix.world import make_world, values_for
+from tests.matrix.world import values_for
 from tests.personas import Api, Personas, json_of, make_token
 from tests.routes import Route, routes
 from tests.security.problems import refusal
 
-
-@pytest.fixture
-def cast(db: None) -> Cast:
-    """Everybody of the matrix in a fresh world."""
-    return Cast(make_world())
+__all__ = ["_module_cast", "cast", "people"]
 
 
 def _posts() -> list[Any]:
