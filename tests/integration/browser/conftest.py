@@ -7,19 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.personas import PASSWORD
 from tests.portals import RunningPortal, running_portal
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 WIDE = {"width": 1280, "height": 860}
 NARROW = {"width": 390, "height": 844}
 # The machine may be busy; what a test waits for still comes in the end.
@@ -82,22 +74,16 @@ def address_of(portal: RunningPortal) -> str:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """The browser, without a window on the screen.
-
-    Of one module: while it is open, this thread counts as one that runs an event loop, which tests
-    of other modules have to start themselves.
-    """
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
+def states() -> dict[str, Any]:
+    """What the browser of each person who has signed in remembers."""
+    return {}
 
 
-@pytest.fixture(scope="module")
-def signed_in(portal: RunningPortal, chromium: Browser) -> Callable[[str], Any]:
+@pytest.fixture
+def signed_in(
+    portal: RunningPortal, chromium: Browser, states: dict[str, Any]
+) -> Callable[[str], Any]:
     """Sign each person in once, by the form; returns what their browser remembers."""
-    states: dict[str, Any] = {}
 
     def state_of(name: str) -> Any:
         if name not in states:
