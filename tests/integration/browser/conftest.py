@@ -4,16 +4,21 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 from tests.personas import PASSWORD
-from tests.portals import RunningPortal, running_portal
+from tests.portals import RunningPortal
 
 WIDE = {"width": 1280, "height": 860}
 NARROW = {"width": 390, "height": 844}
+# The two that axe-core sees every page in: both themes, both widths.
+LOOKS: tuple[tuple[Literal["light", "dark"], ViewportSize], ...] = (
+    ("light", {"width": 1280, "height": 860}),
+    ("dark", {"width": 390, "height": 844}),
+)
 # The machine may be busy; what a test waits for still comes in the end.
 PATIENCE_MS = 15_000
 Open = Callable[..., "Window"]
@@ -40,6 +45,12 @@ class Window:
         self.page.goto(self.url + path)
         return self
 
+    def look(self, theme: Literal["light", "dark"], size: ViewportSize) -> None:
+        """Change the theme of the system and the size of the window, as a person does."""
+        self.page.set_viewport_size(size)
+        self.page.emulate_media(color_scheme=theme)
+        self.page.wait_for_selector(f"html[data-bs-theme={theme}]", state="attached")
+
     def says(self, words: str) -> None:
         """Wait until the page shows these words."""
         expect(self.page.get_by_text(words).first).to_be_visible(timeout=PATIENCE_MS)
@@ -60,12 +71,10 @@ class Window:
         return self
 
 
-@pytest.fixture(scope="session")
-def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+@pytest.fixture(scope="module")
+def portal(whole_slipway: Callable[[], RunningPortal]) -> RunningPortal:
     """One portal for all browser tests; each makes the projects it needs."""
-    folder = tmp_path_factory.mktemp("browser")
-    with running_portal(folder, SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES="1000") as running:
-        yield running
+    return whole_slipway()
 
 
 def address_of(portal: RunningPortal) -> str:

@@ -7,20 +7,21 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.notebooks import PASSWORD, SERVERS, Person, running_notebooks
 from tests.portals import RunningPortal
+from tests.shared import shared
 
 # The machine may be busy; what a test waits for still comes in the end.
 PATIENCE_MS = 90_000
 expect.set_options(timeout=PATIENCE_MS)
 
 
-@pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> RunningPortal:
     """All of Slipway with the Hub, its proxy and a node."""
-    with running_notebooks(tmp_path_factory.mktemp("notebooks")) as found:
-        yield found
+    folder = tmp_path_factory.mktemp("notebooks")
+    return shared("running").get(lambda: running_notebooks(folder))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bob(running: RunningPortal) -> Person:
     """Bob, signed in to the portal."""
     return Person(running, "bob", PASSWORD)

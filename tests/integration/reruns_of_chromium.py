@@ -1,4 +1,4 @@
-"""Tests that only `test_loop.py` runs, in this order: the first fails once, and is run again."""
+"""Tests that only `test_chromium.py` runs, in this order: the first fails once and is rerun."""
 
 import asyncio
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 def test_a_test_that_is_rerun_leaves_no_event_loop_to_the_next() -> None:
     environ = clean_environment()
     kept = {name: environ[name] for name in environ if not name.startswith("PYTEST")}
-    tests = Path(__file__).with_name("reruns.py")
+    tests = Path(__file__).with_name("reruns_of_chromium.py")
     options = ("-q", "--reruns", "1", "-p", "no:cacheprovider")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(tests)],
