@@ -1,8 +1,9 @@
 """A real Chromium in front of a real portal."""
 
-import json
 import secrets
 from collections.abc import Callable, Iterator
+from email import message_from_bytes
+from email.policy import default
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, exp
 
 from tests.personas import PASSWORD
 from tests.portals import RunningPortal
+from tests.processes import wait_for
 
 WIDE = {"width": 1280, "height": 860}
 NARROW = {"width": 390, "height": 844}
@@ -21,6 +23,7 @@ LOOKS: tuple[tuple[Literal["light", "dark"], ViewportSize], ...] = (
 )
 # The machine may be busy; what a test waits for still comes in the end.
 PATIENCE_MS = 15_000
+expect.set_options(timeout=PATIENCE_MS)
 Open = Callable[..., "Window"]
 
 
@@ -142,20 +145,19 @@ def project(portal: RunningPortal) -> str:
 
 @pytest.fixture
 def mail(portal: RunningPortal) -> Callable[[str], str]:
-    """Read the newest mail in the outbox to an address."""
+    """Wait for a mail to an address in the folder that stands for the mail server."""
+    outbox = portal.installation.data_dir / "outbox"
 
-    def newest_to(address: str) -> str:
-        code = (
-            "import json; from portal.accounts.models import OutboxMail; "
-            f"print('mail ' + json.dumps(OutboxMail.objects.filter(to={address!r})"
-            ".order_by('-pk').first().body))"
-        )
-        done = portal.installation.manage("shell", "-c", code)
-        assert done.returncode == 0, done.stderr
-        line = next(line for line in done.stdout.splitlines() if line.startswith("mail "))
-        return str(json.loads(line.removeprefix("mail ")))
+    def to(address: str) -> str:
+        for file in sorted(outbox.glob("*.log")):
+            found = message_from_bytes(file.read_bytes(), policy=default)
+            if found["To"] == address:
+                return str(found.get_content())
+        return ""
 
-    return newest_to
+    return lambda address: wait_for(
+        lambda: to(address), f"mail to {address}", within_s=60, every_s=0.1
+    )
 
 
 @pytest.fixture(scope="module")
