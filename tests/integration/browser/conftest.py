@@ -1,29 +1,29 @@
 """A real Chromium in front of a real portal."""
 
-import json
 import secrets
 from collections.abc import Callable, Iterator
+from email import message_from_bytes
+from email.policy import default
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 from tests.personas import PASSWORD
-from tests.portals import RunningPortal, running_portal
+from tests.portals import RunningPortal
+from tests.processes import wait_for
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 WIDE = {"width": 1280, "height": 860}
 NARROW = {"width": 390, "height": 844}
+# The two that axe-core sees every page in: both themes, both widths.
+LOOKS: tuple[tuple[Literal["light", "dark"], ViewportSize], ...] = (
+    ("light", {"width": 1280, "height": 860}),
+    ("dark", {"width": 390, "height": 844}),
+)
 # The machine may be busy; what a test waits for still comes in the end.
 PATIENCE_MS = 15_000
+expect.set_options(timeout=PATIENCE_MS)
 Open = Callable[..., "Window"]
 
 
@@ -48,6 +48,12 @@ class Window:
         self.page.goto(self.url + path)
         return self
 
+    def look(self, theme: Literal["light", "dark"], size: ViewportSize) -> None:
+        """Change the theme of the system and the size of the window, as a person does."""
+        self.page.set_viewport_size(size)
+        self.page.emulate_media(color_scheme=theme)
+        self.page.wait_for_selector(f"html[data-bs-theme={theme}]", state="attached")
+
     def says(self, words: str) -> None:
         """Wait until the page shows these words."""
         expect(self.page.get_by_text(words).first).to_be_visible(timeout=PATIENCE_MS)
@@ -68,12 +74,10 @@ class Window:
         return self
 
 
-@pytest.fixture(scope="session")
-def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+@pytest.fixture(scope="module")
+def portal(whole_slipway: Callable[[], RunningPortal]) -> RunningPortal:
     """One portal for all browser tests; each makes the projects it needs."""
-    folder = tmp_path_factory.mktemp("browser")
-    with running_portal(folder, SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES="1000") as running:
-        yield running
+    return whole_slipway()
 
 
 def address_of(portal: RunningPortal) -> str:
@@ -82,22 +86,16 @@ def address_of(portal: RunningPortal) -> str:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """The browser, without a window on the screen.
-
-    Of one module: while it is open, this thread counts as one that runs an event loop, which tests
-    of other modules have to start themselves.
-    """
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
+def states() -> dict[str, Any]:
+    """What the browser of each person who has signed in remembers."""
+    return {}
 
 
-@pytest.fixture(scope="module")
-def signed_in(portal: RunningPortal, chromium: Browser) -> Callable[[str], Any]:
+@pytest.fixture
+def signed_in(
+    portal: RunningPortal, chromium: Browser, states: dict[str, Any]
+) -> Callable[[str], Any]:
     """Sign each person in once, by the form; returns what their browser remembers."""
-    states: dict[str, Any] = {}
 
     def state_of(name: str) -> Any:
         if name not in states:
@@ -147,20 +145,19 @@ def project(portal: RunningPortal) -> str:
 
 @pytest.fixture
 def mail(portal: RunningPortal) -> Callable[[str], str]:
-    """Read the newest mail in the outbox to an address."""
+    """Wait for a mail to an address in the folder that stands for the mail server."""
+    outbox = portal.installation.data_dir / "outbox"
 
-    def newest_to(address: str) -> str:
-        code = (
-            "import json; from portal.accounts.models import OutboxMail; "
-            f"print('mail ' + json.dumps(OutboxMail.objects.filter(to={address!r})"
-            ".order_by('-pk').first().body))"
-        )
-        done = portal.installation.manage("shell", "-c", code)
-        assert done.returncode == 0, done.stderr
-        line = next(line for line in done.stdout.splitlines() if line.startswith("mail "))
-        return str(json.loads(line.removeprefix("mail ")))
+    def to(address: str) -> str:
+        for file in sorted(outbox.glob("*.log")):
+            found = message_from_bytes(file.read_bytes(), policy=default)
+            if found["To"] == address:
+                return str(found.get_content())
+        return ""
 
-    return newest_to
+    return lambda address: wait_for(
+        lambda: to(address), f"mail to {address}", within_s=60, every_s=0.1
+    )
 
 
 @pytest.fixture(scope="module")

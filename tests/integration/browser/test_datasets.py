@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 
 import slipway
 from tests.integration.browser.conftest import NARROW, PATIENCE_MS, WIDE, Window, address_of
-from tests.portals import RunningPortal, running_slipway
+from tests.portals import RunningPortal
 
 pytestmark = pytest.mark.integration
 SCRIPT = """
@@ -25,12 +25,12 @@ print(sorted(path.name for path in data.path.iterdir()), flush=True)
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
-    folder = tmp_path_factory.mktemp("lab")
-    with running_slipway(folder, SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES="1000") as running:
-        with running.client("alice") as api:
-            api.post("/projects", json={"name": "Churn", "slug": "churn"}).raise_for_status()
-        yield running
+def lab(whole_slipway: Callable[[], RunningPortal]) -> RunningPortal:
+    """All of Slipway with a node, and the project pixels of Alice's."""
+    running = whole_slipway()
+    with running.client("alice") as api:
+        api.post("/projects", json={"name": "Pixels", "slug": "pixels"}).raise_for_status()
+    return running
 
 
 def test_data_is_uploaded_looked_at_compared_and_read_by_a_job(
@@ -40,7 +40,7 @@ def test_data_is_uploaded_looked_at_compared_and_read_by_a_job(
     window = Window(context.new_page(), address_of(lab))
     page = window.page
     window.go("/account/login").sign_in("alice").is_at("/")
-    window.go("/p/churn/datasets")
+    window.go("/p/pixels/datasets")
     page.get_by_role("link", name="Make the first dataset").click()
     page.get_by_label("Name").fill("digits")
     page.get_by_role("button", name="Go on to its files").click()
@@ -51,7 +51,7 @@ def test_data_is_uploaded_looked_at_compared_and_read_by_a_job(
     window.says("It was refused")
     window.says("1 bad row; the first is in digits.csv, line 502.")
     (tmp_path / "digits.csv").write_text(f"pixel,label\n{rows}")
-    window.go("/p/churn/datasets/digits")
+    window.go("/p/pixels/datasets/digits")
     page.get_by_role("button", name="New version").click()
     _send(window, tmp_path / "digits.csv")
     page.get_by_role("button", name="Check it and make it a version").click()
@@ -62,7 +62,7 @@ def test_data_is_uploaded_looked_at_compared_and_read_by_a_job(
     window.says("From row 26")
     (tmp_path / "more.bin").write_bytes(os.urandom(17 * 1024**2))
     (tmp_path / "digits.csv").write_text(f"pixel,label\n{rows}1000,1\n")
-    window.go("/p/churn/datasets/digits")
+    window.go("/p/pixels/datasets/digits")
     page.get_by_role("button", name="New version").click()
     _send(window, tmp_path / "digits.csv", tmp_path / "more.bin")
     page.get_by_role("button", name="Check it and make it a version").click()
@@ -74,7 +74,7 @@ def test_data_is_uploaded_looked_at_compared_and_read_by_a_job(
     page.reload()
     page.get_by_role("link", name="train.py").first.click()
     expect(page.locator("#job-places ~ section", has_text="digits:2").first).to_be_visible()
-    window.go("/p/churn/datasets")
+    window.go("/p/pixels/datasets")
     window.says("digits:2")
     _photograph(window, "list")
     assert window.faults == []
@@ -94,16 +94,16 @@ def _train(lab: RunningPortal, tmp_path: Path) -> None:
     (code / "train.py").write_text(SCRIPT)
     with slipway.Client(lab.url, lab.tokens["alice"]) as client:
         job = slipway.train(
-            "train.py", folder=code, datasets=["digits"], project="churn", client=client
+            "train.py", folder=code, datasets=["digits"], project="pixels", client=client
         )
         assert job.datasets == ["digits:2"]
-        ended = client.jobs.wait(job.workload.id, project="churn", timeout_s=120)
-        log = b"".join(client.jobs.logs(job.workload.id, project="churn")).decode()
+        ended = client.jobs.wait(job.workload.id, project="pixels", timeout_s=120)
+        log = b"".join(client.jobs.logs(job.workload.id, project="pixels")).decode()
         assert ended.workload.state == "succeeded", log
         assert "read digits:2 501 rows in" in log
         assert "['digits.csv', 'more.bin']" in log
         deadline = time.monotonic() + 10
-        while not (uses := client.datasets.uses("digits", project="churn")):
+        while not (uses := client.datasets.uses("digits", project="pixels")):
             assert time.monotonic() < deadline
         assert {use.job for use in uses} == {job.workload.id}
         assert any(use.declared for use in uses)

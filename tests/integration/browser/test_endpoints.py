@@ -2,15 +2,15 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.integration.browser.conftest import NARROW, PATIENCE_MS, WIDE, Window, address_of
-from tests.integration.browser.test_axe import barriers
+from tests.integration.browser.conftest import LOOKS, PATIENCE_MS, WIDE, Window, address_of
+from tests.integration.browser.test_axe import barriers_in_both
 from tests.integration.serving.living import Endpoints
-from tests.portals import running_slipway
+from tests.portals import RunningPortal
 
 pytestmark = pytest.mark.integration
 # A replica starts cold, on a machine that other tests keep busy.
@@ -21,22 +21,18 @@ ENDPOINT = f"{PROJECT}/endpoints/double"
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
+def lab(whole_slipway: Callable[[], RunningPortal]) -> Iterator[Endpoints]:
     """All of Slipway with a node; the project vision of Alice's, to which Bob contributes."""
-    folder = tmp_path_factory.mktemp("endpoints")
-    environ = {
-        "SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES": "1000",
-        "SLIPWAY_EMBEDDED_GATEWAY": "true",
-        "SLIPWAY_EMBEDDED_TRACKING": "true",
-    }
-    with running_slipway(folder, **environ) as running:
-        found = Endpoints(running, owner="alice")
-        invite = {"email": "bob@example.org", "role": "contributor"}
-        link = found.call("POST", "invitations", invite)["link"]
-        with running.client("bob") as bob:
-            token = {"token": link.rpartition("/")[2]}
-            bob.post("/invitations/accept", json=token).raise_for_status()
-        yield found
+    running = whole_slipway()
+    found = Endpoints(running, owner="alice")
+    invite = {"email": "bob@example.org", "role": "contributor"}
+    link = found.call("POST", "invitations", invite)["link"]
+    with running.client("bob") as bob:
+        token = {"token": link.rpartition("/")[2]}
+        bob.post("/invitations/accept", json=token).raise_for_status()
+    yield found
+    # Its replicas would take the room of what other modules run.
+    found.api.delete(f"{found.path}/endpoints/double")
 
 
 @pytest.fixture
@@ -188,16 +184,10 @@ def _read_the_log(bob: Window) -> None:
     expect(page.locator(".log-lines")).to_contain_text("loaded", timeout=60_000)
 
 
-@pytest.mark.parametrize(("theme", "size"), [("light", WIDE), ("dark", NARROW)])
 def test_pages_of_endpoints_have_no_serious_barrier(
-    lab: Endpoints, chromium: Browser, axe: str, theme: str, size: dict[str, int]
+    lab: Endpoints, chromium: Browser, axe: str
 ) -> None:
-    context = chromium.new_context(
-        viewport=size,  # type: ignore[arg-type]
-        color_scheme="dark" if theme == "dark" else "light",
-        bypass_csp=True,
-    )
-    window = Window(context.new_page(), address_of(lab.running))
+    window = Window(chromium.new_context(bypass_csp=True).new_page(), address_of(lab.running))
     window.go("/account/login").sign_in("alice").is_at("/")
     found = []
     for page in (
@@ -208,11 +198,12 @@ def test_pages_of_endpoints_have_no_serious_barrier(
         f"{VERSION}/1",
         f"{VERSION}/2/promote?stage=Production",
     ):
-        found += barriers(window.go(page), axe)
+        found += barriers_in_both(window.go(page), axe)
     window.go(ENDPOINT).page.locator("#endpoint-replicas a").first.click()
-    found += barriers(window, axe)
-    _photograph(window, theme)
-    context.close()
+    found += barriers_in_both(window, axe)
+    for theme, size in LOOKS:
+        window.look(theme, size)
+        _photograph(window, theme)
     assert found == []
 
 

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from tests.integration.browser.conftest import PATIENCE_MS, Window, address_of
 from tests.integration.browser.test_axe import barriers
 from tests.jobs import Jobs
-from tests.portals import RunningPortal, running_slipway
+from tests.portals import RunningPortal
 from tests.processes import wait_for
 
 pytestmark = pytest.mark.integration
@@ -44,19 +44,18 @@ for step in range(200):
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
-    """All of Slipway with a node and MLflow's server, and the project churn of Alice's."""
-    folder = tmp_path_factory.mktemp("runs")
-    with running_slipway(folder, SLIPWAY_EMBEDDED_TRACKING="true") as running:
-        with running.client("alice") as api:
-            api.post("/projects", json={"name": "Churn", "slug": "churn"}).raise_for_status()
-        wait_for(lambda: _tracks(running), "answer of MLflow's server", within_s=60)
-        yield running
+def lab(whole_slipway: Callable[[], RunningPortal]) -> RunningPortal:
+    """All of Slipway with a node and MLflow's server, and the project curves of Alice's."""
+    running = whole_slipway()
+    with running.client("alice") as api:
+        api.post("/projects", json={"name": "Curves", "slug": "curves"}).raise_for_status()
+    wait_for(lambda: _tracks(running), "answer of MLflow's server", within_s=60)
+    return running
 
 
 def _tracks(running: RunningPortal) -> bool:
     with running.client("alice") as api:
-        path = f"{running.url}/mlflow/churn/api/2.0/mlflow/registered-models/search"
+        path = f"{running.url}/mlflow/curves/api/2.0/mlflow/registered-models/search"
         return api.get(path).is_success
 
 
@@ -66,7 +65,7 @@ def _client(running: RunningPortal) -> "subprocess.Popen[str]":
         [sys.executable, "-c", CLIENT],
         env=kept
         | {
-            "MLFLOW_TRACKING_URI": f"{running.url}/mlflow/churn",
+            "MLFLOW_TRACKING_URI": f"{running.url}/mlflow/curves",
             "MLFLOW_TRACKING_TOKEN": running.tokens["alice"],
             "MLFLOW_DISABLE_TELEMETRY": "true",
         },
@@ -86,7 +85,7 @@ def test_a_curve_moves_while_a_client_logs_and_three_runs_are_compared(
         assert client.stdin is not None
         assert client.stdout is not None
         run_id = client.stdout.readline().split()[1]
-        window.go(f"/p/churn/runs/{run_id}")
+        window.go(f"/p/curves/runs/{run_id}")
         page = window.page
         chart = page.locator('figure[data-key="loss"] .chart')
         expect(chart).to_have_attribute("data-total", "1", timeout=PATIENCE_MS)
@@ -97,10 +96,10 @@ def test_a_curve_moves_while_a_client_logs_and_three_runs_are_compared(
         assert "done" in client.stdout.read().splitlines()
         assert client.wait(timeout=60) == 0
     assert barriers(window, axe) == []
-    window.go(f"/p/churn/runs/{run_id}?path=report.html")
+    window.go(f"/p/curves/runs/{run_id}?path=report.html")
     frame = page.frame_locator("iframe.artifact-page")
     expect(frame.locator("body")).to_have_text("null", timeout=PATIENCE_MS)
-    window.go("/p/churn/experiments")
+    window.go("/p/curves/experiments")
     page.get_by_role("link", name="digits").click()
     for name in ("moving", "lr-0.2", "lr-0.3"):
         page.get_by_label(f"Choose {name}").check()
@@ -118,15 +117,15 @@ def test_a_curve_moves_while_a_client_logs_and_three_runs_are_compared(
 
 def test_a_job_logs_by_plain_mlflow_without_any_set_up(lab: RunningPortal) -> None:
     with lab.client("alice") as api:
-        jobs = Jobs(api, project="churn")
+        jobs = Jobs(api, project="curves")
         job = jobs.submit(JOB, name="plain", procs=2)
         jobs.wait_for(job, "succeeded", "failed", within_s=120)
-        log = api.get(f"/projects/churn/jobs/{job}/logs").text
+        log = api.get(f"/projects/curves/jobs/{job}/logs").text
         query = {"filter": f"tags.`slipway.job` = '{job}'"}
-        (run,) = api.get("/projects/churn/runs", params=query).json()["items"]
+        (run,) = api.get("/projects/curves/runs", params=query).json()["items"]
         curves = {"run": run["id"], "key": "loss", "points": "1000"}
-        (curve,) = api.get("/projects/churn/runs/curves", params=curves).json()
-        shown = api.get(f"/projects/churn/runs/{run['id']}").json()
+        (curve,) = api.get("/projects/curves/runs/curves", params=curves).json()
+        shown = api.get(f"/projects/curves/runs/{run['id']}").json()
     assert len({point["step"] for point in curve["points"]}) == 200, log
     assert (run["status"], run["tags"]["slipway.ranks"]) == ("FINISHED", "1 x 2")
     assert (shown["experiment"], shown["job"]) == ("plain", job)

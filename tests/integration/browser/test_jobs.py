@@ -10,14 +10,13 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.integration.browser.conftest import (
-    NARROW,
     PATIENCE_MS,
     WIDE,
     Window,
     address_of,
 )
-from tests.integration.browser.test_axe import barriers
-from tests.portals import RunningPortal, running_slipway
+from tests.integration.browser.test_axe import barriers_in_both, overflow
+from tests.portals import RunningPortal
 from tests.processes import wait_for
 
 pytestmark = pytest.mark.integration
@@ -42,13 +41,12 @@ PROJECT = "/p/churn"
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+def lab(whole_slipway: Callable[[], RunningPortal]) -> RunningPortal:
     """All of Slipway with a node, and the project churn of Alice's."""
-    folder = tmp_path_factory.mktemp("lab")
-    with running_slipway(folder, SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES="1000") as running:
-        with running.client("alice") as api:
-            api.post("/projects", json={"name": "Churn", "slug": "churn"}).raise_for_status()
-        yield running
+    running = whole_slipway()
+    with running.client("alice") as api:
+        api.post("/projects", json={"name": "Churn", "slug": "churn"}).raise_for_status()
+    return running
 
 
 @pytest.fixture
@@ -203,17 +201,10 @@ def test_the_form_works_without_scripts(
     wait_for(has_ended, "the end of the log", within_s=60)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
 def test_no_page_about_jobs_or_machines_has_a_serious_barrier(
-    alice: Callable[..., Window],
-    lab: RunningPortal,
-    axe: str,
-    tmp_path: Path,
-    theme: str,
-    size: dict[str, int],
+    alice: Callable[..., Window], lab: RunningPortal, axe: str, tmp_path: Path
 ) -> None:
-    window = alice(viewport=size, color_scheme=theme, bypass_csp=True)
+    window = alice(bypass_csp=True)
     address = _submit(window, tmp_path, lines=1)
     expect(window.page.locator("#log-lines")).to_contain_text("all done", timeout=60_000)
     job, jobs = address, f"{PROJECT}/jobs"
@@ -221,18 +212,12 @@ def test_no_page_about_jobs_or_machines_has_a_serious_barrier(
     of_alice = (job, f"{job}/diff", f"{job}/cancel", f"{job}/log/find?q=done", jobs, f"{jobs}/new")
     for path in of_alice:
         window.go(path)
-        found += [*barriers(window, axe), *_overflow(window)]
-    root = alice("root", viewport=size, color_scheme=theme, bypass_csp=True)
+        found += [*barriers_in_both(window, axe), *overflow(window)]
+    root = alice("root", bypass_csp=True)
     with lab.client("root") as api:
         node = api.get("/nodes").json()["items"][0]["name"]
     pages = ("nodes", f"nodes/{node}", "tiers", "tiers/new", "tiers/cpu-small", "quotas")
     for name in pages:
         root.go(f"/settings/{name}")
-        found += [*barriers(root, axe), *_overflow(root)]
+        found += [*barriers_in_both(root, axe), *overflow(root)]
     assert found == []
-
-
-def _overflow(window: Window) -> list[str]:
-    """Say so when a page is wider than its window."""
-    over = window.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-    return [f"{window.page.url} is {over} px too wide"] if over > 0 else []

@@ -1,7 +1,7 @@
 """A budget of cents, in a real browser: alerts, the graceful stop, the raise, the resumed job."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 import slipway
 from tests.integration.browser.conftest import PATIENCE_MS, WIDE, Window, address_of
 from tests.integration.browser.test_axe import barriers
-from tests.portals import RunningPortal, running_slipway
+from tests.portals import RunningPortal
 from tests.processes import wait_for
 
 pytestmark = pytest.mark.integration
@@ -34,6 +34,14 @@ if step == 80:
     print(f"final metric {value:.9f}", flush=True)
 """
 
+# A tenth of a cent a second.
+DEAR = {
+    "name": "Dear",
+    "slug": "dear",
+    "resources": {"cpu_millis": 500, "memory_bytes": 512 * 2**20},
+    "nano_usd_per_hour": 3_600_000_000,
+}
+
 
 def _expected() -> str:
     value = 1.0
@@ -43,17 +51,14 @@ def _expected() -> str:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
-    """All of Slipway with a node, the project churn of Alice's, and a dear tier."""
-    folder = tmp_path_factory.mktemp("spend")
-    with running_slipway(folder, SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES="1000") as running:
-        with running.client("alice") as api:
-            api.post("/projects", json={"name": "Churn", "slug": "churn"}).raise_for_status()
-        with running.client("root") as api:
-            # A tenth of a cent a second.
-            price = {"nano_usd_per_hour": 3_600_000_000}
-            api.patch("/tiers/cpu-small", json=price).raise_for_status()
-        yield running
+def lab(whole_slipway: Callable[[], RunningPortal]) -> RunningPortal:
+    """All of Slipway with a node, the project cents of Alice's, and a dear tier."""
+    running = whole_slipway()
+    with running.client("alice") as api:
+        api.post("/projects", json={"name": "Cents", "slug": "cents"}).raise_for_status()
+    with running.client("root") as api:
+        api.post("/tiers", json=DEAR).raise_for_status()
+    return running
 
 
 @pytest.fixture
@@ -72,17 +77,17 @@ def test_a_budget_of_cents_alerts_stops_and_lets_resume_to_the_same_metric(
     alice: Window, lab: RunningPortal, tmp_path: Path, axe: str
 ) -> None:
     page = alice.page
-    alice.go("/spend/budgets?group=churn")
+    alice.go("/spend/budgets?group=cents")
     page.get_by_label("Limit in dollars").fill("0.065")
     page.get_by_role("button", name="Set the budget").click()
     page.wait_for_url(re.compile(r"/spend/budgets/bdg_"))
     budget = page.url.removeprefix(alice.url)
 
     (tmp_path / "train.py").write_text(SCRIPT)
-    alice.go("/p/churn/jobs/new")
+    alice.go("/p/cents/jobs/new")
     page.locator("#id_code").set_input_files(tmp_path / "train.py")
     expect(page.locator("#code-state")).to_contain_text("is here", timeout=PATIENCE_MS)
-    page.get_by_role("radio", name=re.compile("CPU small")).check()
+    page.get_by_role("radio", name=re.compile("Dear")).check()
     expect(page.locator("#quote")).to_contain_text("no history yet")
     expect(page.locator("#quote")).to_contain_text("$0.065 of $0.065 left")
     page.get_by_role("button", name="Submit the job").click()
@@ -115,12 +120,12 @@ def test_a_budget_of_cents_alerts_stops_and_lets_resume_to_the_same_metric(
     assert _expected() in (log or "")
     assert re.search(r"begins at step [1-9]", log or "")
 
-    alice.go("/p/churn/spend")
+    alice.go("/p/cents/spend")
     cost = page.get_by_role("row", name=re.compile("train.py")).locator("td").last.inner_text()
     alice.go(job)
     expect(page.locator("#job-state")).to_contain_text(cost)
 
 
 def _whole_log(client: slipway.Client, job: str) -> str:
-    text = b"".join(client.jobs.logs(job, project="churn")).decode()
+    text = b"".join(client.jobs.logs(job, project="cents")).decode()
     return text if "final metric" in text else ""

@@ -3,26 +3,25 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from tests.notebooks import PASSWORD, SERVERS, Person, running_notebooks
 from tests.portals import RunningPortal
+from tests.shared import shared
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 # The machine may be busy; what a test waits for still comes in the end.
 PATIENCE_MS = 90_000
 expect.set_options(timeout=PATIENCE_MS)
 
 
-@pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> RunningPortal:
     """All of Slipway with the Hub, its proxy and a node."""
-    with running_notebooks(tmp_path_factory.mktemp("notebooks")) as found:
-        yield found
+    folder = tmp_path_factory.mktemp("notebooks")
+    return shared("running").get(lambda: running_notebooks(folder))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bob(running: RunningPortal) -> Person:
     """Bob, signed in to the portal."""
     return Person(running, "bob", PASSWORD)
@@ -37,15 +36,6 @@ def home(bob: Person) -> Iterator[None]:
             bob.api.delete(f"{SERVERS}/{one['id']}")
         elif one["state"] != "stopping" and one["tier"] != "desk":
             bob.api.post(f"{SERVERS}/{one['id']}/stop")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """A browser without a window."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from tests.docs.pages import snippets_of
 from tests.live import ROOT
-from tests.portals import RunningPortal, running_slipway
+from tests.portals import RunningPortal
 from tests.processes import wait_for
 
 pytestmark = pytest.mark.integration
@@ -20,13 +20,11 @@ Type = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+def running(whole_slipway: Callable[[], RunningPortal]) -> RunningPortal:
     """A Slipway as `make up` starts it."""
-    folder = tmp_path_factory.mktemp("walks")
-    wanted = {"SLIPWAY_EMBEDDED_GATEWAY": "true", "SLIPWAY_EMBEDDED_TRACKING": "true"}
-    with running_slipway(folder, **wanted) as found:
-        wait_for(lambda: "tracking ready" in found.log(), "MLflow's server", within_s=120)
-        yield found
+    found = whole_slipway()
+    wait_for(lambda: "tracking ready" in found.log(), "MLflow's server", within_s=120)
+    return found
 
 
 @pytest.fixture(scope="module")
