@@ -46,6 +46,10 @@ _DATATYPES = {
     ElementType.FLOAT64: Datatype.FP64,
     ElementType.STRING: Datatype.BYTES,
 }
+_UNREADABLE = (
+    "Try again; if that does not help, ask whoever runs Slipway to look at the artifact storage, or "
+    "log the model anew."
+)
 _PYTHON = re.compile(r"^python:\s*[\"']?(\d+\.\d+)", re.MULTILINE)
 
 
@@ -104,7 +108,9 @@ class RegistryModels:
             yield from artifact_files().pieces(folder, file.path)
         except FilesUnreadable as error:
             raise Conflict(
-                f"{file.path} of the model cannot be read: {error}.", code="model_unreadable"
+                f"{file.path} of the model cannot be read: {error}.",
+                code="model_unreadable",
+                next_step=_UNREADABLE,
             ) from error
 
 
@@ -177,7 +183,9 @@ def _environment(record: VersionRecord, folder: str, needs: str) -> tuple[str, s
         python = _text(folder, "python_env.yaml") if "python_env.yaml" in paths else ""
     except FilesUnreadable as error:
         raise Conflict(
-            f"The requirements of the model cannot be read: {error}.", code="model_unreadable"
+            f"The requirements of the model cannot be read: {error}.",
+            code="model_unreadable",
+            next_step=_UNREADABLE,
         ) from error
     found = _PYTHON.search(python)
     return environment_for(f"{requirements}\n{needs}", found[1] if found else "")

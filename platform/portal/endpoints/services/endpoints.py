@@ -51,7 +51,9 @@ def create_endpoint(*, project: Project, by: User, wanted: EndpointIn) -> Endpoi
     except IntegrityError as error:
         _require_free(wanted.name)
         raise Conflict(
-            "The endpoint could not be made.", next_step="Reload and try again."
+            "Something that the endpoint needs has changed this very moment: its project, its tier or "
+            "the model.",
+            next_step="Reload, look at what you have chosen, and try again.",
         ) from error
     return endpoint
 
