@@ -21,7 +21,7 @@ from tests.processes import Program, clean_environment, free_ports, wait_for
 
 PROJECT, MODEL, ENDPOINT = "demo", "digits", "demo-digits"
 # Everything is installed and started from nothing, on a machine that other tests keep busy.
-FIRST_WITHIN_S, AGAIN_WITHIN_S = 1800, 900
+FIRST_WITHIN_S, AGAIN_WITHIN_S = 1200, 600
 _PORTS = (
     "PORTAL",
     "CONTROL_HEALTH",
