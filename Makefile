@@ -41,16 +41,24 @@ LONG := slipway/distributed faults/test_broker.py faults/test_control_worker.py 
 	portal/config/test_embedded_node.py
 # What a database may change, and what needs a browser, Docker or minutes. `make test` has said all
 # there is to say of the rest.
-INTEGRATION := integration faults mlflow portal slipway/distributed examples \
-	security/test_hostile_addresses.py security/test_hostile_bodies.py
-WITHOUT_DATABASE := portal/api/test_idempotency.py portal/config/test_up.py \
-	portal/config/supervision portal/storage/archives portal/storage/test_store_contract.py
+INTEGRATION := integration faults mlflow portal slipway/distributed examples
+WITHOUT_DATABASE := portal/api/test_idempotency.py portal/config/test_prepare.py \
+	portal/config/test_up.py portal/config/supervision portal/storage/archives \
+	portal/storage/test_store_contract.py
+# These wait for leases to run out and networks to give up, minutes each: a gate of half an hour
+# has no room for them.
+SLOW := faults/test_node_loss.py integration/training/test_network_cut.py \
+	integration/training/test_phases.py portal/config/test_embedded_node.py
+SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
 
-.PHONY: test-integration
+.PHONY: test-integration test-slow
 test-integration: setup-dev ## Run on PostgreSQL, in Chromium, with Docker (by apt)
 	scripts/install-integration
-	scripts/docker-test-engine.sh scripts/with-postgres $(PYTEST) $(addprefix tests/,$(INTEGRATION)) \
-		$(addprefix --ignore=tests/,$(WITHOUT_DATABASE))
+	$(SERVERS) $(PYTEST) $(addprefix tests/,$(INTEGRATION)) \
+		$(addprefix --ignore=tests/,$(WITHOUT_DATABASE) $(SLOW))
+test-slow: setup-dev ## Run what mostly waits: lost nodes, cut networks; before a release
+	scripts/install-integration
+	scripts/with-postgres $(PYTEST) $(addprefix tests/,$(SLOW))
 
 CHECKS := lint format types layers templates migrations openapi house
 .PHONY: check $(addprefix check-,$(CHECKS))
