@@ -34,6 +34,7 @@ class _Chromium:
         if self.browser is None or not self.browser.is_connected():
             self.stop()
             self.playwright = sync_playwright().start()
+            self.loop = asyncio._get_running_loop()
             self.browser = self.playwright.chromium.launch(executable_path=EXECUTABLE, args=FLAGS)
         return self.browser
 
@@ -53,6 +54,7 @@ class _Chromium:
                 browser.close()
         if playwright is not None:
             playwright.stop()
+        self.loop = None
 
 
 _chromium = _Chromium()
@@ -65,14 +67,10 @@ def shown() -> Iterator[None]:
     try:
         yield
     finally:
+        # What ends with the last test of a process may have hidden it before.
+        asyncio._set_running_loop(_chromium.loop)
         _chromium.close_windows()
-        _hide()
-
-
-def _hide() -> None:
-    """Remember the loop for the next time, and let nobody see it until then."""
-    _chromium.loop = asyncio._get_running_loop()
-    asyncio._set_running_loop(None)
+        asyncio._set_running_loop(None)
 
 
 def browser() -> Browser:

@@ -1,5 +1,6 @@
 """Fixtures every test may use: personas and clients."""
 
+import asyncio
 import gc
 import shutil
 import signal
@@ -85,6 +86,8 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
             fill_in_memory(connections["default"].connection)
         fill_for_tests(env().database_url)
     yield
+    # The last test may have been one with a browser, whose loop counts as running until it is over.
+    asyncio._set_running_loop(None)
     with django_db_blocker.unblock():
         forget_connections()
 

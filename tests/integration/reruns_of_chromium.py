@@ -5,6 +5,9 @@ import asyncio
 import pytest
 from playwright.sync_api import Browser, Error
 
+from portal.accounts.models import User
+from tests.personas import Personas
+
 _pages: list[str] = []
 
 
@@ -42,3 +45,11 @@ def test_another_is_started(chromium: Browser) -> None:
 
 def test_no_loop_is_left_at_the_end() -> None:
     assert asyncio.run(_answer()) == 42
+
+
+def test_that_asks_the_database(people: Personas) -> None:
+    assert User.objects.filter(pk=people.alice.pk).exists()
+
+
+def test_the_database_goes_with_the_last_test_though_it_has_a_browser(chromium: Browser) -> None:
+    assert chromium.new_page().evaluate("6 * 7") == 42

@@ -28,4 +28,4 @@ def test_a_test_that_is_rerun_leaves_no_event_loop_to_the_next() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "6 passed, 1 rerun" in done.stdout
+    assert "8 passed, 1 rerun" in done.stdout
