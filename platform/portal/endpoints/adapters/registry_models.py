@@ -47,8 +47,8 @@ _DATATYPES = {
     ElementType.STRING: Datatype.BYTES,
 }
 _UNREADABLE = (
-    "Try again; if that does not help, ask whoever runs Slipway to look at the artifact storage, or "
-    "log the model anew."
+    "Try again; if that does not help, ask whoever runs Slipway to look at the artifact storage, "
+    "or log the model anew."
 )
 _PYTHON = re.compile(r"^python:\s*[\"']?(\d+\.\d+)", re.MULTILINE)
 

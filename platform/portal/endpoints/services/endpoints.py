@@ -51,8 +51,8 @@ def create_endpoint(*, project: Project, by: User, wanted: EndpointIn) -> Endpoi
     except IntegrityError as error:
         _require_free(wanted.name)
         raise Conflict(
-            "Something that the endpoint needs has changed this very moment: its project, its tier or "
-            "the model.",
+            "Something that the endpoint needs has changed this very moment: its project, its "
+            "tier or the model.",
             next_step="Reload, look at what you have chosen, and try again.",
         ) from error
     return endpoint
