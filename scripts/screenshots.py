@@ -18,18 +18,11 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
+from tests.chromium import EXECUTABLE, FLAGS  # noqa: E402  (the path comes first)
 from tests.integration.serving.living import Endpoints, Load  # noqa: E402  (the path comes first)
 from tests.portals import RunningPortal, running_slipway  # noqa: E402
 from tests.processes import wait_for  # noqa: E402
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PASSWORD = "correct-horse-battery"  # noqa: S105  (of the sample people, in a folder that goes away)
 SETTLES_MS = 400  # until what a page fetches by itself is there
 SIZES = {"wide": (1280, 860), "phone": (390, 844)}
@@ -206,7 +199,7 @@ def main() -> None:
         serve(portal)
         fill(portal)
         job = run_jobs(portal)
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=FLAGS)
         taken = take(browser, portal.url, folder, job)
         browser.close()
     shown = ROOT / "docs" / "screenshots"
