@@ -79,6 +79,8 @@ def remove_budget(*, budget: Budget, by: User) -> None:
     """Remove a limit. Raises Forbidden without the right."""
     require_right(budget, by)
     with transaction.atomic():
+        # Who measures or reserves takes this row first and what is set aside second. So does this.
+        Budget.objects.select_for_update(of=("self",)).filter(pk=budget.pk).first()
         _record("budget.delete", budget, before=_facts(budget))
         budget.delete()
 

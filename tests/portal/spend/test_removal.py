@@ -1,0 +1,57 @@
+"""A budget is removed while others measure it, as control does all the time."""
+
+import threading
+
+import pytest
+from django.db import connection, connections, transaction
+
+from portal.spend.models import Budget, Reservation
+from portal.spend.services.budgets import remove_budget, set_budget
+from slipway.schemas.spend import BudgetIn
+from tests.personas import Personas
+from tests.processes import wait_for
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "tracking"]),
+    pytest.mark.skipif(
+        connection.vendor != "postgresql", reason="SQLite lets one write at a time"
+    ),
+]
+_WAITS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0
+"""
+
+
+def test_a_budget_that_is_being_measured_is_removed_right_after(people: Personas) -> None:
+    wanted = BudgetIn(project="vision", limit_nano_usd=10**9)
+    budget = set_budget(by=people.alice, wanted=wanted)
+    held = Reservation.objects.create(
+        budget=budget, workload="wkl_1", nano_usd=5, left_nano_usd=5, base_nano_usd=0
+    )
+    ended: list[str] = []
+
+    def remove() -> None:
+        try:
+            remove_budget(budget=Budget.objects.get(pk=budget.pk), by=people.alice)
+            ended.append("removed")
+        except Exception as error:  # told to the test
+            ended.append(repr(error))
+        finally:
+            connections.close_all()
+
+    with transaction.atomic():
+        Budget.objects.select_for_update().get(pk=budget.pk)
+        other = threading.Thread(target=remove)
+        other.start()
+        wait_for(_somebody_waits, "somebody who waits for the budget")
+        Reservation.objects.filter(pk=held.pk).update(left_nano_usd=4)
+    other.join(30)
+    assert ended == ["removed"]
+    assert not Budget.objects.exists()
+
+
+def _somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(_WAITS)
+        return bool(cursor.fetchone()[0])
