@@ -113,6 +113,7 @@ licences: setup-dev ## List the licences of all packages in docs/licences.md
 .PHONY: screenshots
 screenshots: setup-dev ## Take docs/ pictures of the pages with a real Chromium
 	$(BIN)/python scripts/screenshots.py
+	$(BIN)/python scripts/readme_pictures.py
 
 .PHONY: wheel
 wheel: setup-dev ## Build the slipway SDK and CLI as a wheel in dist/

@@ -24,7 +24,7 @@ def make_project(client: Client) -> None:
     try:
         client.projects.get(PROJECT)
     except NotFound:
-        about = "Handwritten digits: what `make demo` trains."
+        about = "Handwritten digits: what make demo trains."
         made = client.projects.create("Demo", slug=PROJECT, description=about, team=TEAM)
         if made.slug != PROJECT:  # taken by something that Ada may not see
             client.projects.archive(made.slug)
