@@ -7,6 +7,7 @@ two people it has let in.
 """
 
 import re
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -62,11 +63,14 @@ def main() -> None:
     """Drive the demo, and take every picture."""
     TARGET.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as data, demos(Path(data)) as start, sync_playwright() as by:
-        said = start().wait_for_text("Look around:", within_s=FIRST_WITHIN_S)
+        demo = start()
+        said = demo.wait_for_text("Look around:", within_s=FIRST_WITHIN_S)
         browser = by.chromium.launch(executable_path=EXECUTABLE, args=FLAGS)
         for theme in ("light", "dark"):
             take(browser, said, dark=theme == "dark")
         browser.close()
+        demo.signal(signal.SIGINT)
+        demo.wait(120)
     sys.stdout.write(f"{len(PAGES) + 2} pictures in {TARGET.relative_to(ROOT)}\n")
 
 
