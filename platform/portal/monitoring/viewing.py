@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from django.db.models import Sum
+from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import TruncHour
 
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
 from portal.endpoints.lifecycle import RevisionState
 from portal.endpoints.models import Endpoint, Revision, TrafficMinute
-from portal.monitoring.adapters.parquet import Flat
+from portal.monitoring.adapters.parquet import ALL_FAILED, ANSWERED, Flat, Where
 from portal.monitoring.alerting import ENOUGH, estimate_of
 from portal.monitoring.looking import baselines_of
 from portal.monitoring.models import (
@@ -141,6 +141,9 @@ def view(asked: Asked) -> MonitoringOut:
         verdict=_worst(features, chosen),
         baseline=chosen.words if chosen is not None else "",
         predictions=sum(one.predictions for one in points),
+        failed=sum(one.failed or 0 for one in points),
+        refused=sum(one.refused or 0 for one in points),
+        error_rate=_error_rate(asked, points),
         rows=sliced.rows if sliced is not None else sum(hour.rows for hour in hours),
         unreadable=monitor.unreadable,
         sampled_rows=sliced.sampled if sliced is not None else None,
@@ -280,7 +283,8 @@ class _Seen:
 
     rows: int = 0
     sampled: int = 0
-    hours: list[HourPoint] = field(default_factory=list)
+    hours: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
     counts: list[list[int]] = field(default_factory=list)
     said: list[dict[str, Any]] = field(default_factory=list)
 
@@ -292,28 +296,43 @@ def _slice(
     features = base.features[:_MOST_FEATURES] if base is not None else []
     labels = _labels_between(asked)
 
+    assert asked.slice is not None  # noqa: S101 - asked for above
+    where, failed, labelled = (
+        _where(asked, asked.slice, revision, status) for status in (ANSWERED, ALL_FAILED, ANSWERED)
+    )
+    labelled.among("prediction_id", sorted({key[0] for key in labels}))
+
     def ask(chosen: Flat) -> _Seen:
-        assert asked.slice is not None  # noqa: S101 - asked for above
-        where = condition(asked.endpoint, asked.slice)
-        if revision is not None:
-            where.fact("revision", "=", revision)
         seen = _Seen(sampled=chosen.sample(where, most=_SLICE_ROWS))
         seen.rows = chosen.total
         if seen.sampled:
             seen.counts = [_counts(chosen, one) for one in features]
-            seen.hours = [HourPoint(**one) for one in chosen.by_hour()]
+            seen.hours = chosen.by_hour()
+        seen.failures = chosen.failures(failed)
         if labels:
-            where.among("prediction_id", sorted({key[0] for key in labels}))
             names = [one.removeprefix(_OUT) for one in chosen.columns if one.startswith(_OUT)]
             wanted = ["prediction_id", "row", *(_OUT + one for one in truths.needed(names))]
-            seen.said = chosen.find(where, limit=2 * _SLICE_LABELS, columns=wanted)
+            seen.said = chosen.find(labelled, limit=2 * _SLICE_LABELS, columns=wanted)
         return seen
 
-    assert asked.slice is not None  # noqa: S101 - asked for above
-    seen = patiently(asked.endpoint, asked.slice, ask) or _Seen()
+    seen = patiently(asked.endpoint, asked.slice, ask)
     counts = seen.counts or [[0] * len(one["counts"]) for one in features]
     quality_of = _quality_of(seen.said, labels, seen.rows, positive)
-    return _Sliced(seen.rows, seen.sampled, seen.hours, _judged(features, counts), quality_of)
+    return _Sliced(seen.rows, seen.sampled, _both(seen), _judged(features, counts), quality_of)
+
+
+def _where(asked: Asked, chosen: SelectionFilters, revision: str | None, status: str) -> Where:
+    where = condition(asked.endpoint, chosen, status=status)
+    return where if revision is None else where.fact("revision", "=", revision)
+
+
+def _both(seen: _Seen) -> list[HourPoint]:
+    """Return hours with what was answered in them and what failed."""
+    found = {one["hour"]: HourPoint(**one, failed=0, refused=0) for one in seen.hours}
+    for one in seen.failures:
+        point = found.setdefault(one["hour"], HourPoint(hour=one["hour"], predictions=0))
+        point.failed, point.refused = one["failed"], one["refused"]
+    return [point for _, point in sorted(found.items())]
 
 
 def _counts(chosen: Flat, base: Mapping[str, Any]) -> list[int]:
@@ -423,12 +442,12 @@ def _by_revision(
 
 
 def _points(asked: Asked, hours: Sequence[HourSummary]) -> list[HourPoint]:
-    failed = _failed(asked)
+    errors = _errors(asked)
     mine: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
     for hour in hours:
         mine[hour.hour].append(hour)
     found = []
-    for at in sorted(mine.keys() | failed.keys()):
+    for at in sorted(mine.keys() | errors.keys()):
         rows = mine[at]
         busiest = max(rows, key=lambda one: one.predictions, default=None)
         slow = busiest.latency_ms if busiest is not None else {}
@@ -438,20 +457,38 @@ def _points(asked: Asked, hours: Sequence[HourSummary]) -> list[HourPoint]:
                 predictions=sum(one.predictions for one in rows),
                 p50_ms=slow.get("p50"),
                 p95_ms=slow.get("p95"),
-                failed=failed.get(at, 0),
+                failed=errors[at]["failed"] if at in errors else 0,
+                refused=errors[at]["refused"] if at in errors else 0,
             )
         )
     return found
 
 
-def _failed(asked: Asked) -> dict[datetime, int]:
+def _minutes(asked: Asked) -> QuerySet[TrafficMinute]:
     rows = TrafficMinute.objects.filter(
-        endpoint=asked.endpoint, at__gte=asked.since, at__lt=asked.until, failed__gt=0
+        endpoint=asked.endpoint, at__gte=asked.since, at__lt=asked.until
     )
-    if asked.revision is not None:
-        rows = rows.filter(revision_id=asked.revision.pk)
-    by_hour = rows.order_by().annotate(hour=TruncHour("at")).values("hour")
-    return {one["hour"]: one["all"] for one in by_hour.annotate(all=Sum("failed"))}
+    return rows if asked.revision is None else rows.filter(revision_id=asked.revision.pk)
+
+
+def _errors(asked: Asked) -> dict[datetime, dict[str, Any]]:
+    rows = _minutes(asked).filter(Q(failed__gt=0) | Q(refused__gt=0)).order_by()
+    by_hour = rows.annotate(hour=TruncHour("at")).values("hour")
+    # What is summed up must not be called as the column is.
+    summed = by_hour.annotate(all_failed=Sum("failed"), all_refused=Sum("refused"))
+    return {
+        one["hour"]: {"failed": one["all_failed"], "refused": one["all_refused"]} for one in summed
+    }
+
+
+def _error_rate(asked: Asked, points: Sequence[HourPoint]) -> float | None:
+    """Return which share of what a model was asked for failed: as counted, or of a slice seen."""
+    failed = sum(one.failed or 0 for one in points)
+    answered = sum(one.predictions for one in points)
+    if asked.slice is None:
+        # All count here, whether or not they are captured.
+        answered = _minutes(asked).aggregate(all=Sum("answered"))["all"] or 0
+    return failed / (answered + failed) if answered + failed else None
 
 
 def alerts_of(
