@@ -7,13 +7,10 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from django.db.models import Q, QuerySet, Sum
-from django.db.models.functions import TruncHour
-
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
 from portal.endpoints.lifecycle import RevisionState
-from portal.endpoints.models import Endpoint, Revision, TrafficMinute
+from portal.endpoints.models import Endpoint, Revision
 from portal.monitoring.adapters.parquet import ALL_FAILED, ANSWERED, Flat, Where
 from portal.monitoring.alerting import ENOUGH, estimate_of
 from portal.monitoring.looking import baselines_of
@@ -28,6 +25,7 @@ from portal.monitoring.models import (
 from portal.monitoring.searching import condition, filters_of, in_utc, patiently
 from portal.monitoring.sketches import adjusted, psi, psi_p_value, share_moved
 from portal.monitoring.statistics import quality, truths
+from portal.monitoring.traffic import error_rate_of, minutes_of, points_of
 from portal.monitoring.windows import windows_of
 from slipway.schemas.monitoring import (
     AlertOut,
@@ -122,6 +120,7 @@ def view(asked: Asked) -> MonitoringOut:
     settings = MonitorSettings.model_validate(monitor.settings)
     revisions = {one.pk: one for one in endpoint.revisions.defer("served")}
     hours = _hours(asked)
+    minutes = minutes_of(endpoint, asked.since, asked.until, asked.revision)
     named = asked.revision.pk if asked.revision is not None else _newest(hours, revisions)
     base = baselines_of(endpoint, [one for key, one in revisions.items() if key == named])
     chosen = base.get(named or "")
@@ -131,7 +130,7 @@ def view(asked: Asked) -> MonitoringOut:
         features, points = sliced.features, sliced.hours
     else:
         mine = [hour for hour in hours if hour.revision_id == named]
-        features, points = _features(asked, chosen, mine, named), _points(asked, hours)
+        features, points = _features(asked, chosen, mine, named), points_of(minutes, hours)
     return MonitoringOut(
         endpoint=endpoint.name,
         since=asked.since,
@@ -143,7 +142,7 @@ def view(asked: Asked) -> MonitoringOut:
         predictions=sum(one.predictions for one in points),
         failed=sum(one.failed or 0 for one in points),
         refused=sum(one.refused or 0 for one in points),
-        error_rate=_error_rate(asked, points),
+        error_rate=error_rate_of(points, None if sliced else minutes),
         rows=sliced.rows if sliced is not None else sum(hour.rows for hour in hours),
         unreadable=monitor.unreadable,
         sampled_rows=sliced.sampled if sliced is not None else None,
@@ -439,56 +438,6 @@ def _by_revision(
         if hour.revision_id in revisions:
             found[revisions[hour.revision_id].number].append(hour)
     return [quality_point(str(number), mine) for number, mine in sorted(found.items())]
-
-
-def _points(asked: Asked, hours: Sequence[HourSummary]) -> list[HourPoint]:
-    errors = _errors(asked)
-    mine: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
-    for hour in hours:
-        mine[hour.hour].append(hour)
-    found = []
-    for at in sorted(mine.keys() | errors.keys()):
-        rows = mine[at]
-        busiest = max(rows, key=lambda one: one.predictions, default=None)
-        slow = busiest.latency_ms if busiest is not None else {}
-        found.append(
-            HourPoint(
-                hour=at,
-                predictions=sum(one.predictions for one in rows),
-                p50_ms=slow.get("p50"),
-                p95_ms=slow.get("p95"),
-                failed=errors[at]["failed"] if at in errors else 0,
-                refused=errors[at]["refused"] if at in errors else 0,
-            )
-        )
-    return found
-
-
-def _minutes(asked: Asked) -> QuerySet[TrafficMinute]:
-    rows = TrafficMinute.objects.filter(
-        endpoint=asked.endpoint, at__gte=asked.since, at__lt=asked.until
-    )
-    return rows if asked.revision is None else rows.filter(revision_id=asked.revision.pk)
-
-
-def _errors(asked: Asked) -> dict[datetime, dict[str, Any]]:
-    rows = _minutes(asked).filter(Q(failed__gt=0) | Q(refused__gt=0)).order_by()
-    by_hour = rows.annotate(hour=TruncHour("at")).values("hour")
-    # What is summed up must not be called as the column is.
-    summed = by_hour.annotate(all_failed=Sum("failed"), all_refused=Sum("refused"))
-    return {
-        one["hour"]: {"failed": one["all_failed"], "refused": one["all_refused"]} for one in summed
-    }
-
-
-def _error_rate(asked: Asked, points: Sequence[HourPoint]) -> float | None:
-    """Return which share of what a model was asked for failed: as counted, or of a slice seen."""
-    failed = sum(one.failed or 0 for one in points)
-    answered = sum(one.predictions for one in points)
-    if asked.slice is None:
-        # All count here, whether or not they are captured.
-        answered = _minutes(asked).aggregate(all=Sum("answered"))["all"] or 0
-    return failed / (answered + failed) if answered + failed else None
 
 
 def alerts_of(
