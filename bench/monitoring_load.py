@@ -102,7 +102,7 @@ def _analysis(running: RunningPortal) -> Iterator[list[list[int]]]:
                 "summarise", paths=paths, baselines={}, calibrations={}, labels=[], positive=None
             )
 
-        works = [*(partial(_view, api, address) for api in apis), sum_up]
+        works: list[Callable[[], None]] = [*(partial(_view, api, address) for api in apis), sum_up]
         yield [stack.enter_context(_over_and_over(work)) for work in works]
 
 
