@@ -79,7 +79,7 @@ for back in range(hours, 0, -1):
         "revision": [revision.pk] * each, "model_version": ["1"] * each,
         "key_id": np.array(["key_a", "key_b"])[random.integers(0, 2, size=each)],
         "own_id": [""] * each, "latency_us": random.integers(500, 5000, size=each),
-        "is_shadow": np.zeros(each, bool), "draw": draw[order],
+        "is_shadow": np.zeros(each, bool), "draw": draw[order], "failed_status": [None] * each,
     }
     arrays = [pa.array(facts[one.name], one.type) for one in FACTS]
     arrays += [pa.array(values[name]) for name in names]
@@ -104,7 +104,7 @@ def _measure(running: RunningPortal, rounds: int, known: str) -> dict[str, list[
     place = "/projects/watched/endpoints/bench"
     found: dict[str, list[float]] = {}
     now = time.time()
-    spans = {name: _moment(now - days * 86_400) for name, days in (("day", 1), ("month", 30))}
+    spans = {name: moment(now - days * 86_400) for name, days in (("day", 1), ("month", 30))}
     calls = {
         f"{name}: {what}": f"{place}/monitoring?since={since}{more}"
         for name, since in spans.items()
@@ -129,7 +129,7 @@ def _measure(running: RunningPortal, rounds: int, known: str) -> dict[str, list[
     return found
 
 
-def _fill(running: RunningPortal, predictions: int) -> str:
+def fill(running: RunningPortal, predictions: int) -> str:
     """Write the predictions; returns the id of one of them."""
     began = time.perf_counter()
     script = _FILL
@@ -149,7 +149,7 @@ def _peak_mib(running: RunningPortal) -> float:
     return int(line.split()[1]) / 1024
 
 
-def _moment(unix_s: float) -> str:
+def moment(unix_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
 
 
@@ -162,7 +162,7 @@ def main() -> None:
     parser.add_argument("--pause", action="store_true", help="wait for Enter once it is filled")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_portal(Path(folder)) as running:
-        known = _fill(running, given.predictions)
+        known = fill(running, given.predictions)
         if given.pause:
             input("Filled. Press Enter when the machine is quiet. ")
         found = _measure(running, given.rounds, known)

@@ -42,6 +42,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "drift": ["--models", "1", "--trials", "1", "--no-peer"],
     "datasets": ["--files", "1000", "--gib", "0"],
     "monitoring": ["--predictions", "100000", "--rounds", "3"],
+    "monitoring_load": ["--predictions", "100000", "--seconds", "2", "--rounds", "1"],
     "notebooks": ["--rounds", "1", "--servers", "2"],
     "agent": None,
     "logs": ["--seconds", "2"],

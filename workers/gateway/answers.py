@@ -49,9 +49,11 @@ def problem(
     *,
     retry_after_s: int | None = None,
     close: bool = False,
+    headers: bytes = b"",
 ) -> bytes:
     """Return an error answer that clients of every contract can read."""
-    headers = b"" if retry_after_s is None else b"retry-after: %d\r\n" % retry_after_s
+    if retry_after_s is not None:
+        headers += b"retry-after: %d\r\n" % retry_after_s
     if status == 401:
         headers += b'www-authenticate: Bearer realm="slipway"\r\n'
     return answer(

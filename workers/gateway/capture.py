@@ -1,4 +1,4 @@
-"""Writes every answered prediction to a log before the answer leaves.
+"""Writes every prediction that was answered or failed to a log before the answer leaves.
 
 `append` is one write() to the page cache: it survives the death of every process. A thread brings
 the log to the disk every 50 ms; strict endpoints wait for it. What cannot be written (a full disk)

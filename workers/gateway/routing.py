@@ -244,19 +244,18 @@ class Endpoint:
         before = now - self.route.limits.timeout_s
         for revision in self.revisions.values():
             for link in revision.links.values():
-                for pending in link.expire(before):
-                    revision.count.in_flight -= 1
-                    revision.count.failed += 1
-                    if pending.caller is None:
-                        continue
-                    self.in_flight -= 1
-                    self.count.timed_out += 1
-                    pending.caller.finish(
-                        answers.problem(
-                            504,
-                            "prediction_timeout",
-                            f"The model did not answer within {self.route.limits.timeout_s:g} s.",
-                        )
+                late = link.expire(before)
+                revision.count.in_flight -= len(late)
+                revision.count.failed += len(late)
+                asked = [pending for pending in late if pending.caller is not None]
+                self.count.timed_out += len(asked)
+                if asked:
+                    self._give_up(
+                        revision,
+                        asked,
+                        504,
+                        "prediction_timeout",
+                        f"The model did not answer within {self.route.limits.timeout_s:g} s.",
                     )
 
     # From the revisions
@@ -284,7 +283,7 @@ class Endpoint:
                 entries.append(
                     (
                         *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, body),
-                        *(pending.head_len, answer.head_len, pending.contract, 0),
+                        *(pending.head_len, answer.head_len, pending.contract, 0, 200),
                     )
                 )
                 if answer.content or pending.variant:
@@ -294,7 +293,8 @@ class Endpoint:
                 if self._shadow is not None and self._wants_shadow(revision):
                     shadows.append(_copy(pending, name, body, now))
             else:
-                data = self._failed(count, answer, took)
+                entries.append(_failure(pending, name, at_ns, took, answer.status))
+                data = self._failed(count, answer, took, name)
             ready.append((pending.caller, data))
         self.in_flight -= len(ready)
         self._answered += len(ready)
@@ -312,7 +312,7 @@ class Endpoint:
 
     def lost(self, revision: Revision, pendings: list[Pending]) -> None:
         """Try each once more, or answer 502."""
-        again = []
+        again, given_up = [], []
         for pending in pendings:
             pending.tries += 1
             if pending.caller is None:
@@ -322,18 +322,50 @@ class Endpoint:
                 again.append(pending)
             else:
                 revision.count.failed += 1
-                self.in_flight -= 1
-                pending.caller.finish(
-                    answers.problem(
-                        502,
-                        "replica_lost",
-                        "The replica died before it answered, and no other could be asked.",
-                        "Try again: a prediction may be asked for twice.",
-                        retry_after_s=1,
-                    )
-                )
+                given_up.append(pending)
+        if given_up:
+            self._give_up(
+                revision,
+                given_up,
+                502,
+                "replica_lost",
+                "The replica died before it answered, and no other could be asked.",
+                "Try again: a prediction may be asked for twice.",
+                retry_after_s=1,
+            )
         if again:
             self._dispatch(again)
+
+    def _give_up(
+        self,
+        revision: Revision,
+        pendings: list[Pending],
+        status: int,
+        code: str,
+        detail: str,
+        next_step: str | None = None,
+        *,
+        retry_after_s: int | None = None,
+    ) -> None:
+        """Capture predictions that no replica answered, then answer them with a problem."""
+        now, at_ns = time.monotonic(), time.time_ns()
+        self.in_flight -= len(pendings)
+        names = self._capture.ids.next_ids(len(pendings), at_ns // 1_000_000)
+        both = list(zip(pendings, names, strict=True))
+        if self.route.capture != CaptureMode.OFF:
+            self._capture.append(
+                revision.context,
+                [_failure(one, name, at_ns, now - one.since, status) for one, name in both],
+            )
+        for pending, name in both:
+            if pending.caller is not None:
+                pending.caller.finish(
+                    answers.problem(
+                        *(status, code, detail, next_step),
+                        retry_after_s=retry_after_s,
+                        headers=_named(name),
+                    )
+                )
 
     def _turn(self) -> None:
         pendings, self._queue = self._queue, []
@@ -369,13 +401,14 @@ class Endpoint:
             if pending.caller is not None:
                 pending.caller.finish(data)
 
-    def _failed(self, count: RevisionCount, answer: Answered, took: float) -> bytes:
+    def _failed(self, count: RevisionCount, answer: Answered, took: float, name: bytes) -> bytes:
         if answer.status < 500:
             count.refused += 1
         else:
             count.failed += 1
             count.took(took)
-        return answers.answer(answer.status, answer.body, _TYPES[Content(answer.content)])
+        content = _TYPES[Content(answer.content)]
+        return answers.answer(answer.status, answer.body, content, _named(name))
 
     def _wants_shadow(self, revision: Revision) -> bool:
         shadow, rule = self._shadow, self.route.shadow
@@ -394,8 +427,20 @@ class Endpoint:
         count.differed += not agree(outputs, answer.body)
         return (
             *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, answer.body),
-            *(pending.head_len, answer.head_len, pending.contract, SHADOW),
+            *(pending.head_len, answer.head_len, pending.contract, SHADOW, 200),
         )
+
+
+def _failure(pending: Pending, name: bytes, at_ns: int, took: float, status: int) -> Entry:
+    # What is said of inputs may repeat them, also those that are to be hidden: it is not kept.
+    return (
+        *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, b""),
+        *(pending.head_len, 0, pending.contract, 0, status),
+    )
+
+
+def _named(name: bytes) -> bytes:
+    return b"x-slipway-prediction-id: %b\r\n" % name
 
 
 def _copy(pending: Pending, name: bytes, outputs: bytes, now: float) -> Pending:

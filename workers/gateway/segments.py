@@ -1,4 +1,4 @@
-"""The format of the capture log: blocks of predictions that were answered together.
+"""The format of the capture log: blocks of predictions that were answered or failed together.
 
 A block is a header (magic, length of what follows, count, length of the context, CRC-32 of what
 follows), a context as JSON (endpoint, revision, model, version), `count` records of fixed size and
@@ -14,13 +14,15 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 BLOCK: Final = struct.Struct("<4sIIII")
-RECORD: Final = struct.Struct("<30s64sQIIIIIBBxx")
+# The last two bytes were nothing once: a status of 0 is one of before there was any.
+RECORD: Final = struct.Struct("<30s64sQIIIIIBBH")
 MAGIC: Final = b"SLC1"
 SHADOW: Final = 1
 OPEN: Final = ".open"
 SEALED: Final = ".seg"
-# prediction id, key id, Unix ns, latency us, input, output, JSON lengths of both, contract, flags
-Entry = tuple[bytes, bytes, int, int, bytes, bytes, int, int, int, int]
+# prediction id, key id, Unix ns, latency us, input, output, JSON lengths of both, contract, flags,
+# HTTP status
+Entry = tuple[bytes, bytes, int, int, bytes, bytes, int, int, int, int, int]
 
 
 class Prediction(NamedTuple):
@@ -37,6 +39,7 @@ class Prediction(NamedTuple):
     response_head: int
     contract: int
     is_shadow: bool
+    status: int
 
 
 def pack_block(context: bytes, entries: list[Entry]) -> bytes:
@@ -44,7 +47,8 @@ def pack_block(context: bytes, entries: list[Entry]) -> bytes:
     pack = RECORD.pack
     parts = [context]
     parts += [
-        pack(e[0], e[1], e[2], e[3], len(e[4]), len(e[5]), e[6], e[7], e[8], e[9]) for e in entries
+        pack(e[0], e[1], e[2], e[3], len(e[4]), len(e[5]), e[6], e[7], e[8], e[9], e[10])
+        for e in entries
     ]
     for entry in entries:
         parts.append(entry[4])
@@ -64,7 +68,8 @@ def read_blocks(data: bytes) -> Iterator[Prediction]:
         context = orjson.loads(body[:context_length])
         place = context_length + count * RECORD.size
         for record in RECORD.iter_unpack(body[context_length:place]):
-            name, key, at_ns, took, asked, said, asked_head, said_head, contract, flags = record
+            name, key, at_ns, took, asked, said, asked_head, said_head, contract = record[:9]
+            flags, status = record[9:]
             middle = place + asked
             yield Prediction(
                 context,
@@ -78,6 +83,7 @@ def read_blocks(data: bytes) -> Iterator[Prediction]:
                 said_head,
                 contract,
                 bool(flags & SHADOW),
+                status or 200,
             )
             place = middle + said
         at += BLOCK.size + length

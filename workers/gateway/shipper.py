@@ -7,7 +7,8 @@ open segment is taken when its writer has died, which is when its lock is free. 
 that is over are merged into one; should a reader come between, `prediction_id` and `is_shadow` say
 what is the same prediction. For DuckDB:
 
-    SELECT * FROM read_parquet('PREDICTIONS/*/*/*.parquet', hive_partitioning = true)
+    SELECT * FROM read_parquet('PREDICTIONS/*/*/*.parquet', hive_partitioning = true,
+                               union_by_name = true) WHERE coalesce(status, 200) = 200
 
 Columns that an endpoint hides are dropped or hashed on the way (`workers.gateway.hiding`).
 """
@@ -55,6 +56,8 @@ SCHEMA: Final = pa.schema(
         ("contract", pa.string()),
         ("latency_us", pa.int64()),
         ("is_shadow", pa.bool_()),
+        # 200, or what a prediction failed with; null in files from before it was kept.
+        ("status", pa.int16()),
         # As text (JSON or CSV); tensors that came as bytes are in the columns that follow.
         ("request", pa.string()),
         ("response", pa.string()),
@@ -88,7 +91,9 @@ def _hidden(one: Prediction, hider: Hider | None) -> Prediction:
     if rules is None:
         return one
     request, request_head = rules.request(one.request, one.request_head, one.context["revision"])
-    response, response_head = rules.response(one.response, one.response_head)
+    response, response_head = one.response, one.response_head
+    if one.status == 200:
+        response, response_head = rules.response(response, response_head)
     return one._replace(
         request=request,
         request_head=request_head,
@@ -112,6 +117,7 @@ def _table(found: list[Prediction]) -> pa.Table:
             pa.array([_CONTRACTS[one.contract] for one in found], pa.string()),
             pa.array([one.latency_us for one in found], pa.int64()),
             pa.array([one.is_shadow for one in found], pa.bool_()),
+            pa.array([one.status for one in found], pa.int16()),
             *(asked, said, asked_bytes, said_bytes),
         ],
         schema=SCHEMA,

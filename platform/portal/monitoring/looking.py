@@ -296,6 +296,7 @@ def _cut(
                     starts_at=datetime.fromisoformat(facts["starts_at"]),
                     ends_at=datetime.fromisoformat(facts["ends_at"]),
                     rows=facts["rows"],
+                    failed=facts["failed"],
                     features=facts["features"],
                     different=different,
                     drifted=[name for name in different if name in before],

@@ -2,10 +2,10 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -13,11 +13,20 @@ from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.core.pagination import decode_cursor, encode_cursor
 from portal.endpoints.models import Endpoint
-from portal.monitoring.adapters.parquet import Flat, Gone, Where, flat
+from portal.monitoring.adapters.parquet import (
+    ANSWERED,
+    ANY,
+    FAILED,
+    Flat,
+    Gone,
+    Where,
+    answer_of,
+)
 from portal.monitoring.folders import HOUR, hour_of_prediction, parts_between
 from portal.monitoring.models import Label, Monitor
 from slipway.schemas.monitoring import SelectionFilters
 
+T = TypeVar("T")
 _ALL_TIME = timedelta(days=3650)
 _MOST_IDS = 200_000
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
@@ -27,7 +36,7 @@ NUMBER = "number"
 _FACTS = frozenset(
     {
         *("prediction_id", "row", "at", "revision", "model_version", "key_id", "own_id"),
-        *("latency_us", "is_shadow", "draw"),
+        *("latency_us", "is_shadow", "draw", FAILED),
     }
 )
 
@@ -44,6 +53,7 @@ class Found:
     key_id: str
     own_id: str
     latency_ms: float
+    status: int
     inputs: dict[str, Any]
     outputs: dict[str, Any]
     label: Any
@@ -83,8 +93,11 @@ def in_utc(moment: datetime) -> datetime:
 def search(
     endpoint: Endpoint, filters: SelectionFilters, *, cursor: str | None = None, limit: int = 50
 ) -> tuple[list[Found], str | None]:
-    """Return a page of predictions, newest first, and the cursor of the next one."""
-    where = condition(endpoint, filters)
+    """Return a page of predictions, newest first, and the cursor of the next one.
+
+    Those that failed are among them, unless the filters say otherwise.
+    """
+    where = condition(endpoint, filters, status=ANY)
     if cursor:
         where.before(*_place(cursor))
 
@@ -102,16 +115,15 @@ def search(
     return found, more
 
 
-def patiently(endpoint: Endpoint, filters: SelectionFilters, ask: Any) -> Any:
-    """Ask the files of a span, once more where one was replaced meanwhile."""
-    for attempt in (1, 2):
-        try:
-            with flat(paths_of(endpoint, filters)) as chosen:
-                return ask(chosen)
-        except Gone:
-            if attempt == 2:
-                raise
-    return []
+def patiently(endpoint: Endpoint, filters: SelectionFilters, ask: Callable[[Flat], T]) -> T:
+    """Ask the files of a span, once more where one was replaced meanwhile.
+
+    `ask` runs in another thread, which must not touch the database.
+    """
+    try:
+        return answer_of(paths_of(endpoint, filters), ask)
+    except Gone:
+        return answer_of(paths_of(endpoint, filters), ask)
 
 
 def paths_of(endpoint: Endpoint, filters: SelectionFilters) -> list[str]:
@@ -126,9 +138,12 @@ def paths_of(endpoint: Endpoint, filters: SelectionFilters) -> list[str]:
     return parts_between(endpoint, since, until)
 
 
-def condition(endpoint: Endpoint, filters: SelectionFilters) -> Where:
-    """Return filters as a condition; raises InvalidInput for a feature nobody has seen."""
-    where = Where()
+def condition(endpoint: Endpoint, filters: SelectionFilters, *, status: str = ANSWERED) -> Where:
+    """Return filters as a condition; raises InvalidInput for a feature nobody has seen.
+
+    `status` counts where the filters name none.
+    """
+    where = Where(filters.status or status)
     if filters.prediction_ids:
         where.among("prediction_id", filters.prediction_ids)
     if filters.since:
@@ -199,6 +214,7 @@ def _found(row: Mapping[str, Any], labels: Mapping[tuple[str, int], Any]) -> Fou
         key_id=row["key_id"] or "",
         own_id=row["own_id"] or "",
         latency_ms=row["latency_us"] / 1000,
+        status=row[FAILED] or 200,
         inputs=_with(row, "in."),
         outputs=_with(row, "out."),
         label=labels.get((row["prediction_id"], row["row"])),

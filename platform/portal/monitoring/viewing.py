@@ -7,14 +7,11 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from django.db.models import Sum
-from django.db.models.functions import TruncHour
-
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
 from portal.endpoints.lifecycle import RevisionState
-from portal.endpoints.models import Endpoint, Revision, TrafficMinute
-from portal.monitoring.adapters.parquet import Flat
+from portal.endpoints.models import Endpoint, Revision
+from portal.monitoring.adapters.parquet import ALL_FAILED, ANSWERED, Flat, Where
 from portal.monitoring.alerting import ENOUGH, estimate_of
 from portal.monitoring.looking import baselines_of
 from portal.monitoring.models import (
@@ -28,6 +25,7 @@ from portal.monitoring.models import (
 from portal.monitoring.searching import condition, filters_of, in_utc, patiently
 from portal.monitoring.sketches import adjusted, psi, psi_p_value, share_moved
 from portal.monitoring.statistics import quality, truths
+from portal.monitoring.traffic import error_rate_of, minutes_of, points_of
 from portal.monitoring.windows import windows_of
 from slipway.schemas.monitoring import (
     AlertOut,
@@ -122,6 +120,7 @@ def view(asked: Asked) -> MonitoringOut:
     settings = MonitorSettings.model_validate(monitor.settings)
     revisions = {one.pk: one for one in endpoint.revisions.defer("served")}
     hours = _hours(asked)
+    minutes = minutes_of(endpoint, asked.since, asked.until, asked.revision)
     named = asked.revision.pk if asked.revision is not None else _newest(hours, revisions)
     base = baselines_of(endpoint, [one for key, one in revisions.items() if key == named])
     chosen = base.get(named or "")
@@ -131,7 +130,7 @@ def view(asked: Asked) -> MonitoringOut:
         features, points = sliced.features, sliced.hours
     else:
         mine = [hour for hour in hours if hour.revision_id == named]
-        features, points = _features(asked, chosen, mine, named), _points(asked, hours)
+        features, points = _features(asked, chosen, mine, named), points_of(minutes, hours)
     return MonitoringOut(
         endpoint=endpoint.name,
         since=asked.since,
@@ -141,6 +140,9 @@ def view(asked: Asked) -> MonitoringOut:
         verdict=_worst(features, chosen),
         baseline=chosen.words if chosen is not None else "",
         predictions=sum(one.predictions for one in points),
+        failed=sum(one.failed or 0 for one in points),
+        refused=sum(one.refused or 0 for one in points),
+        error_rate=error_rate_of(points, None if sliced else minutes),
         rows=sliced.rows if sliced is not None else sum(hour.rows for hour in hours),
         unreadable=monitor.unreadable,
         sampled_rows=sliced.sampled if sliced is not None else None,
@@ -280,7 +282,8 @@ class _Seen:
 
     rows: int = 0
     sampled: int = 0
-    hours: list[HourPoint] = field(default_factory=list)
+    hours: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
     counts: list[list[int]] = field(default_factory=list)
     said: list[dict[str, Any]] = field(default_factory=list)
 
@@ -292,28 +295,43 @@ def _slice(
     features = base.features[:_MOST_FEATURES] if base is not None else []
     labels = _labels_between(asked)
 
+    assert asked.slice is not None  # noqa: S101 - asked for above
+    where, failed, labelled = (
+        _where(asked, asked.slice, revision, status) for status in (ANSWERED, ALL_FAILED, ANSWERED)
+    )
+    labelled.among("prediction_id", sorted({key[0] for key in labels}))
+
     def ask(chosen: Flat) -> _Seen:
-        assert asked.slice is not None  # noqa: S101 - asked for above
-        where = condition(asked.endpoint, asked.slice)
-        if revision is not None:
-            where.fact("revision", "=", revision)
         seen = _Seen(sampled=chosen.sample(where, most=_SLICE_ROWS))
         seen.rows = chosen.total
         if seen.sampled:
             seen.counts = [_counts(chosen, one) for one in features]
-            seen.hours = [HourPoint(**one) for one in chosen.by_hour()]
+            seen.hours = chosen.by_hour()
+        seen.failures = chosen.failures(failed)
         if labels:
-            where.among("prediction_id", sorted({key[0] for key in labels}))
             names = [one.removeprefix(_OUT) for one in chosen.columns if one.startswith(_OUT)]
             wanted = ["prediction_id", "row", *(_OUT + one for one in truths.needed(names))]
-            seen.said = chosen.find(where, limit=2 * _SLICE_LABELS, columns=wanted)
+            seen.said = chosen.find(labelled, limit=2 * _SLICE_LABELS, columns=wanted)
         return seen
 
-    assert asked.slice is not None  # noqa: S101 - asked for above
-    seen = patiently(asked.endpoint, asked.slice, ask) or _Seen()
+    seen = patiently(asked.endpoint, asked.slice, ask)
     counts = seen.counts or [[0] * len(one["counts"]) for one in features]
     quality_of = _quality_of(seen.said, labels, seen.rows, positive)
-    return _Sliced(seen.rows, seen.sampled, seen.hours, _judged(features, counts), quality_of)
+    return _Sliced(seen.rows, seen.sampled, _both(seen), _judged(features, counts), quality_of)
+
+
+def _where(asked: Asked, chosen: SelectionFilters, revision: str | None, status: str) -> Where:
+    where = condition(asked.endpoint, chosen, status=status)
+    return where if revision is None else where.fact("revision", "=", revision)
+
+
+def _both(seen: _Seen) -> list[HourPoint]:
+    """Return hours with what was answered in them and what failed."""
+    found = {one["hour"]: HourPoint(**one, failed=0, refused=0) for one in seen.hours}
+    for one in seen.failures:
+        point = found.setdefault(one["hour"], HourPoint(hour=one["hour"], predictions=0))
+        point.failed, point.refused = one["failed"], one["refused"]
+    return [point for _, point in sorted(found.items())]
 
 
 def _counts(chosen: Flat, base: Mapping[str, Any]) -> list[int]:
@@ -420,38 +438,6 @@ def _by_revision(
         if hour.revision_id in revisions:
             found[revisions[hour.revision_id].number].append(hour)
     return [quality_point(str(number), mine) for number, mine in sorted(found.items())]
-
-
-def _points(asked: Asked, hours: Sequence[HourSummary]) -> list[HourPoint]:
-    failed = _failed(asked)
-    mine: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
-    for hour in hours:
-        mine[hour.hour].append(hour)
-    found = []
-    for at in sorted(mine.keys() | failed.keys()):
-        rows = mine[at]
-        busiest = max(rows, key=lambda one: one.predictions, default=None)
-        slow = busiest.latency_ms if busiest is not None else {}
-        found.append(
-            HourPoint(
-                hour=at,
-                predictions=sum(one.predictions for one in rows),
-                p50_ms=slow.get("p50"),
-                p95_ms=slow.get("p95"),
-                failed=failed.get(at, 0),
-            )
-        )
-    return found
-
-
-def _failed(asked: Asked) -> dict[datetime, int]:
-    rows = TrafficMinute.objects.filter(
-        endpoint=asked.endpoint, at__gte=asked.since, at__lt=asked.until, failed__gt=0
-    )
-    if asked.revision is not None:
-        rows = rows.filter(revision_id=asked.revision.pk)
-    by_hour = rows.order_by().annotate(hour=TruncHour("at")).values("hour")
-    return {one["hour"]: one["all"] for one in by_hour.annotate(all=Sum("failed"))}
 
 
 def alerts_of(

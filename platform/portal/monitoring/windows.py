@@ -22,6 +22,7 @@ def windows_of(
             starts_at=one.starts_at,
             ends_at=one.ends_at,
             rows=one.rows,
+            failed=one.failed,
             features=len(one.features),
             different=len(one.different),
             drifted=len(one.drifted),

@@ -235,6 +235,9 @@ def predictions(
     feature: FeatureOption = None,
     operator: OperatorOption = None,
     value: ValueOption = None,
+    status: Annotated[
+        str | None, typer.Option("--status", help="answered, failed, or such as 503.")
+    ] = None,
     project: ProjectOption = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
@@ -250,6 +253,7 @@ def predictions(
         feature=feature,
         operator=operator,
         value=value,
+        status=status,
     )
     show_list(
         session,
@@ -265,7 +269,7 @@ def predictions(
             one.prediction_id,
             one.at,
             one.model_version,
-            _shortly(one.outputs),
+            _shortly(one.outputs) if one.status == 200 else f"failed ({one.status})",
             one.label,
         ),
         key=lambda one: one.prediction_id,

@@ -125,8 +125,12 @@ class Monitoring:
         feature: str | None = None,
         operator: str | None = None,
         value: str | float | None = None,
+        status: str | None = None,
     ) -> Pages[PredictionOut]:
-        """Find captured predictions, newest first; filters add up. `caller` is a key's id."""
+        """Find captured predictions, newest first; filters add up. `caller` is a key's id.
+
+        `status` is `answered`, `failed`, or a status such as "503".
+        """
         query = {
             "prediction_id": prediction_id,
             "own_id": own_id,
@@ -137,6 +141,7 @@ class Monitoring:
             "feature": feature,
             "operator": operator,
             "value": str(value) if value is not None else None,
+            "status": status,
         }
         segments = (*_path(project, endpoint), "predictions")
         return Pages(self._connection, segments, PageOf[PredictionOut], query)

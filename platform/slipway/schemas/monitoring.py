@@ -14,6 +14,7 @@ PredictionId = Annotated[str, Field(pattern=PREDICTION_PATTERN)]
 OwnId = Annotated[Line, Field(min_length=1, max_length=200)]
 FeatureName = Annotated[Line, Field(min_length=1, max_length=250)]
 Mail = Annotated[Line, Field(min_length=3, max_length=254, pattern=r"^[^@\s]+@[^@\s]+$")]
+PredictionStatus = Annotated[str, Field(pattern=r"^(answered|failed|any|[45][0-9]{2})$")]
 LabelValue = Annotated[
     StrictBool | StrictInt | StrictFloat | Annotated[Line, Strict(), Field(max_length=200)],
     Field(description="A class, a number, or true or false."),
@@ -138,7 +139,10 @@ class LabelOut(AnswerSchema):
 
 
 class PredictionOut(AnswerSchema):
-    """One row of a captured prediction. `caller` is the id of the key; `label` the truth."""
+    """One row of a captured prediction. `caller` is the id of the key; `label` the truth.
+
+    `status` is 200, or what it failed with: then it has no outputs.
+    """
 
     prediction_id: str
     row: int
@@ -148,6 +152,7 @@ class PredictionOut(AnswerSchema):
     caller: str
     own_id: str = ""
     latency_ms: float
+    status: int = 200
     inputs: dict[str, Any]
     outputs: dict[str, Any]
     label: Any = None
@@ -211,24 +216,30 @@ class QualityPoint(AnswerSchema):
 
 
 class HourPoint(AnswerSchema):
-    """An hour of an endpoint; of a slice `failed` is not known, as only answers have values."""
+    """An hour of an endpoint: `failed` where the model or its answer did (5xx), `refused` (4xx).
+
+    Of a slice those count whose inputs were captured and match.
+    """
 
     hour: datetime
     predictions: int
     p50_ms: float | None = None
     p95_ms: float | None = None
     failed: int | None = None
+    refused: int | None = None
 
 
 class WindowOut(AnswerSchema):
     """A window beside the baseline: how many features it has and how many differ, the worst first.
 
+    `failed` are captured predictions that failed (5xx) meanwhile; they are not among `rows`.
     `drifted` are those that differed in the window before as well.
     """
 
     starts_at: datetime
     ends_at: datetime
     rows: int
+    failed: int = 0
     features: int
     different: int
     drifted: int
@@ -254,6 +265,7 @@ class MonitoringOut(AnswerSchema):
     """How an endpoint did in a span: volume, latency, errors, features, quality, alerts.
 
     `verdict` is the worst of its features; `baseline` says what they are compared with.
+    `predictions` and all statistics are of answered ones; `error_rate` is the share of `failed`.
     """
 
     endpoint: str
@@ -264,6 +276,9 @@ class MonitoringOut(AnswerSchema):
     verdict: VerdictName
     baseline: str
     predictions: int
+    failed: int = 0
+    refused: int = 0
+    error_rate: float | None = None
     rows: int
     unreadable: int
     sampled_rows: int | None = None
@@ -315,7 +330,11 @@ class AlertChannelCreated(AlertChannelOut):
 
 
 class SelectionFilters(RequestSchema):
-    """Which predictions are meant; all that are given must match."""
+    """Which predictions are meant; all that are given must match.
+
+    `status` is `answered`, `failed`, `any`, or a status such as 503. Without one a search finds
+    any, and a selection takes answered ones.
+    """
 
     prediction_ids: Annotated[list[PredictionId], Field(max_length=10_000)] | None = None
     since: datetime | None = None
@@ -326,6 +345,7 @@ class SelectionFilters(RequestSchema):
     feature: FeatureName | None = None
     operator: Literal["=", "!=", "<", "<=", ">", ">="] = "="
     value: Annotated[Line, Field(max_length=200)] | None = None
+    status: PredictionStatus | None = None
 
     @model_validator(mode="after")
     def _pairs(self) -> Self:

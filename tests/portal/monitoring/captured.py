@@ -55,6 +55,7 @@ class Traffic:
         ago: timedelta = timedelta(minutes=5),
         revision_id: str = "",
         key: str = KEY,
+        status: int = 200,
     ) -> list[str]:
         """Capture predictions of a few seconds; returns their ids."""
         begin = clock.now() - ago
@@ -78,11 +79,8 @@ class Traffic:
                     int(moment.timestamp() * 1_000_000) * 1_000,
                     2_000,
                     sent,
-                    orjson.dumps(said),
-                    0,
-                    0,
-                    1,
-                    0,
+                    orjson.dumps(said) if status == 200 else b"",
+                    *(0, 0, 1, 0, status),
                 )
             )
         folder = raw_root()

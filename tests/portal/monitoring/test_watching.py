@@ -96,7 +96,7 @@ def test_views_by_slice_and_revision_and_span(traffic: Traffic) -> None:
     assert sum(hour["predictions"] for hour in sliced["hours"]) == sliced["rows"]
     assert sliced["predictions"] == sliced["rows"]
     assert {hour["p50_ms"] for hour in sliced["hours"]} == {2.0}
-    assert {hour["failed"] for hour in sliced["hours"]} == {None}
+    assert {hour["failed"] for hour in sliced["hours"]} == {0}
     assert sliced["features"][0]["name"] in ("a", "class", "confidence", "prediction[0]")
     assert sliced["verdict"] == "different"
     assert next(one for one in sliced["features"] if one["name"] == "b")["verdict"] == "steady"

@@ -64,7 +64,7 @@ def test_a_torn_block_takes_no_other_with_it(blocks: list[list[bytes]], torn: in
 
 
 def _entry(number: int, body: bytes) -> Entry:
-    return (b"prd_%d" % number, b"key", 1, 2, body, body[::-1], 0, 0, 0, 0)
+    return (b"prd_%d" % number, b"key", 1, 2, body, body[::-1], 0, 0, 0, 0, 200)
 
 
 @given(st.binary(max_size=120))

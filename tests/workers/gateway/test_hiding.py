@@ -37,7 +37,7 @@ def _kept(folder: Path, hider: Hider, body: bytes, head: int = 0) -> str:
         {"endpoint": "ep_1", "revision": "rev_1", "model": "m", "model_version": "1"}
     )
     said = orjson.dumps({"predictions": [{"name": _SECRET, "score": 1}]})
-    entry = (b"prd_1", b"key_1", 10**18, 5, body, said, head, 0, 1, 0)
+    entry = (b"prd_1", b"key_1", 10**18, 5, body, said, head, 0, 1, 0, 200)
     segment = folder / "1.seg"
     segment.write_bytes(pack_block(context, [entry]))
     assert ship(segment, folder / "predictions", hider) == 1

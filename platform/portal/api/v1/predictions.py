@@ -26,6 +26,7 @@ from slipway.schemas.monitoring import (
     LabelsOut,
     PredictionOut,
     PredictionsOut,
+    PredictionStatus,
     SelectionIn,
     SelectionOut,
 )
@@ -48,6 +49,7 @@ class PredictionsQuery(BaseModel):
     feature: Annotated[Line, Field(max_length=250)] | None = None
     operator: Literal["=", "!=", "<", "<=", ">", ">="] = "="
     value: Annotated[Line, Field(max_length=200)] | None = None
+    status: PredictionStatus | None = None
     cursor: Annotated[Line, Field(max_length=1000)] | None = None
     limit: int = Field(default=50, ge=1, le=MAX_LIMIT)
 
@@ -77,6 +79,7 @@ def prediction_out(one: Found, numbers: dict[str, int]) -> PredictionOut:
         caller=one.key_id,
         own_id=one.own_id,
         latency_ms=one.latency_ms,
+        status=one.status,
         inputs=one.inputs,
         outputs=one.outputs,
         label=one.label,

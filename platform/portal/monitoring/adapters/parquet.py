@@ -3,17 +3,24 @@
 What strangers choose (columns, operators) comes out of lists, and values are parameters.
 """
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 _MEMORY = "512MB"
 _THREADS = 2
+_STEP_BACK = 10
+_FILES = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
+FAILED = "failed_status"
+ANSWERED, ALL_FAILED, ANY = "answered", "failed", "any"
 _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 class Gone(Exception):
@@ -25,14 +32,31 @@ class Flat:
 
     def __init__(self, connection: Any, paths: Sequence[str]) -> None:
         self._connection = connection
-        self._from = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
+        self._from = _FILES
         self._paths = [path for path in paths if Path(path).exists()]
         self.columns: dict[str, str] = {}
         self._share = 1.0
         self.total = 0
         if self._paths:
-            told = self._ask(f"DESCRIBE SELECT * FROM {self._from}", [self._paths])  # noqa: S608
-            self.columns = {row["column_name"]: row["column_type"] for row in told}
+            self.columns = self._columns_of(self._paths)
+            if FAILED not in self.columns:
+                # All are from before failures were kept.
+                self.columns[FAILED] = "SMALLINT"
+                self._from = self._widened(self._paths)
+
+    def _columns_of(self, paths: Sequence[str]) -> dict[str, str]:
+        told = self._ask(f"DESCRIBE SELECT * FROM {_FILES}", [paths])  # noqa: S608
+        return {row["column_name"]: row["column_type"] for row in told}
+
+    def _widened(self, paths: Sequence[str]) -> str:
+        """Return these files as a table that has every column of all files."""
+        there = self._columns_of(paths)
+        more = "".join(
+            f", CAST(NULL AS {kind}) AS {quoted(name)}"
+            for name, kind in self.columns.items()
+            if name not in there
+        )
+        return f"(SELECT *{more} FROM {_FILES})"  # noqa: S608
 
     def _ask(self, sql: str, values: list[Any]) -> list[Row]:
         try:
@@ -41,6 +65,13 @@ class Flat:
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         except self._connection_errors() as error:
             raise Gone(str(error)[:200]) from error
+
+    def _ask_some(self, sql: str, paths: Sequence[str], values: list[Any]) -> list[Row]:
+        """Ask some of the files, of which all may lack a column that others have."""
+        try:
+            return self._ask(sql, [paths, *values])
+        except import_module("duckdb").BinderException:
+            return self._ask(sql.replace(self._from, self._widened(paths)), [paths, *values])
 
     @staticmethod
     def _connection_errors() -> Any:
@@ -65,7 +96,7 @@ class Flat:
             'ORDER BY epoch_us("at") DESC, prediction_id DESC, "row" LIMIT ?'
         )
         for paths in self._growing():
-            found += self._ask(sql, [paths, *where.values, limit - len(found)])
+            found += self._ask_some(sql, paths, [*where.values, limit - len(found)])
             if len(found) >= limit:
                 break
         for row in found:
@@ -125,6 +156,18 @@ class Flat:
             for row in found
         ]
 
+    def failures(self, where: "Where") -> list[Row]:
+        """Return by hour how many predictions failed (5xx) and how many were refused (4xx)."""
+        if not self._paths or where.is_impossible(self.columns):
+            return []
+        number = "count(DISTINCT prediction_id) FILTER"
+        found = self._ask(
+            f'SELECT epoch_us("at") // 3600000000 AS hour, {number} ({FAILED} >= 500) AS failed, '  # noqa: S608
+            f"{number} ({FAILED} < 500) AS refused FROM {self._from} WHERE {where.text} GROUP BY 1",
+            [self._paths, *where.values],
+        )
+        return [row | {"hour": datetime.fromtimestamp(row["hour"] * 3600, tz=UTC)} for row in found]
+
     def numbers(self, name: str, edges: Sequence[float]) -> list[int]:
         """Count the sampled values of a column between edges, then missing and infinite ones."""
         column = quoted(name)
@@ -160,11 +203,21 @@ def quoted(name: str) -> str:
 
 
 class Where:
-    """A condition, grown part by part."""
+    """A condition, grown part by part.
 
-    def __init__(self) -> None:
+    `status` is `answered`, `failed`, `any` of them, or a status predictions failed with.
+    """
+
+    def __init__(self, status: str) -> None:
         self._parts = ["NOT is_shadow"]
         self.values: list[Any] = []
+        if status == ANSWERED:
+            self._parts.append(f"{FAILED} IS NULL")
+        elif status == ALL_FAILED:
+            self._parts.append(f"{FAILED} IS NOT NULL")
+        elif status != ANY:
+            self._parts.append(f"{FAILED} = ?")
+            self.values.append(int(status))
         self._needed: list[str] = []
 
     @property
@@ -233,3 +286,18 @@ def flat(paths: Sequence[str]) -> Iterator[Flat]:
         yield Flat(connection, paths)
     finally:
         connection.close()
+
+
+def answer_of(paths: Sequence[str], ask: Callable[[Flat], T]) -> T:
+    """Ask the files of a span, in a thread of low priority that the threads of DuckDB inherit.
+
+    So a long question waits for whoever predicts on this machine, and never the other way round.
+    """
+    # Of Linux a thread steps back by itself, and what it starts stands as far back.
+    with ThreadPoolExecutor(1, "duckdb", initializer=os.nice, initargs=(_STEP_BACK,)) as own:
+        return own.submit(_answer_of, paths, ask).result()
+
+
+def _answer_of(paths: Sequence[str], ask: Callable[[Flat], T]) -> T:
+    with flat(paths) as chosen:
+        return ask(chosen)

@@ -4,6 +4,9 @@ A part is one Parquet file of rows in the order of `draw`, a number from 0 to 65
 from the prediction's id. So a sample of a given size is read from the beginning of each file.
 Parts appear whole under names that are never used again, and a prediction that an earlier part of
 the hour has is not taken again: repeating an order changes nothing.
+
+Predictions that failed are there too, with the status they failed with and without outputs; only
+columns of answered ones count, so that what a model refuses neither adds nor changes a column.
 """
 
 import hashlib
@@ -36,8 +39,11 @@ _ROWS_A_PAGE: Final = 512
 _BYTES_A_PAGE: Final = 8_192
 _RAW: Final = [
     *("prediction_id", "answered_at", "revision", "model_version", "key_id", "latency_us"),
-    *("is_shadow", "request", "response"),
+    *("is_shadow", "request", "response", "status"),
 ]
+# The status a prediction failed with; null of an answered one. Older files lack it.
+FAILED: Final = "failed_status"
+_ANSWERED: Final = 200
 FACTS: Final = pa.schema(
     [
         ("prediction_id", pa.string()),
@@ -50,6 +56,7 @@ FACTS: Final = pa.schema(
         ("latency_us", pa.int64()),
         ("is_shadow", pa.bool_()),
         ("draw", pa.int32()),
+        (FAILED, pa.int16()),
     ]
 )
 NUMBER: Final = "number"
@@ -135,16 +142,22 @@ def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool]:
         "latency_us": raw["latency_us"],
         "is_shadow": raw["is_shadow"],
         "draw": draw_of(raw["prediction_id"]),
+        FAILED: None,
     }
+    status = raw.get("status") or _ANSWERED
     is_read = True
     try:
         asked, facts["own_id"] = request_rows(raw["request"] or "", named)
     except (Unreadable, RecursionError):
         asked, is_read = [], False
-    try:
-        said = response_rows(raw["response"] or "")
-    except (Unreadable, RecursionError):
-        said, is_read = [], False
+    said: list[Row] = []
+    if status != _ANSWERED:
+        facts[FAILED], is_read = status, True  # that it could not be read may be why it failed
+    else:
+        try:
+            said = response_rows(raw["response"] or "")
+        except (Unreadable, RecursionError):
+            is_read = False
     rows = []
     for at in range(max(1, len(asked), len(said))):
         inputs = limited(asked[at]) if at < len(asked) else {}
@@ -161,16 +174,18 @@ def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool]:
 def _write_part(rows: list[Row], folder: Path, name: str, columns: Columns) -> str:
     rows.sort(key=lambda row: row["draw"])
     values: defaultdict[str, list[Any]] = defaultdict(lambda: [None] * len(rows))
-    fixed = set(FACTS.names)
+    answered = [row for row in rows if row[FAILED] is None]
+    kept = set(columns).union(*answered).difference(FACTS.names)
     for at, row in enumerate(rows):
         for key, value in row.items():
-            if key not in fixed:
+            if key in kept:
                 values[key][at] = value
     arrays = [pa.array([row[one.name] for row in rows], one.type) for one in FACTS]
     names = list(FACTS.names)
     for key in sorted(values):
-        kind = columns.setdefault(key, _kind_of(values[key]))
-        arrays.append(_array(values[key], kind))
+        if key not in columns:
+            columns[key] = _kind_of([row.get(key) for row in answered])
+        arrays.append(_array(values[key], columns[key]))
         names.append(key)
     write_whole(pa.Table.from_arrays(arrays, names=names), folder / name)
     return name

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from portal.monitoring.analysing.flat import write_whole
+from portal.monitoring.analysing.flat import FAILED, write_whole
 from portal.monitoring.analysing.measuring import read_rows
 from portal.monitoring.analysing.rows import IN
 
@@ -31,7 +31,8 @@ def export(
     """
     if not ids:
         return {"rows": 0, "revisions": []}
-    table, _ = read_rows(paths, where=pc.field("prediction_id").isin(list(ids)), most=10**9)
+    chosen = pc.field("prediction_id").isin(list(ids))
+    table, _ = read_rows(paths, where=chosen, most=10**9, failed=None)
     rows: list[dict[str, Any]] = []
     revisions: set[str] = set()
     for one in table.to_pylist():
@@ -48,6 +49,7 @@ def export(
                 "slipway_row": one["row"],
                 "slipway_at": one["at"],
                 "slipway_model_version": one["model_version"],
+                "slipway_status": one[FAILED] or 200,
             }
         )
         if len(rows) >= _MOST:

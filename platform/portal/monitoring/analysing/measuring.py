@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from portal.monitoring.analysing.flat import DRAWS
+from portal.monitoring.analysing.flat import DRAWS, FACTS, FAILED
 from portal.monitoring.analysing.rows import IN, OUT
 from portal.monitoring.statistics import estimating, quality
 from portal.monitoring.statistics import truths as truth_of
@@ -30,17 +30,24 @@ def read_rows(
     columns: Sequence[str] | None = None,
     where: pc.Expression | None = None,
     most: int = MOST_ROWS,
+    failed: bool | None = False,
 ) -> tuple[pa.Table, float]:
-    """Return rows of parts, of many only a fair sample, and which share that is."""
+    """Return rows of parts, of many only a fair sample, and which share that is.
+
+    `failed` asks for predictions that failed instead of answered ones, None for both.
+    """
     files = [path for path in paths if Path(path).exists()]
     if not files:
         return pa.table({}), 1.0
     total = sum(pq.read_metadata(file).num_rows for file in files)
     cut = DRAWS if total <= most else max(1, DRAWS * most // total)
     schema = pa.unify_schemas(
-        [pq.read_schema(file) for file in files], promote_options="permissive"
+        [*(pq.read_schema(file) for file in files), pa.schema([FACTS.field(FAILED)])],
+        promote_options="permissive",
     )
     condition = ~pc.field("is_shadow")
+    if failed is not None:
+        condition &= pc.field(FAILED).is_valid() if failed else pc.field(FAILED).is_null()
     if cut < DRAWS:
         condition &= pc.field("draw") < cut
     if where is not None:
@@ -194,6 +201,7 @@ def windows(
         at_least=timedelta(seconds=at_least_s),
         at_most=timedelta(seconds=at_most_s),
     )
+    failures = _failures(paths, mine) if spans else []
     found = []
     for first, last in spans:
         inside = (
@@ -209,11 +217,29 @@ def windows(
                 "starts_at": first.isoformat(),
                 "ends_at": last.isoformat(),
                 "rows": table.num_rows,
+                "failed": sum(first < at <= last for at in failures),
                 "features": [one.as_json() for one in told],
                 "different": [one.name for one in told if one.verdict == DIFFERENT],
             }
         )
     return found
+
+
+def _failures(paths: Sequence[str], where: pc.Expression) -> list[datetime]:
+    """Return when predictions failed that a model was asked for in vain (5xx)."""
+    table, _ = read_rows(
+        paths,
+        columns=["prediction_id", "at"],
+        where=where & (pc.field(FAILED) >= 500),
+        most=10**9,
+        failed=True,
+    )
+    if not table.num_rows:
+        return []
+    by_id = dict(
+        zip(table.column("prediction_id").to_pylist(), table.column("at").to_pylist(), strict=True)
+    )
+    return list(by_id.values())
 
 
 def _spans(

@@ -57,8 +57,9 @@ class HourSummary(models.Model):
 class DriftWindow(Row):
     """Predictions of a revision from after `starts_at` to `ends_at`, beside the baseline.
 
-    `features` holds a `statistics.judging.Difference` each; `different` those that differ here,
-    `drifted` those that did in the window before as well.
+    `failed` predictions (5xx) are not among its `rows`. `features` holds a
+    `statistics.judging.Difference` each; `different` those that differ here, `drifted` those that
+    did in the window before as well.
     """
 
     id = IdField("win")
@@ -67,6 +68,7 @@ class DriftWindow(Row):
     starts_at = models.DateTimeField()
     ends_at = models.DateTimeField()
     rows = models.BigIntegerField()
+    failed = models.BigIntegerField(default=0)
     features = models.JSONField(default=list)
     different = models.JSONField(default=list)
     drifted = models.JSONField(default=list)

@@ -49,6 +49,7 @@ from slipway.schemas.monitoring import (
 )
 
 SPANS = (("1", "24 hours"), ("7", "7 days"), ("30", "30 days"))
+STATUSES = ("answered", "failed")
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 _SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -93,6 +94,7 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         "feature": one,
         "figures": figures_of(shown.quality),
         "charts": charts_of(shown, one),
+        "error_percent": f"{100 * shown.error_rate:.3g}" if shown.error_rate else "",
         "days": days,
         "spans": SPANS,
         "operators": OPERATORS,
@@ -150,7 +152,7 @@ def project_endpoint_select(request: HttpRequest, project: str, endpoint: str) -
 
 def _filters(request: HttpRequest) -> SelectionFilters:
     names = ("own_id", "model_version", "caller", "feature", "value", "operator", "since", "until")
-    filters = filters_of({name: word(request, name) for name in names})
+    filters = filters_of({name: word(request, name) for name in (*names, "status")})
     prediction = word(request, "prediction_id")
     if prediction:
         filters.prediction_ids = [prediction]
@@ -184,6 +186,7 @@ def _predictions(request: HttpRequest, found: Endpoint, form: AsData) -> HttpRes
         "query": address.urlencode(),
         "filtered": bool(address),
         "operators": OPERATORS,
+        "statuses": STATUSES,
         "form": form,
         "selections": made.order_by("-pk")[:_SELECTIONS],
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),

@@ -1,0 +1,161 @@
+"""What heavy views of monitoring cost whoever predicts on the same machine at the same time.
+
+    .venv/bin/python bench/monitoring_load.py [--json] [--predictions 10000000] [--seconds 10]
+        [--rounds 3]
+
+Predictions go through a real gateway, one after the other on each of two connections. In turns
+nothing else happens, or the portal answers two people who ask for slices of a month over and over
+while the process that analyses sums up the same month. The peer is the same latency without them;
+views run in threads, and the analysis in a process, that stand back by `nice`.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+
+from bench.monitoring import fill, moment  # noqa: E402  (the path comes first)
+from portal.monitoring.analyst import analyst  # noqa: E402
+from slipway.schemas.serving import EndpointLimits  # noqa: E402
+from tests.portals import RunningPortal, running_portal  # noqa: E402
+from tests.workers.serving import KEY, Plane, plane  # noqa: E402
+
+_CONNECTIONS, _PEOPLE = 2, 2
+_BODY = json.dumps({"inputs": [[1, 2, 3, 4]]}).encode()
+_HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+
+
+def _predict(served: Plane, until: float, took_ms: list[float]) -> None:
+    """Predict until a moment, each when the one before is answered."""
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    while time.monotonic() < until:
+        began = time.perf_counter()
+        connection.request("POST", "/v1/digits/predict", _BODY, _HEADERS)
+        answer = connection.getresponse()
+        answer.read()
+        took_ms.append(1_000 * (time.perf_counter() - began))
+        if answer.status != 200:
+            raise SystemExit(f"a prediction was answered {answer.status}")
+    connection.close()
+
+
+def _latencies(served: Plane, seconds: float) -> list[float]:
+    found: list[list[float]] = [[] for _ in range(_CONNECTIONS)]
+    until = time.monotonic() + seconds
+    threads = [threading.Thread(target=_predict, args=(served, until, mine)) for mine in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [one for mine in found for one in mine]
+
+
+@contextmanager
+def _over_and_over(work: Callable[[], None]) -> Iterator[list[int]]:
+    """Do something in a thread until the block ends; the list grows each time it was done."""
+    done: list[int] = []
+    stopped = threading.Event()
+
+    def repeat() -> None:
+        while not stopped.is_set():
+            work()
+            done.append(len(done))
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield done
+    finally:
+        stopped.set()
+        thread.join()
+
+
+@contextmanager
+def _analysis(running: RunningPortal) -> Iterator[list[list[int]]]:
+    """Let people ask for slices of a month, and the month be summed up, meanwhile."""
+    since = moment(time.time() - 30 * 86_400)
+    address = (
+        f"/projects/watched/endpoints/bench/monitoring?since={since}"
+        "&feature=f3&operator=%3E&value=0.5"
+    )
+    folder = running.installation.data_dir / "monitoring"
+    paths = [str(path) for path in sorted(folder.glob("*/*/*.parquet"))]
+    with ExitStack() as stack:
+        apis = [stack.enter_context(running.client("root")) for _ in range(_PEOPLE)]
+        asked = stack.enter_context(analyst())
+
+        def sum_up() -> None:
+            asked.ask(
+                "summarise", paths=paths, baselines={}, calibrations={}, labels=[], positive=None
+            )
+
+        works: list[Callable[[], None]] = [*(partial(_view, api, address) for api in apis), sum_up]
+        yield [stack.enter_context(_over_and_over(work)) for work in works]
+
+
+def _view(api: httpx.Client, address: str) -> None:
+    api.get(address).raise_for_status()
+
+
+def _percentile(values: list[float], share: float) -> float:
+    return sorted(values)[max(0, round(share * len(values)) - 1)]
+
+
+def _measure(running: RunningPortal, seconds: float, rounds: int) -> dict[str, list[float]]:
+    """Return milliseconds of predictions without and with analysis, in turns."""
+    found: dict[str, list[float]] = {"without": [], "with": []}
+    with plane() as served:
+        replica = served.replica()
+        served.start_gateway()
+        served.serve(replica, limits=EndpointLimits())
+        _latencies(served, 1)
+        for _ in range(rounds):
+            found["without"] += _latencies(served, seconds)
+            with _analysis(running) as done:
+                found["with"] += _latencies(served, seconds)
+            views, sums = sum(len(one) for one in done[:-1]), len(done[-1])
+            print(f"meanwhile {views} views of a month, {sums} times summed up")
+    return found
+
+
+def main() -> None:
+    """Print a table, and with --json one line of JSON at the end."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument("--predictions", type=int, default=10_000_000)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, running_portal(Path(folder)) as running:
+        fill(running, given.predictions)
+        found = _measure(running, given.seconds, given.rounds)
+    cases = {}
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        busy, quiet = (_percentile(found[one], share) for one in ("with", "without"))
+        print(f"{name}: {quiet:.2f} ms, {busy:.2f} ms with analysis, ratio {busy / quiet:.2f}")
+        cases[f"predictions {name} with analysis"] = {
+            "ours": round(busy, 3),
+            "peer": round(quiet, 3),
+            "ratio": round(busy / quiet, 3),
+            "unit": "ms",
+        }
+    print(f"{os.cpu_count()} cores; {len(found['without'])} and {len(found['with'])} predictions")
+    if given.json:
+        print(json.dumps({"bench": "monitoring_load", "cases": cases}))
+
+
+if __name__ == "__main__":
+    main()

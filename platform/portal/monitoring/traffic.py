@@ -1,0 +1,69 @@
+"""Volume, latency and errors by hour: as gateways count them, captured or not."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q, QuerySet, Sum
+from django.db.models.functions import TruncHour
+
+from portal.endpoints.models import Endpoint, Revision, TrafficMinute
+from portal.monitoring.models import HourSummary
+from slipway.schemas.monitoring import HourPoint
+
+
+def minutes_of(
+    endpoint: Endpoint, since: datetime, until: datetime, revision: Revision | None
+) -> QuerySet[TrafficMinute]:
+    """Return what gateways counted in a span, of a revision if it is given."""
+    rows = TrafficMinute.objects.filter(endpoint=endpoint, at__gte=since, at__lt=until)
+    return rows if revision is None else rows.filter(revision_id=revision.pk)
+
+
+def points_of(minutes: QuerySet[TrafficMinute], hours: Iterable[HourSummary]) -> list[HourPoint]:
+    """Return hours with what was answered in them and what failed."""
+    errors = _errors(minutes)
+    mine: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
+    for hour in hours:
+        mine[hour.hour].append(hour)
+    found = []
+    for at in sorted(mine.keys() | errors.keys()):
+        rows = mine[at]
+        busiest = max(rows, key=lambda one: one.predictions, default=None)
+        slow = busiest.latency_ms if busiest is not None else {}
+        found.append(
+            HourPoint(
+                hour=at,
+                predictions=sum(one.predictions for one in rows),
+                p50_ms=slow.get("p50"),
+                p95_ms=slow.get("p95"),
+                failed=errors[at]["failed"] if at in errors else 0,
+                refused=errors[at]["refused"] if at in errors else 0,
+            )
+        )
+    return found
+
+
+def _errors(minutes: QuerySet[TrafficMinute]) -> dict[datetime, dict[str, Any]]:
+    rows = minutes.filter(Q(failed__gt=0) | Q(refused__gt=0)).order_by()
+    by_hour = rows.annotate(hour=TruncHour("at")).values("hour")
+    # What is summed up must not be called as the column is.
+    summed = by_hour.annotate(all_failed=Sum("failed"), all_refused=Sum("refused"))
+    return {
+        one["hour"]: {"failed": one["all_failed"], "refused": one["all_refused"]} for one in summed
+    }
+
+
+def error_rate_of(
+    points: Sequence[HourPoint], minutes: QuerySet[TrafficMinute] | None
+) -> float | None:
+    """Return which share of what a model was asked for failed; None when nothing was asked.
+
+    With `minutes` all that was answered counts, captured or not.
+    """
+    failed = sum(one.failed or 0 for one in points)
+    answered = sum(one.predictions for one in points)
+    if minutes is not None:
+        answered = minutes.aggregate(all=Sum("answered"))["all"] or 0
+    return failed / (answered + failed) if answered + failed else None

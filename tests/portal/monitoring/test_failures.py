@@ -1,0 +1,209 @@
+"""Predictions that failed: seen by slice and window, found with their status, in no statistic."""
+
+import os
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from django.test import Client
+
+from portal.core import clock
+from portal.datasets.models import Version
+from portal.monitoring.adapters.parquet import Flat
+from portal.monitoring.analyst import analyst
+from portal.monitoring.carrying_out import carry_out_waiting
+from portal.monitoring.folders import parts_of
+from portal.monitoring.models import CapturedHour
+from portal.monitoring.searching import patiently
+from portal.monitoring.services.labels import label_predictions
+from slipway.schemas.monitoring import LabelIn, SelectionFilters
+from tests.personas import Api, Personas
+from tests.portal.monitoring.captured import Traffic
+
+_AGO = [timedelta(minutes=minutes) for minutes in (50, 40, 30)]
+
+
+def _asked(a: float | str, *, c: float = 0.0, own: str = "") -> dict[str, Any]:
+    columns = ["a", "b", "c", "d", "e"]
+    body: dict[str, Any] = {"dataframe_split": {"columns": columns, "data": [[a, 0, c, 0, 0]]}}
+    return body | ({"client_request_id": own} if own else {})
+
+
+def _fail(traffic: Traffic, values: list[Any], status: int, **more: Any) -> list[str]:
+    asked = [_asked(one) for one in values]
+    return traffic.capture(asked, [None] * len(values), status=status, **more)
+
+
+def test_errors_are_shown_by_slice_and_revision(traffic: Traffic) -> None:
+    traffic.normal(1_500, ago=_AGO[0])
+    _fail(traffic, [5.0] * 30, 500, ago=_AGO[0])
+    _fail(traffic, [5.0] * 7, 504, ago=_AGO[0])
+    _fail(traffic, [-5.0] * 4, 400, ago=_AGO[0])
+    traffic.look()
+    traffic.look()
+    sliced = traffic.shown(feature="a", operator=">", value="0")
+    assert (sliced["failed"], sliced["refused"]) == (37, 0)
+    assert sliced["error_rate"] == pytest.approx(37 / (37 + sliced["predictions"]))
+    assert sum(hour["failed"] for hour in sliced["hours"]) == 37
+    other = traffic.shown(feature="a", operator="<", value="0")
+    assert (other["failed"], other["refused"], other["error_rate"]) == (0, 4, 0)
+    # All of this slice failed: it has no rows to judge, and is seen nevertheless.
+    broken = traffic.shown(feature="a", operator=">", value="4.9", revision=1)
+    assert (broken["predictions"], broken["failed"], broken["error_rate"]) == (0, 37, 1.0)
+    assert [hour["predictions"] for hour in broken["hours"]] == [0]
+
+
+def test_what_failed_is_in_no_statistic(traffic: Traffic) -> None:
+    traffic.normal(1_500, ago=_AGO[0])
+    traffic.look()
+    traffic.look()
+    before = traffic.shown()
+    ids = _fail(traffic, [9.0] * 700, 500, ago=_AGO[1])
+    label_predictions(
+        endpoint=traffic.endpoint,
+        by=traffic.endpoint.made_by,
+        labels=[LabelIn(prediction_id=one, value=1) for one in ids],
+    )
+    traffic.look()
+    traffic.look()
+    after = traffic.shown()
+    for name in ("predictions", "rows", "verdict", "unreadable"):
+        assert after[name] == before[name]
+    assert after["features"] == before["features"]
+    assert (after["quality"]["labelled"], after["quality"]["rows"]) == (0, 1_500)
+    assert len(after["windows"]) == len(before["windows"]) == 1
+    # The window after says how many failed meanwhile, and is judged by the others alone.
+    traffic.normal(1_000, ago=_AGO[2])
+    traffic.look()
+    (last, first) = traffic.shown()["windows"]
+    assert (first["failed"], last["failed"], last["rows"], last["different"]) == (0, 700, 1_000, 0)
+
+
+def test_what_is_refused_adds_and_changes_no_column(traffic: Traffic) -> None:
+    _fail(traffic, ["tall"], 400)
+    traffic.capture([{"inputs": {"made_up": [1.0]}}, b"\x00{"], [None, None], status=400)
+    traffic.look()
+    assert traffic.shown()["unreadable"] == 0
+    traffic.normal(20)
+    _fail(traffic, ["tall", 3.0], 400)
+    traffic.look()
+    refused = traffic.api.get(f"{traffic.root}/predictions?feature=made_up&value=1")
+    assert (refused.status_code, b"no_such_feature" in refused.content) == (422, True)
+    found = traffic.get("predictions", feature="a", operator=">", value="2.9", status="400")
+    assert [one["inputs"]["a"] for one in found["items"]] == [3.0]
+
+
+def test_predictions_are_found_by_status_and_selected_when_asked_for(traffic: Traffic) -> None:
+    good = traffic.normal(20)
+    bad = _fail(traffic, [3.0, 4.0], 500) + _fail(traffic, [5.0], 504)
+    traffic.look()
+    by_id = {one["prediction_id"]: one for one in traffic.get("predictions")["items"]}
+    assert {name: by_id[name]["status"] for name in bad} == dict(
+        zip(bad, (500, 500, 504), strict=True)
+    )
+    assert {by_id[name]["status"] for name in good} == {200}
+    shown = by_id[bad[0]]
+    assert (shown["inputs"]["a"], set(shown["outputs"].values()) - {None}) == (3.0, set())
+    for status, ids in (("failed", bad), ("answered", good), ("504", bad[2:]), ("any", good + bad)):
+        found = traffic.get("predictions", status=status, limit=100)["items"]
+        assert {one["prediction_id"] for one in found} == set(ids)
+    refused = traffic.api.get(f"{traffic.root}/predictions?status=200ish")
+    assert (refused.status_code, b"status" in refused.content) == (422, True)
+    for dataset, filters in (("good", {}), ("bad", {"status": "failed"})):
+        wanted = {"dataset": dataset, "filters": filters, "only_labelled": False}
+        traffic.post("selections", wanted, status=202)
+    carry_out_waiting()
+    rows = {one["dataset"]: one["rows"] for one in traffic.get("selections")["items"]}
+    assert rows == {"good": 20, "bad": 3}
+    assert Version.objects.filter(dataset__name="bad").count() == 1
+
+
+def test_a_label_by_own_id_is_of_the_answer_and_erasing_takes_failures_along(
+    traffic: Traffic,
+) -> None:
+    first = traffic.capture([_asked(1.0, own="order-x")], [None], status=503)
+    (again,) = traffic.capture([_asked(1.0, own="order-x")], [{"predictions": [1]}])
+    (last,) = traffic.capture([_asked(1.0, own="order-x")], [None], status=503)
+    traffic.post("labels", {"labels": [{"own_id": "order-x", "value": 1}]})
+    traffic.look()
+    assert [one["prediction_id"] for one in traffic.get("labels")["items"]] == [again]
+    found = traffic.get("predictions", own_id="order-x")["items"]
+    assert {one["prediction_id"] for one in found} == {*first, again, last}
+    traffic.post("erasures", {"own_id": "order-x"}, status=202)
+    carry_out_waiting()
+    assert traffic.get("predictions", own_id="order-x")["items"] == []
+
+
+def test_hours_from_before_failures_were_kept_are_read_with_those_after(traffic: Traffic) -> None:
+    for hours in range(7, 1, -1):
+        traffic.normal(20, ago=timedelta(hours=hours))
+    traffic.look()
+    for part in parts_of(CapturedHour.objects.all()):
+        table = pq.read_table(part)
+        pq.write_table(table.drop_columns(["failed_status"]), part)
+    whole = {"since": (clock.now() - timedelta(hours=9)).isoformat(), "limit": 200}
+    assert len(traffic.get("predictions", **whole)["items"]) == 120
+    assert traffic.get("predictions", status="failed", **whole)["items"] == []
+    bad = _fail(traffic, [3.0], 500)
+    traffic.look()
+    assert len(traffic.get("predictions", **whole)["items"]) == 121
+    found = traffic.get("predictions", status="failed", **whole)["items"]
+    assert [one["prediction_id"] for one in found] == bad
+    del whole["limit"]
+    sliced = traffic.shown(feature="a", operator=">", value="-99", **whole)
+    assert (sliced["predictions"], sliced["failed"]) == (120, 1)
+
+
+def test_columns_that_only_newer_hours_have_are_asked_for_in_all(traffic: Traffic) -> None:
+    old = traffic.capture(
+        [{"inputs": {"z": [7.0]}}], [{"predictions": [1]}], ago=timedelta(hours=9)
+    )
+    for hours in range(8, 1, -1):
+        traffic.normal(5, ago=timedelta(hours=hours))
+    traffic.look()
+    found = traffic.get("predictions", feature="z", value="7")["items"]
+    assert [one["prediction_id"] for one in found] == old
+
+
+def test_failures_are_on_the_pages(traffic: Traffic, people: Personas) -> None:
+    traffic.normal(30)
+    _fail(traffic, [9.0] * 10, 503)
+    traffic.look()
+    bob = Client(headers={"Accept": "text/html"})
+    bob.force_login(people.bob)
+    page = "/p/vision/endpoints/digits/monitoring"
+    sliced = bob.get(f"{page}?feature=a&operator=%3E&value=8").content.decode()
+    assert "100 % of what was asked" in sliced
+    assert 'id="chart-errors"' in sliced
+    listed = bob.get(f"{page}/predictions?status=failed").content.decode()
+    assert listed.count("failed: 503") == 10
+    odd = Api.of(people.bob).get(f"{traffic.root}/predictions?status=2")
+    assert odd.status_code == 422
+
+
+def test_what_analyses_steps_back_behind_what_predicts(traffic: Traffic) -> None:
+    """Questions of pages run in threads of low priority, passes in a process of low priority."""
+    traffic.normal(300)
+    traffic.look()
+    before = {one.name for one in Path("/proc/self/task").iterdir()}
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    def ask(chosen: Flat) -> dict[str, int]:
+        chosen._ask("SELECT count(*) FROM range(3000000) WHERE sqrt(range) > 5", [])
+        there = {one.name for one in Path("/proc/self/task").iterdir()} - before
+        return {one: os.getpriority(os.PRIO_PROCESS, int(one)) for one in there}
+
+    found = patiently(traffic.endpoint, SelectionFilters(), ask)
+    # The one that asks, and at least one that DuckDB started for it.
+    assert len(found) >= 2
+    assert all(nice >= min(19, own + 10) for nice in found.values())
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
+    with analyst() as asked:
+        asked.ask("own_ids", paths=[], wanted=[])
+        process = asked._process
+        assert process is not None
+        assert process.pid != os.getpid()
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) >= min(19, own + 15)

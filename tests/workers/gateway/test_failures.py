@@ -1,0 +1,113 @@
+"""Predictions that fail are captured like answered ones, with the status they ended with."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from slipway.schemas.serving import EndpointLimits
+from tests.workers.machines import eventually
+from tests.workers.serving import Plane, endpoint, plane
+from workers.gateway.segments import pack_block
+from workers.gateway.shipper import SCHEMA, merge_hours, ship
+
+_ROW = [[1, 2, 3, 4]]
+_LATER = 4_000_000_000.0
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Plane]:
+    """A gateway with one replica of its own: a test stops it for a moment."""
+    with plane() as found:
+        replica = found.replica()
+        found.start_gateway()
+        found.serve(replica)
+        yield found
+
+
+def _kept(folder: Path) -> dict[str, dict[str, Any]]:
+    names = [str(path) for path in folder.glob("*/*/*.parquet")]
+    if not names:
+        return {}
+    columns = ("prediction_id", "revision", "latency_us", "status", "request", "response")
+    sql = f"SELECT {', '.join(columns)} FROM read_parquet(?, union_by_name = true)"  # noqa: S608
+    asked = duckdb.execute(sql, [names])
+    found = [dict(zip(columns, row, strict=True)) for row in asked.fetchall()]
+    return {one["prediction_id"]: one for one in found}
+
+
+def test_what_a_model_refuses_and_what_takes_too_long_is_captured_with_its_status(
+    served: Plane,
+) -> None:
+    revisions = served.portal.snapshot.endpoints[0].revisions
+    served.portal.serve(endpoint(revisions, limits=EndpointLimits(timeout_s=0.5)))
+    served.until_in_force()
+    good = served.predict(_ROW)
+    odd = served.predict([[1, 2, 3]])
+    replica = served.processes[0].child.pid
+    os.kill(replica, signal.SIGSTOP)
+    try:
+        late = served.predict(_ROW)
+    finally:
+        os.kill(replica, signal.SIGCONT)
+    assert (good.status, odd.status, late.status) == (200, 400, 504)
+    ids = {one.headers["x-slipway-prediction-id"]: one.status for one in (good, odd, late)}
+
+    def kept() -> dict[str, dict[str, Any]] | None:
+        found = _kept(served.predictions_dir)
+        return found if ids.keys() <= found.keys() else None
+
+    found = eventually(kept, what="all three are in Parquet")
+    assert {name: found[name]["status"] for name in ids} == ids
+    by_status = {found[name]["status"]: found[name] for name in ids}
+    assert "[1,2,3]" in by_status[400]["request"].replace(" ", "")
+    assert by_status[504]["latency_us"] >= 400_000
+    # What is said of inputs may repeat them, also those that are to be hidden.
+    assert (by_status[400]["response"], by_status[504]["response"]) == ("", "")
+    assert {one["revision"] for one in by_status.values()} == {"rev-1"}
+
+
+def test_nothing_is_captured_where_capture_is_off(served: Plane) -> None:
+    revisions = served.portal.snapshot.endpoints[0].revisions
+    served.portal.serve(endpoint(revisions, capture="off"))
+    served.until_in_force()
+    odd = served.predict([[1, 2, 3]])
+    served.portal.serve(endpoint(revisions))
+    served.until_in_force()
+    last = served.predict(_ROW).headers["x-slipway-prediction-id"]
+    eventually(lambda: last in _kept(served.predictions_dir), what="the last one is in Parquet")
+    assert odd.headers["x-slipway-prediction-id"] not in _kept(served.predictions_dir)
+
+
+def test_files_from_before_there_was_a_status_are_merged_with_those_that_have_one(
+    tmp_path: Path,
+) -> None:
+    at_ns = 1_700_000_000 * 10**9
+    context = orjson.dumps(
+        {"endpoint": "ep_1", "revision": "rev_1", "model": "m", "model_version": "1"}
+    )
+    entries = [
+        (name, b"key_1", at_ns, 5, b'{"inputs":[[1]]}', b"", 0, 0, 1, 0, status)
+        for name, status in ((b"prd_new", 200), (b"prd_failed", 500))
+    ]
+    segment = tmp_path / "2.seg"
+    segment.write_bytes(pack_block(context, entries))
+    root = tmp_path / "predictions"
+    assert ship(segment, root) == 2
+    (path,) = root.glob("*/*/*.parquet")
+    old = pa.Table.from_pylist(
+        [{"prediction_id": "prd_old"}], schema=SCHEMA.remove(SCHEMA.get_field_index("status"))
+    )
+    pq.write_table(old, path.with_name("1.parquet"))
+    expected = {"prd_old": None, "prd_new": 200, "prd_failed": 500}
+    assert {name: one["status"] for name, one in _kept(root).items()} == expected
+    assert merge_hours(root, before_unix_s=_LATER) == 1
+    assert len(list(root.glob("*/*/*.parquet"))) == 1
+    assert {name: one["status"] for name, one in _kept(root).items()} == expected
