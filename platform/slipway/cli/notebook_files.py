@@ -231,7 +231,10 @@ def delete_notebook(session: Session, path: str, project: str, *, yes: bool) -> 
         output=session.output,
     )
     session.client.notebook_files.delete(file.id, project=project)
-    session.output.note(f"Deleted {file.path}. Undo it: slipway notebook undelete {file.path}")
+    session.output.note(
+        f"Deleted {file.path}; its file in the workspace stays. "
+        f"Undo it: slipway notebook undelete {file.path}"
+    )
 
 
 def undelete(

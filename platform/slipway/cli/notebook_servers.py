@@ -158,8 +158,15 @@ def show(session: Session, notebook: ServerArgument, project: ProjectOption = No
 def edit(
     session: Session,
     notebook: ServerArgument,
+    tier: Annotated[
+        str | None, typer.Option("--tier", help="Other hardware; while it is stopped.")
+    ] = None,
     idle: Annotated[
         int | None, typer.Option("--idle", min=5, help="Stop after so many idle minutes.")
+    ] = None,
+    max_hours: Annotated[
+        float | None,
+        typer.Option("--max-hours", min=0, help="Stop after so many hours; 0 for no limit."),
     ] = None,
     daily_start: DailyStart = None,
     daily_stop: DailyStop = None,
@@ -169,7 +176,7 @@ def edit(
     ] = False,
     project: ProjectOption = None,
 ) -> None:
-    """Change when a server of yours stops and starts by itself, also while it runs."""
+    """Change a server of yours; its tier and longest time only while it is stopped."""
     if unscheduled and (daily_start or daily_stop):
         raise UsageMistake(
             "A server has a schedule or it has none.",
@@ -180,7 +187,9 @@ def edit(
     changed = session.client.notebooks.edit(
         _found(session, notebook, place).id,
         project=place,
+        tier=tier,
         idle_minutes=idle,
+        max_hours=max_hours,
         daily_start="" if unscheduled else daily_start,
         daily_stop="" if unscheduled else daily_stop,
         days=days.split(",") if days else None,

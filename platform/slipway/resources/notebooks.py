@@ -71,15 +71,22 @@ class Notebooks:
         server: str,
         *,
         project: str,
+        tier: str | None = None,
         idle_minutes: int | None = None,
+        max_hours: float | None = None,
         daily_start: str | None = None,
         daily_stop: str | None = None,
         days: Sequence[str] | None = None,
     ) -> ServerOut:
-        """Change when a server of yours stops and starts by itself; an empty time takes it away."""
+        """Change a server of yours; an empty time and 0 hours take those limits away.
+
+        `tier` and `max_hours` change only while it is stopped.
+        """
         body = build(
             ServerEdit,
+            tier=tier,
             idle_minutes=idle_minutes,
+            max_hours=max_hours,
             daily_start=daily_start,
             daily_stop=daily_stop,
             days=list(days) if days is not None else None,

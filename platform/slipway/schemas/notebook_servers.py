@@ -100,12 +100,15 @@ class ServerIn(RequestSchema):
 
 
 class ServerEdit(RequestSchema):
-    """When a server stops and starts by itself from now on; what is left out stays as it is.
+    """What a server is and does from now on; what is left out stays as it is.
 
-    An empty `daily_start` or `daily_stop` takes that time away. Times that have passed today count
-    from their next day on.
+    `tier` and `max_hours` change while it is stopped; 0 hours take that limit away. An empty
+    `daily_start` or `daily_stop` takes that time away. Times that have passed today count from
+    their next day on.
     """
 
+    tier: Slug | None = None
+    max_hours: float | None = Field(default=None, ge=0, le=720)
     idle_minutes: int | None = Field(default=None, ge=5, le=10_080)
     daily_start: TimeOrNone | None = None
     daily_stop: TimeOrNone | None = None

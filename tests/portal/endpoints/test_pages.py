@@ -125,6 +125,7 @@ def test_a_key_is_shown_once_and_revoked(lab: Lab, bob: Client) -> None:
     key = EndpointKey.objects.shown().get()
     assert (key.rate_per_s, key.burst) == (5.0, 5)
     assert f"{key.prefix}" in made
+    assert "Gateways learn of it within seconds" in made
     page = text_of(bob.get(ONE))
     assert f"<code>{key.prefix}…</code>" in page
     assert made.count(key.prefix) > page.count(key.prefix)

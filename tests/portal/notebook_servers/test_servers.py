@@ -17,7 +17,7 @@ from portal.workloads.models import Workload
 from slipway.schemas.notebook_servers import NotebookState, hub_name
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebook_servers.servers import ADDRESS, SERVERS, Desk
-from tests.portal.workloads.machines import Machine
+from tests.portal.workloads.machines import Machine, make_tier
 
 
 @pytest.fixture(autouse=True)
@@ -337,3 +337,30 @@ def test_what_a_server_cost_is_the_sum_of_its_starts(desk: Desk, machine: Machin
     desk.place(server)
     assert desk.look(server)["cost_nano_usd"] >= first
     assert Server.objects.get().runs.count() == 2
+
+
+def test_hardware_and_longest_time_change_between_two_starts(desk: Desk) -> None:
+    make_tier("large", nano_usd_per_hour=720_000_000)
+    server = desk.launch(max_hours=2)["id"]
+    edit = f"{SERVERS}/{server}"
+    for body, field in (({"tier": "large"}, "tier"), ({"max_hours": 5}, "max_hours")):
+        refused = desk.api.patch(edit, body)
+        assert refused.status_code == 409, refused.content
+        said = json_of(refused)
+        assert (said["code"], field in str(said)) == ("server_runs", True)
+        assert "Stop it first" in str(said)
+    same = desk.api.patch(edit, {"tier": "small", "max_hours": 2, "idle_minutes": 45})
+    assert (same.status_code, json_of(same)["idle_minutes"]) == (200, 45)
+    assert desk.api.post(f"{edit}/stop").status_code == 200
+    unknown = desk.api.patch(edit, {"tier": "nowhere"})
+    assert (unknown.status_code, "nowhere" in str(json_of(unknown))) == (422, True)
+    changed = json_of(desk.api.patch(edit, {"tier": "large", "max_hours": 5}))
+    assert (changed["tier"], changed["max_hours"]) == ("large", 5)
+    kept = AuditEvent.objects.filter(verb="notebook.edit", target_id=server).latest("id")
+    assert kept.before == {"tier": "small", "max_lifetime_s": 7200}
+    assert kept.after == {"tier": "large", "max_lifetime_s": 18_000}
+    assert desk.api.post(f"{edit}/start").status_code == 200
+    workload = desk.workload(server)
+    assert (workload.tier.slug, workload.max_lifetime_s) == ("large", 18_000)
+    desk.api.post(f"{edit}/stop")
+    assert json_of(desk.api.patch(edit, {"max_hours": 0}))["max_hours"] is None

@@ -90,3 +90,27 @@ def test_its_owner_changes_when_it_stops_and_starts(browse: Browse, people: Pers
     mia = browse(people.mia)
     assert f"{one}/edit" not in text_of(mia.get(one))
     assert mia.post(f"{one}/edit", times).status_code == 403
+
+
+def test_its_owner_changes_the_hardware_once_it_is_stopped(
+    browse: Browse, people: Personas
+) -> None:
+    make_tier("large", nano_usd_per_hour=720_000_000)
+    wanted = ServerIn(name="desk", tier="small")
+    server = launch_server(project=people.vision, by=people.bob, wanted=wanted)
+    one = f"{LIST}/servers/{server.pk}"
+    bob = browse(people.bob)
+    wish = {"tier": "large", "max_hours": "5", "idle_minutes": "45"}
+    assert "Stop the server to change this." in text_of(bob.get(f"{one}/edit"))
+    assert bob.post(f"{one}/edit", wish).status_code == 302
+    server.refresh_from_db()
+    assert (server.tier.slug, server.max_lifetime_s) == ("small", None)
+    assert bob.post(f"{one}/stop").status_code == 302
+    assert "$0.72 an hour" in text_of(bob.get(f"{one}/edit"))
+    assert bob.post(f"{one}/edit", wish | {"tier": "nowhere"}).status_code == 422
+    assert bob.post(f"{one}/edit", wish).status_code == 302
+    server.refresh_from_db()
+    assert (server.tier.slug, server.max_lifetime_s) == ("large", 18_000)
+    assert bob.post(f"{one}/edit", wish | {"max_hours": ""}).status_code == 302
+    server.refresh_from_db()
+    assert (server.tier.slug, server.max_lifetime_s) == ("large", None)

@@ -126,7 +126,10 @@ def show_notebook(request: HttpRequest, project: str, notebook: str) -> Notebook
     "/projects/{project}/notebook-files/{notebook}", auth=gate(_CHANGE), response={204: None}
 )
 def remove_notebook(request: HttpRequest, project: str, notebook: str) -> Status[None]:
-    """Delete a notebook with its versions; that can be taken back for three days."""
+    """Delete a notebook with its versions; that can be taken back for three days.
+
+    A file of it in a workspace stays, and its next save begins another history.
+    """
     delete_notebook(file=gated_notebook(request))
     return Status(204, None)
 

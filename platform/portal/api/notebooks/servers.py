@@ -106,7 +106,7 @@ def show_notebook_server(request: HttpRequest, project: str, server: str) -> Ser
 def edit_notebook_server(
     request: HttpRequest, project: str, server: str, payload: ServerEdit
 ) -> ServerOut:
-    """Change when your server stops and starts by itself, also while it runs."""
+    """Change your server; its tier and its longest time only while it is stopped."""
     user = require_principal(request).user
     return shown(edit_server(server=gated_server(request), wanted=payload), user)
 

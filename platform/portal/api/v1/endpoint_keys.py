@@ -42,7 +42,10 @@ def list_endpoint_keys(
 def make_endpoint_key(
     request: HttpRequest, project: str, endpoint: str, payload: EndpointKeyIn
 ) -> Status[EndpointKeyCreated]:
-    """Make a key. Its text is in this answer and can never be shown again."""
+    """Make a key. Its text is in this answer and can never be shown again.
+
+    Gateways learn of it within seconds, and answer 401 to it until then.
+    """
     user = require_principal(request).user
     made = make_key(endpoint=gated_endpoint(request), by=user, wanted=payload)
     return Status(201, created_key_out(made))

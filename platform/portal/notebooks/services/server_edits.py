@@ -1,32 +1,42 @@
-"""Changing when a notebook server stops and starts by itself."""
+"""Changing where a notebook server runs, and when it stops and starts by itself."""
 
 from typing import Any
 
 from django.db import transaction
 
 from portal.accounts import audit
+from portal.compute.models import Tier
 from portal.core import clock
+from portal.core.errors import Conflict
 from portal.notebooks.models import Server
+from portal.notebooks.server_lifecycle import AT_REST
 from portal.notebooks.server_moves import announce
 from portal.notebooks.server_warnings import is_idle_warning, is_schedule_warning
+from portal.notebooks.services.servers import lifetime_of, tier_called
+from portal.workloads.feasibility import refuse_impossible
 from slipway.schemas.notebook_servers import ServerEdit, Weekday
 
 _S_A_MINUTE = 60
 _OF_SCHEDULE = frozenset({"daily_start", "daily_stop", "days"})
+# Its workload was admitted and priced with these, so they change between two starts.
+_OF_A_START = {"tier": ("tier", "hardware tier"), "max_lifetime_s": ("max_hours", "longest time")}
 
 
 def edit_server(*, server: Server, wanted: ServerEdit) -> Server:
     """Change what is given, from now on: a time that has passed today is not made up for.
 
     What was warned of by the rules before is taken back, and warned of anew where it still holds.
+    Raises InvalidInput for a tier that is not offered, and Conflict where the tier or the longest
+    time of a server that runs would change.
     """
     with transaction.atomic():
         current = Server.objects.select_for_update(of=("self",)).get(pk=server.pk)
-        asked = _asked(wanted)
+        asked = _asked(current, wanted)
         before = {name: getattr(current, name) for name in asked}
         after = {name: value for name, value in asked.items() if value != before[name]}
         if not after:
             return server
+        _require_rest(current, after)
         changes: dict[str, Any] = dict(after)
         if _OF_SCHEDULE & after.keys():
             changes["schedule_seen_at"] = clock.now()
@@ -40,16 +50,38 @@ def edit_server(*, server: Server, wanted: ServerEdit) -> Server:
             target=server,
             label=server.name,
             project=server.project,
-            before={name: before[name] for name in after},
-            after=after,
+            before={name: _told(before[name]) for name in after},
+            after={name: _told(value) for name, value in after.items()},
         )
     return server
 
 
-def _asked(wanted: ServerEdit) -> dict[str, Any]:
+def _require_rest(server: Server, after: dict[str, Any]) -> None:
+    for column, (field, words) in _OF_A_START.items():
+        if column in after and server.status not in AT_REST:
+            raise Conflict(
+                f"The {words} of {server.name} cannot change while the server is {server.state}.",
+                code="server_runs",
+                field=field,
+                next_step="Stop it first, change it, then start it again.",
+            )
+    if "tier" in after:
+        refuse_impossible(project=server.project, tier=after["tier"], tasks=1, backend="process")
+
+
+def _told(value: Any) -> Any:
+    return value.slug if isinstance(value, Tier) else value
+
+
+def _asked(server: Server, wanted: ServerEdit) -> dict[str, Any]:
     found: dict[str, Any] = {"daily_start": wanted.daily_start, "daily_stop": wanted.daily_stop}
     if wanted.idle_minutes is not None:
         found["idle_after_s"] = wanted.idle_minutes * _S_A_MINUTE
     if wanted.days is not None:
         found["days"] = [day.value for day in Weekday if day in wanted.days]
-    return {name: value for name, value in found.items() if value is not None}
+    found = {name: value for name, value in found.items() if value is not None}
+    if wanted.tier is not None and wanted.tier != server.tier.slug:
+        found["tier"] = tier_called(wanted.tier)
+    if wanted.max_hours is not None:
+        found["max_lifetime_s"] = lifetime_of(wanted)
+    return found

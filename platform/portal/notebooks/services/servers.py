@@ -18,7 +18,7 @@ from portal.workloads.feasibility import refuse_impossible
 from portal.workloads.services.stopping import stop_workload
 from portal.workloads.services.submitting import Wanted, submit_workload
 from portal.workloads.specs import spec_from
-from slipway.schemas.notebook_servers import NotebookState, ServerIn, Weekday
+from slipway.schemas.notebook_servers import NotebookState, ServerEdit, ServerIn, Weekday
 from slipway.schemas.workloads import ReasonCode
 
 MOST_A_PERSON = 20
@@ -96,6 +96,8 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
         current = Server.objects.select_for_update(of=("self",)).get(pk=server.pk)
         if current.status not in AT_REST:
             return server
+        # Changed meanwhile, perhaps: from here on nobody can.
+        server.refresh_from_db(fields=["tier", "max_lifetime_s"])
         _start(server, owner, environment)
         audit.record(
             "notebook.start",
@@ -192,7 +194,7 @@ def delete_server(*, server: Server) -> None:
             )
 
 
-def lifetime_of(wanted: ServerIn) -> int | None:
+def lifetime_of(wanted: ServerIn | ServerEdit) -> int | None:
     """Return the seconds a server may run at most."""
     return max(1, round(wanted.max_hours * _S_AN_HOUR)) if wanted.max_hours else None
 

@@ -1,4 +1,4 @@
-"""The forms that launch a notebook server and change when it stops and starts by itself."""
+"""The forms that launch a notebook server and change it later."""
 
 from typing import Any
 
@@ -64,20 +64,44 @@ class ServerTimes(forms.Form):
 
 
 class EditServer(ServerTimes):
-    """What of a server can be changed. `wanted` is the whole of it once the form is valid."""
+    """What of a server can be changed. `wanted` is the whole of it once the form is valid.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    `tiers` are the slugs and names to choose from. Of one that runs, the hardware and the longest
+    time can be read alone.
+    """
+
+    tier = forms.ChoiceField(label="Tier", required=False)
+    max_hours = forms.FloatField(
+        label="Stop after hours",
+        required=False,
+        min_value=0,
+        max_value=720,
+        help_text="Empty: only when it is idle, or when you stop it.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    field_order = ("tier", "idle_minutes", "max_hours", "daily_start", "daily_stop", "days")
+
+    def __init__(
+        self, *args: Any, tiers: list[tuple[str, str]], is_at_rest: bool, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.wanted: ServerEdit | None = None
+        tier = self.fields["tier"]
+        assert isinstance(tier, forms.ChoiceField)  # noqa: S101  (said above)
+        tier.choices = tiers
+        if not is_at_rest:
+            for name in ("tier", "max_hours"):
+                self.fields[name].disabled = True
+                self.fields[name].help_text = "Stop the server to change this."
 
     def clean(self) -> dict[str, Any]:
-        """Put it together; an empty time takes away what was chosen before."""
+        """Put it together; what is empty takes away what was chosen before."""
         data = super().clean() or {}
         if self.errors:
             return data
         try:
             self.wanted = ServerEdit.model_validate(
-                {"daily_start": "", "daily_stop": ""} | self.facts()
+                {"daily_start": "", "daily_stop": "", "max_hours": 0} | self.facts()
             )
         except ValidationError as error:
             self.refuse(error)

@@ -3,22 +3,25 @@
 from typing import Any
 
 from django.contrib import messages
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.accounts.principal import require_principal
+from portal.compute.models import Tier
 from portal.core.policy import guarded_by
 from portal.notebooks.gates import ServerOwner, ServerRole, gated_server
 from portal.notebooks.models import Server
 from portal.notebooks.places import url_of
-from portal.notebooks.server_lifecycle import ALIVE
+from portal.notebooks.server_lifecycle import ALIVE, AT_REST
 from portal.notebooks.services.server_edits import edit_server
 from portal.notebooks.services.servers import delete_server, start_server, stop_server
 from portal.web.forms.notebook_servers import EditServer
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.listing import listing, word
+from portal.web.money import dollars
 from portal.web.notebook_servers import (
     GROUPS,
     ServerStanding,
@@ -34,6 +37,7 @@ from slipway.schemas.notebook_servers import NotebookState
 
 STORY_LINES = 100
 _S_A_MINUTE = 60
+_S_AN_HOUR = 3600
 _SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _SEE_ONE = ServerRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _OWN = ServerOwner(Scope.WORKLOADS_WRITE)
@@ -102,9 +106,14 @@ def project_notebook_open(request: HttpRequest, project: str, server: str) -> Ht
 @guarded_by(_OWN)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_notebook_edit(request: HttpRequest, project: str, server: str) -> HttpResponse:
-    """Change when a server stops and starts by itself."""
+    """Change where a server runs, and when it stops and starts by itself."""
     found = gated_server(request)
-    form = EditServer(sent(request), initial=_times_of(found))
+    form = EditServer(
+        sent(request),
+        initial=_times_of(found),
+        tiers=_tiers_for(found),
+        is_at_rest=found.status in AT_REST,
+    )
     if carry_out(request, form, lambda _: _edited(found, form)):
         messages.success(request, f"{found.name} keeps to this from now on.")
         return redirect(address_of(found.project, "notebook", found.pk))
@@ -114,11 +123,22 @@ def project_notebook_edit(request: HttpRequest, project: str, server: str) -> Ht
 
 def _times_of(server: Server) -> dict[str, Any]:
     return {
+        "tier": server.tier.slug,
         "idle_minutes": server.idle_after_s // _S_A_MINUTE,
+        "max_hours": server.max_lifetime_s and server.max_lifetime_s / _S_AN_HOUR,
         "daily_start": server.daily_start,
         "daily_stop": server.daily_stop,
         "days": server.days,
     }
+
+
+def _tiers_for(server: Server) -> list[tuple[str, str]]:
+    """Return what is offered, with its price, and what it has, offered still or not."""
+    offered = Q(is_active=True) | Q(pk=server.tier_id)
+    tiers = Tier.objects.filter(offered).order_by("nano_usd_per_hour", "slug")[:100]
+    return [
+        (tier.slug, f"{tier.name}, {dollars(tier.nano_usd_per_hour)} an hour") for tier in tiers
+    ]
 
 
 def _edited(server: Server, form: EditServer) -> Server:
