@@ -15,6 +15,7 @@ from pytest_django import DjangoDbBlocker
 
 from portal.config.env import env
 from portal.config.tracking_schema import fill_for_tests, forget_connections
+from tests import reruns
 from tests.folders import PREFIX
 from tests.personas import Api, Personas, make_personas
 from tests.prepared import fill_in_memory, template_of_the_run
@@ -25,12 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh", action="store_true", help="write the checked-in snapshots anew")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let every test with a database use MLflow's too: each job has a run there.
 
     Hear the signals that a shell in the background, or nohup, makes its programs ignore. What is
     ignored here, the programs under test would ignore too, and wait for ever.
     """
+    config.pluginmanager.register(reruns, reruns.__name__)
     TransactionTestCase.databases = {"default", "tracking"}
     for number, handler in (
         (signal.SIGINT, signal.default_int_handler),
