@@ -5,8 +5,10 @@ import gc
 import shutil
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import httpx
 import pytest
 from django.conf import settings
 from django.db import connections
@@ -15,6 +17,7 @@ from pytest_django import DjangoDbBlocker
 
 from portal.config.env import env
 from portal.config.tracking_schema import fill_for_tests, forget_connections
+from tests import reruns
 from tests.folders import PREFIX
 from tests.personas import Api, Personas, make_personas
 from tests.prepared import fill_in_memory, template_of_the_run
@@ -25,12 +28,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh", action="store_true", help="write the checked-in snapshots anew")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let every test with a database use MLflow's too: each job has a run there.
 
     Hear the signals that a shell in the background, or nohup, makes its programs ignore. What is
     ignored here, the programs under test would ignore too, and wait for ever.
     """
+    config.pluginmanager.register(reruns, reruns.__name__)
     TransactionTestCase.databases = {"default", "tracking"}
     for number, handler in (
         (signal.SIGINT, signal.default_int_handler),
@@ -38,6 +42,18 @@ def pytest_configure() -> None:
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _authorities_are_read_once() -> Iterator[None]:
+    """Let clients of HTTP share the list of authorities: 30 ms of a processor for each otherwise.
+
+    Tests make thousands of them, and ask again and again whether a process answers by now.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        once = cache(httpx.create_ssl_context)
+        patch.setattr("httpx._transports.default.create_ssl_context", once)
+        yield
 
 
 @pytest.hookimpl(trylast=True)

@@ -76,7 +76,7 @@ def _manage(environment: dict[str, str], *arguments: str) -> str:
 
 
 def _make_people(environment: dict[str, str]) -> dict[str, str]:
-    output = _manage(environment, "shell", "-c", _MAKE_PEOPLE % (PEOPLE,))
+    output = _manage(environment, "shell", "--no-imports", "-c", _MAKE_PEOPLE % (PEOPLE,))
     line = next(line for line in output.splitlines() if line.startswith("made "))
     tokens: dict[str, str] = json.loads(line.removeprefix("made "))
     return tokens

@@ -13,11 +13,14 @@ import pytest
 from tests.processes import Installation, Program, installation, wait_for
 
 PEOPLE = ("alice", "bob", "charlie", "root")
-# Runs inside `manage.py shell`: people with tokens of every scope they may have.
-_MAKE_PEOPLE = """
+# Runs inside `manage.py shell`, one process for both: an installation is prepared, and gets people
+# with tokens of every scope they may have.
+_PREPARE_WITH_PEOPLE = """
 import json
+from django.core.management import call_command
 from tests.personas import make_token, make_user
-print("made " + json.dumps({
+call_command("prepare", no_input=True)
+print("\\nmade " + json.dumps({
     name: make_token(make_user(name, is_administrator=name == "root")) for name in %r
 }))
 """
@@ -85,9 +88,8 @@ def running_portal(
     """Yield a portal over a fresh database in `folder`; `environ` adds settings."""
     with installation(folder) as made:
         made.environ |= {"SLIPWAY_API_REQUESTS_PER_MINUTE": "1000000"} | environ
-        for arguments in (("prepare", "--no-input"), ("shell", "-c", _MAKE_PEOPLE % (people,))):
-            done = made.manage(*arguments)
-            assert done.returncode == 0, done.stdout + done.stderr
+        done = made.manage("shell", "--no-imports", "-c", _PREPARE_WITH_PEOPLE % (people,))
+        assert done.returncode == 0, done.stdout + done.stderr
         line = next(line for line in done.stdout.splitlines() if line.startswith("made "))
         yield RunningPortal(made, json.loads(line.removeprefix("made ")), command)
 

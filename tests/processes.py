@@ -34,15 +34,19 @@ def free_ports(count: int) -> list[int]:
 def wait_for(
     look: Callable[[], Found], what: str, *, within_s: float = 15.0, every_s: float = 0.02
 ) -> Found:
-    """Return what `look` finds as soon as it is truthy; fail after `within_s` seconds."""
-    deadline = time.monotonic() + within_s
+    """Return what `look` finds as soon as it is truthy; fail after `within_s` seconds.
+
+    The longer it takes, the less often it looks: looking takes time from what it waits for.
+    """
+    start = time.monotonic()
     while True:
         found = look()
         if found:
             return found
-        if time.monotonic() > deadline:
+        gone = time.monotonic() - start
+        if gone > within_s:
             raise AssertionError(f"no {what} within {within_s:g} s")
-        time.sleep(every_s)
+        time.sleep(max(every_s, min(gone / 20, 0.1)))
 
 
 def is_alive(pid: int) -> bool:

@@ -53,17 +53,14 @@ def _sides(route: Route) -> Iterator[dict[str, str]]:
 
 
 def _cases() -> list[Any]:
+    """Return what to ask: each test tries one verb of a route in every mix, as everybody."""
     return [
-        pytest.param(
-            column, route, verb, sides, id=f"{column} {verb} {route.template} {_named(sides)}"
-        )
+        pytest.param(route, verb, id=f"{verb} {route.template}")
         for route in routes()
+        if route.parameters and not _proves_itself(route)
         for verb in VERBS
-        for sides in _sides(route)
-        for column in _askers(route)
         if (route.operation(verb) or (not route.operations and verb in ("GET", "POST")))
         and not isinstance(route.policy_for(verb), Public)
-        and not _proves_itself(route)
     ]
 
 
@@ -125,17 +122,33 @@ def _seen(answer: HttpResponse, named: list[str], queries: list[str]) -> Seen:
     return Seen(answer.status_code, headers, text, [_LITERAL.sub("?", sql) for sql in queries])
 
 
-@pytest.mark.parametrize(("column", "route", "verb", "sides"), _cases())
-def test_a_foreign_object_answers_like_a_missing_one(
+def _told_apart(
     cast: Cast, column: str, route: Route, verb: str, sides: dict[str, str]
-) -> None:
+) -> tuple[Seen, Seen] | None:
+    """Return the answers for a foreign and a missing object where they differ, or let in."""
     foreign = _look(cast, column, route, verb, _values(cast, route, sides, hidden="foreign"))
     missing = _look(cast, column, route, verb, _values(cast, route, sides, hidden="missing"))
-    if _creates_by_name(route, verb, sides):
+    creates = _creates_by_name(route, verb, sides)
+    if creates:
         foreign, missing = _without_times(foreign), _without_times(missing)
-    assert foreign == missing
-    if column != "ano" and not _creates_by_name(route, verb, sides):
-        assert foreign.status in _REFUSALS, "a role too low is told before the object is looked at"
+    # A role too low is told before the object is looked at.
+    is_refused = column == "ano" or creates or foreign.status in _REFUSALS
+    return None if foreign == missing and is_refused else (foreign, missing)
+
+
+@pytest.mark.parametrize(("route", "verb"), _cases())
+def test_a_foreign_object_answers_like_a_missing_one(cast: Cast, route: Route, verb: str) -> None:
+    wrong = {}
+    for column, sides in product(_askers(route), _sides(route)):
+        mix = f"{column} {_named(sides)}"
+        try:
+            found = _told_apart(cast, column, route, verb, sides)
+        except Exception as error:
+            error.add_note(f"asked for {mix}")
+            raise
+        if found:
+            wrong[mix] = found
+    assert not wrong
 
 
 def _creates_by_name(route: Route, verb: str, sides: dict[str, str]) -> bool:
@@ -152,7 +165,7 @@ def _without_times(seen: Seen) -> Seen:
 
 
 def test_the_cases_cover_every_guarded_route_with_a_parameter() -> None:
-    covered = {(case.values[1].template, case.values[2]) for case in _cases()}
+    covered = {(case.values[0].template, case.values[1]) for case in _cases()}
     guarded = {
         (route.template, verb)
         for route in routes()

@@ -87,16 +87,26 @@ def principal_of(request: HttpRequest) -> Principal | None:
     Unauthenticated even when the browser also has a session. Pages ignore the header.
     """
     if not hasattr(request, _ATTRIBUTE):
-        header = request.headers.get("Authorization")
-        if header is not None and request.path.startswith(TOKEN_DOORS):
+        setattr(request, _ATTRIBUTE, _recognised(request))
+    found: Principal | Unauthenticated | None = getattr(request, _ATTRIBUTE)
+    if isinstance(found, Unauthenticated):
+        raise found
+    return found
+
+
+def _recognised(request: HttpRequest) -> Principal | Unauthenticated | None:
+    """Look up who is behind the request; what is no usable token is looked up once, too."""
+    header = request.headers.get("Authorization")
+    if header is not None and request.path.startswith(TOKEN_DOORS):
+        try:
             found: Principal | None = principal_of_bearer(header)
-        else:
-            found = _from_session(request)
-        if found is not None:
-            with_user(found.user, found.token)
-        setattr(request, _ATTRIBUTE, found)
-    principal: Principal | None = getattr(request, _ATTRIBUTE)
-    return principal
+        except Unauthenticated as refusal:
+            return refusal
+    else:
+        found = _from_session(request)
+    if found is not None:
+        with_user(found.user, found.token)
+    return found
 
 
 def act_as(request: HttpRequest, principal: Principal) -> None:

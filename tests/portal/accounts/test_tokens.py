@@ -151,6 +151,13 @@ def test_what_is_no_usable_token_is_refused_alike(people: Personas, header: str)
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
 
 
+def test_what_is_no_usable_token_is_looked_up_once(people: Personas) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        assert Api(token="slp_" + "x" * 40).get("whoami").status_code == 401
+    looked_up = [query["sql"] for query in asked if "token_hash" in query["sql"]]
+    assert len(looked_up) == 1
+
+
 def test_a_bad_token_is_not_saved_by_a_session(people: Personas) -> None:
     api = Api()
     api.client.force_login(people.alice)
