@@ -8,6 +8,7 @@ Starts a Slipway of its own over sample people, projects and jobs. The pictures 
 """
 
 import io
+import signal
 import sys
 import tarfile
 import tempfile
@@ -205,6 +206,8 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=FLAGS)
         taken = take(browser, portal.url, folder, job)
         browser.close()
+        portal.program.signal(signal.SIGINT)
+        portal.program.wait(120)
     sys.stdout.write(f"{taken} pictures in {folder.relative_to(ROOT)}\n")
 
 
