@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 
@@ -229,10 +230,29 @@ def example_for(revision: Revision | None) -> str:
         return ""
 
 
+def _one_row(body: Any) -> Any:
+    """Return a request with its first row alone, which is enough to show how one asks."""
+    if not isinstance(body, dict):
+        return body
+    split = body.get("dataframe_split")
+    if isinstance(split, dict) and isinstance(split.get("data"), list):
+        first = {name: split[name][:1] for name in ("index", "data") if name in split}
+        return body | {"dataframe_split": split | first}
+    rows = {
+        name: value[:1]
+        for name, value in body.items()
+        if name in ("inputs", "instances", "dataframe_records")
+        and isinstance(value, list)
+        # A list of named tensors is not one of rows.
+        and not (name == "inputs" and value and isinstance(value[0], dict))
+    }
+    return body | rows
+
+
 def snippets_of(endpoint: Endpoint, example: str) -> list[tuple[str, str, str]]:
     """Return how to ask an endpoint from elsewhere: an id, a heading, the text to copy."""
     url = url_of(endpoint)
-    body = json.dumps(json.loads(example)) if example else '{"inputs": [[1.0, 2.0]]}'
+    body = json.dumps(_one_row(json.loads(example))) if example else '{"inputs": [[1.0, 2.0]]}'
     curl = (
         f"curl {shlex.quote(url)} \\\n"
         '  -H "Authorization: Bearer $SLIPWAY_ENDPOINT_KEY" \\\n'

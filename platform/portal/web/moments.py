@@ -40,6 +40,8 @@ def lasting(seconds: float) -> str:
 
     `static/slipway/counting.js` says the same in the browser, where durations count on.
     """
+    if 0 < seconds < 1:
+        return "< 1 s"
     left_s = max(0, int(seconds))
     parts: list[str] = []
     for size_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):

@@ -1,6 +1,7 @@
 """Small words: moments, icons, browsers, sentences of the audit log."""
 
 import ast
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from portal.accounts.models import AuditEvent
+from portal.accounts.models import AuditEvent, Project
 from portal.api.mlflow.routes import ROUTES
+from portal.endpoints.models import Endpoint
 from portal.web import icons
 from portal.web.browsers import browser_of
-from portal.web.moments import exact, in_words
+from portal.web.endpoints import snippets_of
+from portal.web.moments import exact, in_words, lasting
 from portal.web.sentences import KINDS, VERBS, sentence_of
 from portal.web.templatetags.slipway import facts
 from slipway.schemas.registry import Verdict
@@ -35,6 +38,39 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 )
 def test_moments_are_told_relative_to_now(away: timedelta, words: str) -> None:
     assert in_words(NOW + away, NOW) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (0.4, "< 1 s"), (1.9, "1 s"), (200, "3 min 20 s"), (86_400 * 2 + 60, "2 d 1 min")],
+)
+def test_what_took_less_than_a_second_did_not_take_none(seconds: float, words: str) -> None:
+    assert lasting(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("example", "shown"),
+    [
+        ({"inputs": [[1, 2], [3, 4]]}, {"inputs": [[1, 2]]}),
+        (
+            {"instances": [{"x": 1}, {"x": 2}], "params": {}},
+            {"instances": [{"x": 1}], "params": {}},
+        ),
+        (
+            {"dataframe_split": {"columns": ["a"], "index": [0, 1], "data": [[1], [2]]}},
+            {"dataframe_split": {"columns": ["a"], "index": [0], "data": [[1]]}},
+        ),
+        ({"inputs": {"a": [1, 2]}}, {"inputs": {"a": [1, 2]}}),
+        (
+            {"inputs": [{"name": "x", "data": [1]}, {"name": "y", "data": [2]}]},
+            {"inputs": [{"name": "x", "data": [1]}, {"name": "y", "data": [2]}]},
+        ),
+    ],
+)
+def test_how_to_ask_an_endpoint_is_shown_with_one_row(example: object, shown: object) -> None:
+    endpoint = Endpoint(name="digits", project=Project(slug="vision"))
+    for _, heading, text in snippets_of(endpoint, json.dumps(example)):
+        assert (json.dumps(shown) in text) == (heading != "Python")
 
 
 def test_the_browser_keeps_moments_true_with_the_same_steps() -> None:

@@ -64,8 +64,14 @@ def _page(
     context = {
         "listing": listing(request, found, filters=FILTERS),
         "kinds": KINDS,
-        "verbs": VERBS,
+        "verbs": [(verb, _words_of(verb)) for verb in VERBS],
         "csv_url": f"{export}?{urlencode({**wanted, 'format': 'csv'})}",
         "jsonl_url": f"{export}?{urlencode({**wanted, 'format': 'jsonl'})}",
     }
     return render(request, template, context | where)
+
+
+def _words_of(verb: str) -> str:
+    """Write what was done for people to choose: `endpoint_key.revoke` as `Endpoint key: revoke`."""
+    kind, _, done = verb.replace("_", " ").partition(".")
+    return f"{kind.capitalize()}: {done.replace('.', ' ')}"

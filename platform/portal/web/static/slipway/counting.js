@@ -12,6 +12,7 @@ const CENT = 1e7;
 const DECIMALS = [2, 3, 4, 6, 9];
 
 function lasting(seconds) {
+  if (seconds > 0 && seconds < 1) return "< 1 s";
   let left = Math.max(0, Math.trunc(seconds));
   const parts = [];
   for (const [size, unit] of UNITS) {
