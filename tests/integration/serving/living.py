@@ -180,7 +180,8 @@ class Endpoints:
         wait_for(lambda: self.show(name)["state"] == state, f"{name} {state}", within_s=within_s)
 
     def promote(self, name: str, version: int, **plan: Any) -> Any:
-        """Promote a version."""
+        """Promote a version, once the rollout before it has ended."""
+        self.settled(name)
         body = {"model": "double", "version": str(version), "plan": plan or {"bake_s": 0}}
         return self.call("POST", f"endpoints/{name}/promote", body)
 

@@ -4,6 +4,7 @@ Nothing fails and nothing is slow: the portal, the control worker, the replicas,
 its recording, and the analysis are real, and the verdict comes from the recorded predictions.
 """
 
+import secrets
 from collections import Counter
 from collections.abc import Iterator
 
@@ -81,41 +82,40 @@ def test_a_canary_whose_predictions_drift_is_taken_back_by_itself(endpoints: End
     good, bad = _register(endpoints, 2), _register(endpoints, 3)
     # Its golden predictions were recorded anew with what it does now, so they come back equal.
     endpoints.record(bad, 3)
-    endpoints.create("drifting", good, rules=RULES)
+    name = f"drifting-{secrets.token_hex(3)}"
+    endpoints.create(name, good, rules=RULES)
     watched = {"window_rows": WINDOW_ROWS, "window_at_least_s": 0}
-    endpoints.call("PATCH", "endpoints/drifting/monitoring/settings", watched)
-    endpoints.until("drifting", 2, within_s=STARTS_WITHIN_S)
-    clients = _Clients(endpoints, "drifting")
-    endpoints.promote("drifting", bad, **CANARY)
+    endpoints.call("PATCH", f"endpoints/{name}/monitoring/settings", watched)
+    endpoints.until(name, 2, within_s=STARTS_WITHIN_S)
+    clients = _Clients(endpoints, name)
+    endpoints.promote(name, bad, **CANARY)
 
     def ended() -> bool:
         clients.ask()
-        [last, *_] = endpoints.call("GET", "endpoints/drifting/rollouts")["items"]
+        [last, *_] = endpoints.call("GET", f"endpoints/{name}/rollouts")["items"]
         return last["ended_at"] is not None
 
     within_s = STARTS_WITHIN_S + TAKEN_BACK_WITHIN_S
     wait_for(ended, "end of the canary", within_s=within_s, every_s=0.2)
-    rollout = endpoints.settled("drifting")
+    rollout = endpoints.settled(name)
     assert rollout["state"] == "rolled_back", rollout
     assert "Its outputs differ from those in training in two windows in a row" in rollout["reason"]
     assert "while its inputs do not" in rollout["reason"]
     assert set(clients.statuses) == {200}
     assert set(clients.factors) == {2.0, 3.0}, "the canary got its share, and no one else answered"
-    _stands_as_before(endpoints)
+    _stands_as_before(endpoints, name)
 
 
-def _stands_as_before(endpoints: Endpoints) -> None:
-    shown = endpoints.show("drifting")
+def _stands_as_before(endpoints: Endpoints, name: str) -> None:
+    shown = endpoints.show(name)
     revisions = {one["number"]: one for one in shown["revisions"]}
     assert (shown["state"], shown["rollout"]) == ("serving", None)
     assert (revisions[1]["state"], revisions[1]["weight"]) == ("serving", 100)
     assert (revisions[2]["state"], revisions[2]["weight"]) == ("failed", 0)
     assert "Its outputs differ" in revisions[2]["reason"]
-    assert "Revision 2 was taken back to revision 1: Its outputs differ" in endpoints.story(
-        "drifting"
-    )
-    endpoints.until("drifting", 2)
-    after = _Clients(endpoints, "drifting")
+    assert "Revision 2 was taken back to revision 1: Its outputs differ" in endpoints.story(name)
+    endpoints.until(name, 2)
+    after = _Clients(endpoints, name)
     for _ in range(10):
         after.ask()
     assert set(after.factors) == {2.0}
