@@ -5,6 +5,8 @@ import os
 import socket
 from typing import Any, Final
 
+import aiohttp
+import aiohttp.connector
 from jupyter_server.serverapp import ServerApp
 from jupyterhub.singleuser.extension import JupyterHubSingleUser
 
@@ -52,6 +54,16 @@ async def _trust_the_hub(_: JupyterHubSingleUser) -> None:
     """Do not ask for the Hub's version before listening: a Hub that is away would end the start."""
 
 
+def find_hosts_as_this_machine_does() -> None:
+    """Have aiohttp, by which JupyterHub asks the Hub, look names up as everything else here does.
+
+    By c-ares, its choice where aiodns is installed, every name below `.localhost` is this machine
+    itself (RFC 6761), although in a container such a name may well lead to the Hub.
+    """
+    connector: Any = aiohttp.connector
+    connector.DefaultResolver = aiohttp.ThreadedResolver
+
+
 def bind() -> tuple[socket.socket, str]:
     """Bind a free port of the address the node is reached at; returns it and `host:port`."""
     advertised = os.environ.get(_ADDRESS, _LOOPBACK)
@@ -80,6 +92,7 @@ def run(desk: Desk | None = None) -> None:
     os.environ["JUPYTERHUB_DEFAULT_URL"] = "/lab"
     os.chdir(desk.workspace)
     _IN_USE.update(socket=bound, address=address, reports=os.environ.get(_REPORTS, ""))
+    find_hosts_as_this_machine_does()
     JupyterHubSingleUser.serverapp_class = BoundServer
     JupyterHubSingleUser.check_hub_version = _trust_the_hub
     JupyterHubSingleUser.serverapp_config = {"jpserver_extensions": dict(_EXTENSIONS)}
