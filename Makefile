@@ -53,11 +53,17 @@ SLOW := faults/test_node_loss.py integration/training/test_network_cut.py \
 	integration/training/test_phases.py portal/config/test_embedded_node.py
 SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
 
-.PHONY: test-integration test-slow
+# Builds images from nothing: as long as all other integration tests together.
+DEPLOY := integration/deploy
+
+.PHONY: test-integration test-slow test-deploy
 test-integration: setup-dev ## Run on PostgreSQL, in Chromium, with Docker (by apt)
 	scripts/install-integration
 	$(SERVERS) $(PYTEST) $(addprefix tests/,$(INTEGRATION)) \
-		$(addprefix --ignore=tests/,$(WITHOUT_DATABASE) $(SLOW))
+		$(addprefix --ignore=tests/,$(WITHOUT_DATABASE) $(SLOW) $(DEPLOY))
+test-deploy: setup-dev ## Build deploy/ images, bring up its compose file, run the demo on it (20 min)
+	scripts/install-integration docker-compose
+	scripts/docker-test-engine.sh $(BIN)/python -m pytest $(addprefix tests/,$(DEPLOY))
 test-slow: setup-dev ## Run what mostly waits: lost nodes, cut networks; before a release
 	scripts/install-integration
 	scripts/with-postgres $(PYTEST) $(addprefix tests/,$(SLOW))

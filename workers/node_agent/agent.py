@@ -78,7 +78,7 @@ class Agent:
             table=self._table,
             bell=self._bell,
             address=self._facts.address,
-            pass_env={name: os.environ[name] for name in settings.pass_env if name in os.environ},
+            pass_env=settings.passed(),
         )
         self._reconciler = Reconciler(self._portal, rooms, self._shipper, self._gpus)
 

@@ -1,6 +1,7 @@
 """What the person who starts an agent decides: read once from the command line."""
 
 import argparse
+import os
 import re
 import socket
 from collections.abc import Sequence
@@ -44,6 +45,10 @@ class AgentSettings:
     warm_limit: int = 3
     stop_tasks_on_exit: bool = False
     log_bound_bytes: int = BOUND_BYTES
+
+    def passed(self) -> dict[str, str]:
+        """Return the variables of the agent's own that tasks get."""
+        return {name: os.environ[name] for name in self.pass_env if name in os.environ}
 
 
 def default_name() -> str:

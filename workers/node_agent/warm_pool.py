@@ -6,7 +6,7 @@ import logging
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -90,13 +90,23 @@ class WarmPool:
     """Forks tasks from warm processes, and says CannotFork whenever a cold start is better."""
 
     def __init__(
-        self, code: Path, home: Path, sdk: Path, *, limit: int, confinement: Confinement | None
+        self,
+        code: Path,
+        home: Path,
+        sdk: Path,
+        *,
+        limit: int,
+        confinement: Confinement | None,
+        environment: Mapping[str, str],
     ) -> None:
         self._code = code
         self._home = home
         self._sdk = sdk
         self._limit = limit
         self._confinement = confinement
+        # What tasks are given anyway: libraries that they find loaded have read some of it, as
+        # whose certificates to trust.
+        self._passed = dict(environment)
         self._processes: dict[tuple[str, str], WarmProcess] = {}
         self._failed_at_s: dict[tuple[str, str], float] = {}
         self._due_at_s: dict[tuple[str, str], float] = {}
@@ -238,7 +248,7 @@ class WarmPool:
         )
 
     def _environment(self, python: str) -> dict[str, str]:
-        return {
+        return self._passed | {
             "PATH": f"{Path(python).parent}:/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self._home),
             "LANG": "C.UTF-8",

@@ -49,7 +49,7 @@ swift_dir = {folder}
 devices = {folder}/devices
 mount_check = false
 disable_fallocate = true
-bind_ip = 127.0.0.1
+bind_ip = {host}
 bind_port = {port}
 workers = 0
 user = {user}
@@ -150,8 +150,8 @@ def _check_attributes(folder: Path) -> None:
 
 
 @contextmanager
-def s3_server() -> Iterator[S3Server]:
-    """Run a server for the duration of a block."""
+def s3_server(*, host: str = "127.0.0.1", port: int = 0) -> Iterator[S3Server]:
+    """Run a server for the duration of a block; its door is on any port unless one is named."""
     programs = Path(sys.executable).parent
     user = subprocess.run(["id", "-un"], check=True, capture_output=True, text=True).stdout.strip()
     with TemporaryDirectory(prefix="swift-") as name:
@@ -161,12 +161,14 @@ def s3_server() -> Iterator[S3Server]:
         (folder / "swift.conf").write_text(_SWIFT)
         kinds = ("account", "container", "object", "proxy")
         ports = dict(zip(kinds, _free_ports(len(kinds)), strict=True))
+        ports["proxy"] = port or ports["proxy"]
         rings = [f"{kind}:{ports[kind]}" for kind in kinds[:-1]]
         subprocess.run([sys.executable, "-c", _RINGS, name, *rings], check=True)
         started: list[subprocess.Popen[bytes]] = []
         try:
             for kind in kinds:
-                defaults = _DEFAULTS.format(folder=folder, port=ports[kind], user=user)
+                bound = host if kind == "proxy" else "127.0.0.1"
+                defaults = _DEFAULTS.format(folder=folder, host=bound, port=ports[kind], user=user)
                 own = _PROXY.format(secret=SECRET_KEY) if kind == "proxy" else _STORAGE
                 (folder / f"{kind}.conf").write_text(defaults + own.replace("{kind}", kind))
                 with (folder / f"{kind}.log").open("wb") as log:
@@ -186,3 +188,10 @@ def s3_server() -> Iterator[S3Server]:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             shutil.rmtree(folder / "devices", ignore_errors=True)
+
+
+if __name__ == "__main__":
+    # In a container of its own: one bucket, until it is stopped.
+    with s3_server(host="0.0.0.0", port=9000) as server:  # noqa: S104  (a network of the test's)
+        server.make_bucket("slipway")
+        signal.pause()

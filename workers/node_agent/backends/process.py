@@ -89,6 +89,7 @@ class ProcessBackend:
             folders.sdk,
             limit=settings.warm_limit,
             confinement=self._outer() if settings.confine else None,
+            environment=settings.passed(),
         )
         if not self._cgroups.limits_memory:
             log.info("no memory cgroups here: limits are kept by watching, within about a second")

@@ -1,0 +1,207 @@
+"""`deploy/`: the images are what they promise, and compose.yaml is a platform that works.
+
+One test, because two workers of a run would build and start everything twice.
+"""
+
+import os
+import re
+import signal
+import ssl
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.deploy.engine import (
+    HOSTS,
+    NODE,
+    PLATFORM,
+    Engine,
+    Installation,
+    installed,
+)
+from tests.processes import ROOT, wait_for
+
+pytestmark = pytest.mark.integration
+SERVED = ("portal", "control", "tracking", "gateway", "notebooks")
+EVERY_SERVICE = ("database", "redis", "storage", *SERVED, "front", "node-1", "node-2")
+BOUNDS = {PLATFORM: 1_600_000_000, NODE: 2_600_000_000}
+_STARTS_WITHIN_S = 300.0
+_COMPILERS = ("cc", "c++", "cpp", "gcc", "gcc-12", "g++", "clang", "ld", "make", "as")
+
+
+def test_images_and_compose_file_make_a_platform_on_which_the_demo_passes(
+    engine: Engine, tmp_path: Path
+) -> None:
+    for image in (PLATFORM, NODE):
+        _an_image_has_no_compiler_no_root_and_nothing_of_its_build(engine, image)
+    _the_platform_has_no_torch_and_the_node_no_portal(engine)
+    _a_process_that_was_not_let_in_says_what_to_do(engine)
+    with installed(engine, tmp_path) as installation:
+        for service in EVERY_SERVICE:
+            _becomes_healthy(installation, service)
+        _nothing_near_user_code_reaches_what_holds_the_data(installation)
+        _a_stranger_signs_in_over_tls(installation)
+        _the_whole_demo_passes_against_it(engine, installation)
+        for service in ("portal", "gateway", "node-1"):
+            _what_is_killed_comes_back(installation, service)
+
+
+def _an_image_has_no_compiler_no_root_and_nothing_of_its_build(engine: Engine, image: str) -> None:
+    asked = "id -u; for name in {}; do command -v $name; done; ls /build /build-access; true"
+    said = engine.docker(
+        "run", "--rm", "--network", "none", "--entrypoint", "sh", image, "-c",
+        asked.format(" ".join(_COMPILERS)) + " 2>/dev/null",
+    )  # fmt: skip
+    assert said.split() in (["10001"], ["10002"])
+    found = engine.inspect(image)
+    assert found["Size"] < BOUNDS[image]
+    assert found["Config"]["User"] == "slipway"
+    assert found["Config"]["Healthcheck"]["Test"][0] == "CMD"
+    history = engine.docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", image)
+    assert "build-access" not in history
+    assert "PIP_" not in str(found["Config"]["Env"])
+
+
+def _the_platform_has_no_torch_and_the_node_no_portal(engine: Engine) -> None:
+    for image, absent in ((PLATFORM, "import torch"), (NODE, "import portal")):
+        tried = f"python -c '{absent}' 2>&1 || echo absent"
+        said = engine.docker("run", "--rm", "--entrypoint", "sh", image, "-c", tried)
+        assert said.split()[-1] == "absent"
+
+
+def _a_process_that_was_not_let_in_says_what_to_do(engine: Engine) -> None:
+    started = "SLIPWAY_PROCESS=gateway python manage.py run 2>&1; echo status $?"
+    said = engine.docker("run", "--rm", "--entrypoint", "sh", PLATFORM, "-c", started)
+    assert "has no token in /data/gateway/token; run `manage.py prepare --for-up`" in said
+    assert "status 2" in said
+
+
+def _becomes_healthy(installation: Installation, service: str) -> None:
+    wait_for(
+        lambda: installation.health(service) == "healthy",
+        f"health of {service}",
+        within_s=_STARTS_WITHIN_S,
+        every_s=0.5,
+    )
+
+
+def _nothing_near_user_code_reaches_what_holds_the_data(installation: Installation) -> None:
+    tried = (
+        "import socket, sys\n"
+        "for name, port in (('database', 5432), ('redis', 6379), ('storage', 9000)):\n"
+        "    try: socket.create_connection((name, port), 2)\n"
+        "    except OSError: print('away', end=' ')\n"
+    )
+    for service in ("gateway", "notebooks", "node-1"):
+        said = installation.compose("exec", "-T", service, "python", "-c", tried)
+        assert said.split() == ["away"] * 3, service
+        variables = str(installation.container(service)["Config"]["Env"])
+        assert "DATABASE_URL" not in variables
+        assert "REDIS_URL" not in variables
+
+
+def _a_stranger_signs_in_over_tls(installation: Installation) -> None:
+    with _browser(installation) as browser:
+        said = _sign_in(browser, installation)
+        assert said.status_code == httpx.codes.FOUND
+        home = browser.get(said.headers["Location"])
+        assert home.is_success or home.is_redirect
+        cookies = said.headers.get_list("Set-Cookie")
+        assert any("slipway_session" in one and "Secure" in one for one in cookies)
+        assert "max-age" in browser.get("/account/login").headers["Strict-Transport-Security"]
+    with _browser(installation, HOSTS[2]) as client:
+        assert client.post("/v1/nothing/invocations", json={}).status_code == 401
+
+
+def _the_whole_demo_passes_against_it(engine: Engine, installation: Installation) -> None:
+    email, password = _first_administrator(installation)
+    trusted = "/etc/ssl/slipway/authorities.crt"
+    environment = {
+        "DEMO_ADMINISTRATOR": f"{email}:{password}",
+        "SSL_CERT_FILE": trusted,
+        "REQUESTS_CA_BUNDLE": trusted,
+        "PYTHONPATH": "/app/platform:/app",
+    }
+    given = [part for name, value in environment.items() for part in ("--env", f"{name}={value}")]
+    shown = [
+        part
+        for source, target in (
+            (ROOT / "scripts", "/app/scripts"),
+            (ROOT / "examples", "/app/examples"),
+            (installation.folder / "trust", "/etc/ssl/slipway"),
+        )
+        for part in ("--volume", f"{source}:{target}:ro")
+    ]
+    name = f"{installation.name}_demo"
+    try:
+        said = engine.docker(
+            "run", "--name", name, "--network", f"{installation.name}_work", *given, *shown,
+            "--entrypoint", "python", PLATFORM,
+            "scripts/demo.py", "--exit", "--url", installation.url(HOSTS[0]),
+        )  # fmt: skip
+    finally:
+        engine.docker("rm", "--force", name)
+    assert "All steps succeeded." in said, said
+    assert f"{installation.url(HOSTS[0])}/p/demo/jobs/wl_" in said
+    answered = re.search(r"predictions: +([0-9]+) of 200 digits right", said)
+    assert answered
+    assert int(answered[1]) >= 180
+
+
+def _what_is_killed_comes_back(installation: Installation, service: str) -> None:
+    _becomes_healthy(installation, service)
+    before = installation.container(service)
+    os.kill(before["State"]["Pid"], signal.SIGKILL)
+    wait_for(
+        lambda: (
+            installation.container(service)["RestartCount"] > before["RestartCount"]
+            and installation.health(service) == "healthy"
+        ),
+        f"{service} after a kill",
+        within_s=120.0,
+        every_s=0.5,
+    )
+    if service == "portal":
+        with _browser(installation) as browser:
+            assert browser.get("/readyz").json()["ready"]
+
+
+def _browser(installation: Installation, host: str = HOSTS[0]) -> httpx.Client:
+    """Return a client of the published port, by the name of a host that no resolver here knows."""
+    trusted = ssl.create_default_context(cafile=str(installation.folder / "trust/authority.crt"))
+
+    def name(request: httpx.Request) -> None:
+        request.headers["Host"] = f"{host}:{installation.port}"
+        request.extensions["sni_hostname"] = host
+
+    return httpx.Client(
+        base_url=f"https://127.0.0.1:{installation.port}",
+        verify=trusted,
+        timeout=30,
+        trust_env=False,
+        event_hooks={"request": [name]},
+    )
+
+
+def _first_administrator(installation: Installation) -> tuple[str, str]:
+    log = installation.compose("logs", "--no-color", "prepare")
+    email = re.search(r"first administrator: (\S+)", log)
+    password = re.search(r"password: +(\S+)", log)
+    assert email
+    assert password, log
+    return email[1], password[1]
+
+
+def _sign_in(browser: httpx.Client, installation: Installation) -> httpx.Response:
+    email, password = _first_administrator(installation)
+    page = browser.get("/account/login")
+    assert page.is_success, page.text[:500]
+    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
+    assert token
+    origin = installation.url(HOSTS[0])
+    return browser.post(
+        "/account/login",
+        data={"csrfmiddlewaretoken": token[1], "login": email, "password": password},
+        headers={"Origin": origin, "Referer": f"{origin}/account/login"},
+    )
