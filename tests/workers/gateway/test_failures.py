@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +9,15 @@ import duckdb
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from slipway.schemas.serving import EndpointLimits
 from tests.workers.machines import eventually
-from tests.workers.serving import Plane, endpoint, plane
+from tests.workers.serving import Plane, endpoint
 from workers.gateway.segments import pack_block
 from workers.gateway.shipper import SCHEMA, merge_hours, ship
 
 _ROW = [[1, 2, 3, 4]]
 _LATER = 4_000_000_000.0
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Plane]:
-    """A gateway with one replica of its own: a test stops it for a moment."""
-    with plane() as found:
-        replica = found.replica()
-        found.start_gateway()
-        found.serve(replica)
-        yield found
 
 
 def _kept(folder: Path) -> dict[str, dict[str, Any]]:
