@@ -36,13 +36,9 @@ class Rules:
     key: bytes
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def request(self, body: bytes, head: int, revision: str) -> tuple[bytes, int]:
-        """Return a request as it may be kept."""
-        return self._hidden(body, head, self.names.get(revision, ())), 0
-
-    def response(self, body: bytes, head: int) -> tuple[bytes, int]:
-        """Return an answer as it may be kept."""
-        return self._hidden(body, head, ()), 0
+    def hide(self, revision: str, body: bytes, head: int, *, is_input: bool) -> tuple[bytes, int]:
+        """Return a body, and the length of its JSON before tensors, as they may be kept."""
+        return self._hidden(body, head, self.names.get(revision, ()) if is_input else ()), 0
 
     def _hidden(self, body: bytes, head: int, names: Sequence[str]) -> bytes:
         if head:

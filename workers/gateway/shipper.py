@@ -21,6 +21,8 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,109 +31,41 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workers.gateway.columns import SCHEMA, by_hour, read_parts, table_of
 from workers.gateway.hiding import Hider
-from workers.gateway.segments import OPEN, SEALED, Prediction, read_blocks
-from workers.serving.wire import Contract
+from workers.gateway.segments import OPEN, SEALED
 
 log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.25
+# What was sealed longer ago is late: predictions are to be found within five seconds.
+_LATE_S: Final = 2.0
+_HURRY_FOR_S: Final = 3.0
+_CALM_NICE: Final = 19
+_HURRIED_NICE: Final = 5
 _AFTER_FAILURE_S: Final = 5.0
 _MERGE_EVERY_S: Final = 60.0
 _MERGE_AFTER_S: Final = 120.0
-_HOUR_NS: Final = 3600 * 10**9
-_CONTRACTS: Final = {contract.value: contract.name.lower() for contract in Contract}
 _LOCK: Final = ".shipper"
 # Held by who rewrites files that are merged meanwhile, such as to erase predictions.
 _REWRITING: Final = ".rewriting"
 _MERGED: Final = "hour.parquet"
 _PARTS: Final = b"slipway.parts"
-SCHEMA: Final = pa.schema(
-    [
-        ("prediction_id", pa.string()),
-        ("answered_at", pa.timestamp("us", tz="UTC")),
-        ("revision", pa.string()),
-        ("model", pa.string()),
-        ("model_version", pa.string()),
-        ("key_id", pa.string()),
-        ("contract", pa.string()),
-        ("latency_us", pa.int64()),
-        ("is_shadow", pa.bool_()),
-        # 200, or what a prediction failed with; null in files from before it was kept.
-        ("status", pa.int16()),
-        # As text (JSON or CSV); tensors that came as bytes are in the columns that follow.
-        ("request", pa.string()),
-        ("response", pa.string()),
-        ("request_bytes", pa.binary()),
-        ("response_bytes", pa.binary()),
-    ]
-)
 
 
 def ship(segment: Path, predictions: Path, hider: Hider | None = None) -> int:
     """Write one segment as Parquet and remove it; returns how many predictions it held."""
-    groups: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
-    total = 0
-    hours: dict[int, str] = {}
-    for one in read_blocks(segment.read_bytes()):
-        number = one.at_unix_ns // _HOUR_NS
-        if number not in hours:
-            hours[number] = f"{datetime.fromtimestamp(number * 3600, UTC):%Y-%m-%dT%H}"
-        groups[one.context["endpoint"], hours[number]].append(_hidden(one, hider))
-        total += 1
-    for (endpoint, hour), found in groups.items():
-        folder = predictions / f"endpoint={endpoint}" / f"hour={hour}"
+    tables: dict[Path, list[pa.Table]] = defaultdict(list)
+    for part in read_parts(segment.read_bytes()):
+        endpoint = part.context["endpoint"]
+        rules = hider.rules_of(endpoint) if hider is not None else None
+        for hour, found in by_hour(part):
+            folder = predictions / f"endpoint={endpoint}" / f"hour={hour}"
+            tables[folder].append(table_of(found, rules.hide if rules is not None else None))
+    for folder, parts in tables.items():
         folder.mkdir(parents=True, exist_ok=True)
-        _write(_table(found), folder / f"{segment.stem}.parquet")
+        _write(pa.concat_tables(parts), folder / f"{segment.stem}.parquet")
     segment.unlink()
-    return total
-
-
-def _hidden(one: Prediction, hider: Hider | None) -> Prediction:
-    rules = hider.rules_of(one.context["endpoint"]) if hider is not None else None
-    if rules is None:
-        return one
-    request, request_head = rules.request(one.request, one.request_head, one.context["revision"])
-    response, response_head = one.response, one.response_head
-    if one.status == 200:
-        response, response_head = rules.response(response, response_head)
-    return one._replace(
-        request=request,
-        request_head=request_head,
-        response=response,
-        response_head=response_head,
-    )
-
-
-def _table(found: list[Prediction]) -> pa.Table:
-    # Column by column: a dictionary for each row would cost five times as much.
-    asked, asked_bytes = _cut([(one.request, one.request_head) for one in found])
-    said, said_bytes = _cut([(one.response, one.response_head) for one in found])
-    return pa.Table.from_arrays(
-        [
-            pa.array([one.prediction_id for one in found], pa.string()),
-            pa.array([one.at_unix_ns // 1000 for one in found], pa.timestamp("us", tz="UTC")),
-            pa.array([one.context["revision"] for one in found], pa.string()),
-            pa.array([one.context["model"] for one in found], pa.string()),
-            pa.array([one.context["model_version"] for one in found], pa.string()),
-            pa.array([one.key_id for one in found], pa.string()),
-            pa.array([_CONTRACTS[one.contract] for one in found], pa.string()),
-            pa.array([one.latency_us for one in found], pa.int64()),
-            pa.array([one.is_shadow for one in found], pa.bool_()),
-            pa.array([one.status for one in found], pa.int16()),
-            *(asked, said, asked_bytes, said_bytes),
-        ],
-        schema=SCHEMA,
-    )
-
-
-def _cut(bodies: list[tuple[bytes, int]]) -> tuple[pa.Array, pa.Array]:
-    texts = [body[:head] if head else body for body, head in bodies]
-    tails = [body[head:] if head else None for body, head in bodies]
-    try:
-        column = pa.array(texts, pa.binary()).cast(pa.string())
-    except pa.ArrowInvalid:
-        column = pa.array([text.decode(errors="replace") for text in texts], pa.string())
-    return column, pa.array(tails, pa.binary())
+    return sum(len(table) for parts in tables.values() for table in parts)
 
 
 def _write(table: pa.Table, path: Path) -> None:
@@ -154,15 +88,69 @@ def is_abandoned(segment: Path) -> bool:
     return True
 
 
-def ship_all(capture: Path, predictions: Path, hider: Hider | None = None) -> int:
-    """Ship what can be shipped now; returns how many predictions that were."""
-    total = 0
-    for segment in sorted(capture.glob(f"*{SEALED}")):
-        total += ship(segment, predictions, hider)
-    for segment in sorted(capture.glob(f"*{OPEN}")):
-        if is_abandoned(segment):
-            total += ship(segment, predictions, hider)
-    return total
+class Crew:
+    """Two threads that ship: one that leaves the processor to predictions, one for what is late.
+
+    There are two because a thread that gave up its priority may not take it back.
+    """
+
+    def __init__(self, capture: Path, predictions: Path, hider: Hider | None = None) -> None:
+        self._capture = capture
+        self._predictions = predictions
+        self._hider = hider
+        self._calm = ThreadPoolExecutor(1, "calm", _yield_to_others, (_CALM_NICE,))
+        self._hurried = ThreadPoolExecutor(1, "hurried", _yield_to_others, (_HURRIED_NICE,))
+        self._under_way: dict[Path, Future[int]] = {}
+        self._calm_now: Future[int] | None = None
+        self._hurry_until = 0.0
+
+    def begin(self) -> None:
+        """Have what can be shipped now be shipped, in a hurry when some of it is late."""
+        now = time.time()
+        for segment in self._found():
+            if segment in self._under_way:
+                continue
+            try:
+                is_late = segment.stat().st_mtime < now - _LATE_S
+            except FileNotFoundError:
+                continue
+            if is_late:
+                self._hurry_until = now + _HURRY_FOR_S
+            if now < self._hurry_until:
+                self._under_way[segment] = self._start(self._hurried, segment)
+            elif self._calm_now is None or self._calm_now.done():
+                self._calm_now = self._under_way[segment] = self._start(self._calm, segment)
+
+    def wait(self, within_s: float) -> bool:
+        """Wait until something is shipped, at most so long; False when nothing was under way.
+
+        Raises OSError for what could not be shipped.
+        """
+        if not self._under_way:
+            return False
+        futures.wait(self._under_way.values(), within_s, futures.FIRST_COMPLETED)
+        done = [segment for segment, work in self._under_way.items() if work.done()]
+        for work in [self._under_way.pop(segment) for segment in done]:
+            work.result()
+        return True
+
+    def finish(self) -> None:
+        """Ship all that is left. Raises OSError."""
+        while self._under_way:
+            self.wait(_AFTER_FAILURE_S)
+        for segment in self._found():
+            ship(segment, self._predictions, self._hider)
+
+    def _start(self, pool: ThreadPoolExecutor, segment: Path) -> "Future[int]":
+        return pool.submit(ship, segment, self._predictions, self._hider)
+
+    def _found(self) -> list[Path]:
+        opened = (segment for segment in self._capture.glob(f"*{OPEN}") if is_abandoned(segment))
+        return sorted([*self._capture.glob(f"*{SEALED}"), *opened])
+
+
+def _yield_to_others(nice: int) -> None:
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
 
 
 def merge_hours(predictions: Path, *, before_unix_s: float) -> int:
@@ -228,7 +216,7 @@ def main() -> int:
         level=logging.INFO, format="%(asctime)s %(levelname)-7s shipper: %(message)s"
     )
     capture, predictions = Path(sys.argv[1]), Path(sys.argv[2])
-    os.nice(10)
+    os.nice(_HURRIED_NICE)
     threading.Thread(target=_watch_parent, name="parent", daemon=True).start()
     capture.mkdir(parents=True, exist_ok=True, mode=0o700)
     # One shipper a log: an orphan that still ships what was left is waited for.
@@ -236,12 +224,18 @@ def main() -> int:
     fcntl.flock(lock, fcntl.LOCK_EX)
     next_merge = 0.0
     hider = Hider(capture.parent / "snapshot.json")
+    crew = Crew(capture, predictions, hider)
     while True:
         is_last = _orphaned.is_set()
         pause_s = _LOOK_S
         try:
             hider.refresh()
-            ship_all(capture, predictions, hider)
+            if is_last:
+                crew.finish()
+                return 0
+            crew.begin()
+            if crew.wait(_LOOK_S):
+                pause_s = 0.0
             if time.monotonic() >= next_merge:
                 next_merge = time.monotonic() + _MERGE_EVERY_S
                 merge_hours(predictions, before_unix_s=time.time() - _MERGE_AFTER_S)
@@ -249,8 +243,8 @@ def main() -> int:
             # The log waits on the disk; what does not fit there any more is dropped and counted.
             log.warning("cannot ship: %s", error)
             pause_s = _AFTER_FAILURE_S
-        if is_last:
-            return 0
+            if is_last:
+                return 0
         _orphaned.wait(pause_s)
 
 

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 from slipway.schemas.serving import EndpointLimits
 from tests.workers.machines import eventually
 from tests.workers.serving import Plane, endpoint
+from workers.gateway.columns import SCHEMA
 from workers.gateway.segments import pack_block
-from workers.gateway.shipper import SCHEMA, merge_hours, ship
+from workers.gateway.shipper import merge_hours, ship
 
 _ROW = [[1, 2, 3, 4]]
 _LATER = 4_000_000_000.0

@@ -5,8 +5,9 @@ import contextlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workers.gateway.columns import read_parts
 from workers.gateway.heads import BadRequest, read_head
-from workers.gateway.segments import Entry, pack_block, read_blocks
+from workers.gateway.segments import Entry, pack_block
 from workers.serving.wire import (
     LARGE_FRAME_BYTES,
     Answered,
@@ -57,10 +58,13 @@ def test_a_torn_block_takes_no_other_with_it(blocks: list[list[bytes]], torn: in
         for bodies in blocks
     ]
     whole = b"".join(packed)
-    assert [one.request for one in read_blocks(whole)] == [b for bodies in blocks for b in bodies]
+    assert _inputs(whole) == [body for bodies in blocks for body in bodies]
     cut = whole[: len(whole) - 1 - torn % len(packed[-1])]
-    kept = [one.request for one in read_blocks(cut)]
-    assert kept == [body for bodies in blocks[:-1] for body in bodies]
+    assert _inputs(cut) == [body for bodies in blocks[:-1] for body in bodies]
+
+
+def _inputs(segment: bytes) -> list[bytes]:
+    return [body for part in read_parts(segment) for body in part.side(0).to_pylist()]
 
 
 def _entry(number: int, body: bytes) -> Entry:

@@ -97,7 +97,7 @@ def test_equal_values_have_equal_hashes_and_rules_that_cannot_be_read_ship_nothi
     rules = hider.rules_of("ep_1")
     assert rules is not None
     body = orjson.dumps({"dataframe_records": [{"name": "a"}, {"name": "a"}, {"name": "b"}]})
-    rows = orjson.loads(rules.request(body, 0, "rev_1")[0])["dataframe_records"]
+    rows = orjson.loads(rules.hide("rev_1", body, 0, is_input=True)[0])["dataframe_records"]
     assert rows[0] == rows[1] != rows[2]
     (tmp_path / "snapshot.json").write_text("{")
     with pytest.raises(OSError, match="cannot be read"):
