@@ -25,6 +25,7 @@ _SYNC_EVERY_S: Final = 0.05
 _SEGMENT_BYTES: Final = 64 << 20
 _PAUSE_AFTER_FAILURE_S: Final = 1.0
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS: Final = [f"{first}{second}".encode() for first in _CROCKFORD for second in _CROCKFORD]
 
 
 class PredictionIds:
@@ -33,12 +34,15 @@ class PredictionIds:
     def __init__(self) -> None:
         self._tail = "".join(secrets.choice(_CROCKFORD) for _ in range(7)).encode()
         self._count = 0
+        self._at_ms = -1
+        self._start = b""
 
     def next_ids(self, count: int, unix_ms: int) -> list[bytes]:
         """Return so many ids of this moment."""
-        stamp = "".join(_CROCKFORD[(unix_ms >> shift) & 31] for shift in range(45, -5, -5))
-        start = b"prd_" + stamp.encode() + self._tail
-        first = self._count
+        if unix_ms != self._at_ms:
+            stamp = b"".join([_PAIRS[(unix_ms >> shift) & 1023] for shift in (40, 30, 20, 10, 0)])
+            self._at_ms, self._start = unix_ms, b"prd_" + stamp + self._tail
+        start, first = self._start, self._count
         self._count += count
         return [start + b"%09X" % number for number in range(first, first + count)]
 

@@ -219,6 +219,9 @@ class Endpoint:
     def admit(self, pending: Pending) -> None:
         """Predict and answer; what is admitted in one turn of the loop goes out together."""
         self.in_flight += 1
+        if self.in_flight == 1:
+            self._dispatch([pending])  # nothing else is under way: there is nobody to go with
+            return
         self._queue.append(pending)
         if len(self._queue) == 1:
             self._loop.call_soon(self._turn)

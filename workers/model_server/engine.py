@@ -56,11 +56,17 @@ class Engine:
         """Whether nothing waits and nothing runs."""
         return not self._queue and not self._busy
 
-    def submit(self, asked: Sequence[Asked], reply: Reply) -> None:
-        """Predict and reply, in this turn of the loop's end or after what runs now."""
+    def submit(self, asked: Sequence[Asked], reply: Reply, *, is_all: bool = False) -> None:
+        """Predict and reply, in this turn of the loop's end or after what runs now.
+
+        With `is_all` nobody else can ask in this turn, so it need not end first.
+        """
         now = time.monotonic()
         self._queue += [Waiting(one, reply, now) for one in asked]
-        self._schedule()
+        if is_all and not self._scheduled:
+            self._turn()
+        else:
+            self._schedule()
 
     def answer(self, asked: Sequence[Asked]) -> list[Answered]:
         """Predict at once, for warming up and golden predictions."""

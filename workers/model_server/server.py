@@ -17,6 +17,7 @@ from workers.serving.wire import (
     MAX_COUNT,
     NONCE_BYTES,
     Answered,
+    Asked,
     BrokenFrame,
     FrameReader,
     Kind,
@@ -126,11 +127,12 @@ class Connection(asyncio.Protocol):
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Take frames."""
+        """Take frames; what came together is asked together."""
+        asked: list[Asked] = []
         try:
             for received in self._frames.feed(data):
                 if self._is_known and received.kind == Kind.REQUESTS:
-                    self._server.engine.submit(unpack_requests(received), self._reply)
+                    asked += unpack_requests(received)
                 elif not self._is_known and received.kind == Kind.HELLO:
                     self._hello(received.payload)
                 else:
@@ -138,6 +140,10 @@ class Connection(asyncio.Protocol):
         except BrokenFrame as error:
             log.warning("a connection was closed: %s", error)
             self.close()
+            return
+        if asked:
+            server = self._server
+            server.engine.submit(asked, self._reply, is_all=len(server.connections) == 1)
 
     def send(self, data: bytes) -> None:
         """Write, unless the gateway has gone."""
