@@ -15,7 +15,7 @@ from tests.faults.live import Live
 from tests.jobs import Jobs
 from tests.processes import installation, wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.torch]
+pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.timeout(1800)]
 # What each script begins with: who is here twice at once says so.
 _ONCE = """
 import fcntl, os, pathlib, signal, sys, time
