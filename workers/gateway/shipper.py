@@ -38,7 +38,7 @@ from workers.gateway.segments import OPEN, SEALED
 log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.25
 # What was sealed longer ago is late: predictions are to be found within five seconds.
-_LATE_S: Final = 2.0
+_LATE_S: Final = 1.0
 _HURRY_FOR_S: Final = 3.0
 _CALM_NICE: Final = 19
 _HURRIED_NICE: Final = 5
