@@ -15,7 +15,7 @@ import duckdb
 import pytest
 
 from slipway.schemas.serving import GoldenPrediction, ReplicaLink, ReplicaState
-from tests.workers.gateway.captures import captured
+from tests.workers.gateway.captures import captured, statuses
 from tests.workers.machines import ROOT, eventually
 from tests.workers.serving import (
     ENVIRONMENT,
@@ -113,6 +113,8 @@ def test_the_only_replica_that_is_killed_means_one_clear_answer_and_is_found_aga
     replica.process.kill()
     asking.join(10)
     assert (found[0].status, found[0].json()["code"]) == (502, "replica_lost")
+    name = found[0].headers["x-slipway-prediction-id"]
+    eventually(lambda: statuses(dataplane).get(name) == 502, what="it is captured as lost")
     after = dataplane.predict([[1, 2, 3, 4]])
     assert (after.status, after.json()["code"]) == (503, "no_replica")
     assert after.headers["retry-after"] == "1"

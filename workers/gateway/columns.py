@@ -76,7 +76,7 @@ class Hide(Protocol):
     """What of a body and the length of its JSON before tensors may be kept."""
 
     def __call__(
-        self, revision: str, body: bytes, head: int, *, is_input: bool
+        self, revision: str, body: bytes, head: int, *, is_input: bool, is_failed: bool = False
     ) -> tuple[bytes, int]:
         """Return them as they may be."""
 
@@ -168,7 +168,9 @@ def _side(part: Part, number: int, hide: Hide | None) -> tuple[pa.Array, pa.Arra
         rows = [
             (body, head)
             if number and is_failed
-            else hide(part.context["revision"], body, head, is_input=number == 0)
+            else hide(
+                part.context["revision"], body, head, is_input=number == 0, is_failed=is_failed
+            )
             for (body, head), is_failed in zip(rows, failed.tolist(), strict=True)
         ]
     texts = [body[:head] if head else body for body, head in rows]

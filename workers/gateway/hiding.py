@@ -36,9 +36,21 @@ class Rules:
     key: bytes
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def hide(self, revision: str, body: bytes, head: int, *, is_input: bool) -> tuple[bytes, int]:
-        """Return a body, and the length of its JSON before tensors, as they may be kept."""
-        return self._hidden(body, head, self.names.get(revision, ()) if is_input else ()), 0
+    def hide(
+        self, revision: str, body: bytes, head: int, *, is_input: bool, is_failed: bool = False
+    ) -> tuple[bytes, int]:
+        """Return a body, and the length of its JSON before tensors, as they may be kept.
+
+        Of what failed only that in which each column to hide is found: in what a model refused a
+        column may stand under a wrong name.
+        """
+        names = self.names.get(revision, ()) if is_input else ()
+        if is_failed and not all(
+            _ELEMENT.match(name) or name.encode() in body or (names and name not in names)
+            for name in self.columns
+        ):
+            return _HIDDEN, 0
+        return self._hidden(body, head, names), 0
 
     def _hidden(self, body: bytes, head: int, names: Sequence[str]) -> bytes:
         if head:

@@ -301,14 +301,7 @@ class Endpoint:
             ready.append((pending.caller, data))
         self.in_flight -= len(ready)
         self._answered += len(ready)
-        mode = self.route.capture
-        if entries and mode != CaptureMode.OFF:
-            written = self._capture.append(revision.context, entries)
-            if written and mode == CaptureMode.STRICT:
-                self._capture.when_synced(partial(_finish, ready))
-                ready = []
-        for caller, data in ready:
-            caller.finish(data)
+        self._finish(revision, entries, ready)
         if shadows and self._shadow is not None and self._shadow.ready:
             self._shadow.count.mirrored += len(shadows)
             self._shadow.send(shadows)
@@ -354,21 +347,29 @@ class Endpoint:
         now, at_ns = time.monotonic(), time.time_ns()
         self.in_flight -= len(pendings)
         names = self._capture.ids.next_ids(len(pendings), at_ns // 1_000_000)
-        both = list(zip(pendings, names, strict=True))
-        if self.route.capture != CaptureMode.OFF:
-            self._capture.append(
-                revision.context,
-                [_failure(one, name, at_ns, now - one.since, status) for one, name in both],
-            )
-        for pending, name in both:
+        entries, ready = [], []
+        for pending, name in zip(pendings, names, strict=True):
+            entries.append(_failure(pending, name, at_ns, now - pending.since, status))
             if pending.caller is not None:
-                pending.caller.finish(
-                    answers.problem(
-                        *(status, code, detail, next_step),
-                        retry_after_s=retry_after_s,
-                        headers=_named(name),
-                    )
+                said = answers.problem(
+                    *(status, code, detail, next_step),
+                    retry_after_s=retry_after_s,
+                    headers=_named(name),
                 )
+                ready.append((pending.caller, said))
+        self._finish(revision, entries, ready)
+
+    def _finish(
+        self, revision: Revision, entries: list[Entry], ready: list[tuple[Caller, bytes]]
+    ) -> None:
+        """Capture, then answer; in strict mode once that is on the disk."""
+        mode = self.route.capture
+        if entries and mode != CaptureMode.OFF:
+            written = self._capture.append(revision.context, entries)
+            if written and mode == CaptureMode.STRICT:
+                self._capture.when_synced(partial(_answer, ready))
+                return
+        _answer(ready)
 
     def _turn(self) -> None:
         pendings, self._queue = self._queue, []
@@ -464,6 +465,6 @@ def _dressed(revision: Revision, pending: Pending, answer: Answered, name: bytes
     return answers.answer(200, answer.body, _TYPES[Content(answer.content)], lines)
 
 
-def _finish(ready: list[tuple[Caller, bytes]]) -> None:
+def _answer(ready: list[tuple[Caller, bytes]]) -> None:
     for caller, data in ready:
         caller.finish(data)

@@ -7,9 +7,14 @@ from tests.workers.serving import Plane
 
 def captured(served: Plane) -> set[str]:
     """Ids of the predictions that are in Parquet."""
+    return set(statuses(served))
+
+
+def statuses(served: Plane) -> dict[str, int]:
+    """What the predictions that are in Parquet ended with, by id."""
     found = sorted(served.predictions_dir.glob("*/*/*.parquet"))
     if not found:
-        return set()
+        return {}
     names = [str(path) for path in found]
-    rows = duckdb.execute("SELECT prediction_id FROM read_parquet(?)", [names]).fetchall()
-    return {row[0] for row in rows}
+    asked = duckdb.execute("SELECT prediction_id, status FROM read_parquet(?)", [names])
+    return dict(asked.fetchall())

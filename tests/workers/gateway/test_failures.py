@@ -9,6 +9,7 @@ import duckdb
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from slipway.schemas.serving import EndpointLimits
 from tests.workers.machines import eventually
@@ -32,11 +33,13 @@ def _kept(folder: Path) -> dict[str, dict[str, Any]]:
     return {one["prediction_id"]: one for one in found}
 
 
+@pytest.mark.parametrize("mode", ["on", "strict"])
 def test_what_a_model_refuses_and_what_takes_too_long_is_captured_with_its_status(
-    served: Plane,
+    served: Plane, mode: str
 ) -> None:
     revisions = served.portal.snapshot.endpoints[0].revisions
-    served.portal.serve(endpoint(revisions, limits=EndpointLimits(timeout_s=0.5)))
+    limits = EndpointLimits(timeout_s=0.5)
+    served.portal.serve(endpoint(revisions, limits=limits, capture=mode))
     served.until_in_force()
     good = served.predict(_ROW)
     odd = served.predict([[1, 2, 3]])

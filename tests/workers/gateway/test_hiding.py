@@ -32,12 +32,13 @@ def _hider(folder: Path, **hidden: str) -> Hider:
     return made
 
 
-def _kept(folder: Path, hider: Hider, body: bytes, head: int = 0) -> str:
+def _kept(folder: Path, hider: Hider, body: bytes, head: int = 0, status: int = 200) -> str:
     context = orjson.dumps(
         {"endpoint": "ep_1", "revision": "rev_1", "model": "m", "model_version": "1"}
     )
-    said = orjson.dumps({"predictions": [{"name": _SECRET, "score": 1}]})
-    entry = (b"prd_1", b"key_1", 10**18, 5, body, said, head, 0, 1, 0, 200)
+    # A failure is kept without what was said of it.
+    said = orjson.dumps({"predictions": [{"name": _SECRET, "score": 1}]}) if status == 200 else b""
+    entry = (b"prd_1", b"key_1", 10**18, 5, body, said, head, 0, 1, 0, status)
     segment = folder / "1.seg"
     segment.write_bytes(pack_block(context, [entry]))
     assert ship(segment, folder / "predictions", hider) == 1
@@ -66,6 +67,20 @@ def test_a_column_is_hidden_in_every_language(tmp_path: Path, body: bytes, how: 
     assert _SECRET not in kept
     assert ("hmac:" in kept) == (how == "hash")
     assert "hidden" not in kept
+
+
+@pytest.mark.parametrize("status", [400, 500, 502, 504])
+def test_a_column_is_hidden_in_what_failed(tmp_path: Path, status: int) -> None:
+    body = orjson.dumps({"dataframe_records": [{"age": "three", "name": _SECRET}]})
+    kept = _kept(tmp_path, _hider(tmp_path, name="hash"), body, status=status)
+    assert _SECRET not in kept
+    assert "hmac:" in kept
+    body = orjson.dumps({"records": [{"age": "three", "nmae": _SECRET}]})
+    (tmp_path / "under a wrong name").mkdir()
+    kept = _kept(
+        tmp_path / "under a wrong name", _hider(tmp_path, name="hash"), body, status=status
+    )
+    assert _SECRET not in kept
 
 
 @pytest.mark.parametrize(
