@@ -17,7 +17,7 @@ from portal.datasets.models import Version
 from portal.datasets.services.uses import read_by
 from portal.datasets.tables import tables_in
 from portal.endpoints.models import Revision
-from portal.experiments.models import Run, Tag
+from portal.experiments.models import Input, LoggedDataset, Run, Tag
 from portal.experiments.services.job_runs import JOB_TAG
 from portal.monitoring.analyst import AnalysisFailed, Analyst
 from portal.monitoring.models import BaselineRecord, CapturedHour
@@ -39,6 +39,7 @@ SAMPLES_FOLDER = "slipway/data"
 _MOST_BYTES = 256 * 1024**2
 _PER_PASS = 5
 _LOOKS = 12
+_MOST_NAMED = 3
 
 
 def record_baselines(asked: Analyst) -> int:
@@ -196,8 +197,9 @@ def record_first(
     if result is None:
         return None
     words = (
-        f"The first {result['rows']:,} rows it predicted, because nothing is known of its training "
-        "data: what was wrong from the start does not show."
+        f"The first {result['rows']:,} rows it predicted, because {_why_no_rows(revision_id)}: "
+        "what was wrong from the start does not show. Log rows by slipway.track.data in the run "
+        "of the next version."
     )
     try:
         with transaction.atomic():
@@ -210,3 +212,26 @@ def record_first(
             )
     except IntegrityError:
         return BaselineRecord.objects.filter(revision_id=revision_id).first()
+
+
+def _why_no_rows(revision_id: str) -> str:
+    """Say why there is no training data to compare with: MLflow's inputs are columns, not rows."""
+    unknown = "nothing is known of its training data"
+    revision = Revision.objects.select_related("endpoint").filter(pk=revision_id).first()
+    if revision is None:
+        return unknown
+    project_id = revision.endpoint.project_id
+    try:
+        facts = find_version(project_id, revision.model, int(revision.model_version))
+    except (SlipwayError, ValueError):
+        return unknown
+    read = Input.objects.filter(
+        source_type="DATASET", destination_type="RUN", destination_id=facts.run_id
+    )
+    logged = LoggedDataset.objects.filter(
+        dataset_uuid__in=read.values("source_id"), experiment__workspace=project_id
+    )
+    names = list(logged.order_by("name").values_list("name", flat=True)[:_MOST_NAMED])
+    if not names:
+        return unknown
+    return f"MLflow keeps the columns of {', '.join(names)[:200]} and none of the rows"

@@ -79,6 +79,24 @@ def test_predictions_from_before_the_baseline_are_compared_with_it(
     assert {one["rows"] for one in shown["features"] if not one["is_output"]} == {300}
 
 
+def test_it_is_said_that_inputs_of_mlflow_have_no_rows_and_what_to_do(
+    traffic: Traffic, people: Personas, settings: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    settings.SLIPWAY_ARTIFACTS_URL = f"file://{folder}"
+    store = Store(folder, people.vision.pk)
+    run = store.run()
+    store.reads(run, "numbers", "5f2c")
+    traffic.api.post("projects/vision/models/digits/versions", {"source": f"runs:/{run}/model"})
+    traffic.normal(1_100)
+    traffic.look()
+    traffic.look()
+    said = traffic.shown()["baseline"]
+    assert said.startswith("The first 1,100 rows it predicted, because MLflow keeps the columns of")
+    assert "numbers and none of the rows" in said
+    assert "slipway.track.data" in said
+
+
 def test_a_version_without_data_is_looked_at_again_and_never_forever(
     people: Personas, settings: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
