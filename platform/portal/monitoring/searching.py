@@ -166,6 +166,14 @@ def _add_feature(endpoint: Endpoint, where: Where, feature: str, operator: str, 
     found = Monitor.objects.filter(endpoint=endpoint).values_list("columns", flat=True).first()
     columns: Mapping[str, str] = found or {}
     names = [name for name in (feature, f"in.{feature}", f"out.{feature}") if name in columns]
+    if not columns:
+        raise InvalidInput(
+            f"{endpoint.name} has answered no prediction that was looked at yet, so none of its "
+            "columns is known.",
+            code="no_such_feature",
+            field="feature",
+            next_step="Look at single predictions that failed, by status instead of a feature.",
+        )
     if not names:
         raise InvalidInput(
             f"No prediction of {endpoint.name} has a column {feature}.",

@@ -12,6 +12,8 @@ from portal.endpoints.models import Endpoint, Revision, TrafficMinute
 from portal.monitoring.models import HourSummary
 from slipway.schemas.monitoring import HourPoint
 
+_ERRORS = ("failed", "refused", "turned_away", "unauthorized")
+
 
 def minutes_of(
     endpoint: Endpoint, since: datetime, until: datetime, revision: Revision | None
@@ -38,21 +40,21 @@ def points_of(minutes: QuerySet[TrafficMinute], hours: Iterable[HourSummary]) ->
                 predictions=sum(one.predictions for one in rows),
                 p50_ms=slow.get("p50"),
                 p95_ms=slow.get("p95"),
-                failed=errors[at]["failed"] if at in errors else 0,
-                refused=errors[at]["refused"] if at in errors else 0,
+                **(errors.get(at) or dict.fromkeys(_ERRORS, 0)),
             )
         )
     return found
 
 
-def _errors(minutes: QuerySet[TrafficMinute]) -> dict[datetime, dict[str, Any]]:
-    rows = minutes.filter(Q(failed__gt=0) | Q(refused__gt=0)).order_by()
+def _errors(minutes: QuerySet[TrafficMinute]) -> dict[datetime, dict[str, int]]:
+    rows = minutes.filter(
+        Q(failed__gt=0) | Q(refused__gt=0) | Q(turned_away__gt=0) | Q(unauthorized__gt=0)
+    ).order_by()
     by_hour = rows.annotate(hour=TruncHour("at")).values("hour")
     # What is summed up must not be called as the column is.
-    summed = by_hour.annotate(all_failed=Sum("failed"), all_refused=Sum("refused"))
-    return {
-        one["hour"]: {"failed": one["all_failed"], "refused": one["all_refused"]} for one in summed
-    }
+    sums = {f"all_{name}": Sum(name) for name in _ERRORS}
+    summed: Iterable[dict[str, Any]] = by_hour.annotate(**sums).values("hour", *sums)
+    return {one["hour"]: {name: one[f"all_{name}"] for name in _ERRORS} for one in summed}
 
 
 def error_rate_of(

@@ -142,6 +142,8 @@ def view(asked: Asked) -> MonitoringOut:
         predictions=sum(one.predictions for one in points),
         failed=sum(one.failed or 0 for one in points),
         refused=sum(one.refused or 0 for one in points),
+        turned_away=sum(one.turned_away or 0 for one in points),
+        unauthorized=sum(one.unauthorized or 0 for one in points),
         error_rate=error_rate_of(points, None if sliced else minutes),
         rows=sliced.rows if sliced is not None else sum(hour.rows for hour in hours),
         unreadable=monitor.unreadable,

@@ -144,7 +144,11 @@ def charts_of(shown: MonitoringOut, feature: FeatureOut | None) -> dict[str, str
             "half": [one.p50_ms for one in shown.hours],
             "slow": [one.p95_ms for one in shown.hours],
         },
-        "errors": {"at": hours, "failed": [one.failed for one in shown.hours]},
+        "errors": {
+            "at": hours,
+            "failed": [one.failed for one in shown.hours],
+            "turned_away": [one.turned_away for one in shown.hours],
+        },
         "quality": {
             "at": [one.name[5:16].replace("T", " ") for one in shown.quality_by_hour],
             "measured": [one.figures.get(main) for one in shown.quality_by_hour],

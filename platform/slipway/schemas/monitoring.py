@@ -218,7 +218,8 @@ class QualityPoint(AnswerSchema):
 class HourPoint(AnswerSchema):
     """An hour of an endpoint: `failed` where the model or its answer did (5xx), `refused` (4xx).
 
-    Of a slice those count whose inputs were captured and match.
+    Of a slice those count whose inputs were captured and match. `turned_away` (limits, overload, no
+    replica) and `unauthorized` reached no revision: they belong to the endpoint as a whole.
     """
 
     hour: datetime
@@ -227,6 +228,8 @@ class HourPoint(AnswerSchema):
     p95_ms: float | None = None
     failed: int | None = None
     refused: int | None = None
+    turned_away: int | None = None
+    unauthorized: int | None = None
 
 
 class WindowOut(AnswerSchema):
@@ -278,6 +281,8 @@ class MonitoringOut(AnswerSchema):
     predictions: int
     failed: int = 0
     refused: int = 0
+    turned_away: int = 0
+    unauthorized: int = 0
     error_rate: float | None = None
     rows: int
     unreadable: int

@@ -21,6 +21,7 @@ from portal.monitoring.searching import patiently
 from portal.monitoring.services.labels import label_predictions
 from slipway.schemas.monitoring import LabelIn, SelectionFilters
 from tests.personas import Api, Personas
+from tests.portal.endpoints.serving import GatewayClient
 from tests.portal.monitoring.captured import Traffic
 
 _AGO = [timedelta(minutes=minutes) for minutes in (50, 40, 30)]
@@ -182,6 +183,44 @@ def test_failures_are_on_the_pages(traffic: Traffic, people: Personas) -> None:
     assert listed.count("failed: 503") == 10
     odd = Api.of(people.bob).get(f"{traffic.root}/predictions?status=2")
     assert odd.status_code == 422
+
+
+def test_what_no_model_saw_is_shown_by_hour_and_on_the_page(
+    traffic: Traffic, gateway: GatewayClient, people: Personas
+) -> None:
+    traffic.normal(20)
+    traffic.look()
+    turned = {"shed": 3, "rate_limited": 2, "unauthorized": 4}
+    gateway.report(endpoints=[{"endpoint_id": traffic.endpoint_id} | turned])
+    shown = traffic.shown()
+    assert (shown["turned_away"], shown["unauthorized"], shown["failed"]) == (5, 4, 0)
+    assert sum(hour["turned_away"] for hour in shown["hours"]) == 5
+    # They reached no revision, and nobody knows of what slice they were.
+    assert traffic.shown(revision=1)["turned_away"] == 0
+    sliced = traffic.shown(feature="a", operator=">", value="0")
+    assert {hour["turned_away"] for hour in sliced["hours"]} == {None}
+    bob = Client(headers={"Accept": "text/html"})
+    bob.force_login(people.bob)
+    page = bob.get("/p/vision/endpoints/digits/monitoring").content.decode()
+    assert "<dt>Turned away</dt><dd>5" in page
+    assert "4 more without a good key" in page
+
+
+def test_an_endpoint_that_never_answered_shows_what_failed_and_says_what_cannot_be_asked(
+    traffic: Traffic, people: Personas
+) -> None:
+    _fail(traffic, [9.0] * 10, 503)
+    traffic.look()
+    traffic.look()
+    shown = traffic.shown()
+    assert (shown["predictions"], shown["features"], shown["windows"]) == (0, [], [])
+    assert len(traffic.get("predictions", status="failed")["items"]) == 10
+    bob = Client(headers={"Accept": "text/html"})
+    bob.force_login(people.bob)
+    page = "/p/vision/endpoints/digits/monitoring"
+    assert "Nothing to compare with" in bob.get(page).content.decode()
+    sliced = bob.get(f"{page}?feature=a&operator=%3E&value=8").content.decode()
+    assert "digits has answered no prediction that was looked at yet" in sliced
 
 
 def test_what_analyses_steps_back_behind_what_predicts(traffic: Traffic) -> None:
