@@ -82,6 +82,14 @@ def parse_json(body: bytes) -> Any:
         ) from error
 
 
+def body_too_large() -> TooLarge:
+    """Return the error that names the limit of bodies."""
+    return TooLarge(
+        f"The body is larger than {size_text(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)}.",
+        next_step="Send less, or upload a file.",
+    )
+
+
 class StrictParser(Parser):
     """Ninja's parser with our reading of JSON."""
 
@@ -90,8 +98,5 @@ class StrictParser(Parser):
         try:
             body = request.body
         except RequestDataTooBig as error:
-            raise TooLarge(
-                f"The body is larger than {size_text(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)}.",
-                next_step="Send less, or upload a file.",
-            ) from error
+            raise body_too_large() from error
         return cast("DictStrAny", parse_json(body))

@@ -16,12 +16,13 @@ from portal.accounts.addresses import client_network
 from portal.accounts.principal import principal_of
 from portal.accounts.tokens import hash_of
 from portal.api import idempotency
+from portal.api.bodies import body_too_large
 from portal.api.problems import CONTENT_TYPE, error_response, plain_problem, unexpected
 from portal.api.routing import answer_behind_the_gate
 from portal.api.throttle import agent_throttle, api_throttle
 from portal.api.uploads import is_upload
 from portal.compute.tokens import bearer_of, has_node_shape
-from portal.core.errors import NotFound, SlipwayError, TooLarge, Unauthenticated
+from portal.core.errors import NotFound, SlipwayError, Unauthenticated
 from portal.endpoints.tokens import has_gateway_shape
 from portal.notebooks.hub_tokens import has_hub_shape
 from portal.workloads.tokens import has_workload_shape
@@ -121,9 +122,7 @@ class IdempotencyMiddleware:
                 return self.get_response(request)
             return self._once(request, principal.key, key)
         except RequestDataTooBig:
-            return error_response(
-                request, TooLarge("The body is too large.", next_step="Send less.")
-            )
+            return error_response(request, body_too_large())
         except SlipwayError as error:
             return error_response(request, error)
 

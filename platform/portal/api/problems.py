@@ -11,8 +11,10 @@ from django.http.multipartparser import MultiPartParserError
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
+from portal.api.bodies import body_too_large
 from portal.api.routing import AnsweredBefore
-from portal.core.errors import InvalidInput, NotFound, SlipwayError, TooLarge
+from portal.core.errors import InvalidInput, NotFound, SlipwayError
+from portal.core.faults import words_of_fault
 from portal.core.middleware import request_id_of
 from slipway.schemas.problem import FieldFault, Problem
 
@@ -81,8 +83,7 @@ def _fault(entry: dict[str, Any]) -> FieldFault:
     places = [str(part) for part in entry.get("loc", ())]
     # ("body", "payload", "name") → "name"; the argument's own name means nothing to a client.
     shown = places[2:] if places[:1] == ["body"] else places[1:]
-    message = str(entry.get("msg", "is not valid")).removeprefix("Value error, ")
-    return FieldFault(field=".".join(shown) or ".".join(places), message=message)
+    return FieldFault(field=".".join(shown) or ".".join(places), message=words_of_fault(entry))
 
 
 def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:
@@ -120,7 +121,7 @@ def register(api: NinjaAPI) -> None:
         return error_response(request, NotFound())
 
     def oversized(request: HttpRequest, _error: RequestDataTooBig) -> HttpResponse:
-        return error_response(request, TooLarge("The body is too large.", next_step="Send less."))
+        return error_response(request, body_too_large())
 
     def malformed(request: HttpRequest, _error: Exception) -> HttpResponse:
         return plain_problem(request, 400)

@@ -8,14 +8,14 @@ from pydantic import Field
 
 from slipway.schemas.base import REFUSED, AnswerSchema, Line, Name, RequestSchema, Slug, Text
 
-_EMAIL_PATTERN = rf"^[^@\s{REFUSED}]+@[^@\s{REFUSED}]+$"
+EMAIL_PATTERN = rf"^[^@\s{REFUSED}]+@[^@\s{REFUSED}]+$"
 Email = Annotated[
     Line,
     Field(
         min_length=3,
         max_length=254,
-        pattern=_EMAIL_PATTERN,
-        json_schema_extra={"pattern": _EMAIL_PATTERN},
+        pattern=EMAIL_PATTERN,
+        json_schema_extra={"pattern": EMAIL_PATTERN},
     ),
 ]
 

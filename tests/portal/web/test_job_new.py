@@ -191,7 +191,7 @@ def test_code_survives_the_refusal_of_another_field(people: Personas, browse: Br
         ({"strategy": "tensor=3", "procs": "2"}, "strategy", "divisible by 3"),
         ({"args": "'open"}, "args", "quotation mark"),
         ({"params": "no sign"}, "params", "is not of the form name=value"),
-        ({"params": "1bad=2"}, "params", "String should match pattern"),
+        ({"params": "1bad=2"}, "params", "begins with a letter and has letters, digits"),
         ({"requirements": "-e ."}, "requirements", "Line 1 of the requirements"),
         ({"max_attempts": "0"}, "max_attempts", "greater than or equal to 1"),
         ({"snapshot": "f" * 64}, "snapshot", "no such snapshot"),

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from portal.accounts.models import Project, Team
 from portal.accounts.models.tenancy import Group
 from portal.compute.resources import GIB, Amount
+from portal.core.faults import predicate_of_fault
 from portal.web.money import nano_usd_of
 from slipway.schemas.workloads import Labels
 
@@ -125,7 +126,9 @@ class NewTier(forms.Form):
         try:
             return _LABELS.validate_python({key.strip(): value.strip() for key, _, value in pairs})
         except ValidationError as error:
-            raise forms.ValidationError(error.errors()[0]["msg"]) from error
+            raise forms.ValidationError(
+                f"A label {predicate_of_fault(error.errors()[0])}."
+            ) from error
 
     def clean(self) -> dict[str, Any]:
         """Put the resources together."""

@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 from pydantic import ValidationError
 
+from portal.core.faults import predicate_of_fault
 from slipway.schemas.base import RequestSchema
 from slipway.schemas.endpoints import (
     EndpointChange,
@@ -38,9 +39,8 @@ def put_faults(form: forms.Form, error: ValidationError, names: dict[str, str]) 
     for fault in error.errors():
         place = ".".join(str(part) for part in fault["loc"])
         field = names.get(place, place)
-        said = fault["msg"].removeprefix("Value error, ")
         known = field if field in form.fields else None
-        form.add_error(known, f"This {said[:1].lower()}{said[1:]}.")
+        form.add_error(known, f"This {predicate_of_fault(fault)}.")
 
 
 class SchemaForm(forms.Form):

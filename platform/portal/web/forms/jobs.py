@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from portal.accounts.models import Project
 from portal.core.errors import SlipwayError
+from portal.core.faults import predicate_of_fault
 from portal.training.models import Job, Snapshot
 from portal.web.forms.submission import words_of
 from portal.workloads.specs import RunSpec
@@ -177,8 +178,8 @@ class NewJob(forms.Form):
         except ValidationError as error:
             for fault in error.errors():
                 field = str(fault["loc"][0]) if fault["loc"] else ""
-                said = fault["msg"].removeprefix("Value error, ")
-                self.add_error(field if field in self.fields else None, f"This {said}.")
+                said = f"This {predicate_of_fault(fault)}."
+                self.add_error(field if field in self.fields else None, said)
         return data
 
     def _kept(self, digest: str) -> dict[str, Any]:

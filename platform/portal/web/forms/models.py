@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 from pydantic import ValidationError
 
+from portal.core.faults import predicate_of_fault
 from slipway.schemas.registry import TargetGates, TargetKind
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
@@ -171,7 +172,7 @@ class Gates(forms.Form):
                 field = str(fault["loc"][-1])
                 said = "This is no reference such as digits:3."
                 if field != "dataset":
-                    said = f"This {fault['msg'][:1].lower()}{fault['msg'][1:]}."
+                    said = f"This {predicate_of_fault(fault)}."
                 self.add_error(field if field in self.fields else None, said)
         return data
 

@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 from pydantic import ValidationError
 
+from portal.core.faults import predicate_of_fault
 from slipway.schemas.notebook_servers import WORKDAYS, ServerEdit, ServerIn, Weekday
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
@@ -59,8 +60,8 @@ class ServerTimes(forms.Form):
         """Put what a schema refuses beside its field."""
         for fault in error.errors():
             field = str(fault["loc"][0]) if fault["loc"] else ""
-            said = fault["msg"].removeprefix("Value error, ")
-            self.add_error(field if field in self.fields else None, f"This {said}.")
+            said = f"This {predicate_of_fault(fault)}."
+            self.add_error(field if field in self.fields else None, said)
 
 
 class EditServer(ServerTimes):

@@ -6,6 +6,7 @@ from django import forms
 from django.http import QueryDict
 from pydantic import ValidationError
 
+from portal.core.faults import predicate_of_fault
 from portal.notebooks.models import NotebookVersion
 from portal.notebooks.services.files_runs import Wish
 from portal.web.forms.jobs import pairs
@@ -81,8 +82,8 @@ class RunNotebook(forms.Form):
         except ValidationError as error:
             for fault in error.errors():
                 field = str(fault["loc"][0]) if fault["loc"] else ""
-                said = fault["msg"].removeprefix("Value error, ")
-                self.add_error(field if field in self.fields else None, f"This {said}.")
+                said = f"This {predicate_of_fault(fault)}."
+                self.add_error(field if field in self.fields else None, said)
             return data
         self.wish = Wish(
             purpose="run",

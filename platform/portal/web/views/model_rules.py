@@ -10,6 +10,7 @@ from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.core.errors import InvalidInput
+from portal.core.faults import predicate_of_fault
 from portal.core.policy import guarded_by
 from portal.datasets.models import Version
 from portal.registry.keeping import rules_of
@@ -91,9 +92,8 @@ def _rules(field: str, stages: list[str], gates: list[TargetGates], revision: in
     try:
         return RulesIn(stages=stages, gates=gates, revision=revision)
     except ValidationError as error:
-        said = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise InvalidInput(
-            f"These rules cannot be: {said[:1].lower()}{said[1:]}.",
+            f"These rules cannot be: one {predicate_of_fault(error.errors()[0])}.",
             field=field,
             next_step="Stages have letters, digits, spaces, _ and -, each name once.",
         ) from error

@@ -1,0 +1,66 @@
+"""What pydantic finds wrong, in words for a person: no regular expressions, no names of types."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from slipway.schemas.accounts import EMAIL_PATTERN
+
+_LINE: Final = "has characters that are not allowed, such as line ends or control characters"
+_MAIL: Final = "is an e-mail address such as ada@example.org"
+_SMALL: Final = "has small letters, digits, dots, hyphens and underscores, at most 63"
+# What a value of each pattern in our schemas looks like; a test looks that none is missing.
+FORMS: Final[Mapping[str, str]] = {
+    r"^[!-~]{1,128}$": "has 1 to 128 printable ASCII characters and no spaces",
+    r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$": (
+        "has small letters, digits and hyphens within, at most 48"
+    ),
+    r"^[0-9a-f]{32}$": "is the id of a run: 32 digits from 0 to f",
+    r"^[0-9a-f]{64}$": "is a SHA-256: 64 digits from 0 to f",
+    r"^[0-9a-f]{40,64}$": "is the whole hash of a commit: 40 to 64 digits from 0 to f",
+    r"^[0-9a-zA-Z_-]{1,64}$": "has letters, digits, hyphens and underscores, at most 64",
+    r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,98}$": (
+        "has letters, digits, hyphens and underscores, at most 99, and begins with no hyphen"
+    ),
+    r"^[A-Za-z0-9](?:[A-Za-z0-9 _-]{0,38}[A-Za-z0-9])?$": (
+        "has letters and digits, and spaces, hyphens and underscores within, at most 40"
+    ),
+    r"^[A-Za-z0-9_.-]+$": "has letters, digits, dots, hyphens and underscores",
+    r"^[A-Za-z0-9_.:-]+$": "has letters, digits, dots, colons, hyphens and underscores",
+    r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$": (
+        "begins with a letter and has letters, digits, dots, hyphens and underscores, at most 40"
+    ),
+    r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$": (
+        "begins with a letter and has letters, digits, dots, hyphens and underscores, at most 100"
+    ),
+    r"^.+\.ipynb$": "ends with .ipynb",
+    r"^[^/\\]+$": "is the name of a file, without slashes",
+    r"^prd_[0-9A-HJKMNP-TV-Z]{26}$": "is the id of a prediction: prd_ and 26 characters",
+    r"^(answered|failed|any|[45][0-9]{2})$": "is answered, failed, any, or a status such as 503",
+    r"^[a-z0-9][a-z0-9._-]{0,62}$": _SMALL,
+    r"^[a-z0-9][a-z0-9._-]{0,62}:[1-9][0-9]{0,8}$": "is a dataset's version, such as digits:3",
+    r"^[a-z0-9][a-z0-9._-]{0,62}(:(latest|[1-9][0-9]{0,8}))?$": (
+        "is a dataset, or one with its version, such as digits:3"
+    ),
+    r"^([01][0-9]|2[0-3]):[0-5][0-9]$": "is a time of the day such as 18:30",
+    r"^(([01][0-9]|2[0-3]):[0-5][0-9])?$": "is a time of the day such as 18:30, or nothing",
+    r"^[a-z0-9_]{1,40}\.[0-9]{1,10}$": "names a start: a word, a dot and a number",
+    r"^[^@\s]+@[^@\s]+$": _MAIL,
+    EMAIL_PATTERN: _MAIL,
+    r"^3\.\d{1,2}$": "is a version of Python such as 3.11",
+}
+
+
+def words_of_fault(entry: Mapping[str, Any]) -> str:
+    """Return what is wrong with one value; `entry` is one of `ValidationError.errors()`."""
+    if entry.get("type") == "string_pattern_mismatch":
+        form = FORMS.get(str((entry.get("ctx") or {}).get("pattern")))
+        return f"does not look as it has to: a good one {form}" if form else _LINE
+    return str(entry.get("msg", "is not valid")).removeprefix("Value error, ")
+
+
+def predicate_of_fault(entry: Mapping[str, Any]) -> str:
+    """Return the same so that a sentence may begin with its subject."""
+    said = words_of_fault(entry)
+    for subject in ("Input ", "String ", "Value ", "List "):
+        said = said.removeprefix(subject)
+    return said[:1].lower() + said[1:]
