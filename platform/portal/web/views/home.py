@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.contrib import messages
-from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
@@ -14,12 +13,9 @@ from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal, require_principal
 from portal.accounts.services.invitations import accept_own
 from portal.core.policy import guarded_by
-from portal.endpoints.models import Endpoint
-from portal.endpoints.services.reading import summaries_of
-from portal.web.endpoints import why_of, word_of
-from portal.web.jobs import Standing, jobs_in_sight, standings_of
+from portal.web.activity import activity_of
+from portal.web.jobs import jobs_in_sight
 from portal.web.places import address_of
-from portal.workloads.models import Lease, Workload
 from slipway.schemas.accounts import Role, Scope
 
 PROJECTS_SHOWN = 6
@@ -44,16 +40,8 @@ def home_of(principal: Principal) -> dict[str, Any]:
     roles = roles_in(user, projects)
     recent = AuditEvent.objects.visible_to(user).exclude(target_kind="user")
     steps = _first_steps(user, has_project=bool(projects))
-    jobs = _jobs_of(principal)
-    endpoints = Endpoint.objects.of_projects(principal.projects().live()).order_by("-pk")
     return {
-        "endpoints": [
-            (it, word_of(it.endpoint), why_of(it.endpoint))
-            for it in summaries_of(list(endpoints[:ENDPOINTS_SHOWN]))
-        ],
-        "jobs": jobs,
-        "any_active": any(not job.is_over for job in jobs),
-        "burn_rate": _burn_rate(principal),
+        **activity_of(user, jobs_in_sight(principal), principal.projects().live()),
         "projects": [(project, roles.get(project.pk)) for project in projects[:PROJECTS_SHOWN]],
         "more_projects": len(projects) > PROJECTS_SHOWN,
         "recent": recent.order_by("-pk")[:CHANGES_SHOWN],
@@ -70,23 +58,6 @@ def _first_to_work_in(projects: list[Project], roles: dict[str, Role]) -> Projec
     """The newest project in which the person may start something."""
     held = ((project, roles.get(project.pk)) for project in projects)
     return next((one for one, role in held if role and role.at_least(Role.CONTRIBUTOR)), None)
-
-
-def _jobs_of(principal: Principal) -> list[Standing]:
-    """What runs or waits first, then what ended last."""
-    found = jobs_in_sight(principal)
-    open_ones = found.filter(workload__in=Workload.objects.unfinished()).order_by("-pk")
-    jobs = list(open_ones[:JOBS_SHOWN])
-    if len(jobs) < JOBS_SHOWN:
-        over = found.exclude(workload__in=Workload.objects.unfinished()).order_by("-pk")
-        jobs += over[: JOBS_SHOWN - len(jobs)]
-    return standings_of(jobs, principal.user)
-
-
-def _burn_rate(principal: Principal) -> int:
-    """What an hour of everything that runs now costs, in nano-USD."""
-    held = Lease.objects.open().filter(project__in=principal.projects().live())
-    return int(held.aggregate(rate=Sum("nano_usd_per_hour"))["rate"] or 0)
 
 
 def _invitations_of(user: User) -> list[Invitation]:

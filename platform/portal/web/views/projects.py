@@ -18,9 +18,15 @@ from portal.accounts.services.projects import (
     create_project,
     restore_project,
 )
+from portal.core import clock
 from portal.core.policy import guarded_by
+from portal.spend.ledger import month_of
+from portal.spend.reading import Scope as Spent
+from portal.spend.reading import spent_in
+from portal.web.activity import activity_of
 from portal.web.forms.groups import ConfirmSlug, EditProject, NewProject
 from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.jobs import jobs_of
 from portal.web.listing import listing, word
 from portal.web.places import address_of
 from portal.web.questions import Question, ask
@@ -72,12 +78,15 @@ def overview_of(request: HttpRequest) -> dict[str, Any]:
     members = Membership.objects.reaching(found)
     user = require_principal(request).user
     recent = AuditEvent.objects.visible_to(user).filter(project_id=found.pk)
+    now = clock.now()
     return {
         "project": found,
         "role": gated_role(request),
         "members": _first_people(members),
         "member_count": members.values("user").distinct().count(),
         "recent": recent.order_by("-pk")[:RECENT],
+        "spent": spent_in(Spent((found.pk,)), month=month_of(now.date()), moment=now),
+        **activity_of(user, jobs_of(found), Project.objects.filter(pk=found.pk)),
         "may_work": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_invite": gated_role(request).at_least(Role.MAINTAINER),
         "room": "projects",

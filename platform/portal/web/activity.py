@@ -1,0 +1,41 @@
+"""What runs and serves in some projects, as Home and the overview of a project show it."""
+
+from typing import Any
+
+from django.db.models import QuerySet, Sum
+
+from portal.accounts.models import Project, User
+from portal.endpoints.models import Endpoint
+from portal.endpoints.services.reading import summaries_of
+from portal.training.models import JobQuerySet
+from portal.web.endpoints import why_of, word_of
+from portal.web.jobs import Standing, standings_of
+from portal.workloads.models import Lease, Workload
+
+_SHOWN = 8
+
+
+def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> dict[str, Any]:
+    """Return jobs, endpoints with their traffic, and what an hour of all costs, in nano-USD."""
+    standings = _standings(user, jobs)
+    endpoints = Endpoint.objects.of_projects(projects).order_by("-pk")
+    held = Lease.objects.open().filter(project__in=projects)
+    return {
+        "jobs": standings,
+        "any_active": any(not job.is_over for job in standings),
+        "endpoints": [
+            (it, word_of(it.endpoint), why_of(it.endpoint))
+            for it in summaries_of(list(endpoints[:_SHOWN]))
+        ],
+        "burn_rate": int(held.aggregate(rate=Sum("nano_usd_per_hour"))["rate"] or 0),
+    }
+
+
+def _standings(user: User, found: JobQuerySet) -> list[Standing]:
+    """What runs or waits first, then what ended last."""
+    open_ones = found.filter(workload__in=Workload.objects.unfinished()).order_by("-pk")
+    jobs = list(open_ones[:_SHOWN])
+    if len(jobs) < _SHOWN:
+        over = found.exclude(workload__in=Workload.objects.unfinished()).order_by("-pk")
+        jobs += over[: _SHOWN - len(jobs)]
+    return standings_of(jobs, user)
