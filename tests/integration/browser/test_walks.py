@@ -226,7 +226,7 @@ def test_at_390_px_the_rail_waits_behind_a_button_and_nothing_overflows(
     window: Open, project: str
 ) -> None:
     alice = window("alice", viewport=NARROW, has_touch=True)
-    for path in ("/", "/projects", f"/p/{project}/members", "/settings/tokens/new"):
+    for path in ("/api/v1/docs", "/", "/projects", f"/p/{project}/members", "/settings/tokens/new"):
         alice.go(path)
         too_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
         assert not alice.page.evaluate(too_wide), path

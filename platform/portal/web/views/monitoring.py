@@ -94,6 +94,9 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         "feature": one,
         "figures": figures_of(shown.quality),
         "charts": charts_of(shown, one),
+        "has_quality": any(
+            one.estimate is not None or one.figures for one in shown.quality_by_hour
+        ),
         "error_percent": f"{100 * shown.error_rate:.3g}" if shown.error_rate else "",
         "days": days,
         "spans": SPANS,
