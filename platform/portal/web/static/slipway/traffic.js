@@ -54,6 +54,9 @@ function options({ lines, write }, points, colours) {
     legend: { show: true, top: 0, textStyle: { color: colours.text } },
     xAxis: {
       type: "time",
+      // The hour, not what echarts makes of a single point: two days.
+      min: Date.now() - 60 * MINUTE_MS,
+      max: Date.now(),
       axisLine: { lineStyle: { color: colours.line } },
       axisLabel: { color: colours.text, hideOverlap: true, formatter: { hour: "{HH}:{mm}", minute: "{HH}:{mm}", second: "{HH}:{mm}:{ss}" } },
     },
