@@ -237,6 +237,15 @@ def test_at_390_px_the_rail_waits_behind_a_button_and_nothing_overflows(
     alice.is_at("/projects")
 
 
+def test_a_form_that_comes_back_leads_to_the_first_fault(window: Open) -> None:
+    alice = window("alice").go("/settings/tokens/new")
+    alice.page.evaluate("for (const form of document.forms) form.noValidate = true")
+    alice.page.get_by_role("button", name="Make the token").click()
+    name = alice.page.locator("input[name=name][aria-invalid=true]")
+    expect(name).to_be_focused()
+    expect(name).to_be_in_viewport()
+
+
 def test_everything_is_within_reach_of_the_keyboard(window: Open, project: str) -> None:
     alice = window("alice").go(f"/p/{project}")
     press = alice.page.keyboard.press
