@@ -132,11 +132,11 @@ def take_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
         )
         if not is_new and report.sequence <= process.sequence:
             return
-        known = set(
-            Endpoint.objects.filter(
-                pk__in=[counters.endpoint_id for counters in report.endpoints]
-            ).values_list("pk", flat=True)
-        )
+        # Whoever moves traffic locks the endpoint, then its revisions: so do we, or each would wait
+        # for the other.
+        asked = [counters.endpoint_id for counters in report.endpoints]
+        locked = Endpoint.objects.select_for_update(of=("self",)).filter(pk__in=asked)
+        known = set(locked.order_by("pk").values_list("pk", flat=True))
         mine = sorted(
             (counters for counters in report.endpoints if counters.endpoint_id in known),
             key=lambda counters: counters.endpoint_id,
