@@ -70,7 +70,11 @@ def test_a_run_as_job_goes_on_without_the_browser(chromium: Browser, bob: Person
         found = bob.api.get(where).json()
         return found if found["state"] in ("succeeded", "failed", "stopped", "lost") else None
 
-    done: Any = wait_for(ended, "the end of the job", within_s=180, every_s=0.5)
+    try:
+        done: Any = wait_for(ended, "the end of the job", within_s=180, every_s=0.5)
+    except AssertionError as error:
+        log = bob.api.get(f"/projects/vision/workloads/{run['workload']}/log").text[-2000:]
+        raise AssertionError(f"{error}: {bob.api.get(where).json()}\n{log}") from error
     assert done["state"] == "succeeded", done["explanation"]
     assert done["has_output"]
     output = bob.api.get(f"{where}/output").json()
