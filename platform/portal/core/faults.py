@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from slipway.schemas.accounts import EMAIL_PATTERN
 
-_LINE: Final = "has characters that are not allowed, such as line ends or control characters"
 _MAIL: Final = "is an e-mail address such as ada@example.org"
 _SMALL: Final = "has small letters, digits, dots, hyphens and underscores, at most 63"
 # What a value of each pattern in our schemas looks like; a test looks that none is missing.
@@ -54,7 +53,7 @@ def words_of_fault(entry: Mapping[str, Any]) -> str:
     """Return what is wrong with one value; `entry` is one of `ValidationError.errors()`."""
     if entry.get("type") == "string_pattern_mismatch":
         form = FORMS.get(str((entry.get("ctx") or {}).get("pattern")))
-        return f"does not look as it has to: a good one {form}" if form else _LINE
+        return "does not look as it has to" + (f": a good one {form}" if form else "")
     return str(entry.get("msg", "is not valid")).removeprefix("Value error, ")
 
 

@@ -7,6 +7,7 @@ from django.db import connection, connections, transaction
 
 from portal.endpoints.models import Revision
 from portal.endpoints.moves import locked
+from tests.locks import somebody_waits
 from tests.portal.endpoints.serving import GatewayClient, Lab
 from tests.processes import wait_for
 
@@ -14,10 +15,6 @@ pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "tracking"]),
     pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite lets one write at a time"),
 ]
-_WAITS = """
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0
-"""
 
 
 def test_a_report_that_comes_while_traffic_moves_is_taken_right_after(
@@ -38,15 +35,9 @@ def test_a_report_that_comes_while_traffic_moves_is_taken_right_after(
         assert locked(endpoint_id) is not None
         other = threading.Thread(target=report)
         other.start()
-        wait_for(_somebody_waits, "a report that waits for the endpoint")
+        wait_for(somebody_waits, "a report that waits for the endpoint")
         Revision.objects.filter(pk=revision_id).update(weight=50)
     other.join(30)
     assert ended == ["taken"]
     found = Revision.objects.get(pk=revision_id)
     assert (found.answered, found.weight) == (5, 50)
-
-
-def _somebody_waits() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(_WAITS)
-        return bool(cursor.fetchone()[0])

@@ -8,6 +8,7 @@ from django.db import OperationalError, connection, connections, transaction
 from portal.spend.models import Budget, Reservation
 from portal.spend.services.budgets import remove_budget, set_budget
 from slipway.schemas.spend import BudgetIn
+from tests.locks import somebody_waits
 from tests.personas import Personas
 from tests.processes import wait_for
 
@@ -15,10 +16,6 @@ pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "tracking"]),
     pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite lets one write at a time"),
 ]
-_WAITS = """
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0
-"""
 
 
 def test_a_budget_that_is_being_measured_is_removed_right_after(people: Personas) -> None:
@@ -42,14 +39,8 @@ def test_a_budget_that_is_being_measured_is_removed_right_after(people: Personas
         Budget.objects.select_for_update().get(pk=budget.pk)
         other = threading.Thread(target=remove)
         other.start()
-        wait_for(_somebody_waits, "somebody who waits for the budget")
+        wait_for(somebody_waits, "somebody who waits for the budget")
         Reservation.objects.filter(pk=held.pk).update(left_nano_usd=4)
     other.join(30)
     assert ended == ["removed"]
     assert not Budget.objects.exists()
-
-
-def _somebody_waits() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(_WAITS)
-        return bool(cursor.fetchone()[0])

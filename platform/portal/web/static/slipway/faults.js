@@ -5,5 +5,6 @@ function toFirst(root) {
 
 toFirst(document);
 document.addEventListener("htmx:after:swap", (event) => {
-  if (event.target instanceof Element) toFirst(event.target);
+  // Parts of a page are swapped while somebody types elsewhere: what has the focus keeps it.
+  if (event.target instanceof Element && document.activeElement === document.body) toFirst(event.target);
 });
