@@ -1,5 +1,7 @@
 // Sends code to the portal as soon as it is chosen, so that a form that is refused loses nothing.
 // A folder is packed into a tar here; what never belongs into a job is left out.
+import { onChosen } from "./chosen.js";
+
 const form = document.getElementById("job-form");
 const state = document.getElementById("code-state");
 const choice = document.getElementById("id_snapshot");
@@ -110,17 +112,9 @@ async function send(blob, name, label) {
 }
 
 if (form) {
-  document.getElementById("id_code").addEventListener("change", async (event) => {
-    const [file] = event.target.files;
-    if (!file) return;
-    await send(file, file.name, file.name);
-    event.target.value = ""; // sent already: not once more with the form
-  });
-  document.getElementById("id_folder").addEventListener("change", async (event) => {
-    const files = [...event.target.files];
-    if (!files.length) return;
+  onChosen("id_code", ([file]) => send(file, file.name, file.name));
+  onChosen("id_folder", (files) => {
     const folder = files[0].webkitRelativePath.split("/")[0];
-    await send(packed(files), `${folder}.tar`, `${folder}/`);
-    event.target.value = "";
+    return send(packed(files), `${folder}.tar`, `${folder}/`);
   });
 }

@@ -1,4 +1,6 @@
 // Sends files of a dataset in pieces; what has arrived stays, so a cut-off upload goes on there.
+import { onChosen } from "./chosen.js";
+
 const PIECE = 16 * 1024 ** 2;
 const TRIES = 6;
 const form = document.getElementById("data-form");
@@ -69,7 +71,7 @@ async function sendAll(files, pathOf) {
   if (commit) commit.disabled = true;
   try {
     for (const file of files) await send(pathOf(file), file);
-    window.location.reload();
+    window.location.reload(); // the inputs are empty by then: nothing is sent twice
   } catch (error) {
     say(error instanceof TypeError ? "The portal does not answer. Choose the files again to go on." : error.message, true);
   } finally {
@@ -78,8 +80,8 @@ async function sendAll(files, pathOf) {
 }
 
 if (form) {
-  document.getElementById("id_files").addEventListener("change", (event) => sendAll([...event.target.files], (file) => file.name));
-  document.getElementById("id_folder").addEventListener("change", (event) => sendAll([...event.target.files], (file) => file.webkitRelativePath.split("/").slice(1).join("/")));
+  onChosen("id_files", (files) => sendAll(files, (file) => file.name));
+  onChosen("id_folder", (files) => sendAll(files, (file) => file.webkitRelativePath.split("/").slice(1).join("/")));
   window.addEventListener("beforeunload", (event) => {
     if (sending) event.preventDefault();
   });
