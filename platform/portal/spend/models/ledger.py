@@ -205,9 +205,8 @@ class LedgerVersionQuerySet(models.QuerySet["LedgerVersion"]):
         """
         if not self.filter(pk=1).update(version=models.F("version") + 1):
             # Whoever loses the race for the first line waits here, and then counts up as well.
-            _, made = self.get_or_create(pk=1, defaults={"version": 1})
-            if not made:
-                self.filter(pk=1).update(version=models.F("version") + 1)
+            self.bulk_create([LedgerVersion(pk=1)], ignore_conflicts=True)
+            self.filter(pk=1).update(version=models.F("version") + 1)
 
     def current(self) -> int:
         """Return how often lines were added."""
