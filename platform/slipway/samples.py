@@ -1,6 +1,7 @@
 """A fair sample of the data a model was trained on, for what watches its predictions later."""
 
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
@@ -9,6 +10,13 @@ from slipway.errors import InvalidInput
 
 MOST_ROWS = 10_000
 _MOST_CELLS = 2_000_000
+# Where the portal looks for samples of the data a model was trained on.
+_FOLDER = "slipway/data"
+
+
+def file_of(context: str) -> str:
+    """Return the path of the artifact that holds the sample of a run's data in this context."""
+    return f"{_FOLDER}/{re.sub(r'[^A-Za-z0-9_-]+', '-', context)[:60] or 'data'}.json"
 
 
 def sample_of(inputs: Any, predictions: Any = None, truth: Any = None) -> dict[str, Any]:
@@ -25,7 +33,7 @@ def sample_of(inputs: Any, predictions: Any = None, truth: Any = None) -> dict[s
     found: dict[str, Any] = {
         "format": 1,
         "rows": total,
-        "inputs": [_plain(_row(inputs, at)) for at in places],
+        "inputs": [_plain(row) for row in _rows(inputs, places)],
     }
     if hasattr(inputs, "columns"):
         found["columns"] = [str(name) for name in inputs.columns]
@@ -56,6 +64,13 @@ def _length(values: Any) -> int:
     return length
 
 
+def _rows(values: Any, places: list[int]) -> list[Any]:
+    if hasattr(values, "columns") and hasattr(values, "iloc"):
+        # All at once: each column keeps its type, and ten thousand rows take no second.
+        return list(values.iloc[places].to_dict("records"))
+    return [_row(values, at) for at in places]
+
+
 def _row(values: Any, at: int) -> Any:
     by_place = getattr(values, "iloc", values)
     row = by_place[at]
@@ -80,6 +95,9 @@ def _plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    if isinstance(value, float) and not isfinite(value):
+    # Of pandas, what is missing in a column of whole numbers or of moments.
+    if type(value).__name__ in {"NAType", "NaTType"} or (
+        isinstance(value, float) and not isfinite(value)
+    ):
         return None
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

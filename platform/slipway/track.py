@@ -19,7 +19,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 from importlib import import_module
 from importlib.metadata import distributions
 from pathlib import Path
@@ -28,7 +27,7 @@ from typing import Any
 from slipway.client import Client
 from slipway.errors import InvalidInput, SlipwayError
 from slipway.job import current
-from slipway.samples import sample_of
+from slipway.samples import file_of, sample_of
 from slipway.schemas.training import GitFacts
 from slipway.snapshots.git import GitFailed, facts_of, list_files
 from slipway.snapshots.secrecy import looks_secret
@@ -39,8 +38,6 @@ __all__ = ["cost", "data", "packages", "surroundings"]
 COST_METRIC = "slipway.cost_usd"
 _NANO = 1_000_000_000
 _PIECE_BYTES = 1024 * 1024
-# Where the portal looks for samples of the data a model was trained on.
-SAMPLES_FOLDER = "slipway/data"
 _DIGEST_LENGTH = 36  # as many characters as MLflow keeps
 
 
@@ -113,8 +110,7 @@ def _rows(source: Any, name: str, context: str, predictions: Any, truth: Any) ->
     sample = sample_of(source, predictions, truth)
     text = json.dumps(sample, allow_nan=False, separators=(",", ":"))
     found = hashlib.sha256(text.encode()).hexdigest()
-    place = re.sub(r"[^A-Za-z0-9_-]+", "-", context)[:60] or "data"
-    mlflow.log_text(text, f"{SAMPLES_FOLDER}/{place}.json")
+    mlflow.log_text(text, file_of(context))
     _log_input(mlflow, {"rows": str(sample["rows"])}, name, found, context)
     return found
 

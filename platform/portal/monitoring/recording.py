@@ -1,7 +1,7 @@
 """Recording baselines by itself: of what a run logged, or of the dataset version that it read."""
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ _MOST_BYTES = 256 * 1024**2
 _PER_PASS = 5
 _LOOKS = 12
 _MOST_NAMED = 3
+_MOST_SAMPLES = 4
 
 
 def record_baselines(asked: Analyst) -> int:
@@ -104,12 +105,13 @@ def _found(
     if run is None:
         return None
     with tempfile.TemporaryDirectory() as folder:
-        sample = _sample(project, run, Path(folder))
-        if sample is not None:
-            result = asked.ask("profile_sample", path=str(sample), columns=columns)
-            return LOGGED, f"{result['rows']:,} rows that the run logged.", result
-        if record.signature and not columns:
-            return None  # tensors: which columns of a table became them is not known
+        tensors = bool(record.signature) and not columns
+        for sample in _samples(project, run, Path(folder)):
+            result = asked.ask("profile_sample", path=str(sample), columns=columns, tensors=tensors)
+            if result is not None:
+                return LOGGED, f"{result['rows']:,} rows that the run logged.", result
+        if tensors:
+            return None  # which columns of a table became them is not known
         for version in _read_by(run):
             result = _of_version(asked, version, columns, Path(folder))
             if result is not None:
@@ -125,15 +127,16 @@ def input_columns(signature: Any) -> list[str]:
     return [one["name"] for one in inputs]
 
 
-def _sample(project: Project, run: Run, folder: Path) -> Path | None:
-    """Copy the newest sample that `slipway.track.data` logged to the run, of training if any."""
+def _samples(project: Project, run: Run, folder: Path) -> Iterator[Path]:
+    """Copy the samples that were logged to the run: by `slipway.track.data` first, of training."""
     store = artifact_files()
     place = folder_of(project.pk, f"{(run.artifact_uri or '').rstrip('/')}/{SAMPLES_FOLDER}")
-    files = [one for one in store.files(place, limit=50) if one.path.endswith(".json")]
-    if not files:
-        return None
-    files.sort(key=lambda one: ("train" not in one.path, one.path))
-    return _copied(store.pieces(place, files[0].path), folder / "sample.json")
+    paths = [one.path for one in store.files(place, limit=50) if one.path.endswith(".json")]
+    paths.sort(key=lambda path: ("mlflow-" in path.rpartition("/")[2], "train" not in path, path))
+    for path in paths[:_MOST_SAMPLES]:
+        copied = _copied(store.pieces(place, path), folder / "sample.json")
+        if copied is not None:
+            yield copied
 
 
 def _copied(pieces: Iterable[bytes], target: Path) -> Path | None:

@@ -13,9 +13,32 @@ from portal.registry.services.proving import golden_of
 from slipway.samples import sample_of
 from tests.personas import Api, Personas, json_of
 from tests.portal.monitoring.captured import Traffic
-from tests.portal.registry.store import Store
+from tests.portal.registry.store import FILES, INPUTS, MLMODEL, Store
 
 pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
+
+
+def _taking(names: str) -> dict[str, bytes]:
+    """The files of a model that takes a table of these columns, a letter each."""
+    inputs = [INPUTS[0] | {"name": name} for name in names]
+    return FILES | {"MLmodel": MLMODEL.replace(json.dumps(INPUTS), json.dumps(inputs)).encode()}
+
+
+def _log(store: Store, run: str, **samples: Any) -> None:
+    """Log samples to a run, as the SDK does."""
+    (place,) = store.root.glob(f"**/{run}/artifacts")
+    files = {
+        f"{name.replace('_', '-')}.json": json.dumps(it).encode() for name, it in samples.items()
+    }
+    store.write(str((place / "slipway/data").relative_to(store.root)), files)
+
+
+def _rows(names: str, count: int) -> list[dict[str, float]]:
+    random = np.random.default_rng(2)
+    return [
+        dict(zip(names, row, strict=True))
+        for row in random.normal(size=(count, len(names))).tolist()
+    ]
 
 
 def test_what_a_run_logged_becomes_the_baseline_of_its_version(
@@ -29,11 +52,7 @@ def test_what_a_run_logged_becomes_the_baseline_of_its_version(
     inputs = random.normal(size=(400, 3))
     scores = random.dirichlet([1, 1], size=400)
     sample = sample_of(inputs, predictions=scores, truth=scores.argmax(axis=1))
-    (place,) = folder.glob(f"**/{run}/artifacts")
-    store.write(
-        str((place / "slipway/data").relative_to(folder)),
-        {"training.json": json.dumps(sample).encode()},
-    )
+    _log(store, run, training=sample)
     bob = Api.of(people.bob)
     made = bob.post("projects/vision/models/digits/versions", {"source": f"runs:/{run}/model"})
     assert made.status_code == 201, made.content
@@ -64,19 +83,32 @@ def test_predictions_from_before_the_baseline_are_compared_with_it(
     folder = tmp_path_factory.mktemp("files")
     settings.SLIPWAY_ARTIFACTS_URL = f"file://{folder}"
     store = Store(folder, people.vision.pk)
-    run = store.run()
-    random = np.random.default_rng(2)
-    rows = [dict(zip("abcde", row, strict=True)) for row in random.normal(size=(400, 5)).tolist()]
-    (place,) = folder.glob(f"**/{run}/artifacts")
-    store.write(
-        str((place / "slipway/data").relative_to(folder)),
-        {"training.json": json.dumps(sample_of(rows)).encode()},
-    )
+    run = store.run(files=_taking("abcde"))
+    _log(store, run, training=sample_of(_rows("abcde", 400)))
     traffic.api.post("projects/vision/models/digits/versions", {"source": f"runs:/{run}/model"})
     traffic.look()
     shown = traffic.shown()
     assert shown["baseline"] == "400 rows that the run logged."
     assert {one["rows"] for one in shown["features"] if not one["is_output"]} == {300}
+
+
+def test_of_samples_the_one_counts_that_the_model_takes_without_what_it_does_not(
+    people: Personas, settings: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    settings.SLIPWAY_ARTIFACTS_URL = f"file://{folder}"
+    store = Store(folder, people.vision.pk)
+    run = store.run(files=_taking("ab"))
+    _log(store, run, mlflow_eval=sample_of(_rows("xyz", 300)))
+    _log(store, run, mlflow_train=sample_of(_rows("abt", 500)), raw=sample_of(_rows("xy", 400)))
+    Api.of(people.bob).post(
+        "projects/vision/models/digits/versions", {"source": f"runs:/{run}/model"}
+    )
+    with analyst() as asked:
+        assert record_baselines(asked) == 1
+    row = BaselineRecord.objects.get()
+    assert row.words == "500 rows that the run logged."
+    assert [one["name"] for one in row.features] == ["in.a", "in.b"]
 
 
 def test_it_is_said_that_inputs_of_mlflow_have_no_rows_and_what_to_do(

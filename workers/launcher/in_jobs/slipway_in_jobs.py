@@ -2,8 +2,9 @@
 
 A job has its run from the start, and MLflow refuses to go on with it once a script has called
 `mlflow.set_experiment`. So the experiment that the script means is told with the request for the
-run, and the portal moves the run there before it answers. And what MLflow logs in the background is
-sent before Python ends its threads, which MLflow 3.17 does not wait for.
+run, and the portal moves the run there before it answers. What MLflow logs in the background is
+sent before Python ends its threads, which MLflow 3.17 does not wait for. And of the data that the
+script names as inputs the SDK keeps a sample, see `slipway.mlflow_inputs`.
 
 Any Python that MLflow runs on must understand this file; it stands in no package, because the
 user's own modules must not be hidden by it.
@@ -12,6 +13,7 @@ user's own modules must not be hidden by it.
 import os
 import sys
 import threading
+from importlib import import_module
 
 HEADER = "X-Slipway-Experiment"
 _RUN = "MLFLOW_RUN_ID"
@@ -22,9 +24,13 @@ class JobHeaders:
 
     def __init__(self) -> None:
         self._waits = _RUN in os.environ
+        self._watches = False
 
     def in_context(self) -> bool:
         """Whether the run of the job has not been begun here."""
+        if not self._watches:  # MLflow is wholly there with its first request, and not before
+            self._watches = True
+            _watch_inputs()
         return self._waits
 
     def request_headers(self) -> dict[str, str]:
@@ -32,6 +38,13 @@ class JobHeaders:
         self._waits = _RUN in os.environ
         experiment = os.environ.get("MLFLOW_EXPERIMENT_ID", "")
         return {HEADER: experiment} if experiment else {}
+
+
+def _watch_inputs() -> None:
+    try:
+        import_module("slipway.mlflow_inputs").watch_inputs()
+    except Exception as error:  # noqa: BLE001 - a Python or an MLflow that the SDK does not know
+        sys.stderr.write(f"[slipway] no samples of inputs are kept: {error}\n")
 
 
 def _send_the_rest() -> None:

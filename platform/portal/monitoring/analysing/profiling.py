@@ -92,11 +92,26 @@ def _calibration(said: Sequence[Row], truth: Sequence[Any] | None) -> dict[str, 
     return {"confidence": found.confidence, "share": found.share}
 
 
-def profile_sample(*, path: str, columns: Sequence[str]) -> dict[str, Any]:
-    """Return the baselines of what `slipway.track.data` logged, with rows to prove the model by."""
+def profile_sample(
+    *, path: str, columns: Sequence[str], tensors: bool = False
+) -> dict[str, Any] | None:
+    """Return the baselines of what a run logged, with rows to prove the model by.
+
+    None where the model does not take these rows: they lack all `columns` of its signature, or
+    have names where it takes tensors. What a row has beside the columns, such as the truth, is
+    left out.
+    """
     said = json.loads(Path(path).read_bytes())
     if not isinstance(said, dict) or "inputs" not in said:
         raise Unreadable
+    rows = said["inputs"]
+    if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+        there = set().union(*rows)
+        taken = [name for name in columns if name in there]
+        if tensors or (columns and not taken):
+            return None
+        said["inputs"] = [{name: row.get(name) for name in taken or row} for row in rows]
+        said["columns"] = taken or said.get("columns")
     found = profile(
         inputs=said["inputs"],
         predictions=said.get("predictions"),

@@ -1,0 +1,138 @@
+"""Rows of the data that a run names by MLflow's own calls, so that its predictions can be watched.
+
+MLflow keeps the columns of an input dataset and none of its rows. Where a data frame or an array is
+named, by `mlflow.log_input` or by autologging, a sample of it becomes an artifact of the run, as
+`slipway.track.data` makes one. That happens in Slipway's jobs and notebooks, and wherever this SDK
+is installed and MLflow talks to a Slipway that this machine is signed in to.
+SLIPWAY_SAMPLE_INPUTS=0 switches it off.
+"""
+
+import functools
+import inspect
+import json
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from slipway.credentials import read_logins
+from slipway.errors import SlipwayError
+from slipway.samples import file_of, sample_of
+
+__all__ = ["Inputs", "watch_inputs"]
+
+_OFF = {"0", "false", "no", "off"}
+_CONTEXT = "mlflow.data.context"
+_MOST_OF_A_RUN = 3
+_MOST_HELD = 4
+_WATCHED = "_slipway_samples"
+
+
+class Inputs:
+    """The plug-in that MLflow loads where this SDK is installed; it adds no header."""
+
+    def in_context(self) -> bool:
+        """Begin to watch once MLflow talks to a Slipway of ours; always False."""
+        if _talks_to_ours():
+            watch_inputs()
+        return False
+
+    def request_headers(self) -> dict[str, str]:
+        """Return nothing."""
+        return {}
+
+
+def watch_inputs() -> None:
+    """Let a sample of each data frame and array that MLflow names as an input become an artifact.
+
+    What goes wrong here is told in a line, and never fails the script.
+    """
+    client = import_module("mlflow.tracking.client").MlflowClient
+    dataset = import_module("mlflow.data.dataset").Dataset
+    named, to_entity = client.log_inputs, dataset._to_mlflow_entity  # noqa: SLF001
+    if os.environ.get("SLIPWAY_SAMPLE_INPUTS", "").lower() in _OFF or hasattr(named, _WATCHED):
+        return
+    kept = _Samples()
+    signature = inspect.signature(named)
+
+    @functools.wraps(to_entity)
+    def sampled(self: Any) -> Any:
+        entity = to_entity(self)
+        with _told():
+            kept.take((entity.name, entity.digest), self)
+        return entity
+
+    @functools.wraps(named)
+    def logged(*arguments: Any, **more: Any) -> Any:
+        answer = named(*arguments, **more)
+        with _told():
+            said = signature.bind(*arguments, **more).arguments
+            for one in said.get("datasets") or ():
+                kept.log(said["self"], said["run_id"], one)
+        return answer
+
+    setattr(logged, _WATCHED, True)
+    client.log_inputs = logged
+    dataset._to_mlflow_entity = sampled  # noqa: SLF001
+
+
+class _Samples:
+    """Samples between the moment a dataset is described and the one it is logged.
+
+    Autologging has let go of the rows by then.
+    """
+
+    def __init__(self) -> None:
+        self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._done: dict[str, set[str]] = {}
+
+    def take(self, key: tuple[str, str], source: Any) -> None:
+        rows, truth, predictions = _rows_of(source)
+        if key in self._texts or rows is None or not len(rows):
+            return
+        sample = sample_of(rows, predictions, truth)
+        self._texts[key] = json.dumps(sample, allow_nan=False, separators=(",", ":"))
+        while len(self._texts) > _MOST_HELD:
+            self._texts.popitem(last=False)
+
+    def log(self, client: Any, run_id: str, named: Any) -> None:
+        done = self._done.setdefault(run_id, set())
+        tags = {tag.key: tag.value for tag in named.tags}
+        context = tags.get(_CONTEXT) or "data"
+        text = self._texts.get((named.dataset.name, named.dataset.digest))
+        if text is not None and context not in done and len(done) < _MOST_OF_A_RUN:
+            done.add(context)
+            client.log_text(run_id, text, file_of(f"mlflow-{context}"))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the script's own work is done and goes on
+        sys.stderr.write(f"[slipway] no sample of the run's inputs was kept: {error}\n")
+
+
+def _talks_to_ours() -> bool:
+    address = import_module("mlflow").get_tracking_uri()
+    try:
+        ours = [os.environ.get("SLIPWAY_URL", ""), *read_logins().servers]
+    except SlipwayError:
+        return False
+    return any(one and address.startswith(f"{one.rstrip('/')}/mlflow") for one in ours)
+
+
+def _rows_of(source: Any) -> tuple[Any, Any, Any]:
+    """Return the inputs, the truth and the predictions of a PandasDataset or a NumpyDataset."""
+    frame: Any = getattr(source, "df", None)
+    if hasattr(frame, "iloc"):
+        names = [source.targets, getattr(source, "predictions", None)]
+        truth, predictions = (None if name is None else frame[name] for name in names)
+        return frame.drop(columns=[name for name in names if name is not None]), truth, predictions
+    features, targets = getattr(source, "features", None), getattr(source, "targets", None)
+    if not hasattr(features, "shape"):
+        return None, None, None
+    return features, targets if hasattr(targets, "shape") else None, None
