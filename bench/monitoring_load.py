@@ -4,9 +4,8 @@
         [--rounds 3]
 
 Predictions go through a real gateway, one after the other on each of two connections. In turns
-nothing else happens, or the portal answers two people who ask for slices of a month over and over
-while the process that analyses sums up the same month. The peer is the same latency without them;
-views run in threads, and the analysis in a process, that stand back by `nice`.
+nothing else happens, the process that analyses sums up a month over and over, or the portal answers
+two people who ask for slices of a month over and over. The peer is the same latency without them.
 """
 
 import argparse
@@ -18,9 +17,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Final
 
 import httpx
 
@@ -31,16 +33,16 @@ from bench.monitoring import fill, moment  # noqa: E402  (the path comes first)
 from portal.monitoring.analyst import analyst  # noqa: E402
 from slipway.schemas.serving import EndpointLimits  # noqa: E402
 from tests.portals import RunningPortal, running_portal  # noqa: E402
-from tests.workers.serving import KEY, Plane, plane  # noqa: E402
+from tests.workers.serving import KEY, plane  # noqa: E402
 
 _CONNECTIONS, _PEOPLE = 2, 2
 _BODY = json.dumps({"inputs": [[1, 2, 3, 4]]}).encode()
 _HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 
 
-def _predict(served: Plane, until: float, took_ms: list[float]) -> None:
+def _predict(port: int, until: float, took_ms: list[float]) -> None:
     """Predict until a moment, each when the one before is answered."""
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     while time.monotonic() < until:
         began = time.perf_counter()
         connection.request("POST", "/v1/digits/predict", _BODY, _HEADERS)
@@ -52,10 +54,10 @@ def _predict(served: Plane, until: float, took_ms: list[float]) -> None:
     connection.close()
 
 
-def _latencies(served: Plane, seconds: float) -> list[float]:
+def _latencies(port: int, seconds: float) -> list[float]:
     found: list[list[float]] = [[] for _ in range(_CONNECTIONS)]
     until = time.monotonic() + seconds
-    threads = [threading.Thread(target=_predict, args=(served, until, mine)) for mine in found]
+    threads = [threading.Thread(target=_predict, args=(port, until, mine)) for mine in found]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -83,27 +85,27 @@ def _over_and_over(work: Callable[[], None]) -> Iterator[list[int]]:
         thread.join()
 
 
-@contextmanager
-def _analysis(running: RunningPortal) -> Iterator[list[list[int]]]:
-    """Let people ask for slices of a month, and the month be summed up, meanwhile."""
+def _analysis(running: RunningPortal, stack: ExitStack) -> list[Callable[[], None]]:
+    """Return what the control worker does: sum up a month of predictions."""
+    folder = running.installation.data_dir / "monitoring"
+    paths = [str(path) for path in sorted(folder.glob("*/*/*.parquet"))]
+    asked = stack.enter_context(analyst())
+
+    def sum_up() -> None:
+        asked.ask("summarise", paths=paths, baselines={}, calibrations={}, labels=[], positive=None)
+
+    return [sum_up]
+
+
+def _views(running: RunningPortal, stack: ExitStack) -> list[Callable[[], None]]:
+    """Return what two people do who ask for slices of a month."""
     since = moment(time.time() - 30 * 86_400)
     address = (
         f"/projects/watched/endpoints/bench/monitoring?since={since}"
         "&feature=f3&operator=%3E&value=0.5"
     )
-    folder = running.installation.data_dir / "monitoring"
-    paths = [str(path) for path in sorted(folder.glob("*/*/*.parquet"))]
-    with ExitStack() as stack:
-        apis = [stack.enter_context(running.client("root")) for _ in range(_PEOPLE)]
-        asked = stack.enter_context(analyst())
-
-        def sum_up() -> None:
-            asked.ask(
-                "summarise", paths=paths, baselines={}, calibrations={}, labels=[], positive=None
-            )
-
-        works: list[Callable[[], None]] = [*(partial(_view, api, address) for api in apis), sum_up]
-        yield [stack.enter_context(_over_and_over(work)) for work in works]
+    apis = [stack.enter_context(running.client("root")) for _ in range(_PEOPLE)]
+    return [partial(_view, api, address) for api in apis]
 
 
 def _view(api: httpx.Client, address: str) -> None:
@@ -115,20 +117,31 @@ def _percentile(values: list[float], share: float) -> float:
 
 
 def _measure(running: RunningPortal, seconds: float, rounds: int) -> dict[str, list[float]]:
-    """Return milliseconds of predictions without and with analysis, in turns."""
-    found: dict[str, list[float]] = {"without": [], "with": []}
-    with plane() as served:
+    """Return milliseconds of predictions alone, beside analysis and beside views, in turns."""
+    found: dict[str, list[float]] = {"alone": [], **{name: [] for name in _BESIDE}}
+    # Whoever predicts is a process of its own: here people's answers are taken apart meanwhile.
+    with plane() as served, ProcessPoolExecutor(1, get_context("spawn")) as client:
         replica = served.replica()
         served.start_gateway()
         served.serve(replica, limits=EndpointLimits())
-        _latencies(served, 1)
+
+        def latencies(lasting: float) -> list[float]:
+            return client.submit(_latencies, served.port, lasting).result()
+
+        latencies(2 * seconds)  # a cold start is nobody's fault
         for _ in range(rounds):
-            found["without"] += _latencies(served, seconds)
-            with _analysis(running) as done:
-                found["with"] += _latencies(served, seconds)
-            views, sums = sum(len(one) for one in done[:-1]), len(done[-1])
-            print(f"meanwhile {views} views of a month, {sums} times summed up")
+            found["alone"] += latencies(seconds)
+            for name, begin in _BESIDE.items():
+                with ExitStack() as stack:
+                    done = [
+                        stack.enter_context(_over_and_over(work)) for work in begin(running, stack)
+                    ]
+                    found[name] += latencies(seconds)
+                print(f"beside {name}: {sum(len(one) for one in done)} times done")
     return found
+
+
+_BESIDE: Final = {"the analysis": _analysis, "views of two people": _views}
 
 
 def main() -> None:
@@ -143,16 +156,19 @@ def main() -> None:
         fill(running, given.predictions)
         found = _measure(running, given.seconds, given.rounds)
     cases = {}
-    for name, share in (("p50", 0.5), ("p99", 0.99)):
-        busy, quiet = (_percentile(found[one], share) for one in ("with", "without"))
-        print(f"{name}: {quiet:.2f} ms, {busy:.2f} ms with analysis, ratio {busy / quiet:.2f}")
-        cases[f"predictions {name} with analysis"] = {
-            "ours": round(busy, 3),
-            "peer": round(quiet, 3),
-            "ratio": round(busy / quiet, 3),
-            "unit": "ms",
-        }
-    print(f"{os.cpu_count()} cores; {len(found['without'])} and {len(found['with'])} predictions")
+    for name in _BESIDE:
+        for what, share in (("p50", 0.5), ("p99", 0.99)):
+            busy, quiet = (_percentile(found[one], share) for one in (name, "alone"))
+            ratio = busy / quiet
+            print(f"{what} beside {name}: {busy:.2f} ms, alone {quiet:.2f} ms, ratio {ratio:.2f}")
+            cases[f"predictions {what} beside {name}"] = {
+                "ours": round(busy, 3),
+                "peer": round(quiet, 3),
+                "ratio": round(ratio, 3),
+                "unit": "ms",
+            }
+    counts = ", ".join(str(len(one)) for one in found.values())
+    print(f"{os.cpu_count()} cores; {counts} predictions")
     if given.json:
         print(json.dumps({"bench": "monitoring_load", "cases": cases}))
 

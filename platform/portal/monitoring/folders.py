@@ -37,8 +37,16 @@ def raw_hour(endpoint_id: str, hour: datetime) -> Path:
 
 def flat_hour(endpoint_id: str, hour: datetime) -> Path:
     """Where the flat files of an hour lie."""
-    root = Path(settings.DATA_DIR) / "monitoring"
-    return root / f"endpoint={endpoint_id}" / hour_name(hour)
+    return Path(_flat_hour(_flat_root(), endpoint_id, hour))
+
+
+def _flat_root() -> str:
+    """Where the flat files of this machine lie."""
+    return str(Path(settings.DATA_DIR) / "monitoring")
+
+
+def _flat_hour(root: str, endpoint_id: str, hour: datetime) -> str:
+    return f"{root}/endpoint={endpoint_id}/{hour_name(hour)}"
 
 
 def raw_hours(endpoint_id: str) -> Iterator[tuple[datetime, list[str]]]:
@@ -62,8 +70,11 @@ def captured_endpoints() -> set[str]:
 
 def parts_of(hours: Iterable[CapturedHour]) -> list[str]:
     """Return the paths of the flat files of hours."""
+    root = _flat_root()
     return [
-        str(flat_hour(hour.endpoint_id, hour.hour) / name) for hour in hours for name in hour.parts
+        f"{_flat_hour(root, hour.endpoint_id, hour.hour)}/{name}"
+        for hour in hours
+        for name in hour.parts
     ]
 
 
@@ -72,7 +83,7 @@ def parts_between(endpoint: Endpoint, since: datetime, until: datetime) -> list[
     hours = CapturedHour.objects.filter(
         endpoint=endpoint, hour__gt=since - HOUR, hour__lt=until
     ).order_by("-hour")
-    return parts_of(hours)
+    return parts_of(hours.only("endpoint", "hour", "parts"))
 
 
 def hour_of_prediction(prediction_id: str) -> datetime | None:

@@ -169,6 +169,9 @@ def _hours(asked: Asked) -> list[HourSummary]:
     )
     if asked.revision is not None:
         found = found.filter(revision_id=asked.revision.pk)
+    if asked.slice is not None:
+        # What they sum up is of all predictions: of a slice only which revisions predicted counts.
+        found = found.only("hour", "revision_id")
     return list(found.order_by("hour"))
 
 

@@ -245,4 +245,7 @@ def test_what_analyses_steps_back_behind_what_predicts(traffic: Traffic) -> None
         process = asked._process
         assert process is not None
         assert process.pid != os.getpid()
-        assert os.getpriority(os.PRIO_PROCESS, process.pid) >= min(19, own + 15)
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+        processors = os.sched_getaffinity(0)
+        left_alone = processors - os.sched_getaffinity(process.pid)
+        assert len(left_alone) == len(processors) // 2

@@ -3,14 +3,16 @@
 What strangers choose (columns, operators) comes out of lists, and values are parameters.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
+
+from portal.monitoring.standing_back import stand_back
 
 _MEMORY = "512MB"
 _THREADS = 2
@@ -294,7 +296,8 @@ def answer_of(paths: Sequence[str], ask: Callable[[Flat], T]) -> T:
     So a long question waits for whoever predicts on this machine, and never the other way round.
     """
     # Of Linux a thread steps back by itself, and what it starts stands as far back.
-    with ThreadPoolExecutor(1, "duckdb", initializer=os.nice, initargs=(_STEP_BACK,)) as own:
+    step_back = partial(stand_back, _STEP_BACK, always=False)
+    with ThreadPoolExecutor(1, "duckdb", initializer=step_back) as own:
         return own.submit(_answer_of, paths, ask).result()
 
 

@@ -1,6 +1,5 @@
 """`python -m portal.monitoring.analysing MEMORY_MIB`: carries out orders, a line of JSON each."""
 
-import os
 import resource
 import sys
 from collections.abc import Callable, Mapping
@@ -9,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from portal.monitoring.analysing import flat, keeping, measuring, profiling
+from portal.monitoring.standing_back import stand_back
 
 _ORDERS: Final[Mapping[str, Callable[..., Any]]] = {
     "digest": flat.digest,
@@ -22,13 +22,14 @@ _ORDERS: Final[Mapping[str, Callable[..., Any]]] = {
     "export": keeping.export,
     "erase": keeping.erase,
 }
+_STEP_BACK: Final = 19
 
 
 def main() -> int:
     """Answer orders until there are no more."""
     limit = int(sys.argv[1]) * 1024 * 1024
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    os.nice(15)
+    stand_back(_STEP_BACK, always=True)
     for line in sys.stdin.buffer:
         order = orjson.loads(line)
         try:
