@@ -44,9 +44,9 @@ LONG := slipway/distributed faults/test_broker.py faults/test_control_worker.py 
 	faults/test_storage_race.py faults/test_node_loss.py faults/test_training.py examples \
 	portal/config/test_embedded_node.py
 # What a database may change, and what needs a browser, Docker or minutes. `make test` has said all
-# there is to say of the rest.
+# there is to say of the rest; of pages the browser says what they are on PostgreSQL.
 INTEGRATION := integration faults mlflow portal slipway/distributed examples
-WITHOUT_DATABASE := portal/api/test_idempotency.py portal/config/test_prepare.py \
+WITHOUT_DATABASE := portal/web portal/api/test_idempotency.py portal/config/test_prepare.py \
 	portal/config/test_up.py portal/config/supervision portal/storage/archives \
 	portal/storage/test_store_contract.py
 # These wait for leases to run out and networks to give up, minutes each: a gate of half an hour

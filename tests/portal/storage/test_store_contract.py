@@ -304,11 +304,11 @@ def test_a_dead_server_is_an_outage_within_seconds() -> None:
 def test_a_frozen_server_is_an_outage_in_bounded_time(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_adapter, "_CALL_S", 2)
     bucket = f"frozen-{secrets.token_hex(6)}"
     s3.make_bucket(bucket)
     store = open_store(f"s3://{bucket}", s3.options)
     key = put(store, b"anything").key
+    monkeypatch.setattr(s3_adapter, "_CALL_S", 2)
 
     with s3.frozen():
         attempts: list[Callable[[], object]] = [
