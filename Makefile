@@ -7,7 +7,8 @@ ifndef SIDE_BY_SIDE
 endif
 BIN := .venv/bin
 STEP := @scripts/step
-PYTEST_WORKERS ?= 2
+# One more than the two cores of the machine that decides: tests wait for processes now and then.
+PYTEST_WORKERS ?= 3
 # Hundreds of tests run real processes and wait for them on a machine that others may use too: what
 # fails is tried once more, and the summary names it. What is broken fails twice.
 PYTEST := $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal --reruns 1

@@ -34,10 +34,17 @@ _WATCHED = "_slipway_samples"
 class Inputs:
     """The plug-in that MLflow loads where this SDK is installed; it adds no header."""
 
+    def __init__(self) -> None:
+        self._address = ""
+
     def in_context(self) -> bool:
         """Begin to watch once MLflow talks to a Slipway of ours; always False."""
-        if _talks_to_ours():
-            watch_inputs()
+        address = import_module("mlflow").get_tracking_uri()
+        if address != self._address:  # asked with every request
+            self._address = address
+            ours = [f"{one.rstrip('/')}/mlflow" for one in _portals() if one]
+            if address.startswith(tuple(ours)):
+                watch_inputs(*ours)
         return False
 
     def request_headers(self) -> dict[str, str]:
@@ -45,14 +52,22 @@ class Inputs:
         return {}
 
 
-def watch_inputs() -> None:
+def _portals() -> list[str]:
+    try:
+        return [os.environ.get("SLIPWAY_URL", ""), *read_logins().servers]
+    except SlipwayError:
+        return []
+
+
+def watch_inputs(*ours: str) -> None:
     """Let a sample of each data frame and array that MLflow names as an input become an artifact.
 
-    What goes wrong here is told in a line, and never fails the script.
+    That is for runs whose tracking server's address begins as one of `ours` does; no other server
+    gets any rows. What goes wrong here is told in a line, and never fails the script.
     """
-    client = import_module("mlflow.tracking.client").MlflowClient
+    clients = import_module("mlflow.tracking.client").MlflowClient
     dataset = import_module("mlflow.data.dataset").Dataset
-    named, to_entity = client.log_inputs, dataset._to_mlflow_entity  # noqa: SLF001
+    named, to_entity = clients.log_inputs, dataset._to_mlflow_entity  # noqa: SLF001
     if os.environ.get("SLIPWAY_SAMPLE_INPUTS", "").lower() in _OFF or hasattr(named, _WATCHED):
         return
     kept = _Samples()
@@ -70,12 +85,14 @@ def watch_inputs() -> None:
         answer = named(*arguments, **more)
         with _told():
             said = signature.bind(*arguments, **more).arguments
-            for one in said.get("datasets") or ():
-                kept.log(said["self"], said["run_id"], one)
+            client = said["self"]
+            if client.tracking_uri.startswith(ours):
+                for one in said.get("datasets") or ():
+                    kept.log(client, said["run_id"], one)
         return answer
 
     setattr(logged, _WATCHED, True)
-    client.log_inputs = logged
+    clients.log_inputs = logged
     dataset._to_mlflow_entity = sampled  # noqa: SLF001
 
 
@@ -114,15 +131,6 @@ def _told() -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001 - the script's own work is done and goes on
         sys.stderr.write(f"[slipway] no sample of the run's inputs was kept: {error}\n")
-
-
-def _talks_to_ours() -> bool:
-    address = import_module("mlflow").get_tracking_uri()
-    try:
-        ours = [os.environ.get("SLIPWAY_URL", ""), *read_logins().servers]
-    except SlipwayError:
-        return False
-    return any(one and address.startswith(f"{one.rstrip('/')}/mlflow") for one in ours)
 
 
 def _rows_of(source: Any) -> tuple[Any, Any, Any]:

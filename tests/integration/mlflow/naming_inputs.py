@@ -1,6 +1,11 @@
-"""A script that names inputs by MLflow's own calls, and prints what its runs keep of them."""
+"""A script that names inputs by MLflow's own calls, and prints what its runs keep of them.
+
+With `elsewhere` it names them to another server as well.
+"""
 
 import json
+import sys
+import tempfile
 
 import mlflow
 import numpy as np
@@ -27,6 +32,12 @@ def main() -> None:
     with mlflow.start_run() as fitted:
         mlflow.sklearn.autolog(log_models=False, silent=True)
         LinearRegression().fit(frame[["age"]], frame["churned"])
+    if sys.argv[1:] == ["elsewhere"]:
+        # Another server gets what it was told, and no rows.
+        other = mlflow.MlflowClient(f"sqlite:///{tempfile.mkdtemp()}/other.db")
+        there = other.create_run(other.create_experiment("theirs")).info.run_id
+        other.log_inputs(there, datasets=[DatasetInput(people._to_mlflow_entity(), [])])
+        assert other.list_artifacts(there, "slipway/data") == []
     kept = {}
     for one in (run.info, fitted.info):
         found = mlflow.artifacts.list_artifacts(run_id=one.run_id, artifact_path="slipway/data")

@@ -17,10 +17,12 @@ _SCRIPT = Path(__file__).parent / "naming_inputs.py"
 _IN_JOBS = ROOT / "workers/launcher/in_jobs"
 
 
-def _named(tracking: TrackingPortal, *path: Path, **more: str) -> tuple[dict[str, Any], str]:
+def _named(
+    tracking: TrackingPortal, *path: Path, to: tuple[str, ...] = (), **more: str
+) -> tuple[dict[str, Any], str]:
     """Run the script at a desk; returns the samples by context, and what was told on stderr."""
     done = subprocess.run(
-        [sys.executable, str(_SCRIPT)],
+        [sys.executable, str(_SCRIPT), *to],
         env=clean_environment()
         | {
             "MLFLOW_TRACKING_URI": tracking.uri("alice"),
@@ -41,7 +43,7 @@ def _named(tracking: TrackingPortal, *path: Path, **more: str) -> tuple[dict[str
 
 
 def test_frames_arrays_and_what_autologging_names_are_sampled(tracking: TrackingPortal) -> None:
-    kept, said = _named(tracking, _IN_JOBS)
+    kept, said = _named(tracking, _IN_JOBS, to=("elsewhere",))
     assert sorted(kept) == ["mlflow-eval-late", "mlflow-train", "mlflow-training"]
     people = kept["mlflow-training"]
     assert (people["rows"], people["columns"]) == (40, ["age", "plan", "spent"])
@@ -64,7 +66,7 @@ def test_it_is_so_where_the_sdk_is_installed_and_the_server_is_ours(
     (installed / "entry_points.txt").write_text(
         "[mlflow.request_header_provider]\nslipway = slipway.mlflow_inputs:Inputs\n"
     )
-    nobody = {"SLIPWAY_CONFIG_DIR": str(tmp_path)}
+    nobody: dict[str, Any] = {"SLIPWAY_CONFIG_DIR": str(tmp_path)}
     there, elsewhere = tracking.portal.url, "https://slipway.example.org"
     assert "mlflow-training" in _named(tracking, tmp_path, SLIPWAY_URL=there, **nobody)[0]
     assert _named(tracking, tmp_path, SLIPWAY_URL=elsewhere, **nobody)[0] == {}

@@ -41,8 +41,11 @@ class JobHeaders:
 
 
 def _watch_inputs() -> None:
+    ours = os.environ.get("MLFLOW_TRACKING_URI")
+    if not ours:
+        return
     try:
-        import_module("slipway.mlflow_inputs").watch_inputs()
+        import_module("slipway.mlflow_inputs").watch_inputs(ours)
     except Exception as error:  # noqa: BLE001 - a Python or an MLflow that the SDK does not know
         sys.stderr.write(f"[slipway] no samples of inputs are kept: {error}\n")
 

@@ -7,9 +7,9 @@ const memory = (value) => (value < GIB ? `${Math.round(value / MIB)} MiB` : `${(
 const section = document.getElementById("usage");
 const now = document.getElementById("usage-now");
 const CHARTS = [
-  { id: "chart-cpu", name: "CPU", column: 1, write: (value) => `${Math.round(value)} %` },
-  { id: "chart-memory", name: "memory", column: 2, write: memory },
-  { id: "chart-gpu", name: "GPU", column: 3, write: (value) => `${Math.round(value)} %` },
+  { id: "chart-cpu", name: "CPU", column: 1, least: 1, write: (value) => `${Math.round(value)} %` },
+  { id: "chart-memory", name: "memory", column: 2, least: MIB, write: memory },
+  { id: "chart-gpu", name: "GPU", column: 3, least: 1, write: (value) => `${Math.round(value)} %` },
 ];
 const drawn = new Map();
 let newest = null;
@@ -33,7 +33,7 @@ function palette() {
   return found;
 }
 
-function options({ column, write }, facts, colours) {
+function options({ column, least, write }, facts, colours) {
   const limit = column === 1 ? facts.cpu_limit_percent : column === 2 ? facts.memory_limit_bytes : 100;
   const series = facts.tasks.map((task, at) => ({
     type: "line",
@@ -58,6 +58,7 @@ function options({ column, write }, facts, colours) {
       min: 0,
       max: (range) => (range.max > limit * 0.5 ? Math.max(range.max, limit) : null),
       splitNumber: 3,
+      minInterval: least, // no two labels of an axis are written alike
       splitLine: { lineStyle: { color: colours.line } },
       axisLabel: { color: colours.text, formatter: write },
     },
