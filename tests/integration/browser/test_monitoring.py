@@ -218,6 +218,7 @@ def test_real_drift_alarms_and_the_truth_lies_below_its_estimate(
     _as_a_careless_camera_sends_them(watched, window)
     _as_it_turned_out(watched, window)
     _become_data(watched, window)
+    _are_told_elsewhere_and_snoozed(window)
     assert window.faults == []
     context.close()
     # Now that every page has something to show.
@@ -335,10 +336,7 @@ def _have_no_serious_barrier(watched: Watched, chromium: Browser, axe: str) -> N
     assert window.faults == []
 
 
-def test_a_webhook_is_added_and_its_secret_shown_once(watched: Watched, chromium: Browser) -> None:
-    context = chromium.new_context(viewport=WIDE)  # type: ignore[arg-type]
-    window = Window(context.new_page(), address_of(watched.running))
-    window.go("/account/login").sign_in("alice").is_at("/")
+def _are_told_elsewhere_and_snoozed(window: Window) -> None:
     page = window.go(f"{PAGE}/watching").page
     page.get_by_label("Kind").select_option("webhook")
     page.get_by_label("Address").fill("https://169.254.169.254/latest")
@@ -351,5 +349,3 @@ def test_a_webhook_is_added_and_its_secret_shown_once(watched: Watched, chromium
     page.get_by_role("button", name="Snooze for a day").first.click()
     window.toast("Snoozed for a day.")
     window.says("told again from")
-    assert window.faults == []
-    context.close()
