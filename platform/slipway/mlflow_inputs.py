@@ -2,7 +2,8 @@
 
 MLflow keeps the columns of an input dataset and none of its rows. Where a data frame or an array is
 named, by `mlflow.log_input` or by autologging, a sample of it becomes an artifact of the run, as
-`slipway.track.data` makes one. That happens in Slipway's jobs and notebooks, and wherever this SDK
+`slipway.track.data` makes one, and a model that such a run logs predicts some of these rows, see
+`slipway.mlflow_golden`. That happens in Slipway's jobs and notebooks, and wherever this SDK
 is installed and MLflow talks to a Slipway that this machine is signed in to.
 SLIPWAY_SAMPLE_INPUTS=0 switches it off.
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 from slipway.credentials import read_logins
 from slipway.errors import SlipwayError
+from slipway.mlflow_golden import Proofs
 from slipway.samples import file_of, sample_of
 
 __all__ = ["Inputs", "watch_inputs"]
@@ -72,6 +74,8 @@ def watch_inputs(*ours: str) -> None:
         return
     kept = _Samples()
     signature = inspect.signature(named)
+    models = import_module("mlflow.models").Model
+    log_model = models.log.__func__
 
     @functools.wraps(to_entity)
     def sampled(self: Any) -> Any:
@@ -91,8 +95,17 @@ def watch_inputs(*ours: str) -> None:
                     kept.log(client, said["run_id"], one)
         return answer
 
+    @functools.wraps(log_model)
+    def made(*arguments: Any, **more: Any) -> Any:
+        model = log_model(*arguments, **more)
+        with _told("golden predictions were"):
+            if import_module("mlflow").get_tracking_uri().startswith(ours):
+                kept.proofs.made(clients(), model)
+        return model
+
     setattr(logged, _WATCHED, True)
     clients.log_inputs = logged
+    models.log = classmethod(made)
     dataset._to_mlflow_entity = sampled  # noqa: SLF001
 
 
@@ -105,11 +118,13 @@ class _Samples:
     def __init__(self) -> None:
         self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._done: dict[str, set[str]] = {}
+        self.proofs = Proofs()
 
     def take(self, key: tuple[str, str], source: Any) -> None:
         rows, truth, predictions = _rows_of(source)
         if key in self._texts or rows is None or not len(rows):
             return
+        self.proofs.take(key, rows)
         sample = sample_of(rows, predictions, truth)
         self._texts[key] = json.dumps(sample, allow_nan=False, separators=(",", ":"))
         while len(self._texts) > _MOST_HELD:
@@ -119,18 +134,21 @@ class _Samples:
         done = self._done.setdefault(run_id, set())
         tags = {tag.key: tag.value for tag in named.tags}
         context = tags.get(_CONTEXT) or "data"
-        text = self._texts.get((named.dataset.name, named.dataset.digest))
+        key = (named.dataset.name, named.dataset.digest)
+        text = self._texts.get(key)
         if text is not None and context not in done and len(done) < _MOST_OF_A_RUN:
             done.add(context)
             client.log_text(run_id, text, file_of(f"mlflow-{context}"))
+        with _told("golden predictions were"):
+            self.proofs.named(client, run_id, key)
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _told(lost: str = "sample of the run's inputs was") -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the script's own work is done and goes on
-        sys.stderr.write(f"[slipway] no sample of the run's inputs was kept: {error}\n")
+        sys.stderr.write(f"[slipway] no {lost} kept: {error}\n")
 
 
 def _rows_of(source: Any) -> tuple[Any, Any, Any]:

@@ -50,6 +50,11 @@ def sample_of(inputs: Any, predictions: Any = None, truth: Any = None) -> dict[s
     return found
 
 
+def plain_rows(values: Any) -> list[Any]:
+    """Return all rows of a data frame, an array or a list as JSON can carry them."""
+    return [_plain(row) for row in _rows(values, range(_length(values)))]
+
+
 def _length(values: Any) -> int:
     try:
         length = len(values)
@@ -64,10 +69,10 @@ def _length(values: Any) -> int:
     return length
 
 
-def _rows(values: Any, places: list[int]) -> list[Any]:
+def _rows(values: Any, places: Sequence[int]) -> list[Any]:
     if hasattr(values, "columns") and hasattr(values, "iloc"):
         # All at once: each column keeps its type, and ten thousand rows take no second.
-        return list(values.iloc[places].to_dict("records"))
+        return list(values.iloc[list(places)].to_dict("records"))
     return [_row(values, at) for at in places]
 
 

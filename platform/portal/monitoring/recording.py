@@ -1,5 +1,6 @@
 """Recording baselines by itself: of what a run logged, or of the dataset version that it read."""
 
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -8,6 +9,7 @@ from typing import Any
 
 import structlog
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from portal.accounts.models import Project
 from portal.core import clock
@@ -24,6 +26,7 @@ from portal.monitoring.models import BaselineRecord, CapturedHour
 from portal.registry.adapters.artifacts import artifact_files
 from portal.registry.catalog import VersionFacts, find_version
 from portal.registry.examining import examine
+from portal.registry.mlmodel import MAX_BYTES, BadModelFile, read_mlmodel
 from portal.registry.models import VersionRecord
 from portal.registry.ports import FilesUnreadable
 from portal.registry.services.actors import Actor
@@ -31,6 +34,7 @@ from portal.registry.services.proving import golden_of, record_golden
 from portal.registry.sources import folder_of
 from portal.registry.tasks import hash_version
 from portal.workloads.models import Workload
+from slipway.mlflow_golden import golden_file_of
 from slipway.schemas.registry import GoldenIn
 
 log = structlog.get_logger(__name__)
@@ -39,6 +43,10 @@ SAMPLES_FOLDER = "slipway/data"
 _MOST_BYTES = 256 * 1024**2
 _PER_PASS = 5
 _LOOKS = 12
+# A client that registers with `log_model` has its model predict afterwards.
+_LOOKS_FOR_GOLDEN = 4
+_MOST_GOLDEN_BYTES = 8 * 1024**2
+_UUID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _MOST_NAMED = 3
 _MOST_SAMPLES = 4
 
@@ -49,8 +57,9 @@ def record_baselines(asked: Analyst) -> int:
     fresh = VersionRecord.objects.exclude(pk__in=known)
     for record in fresh.order_by("pk")[: 10 * _PER_PASS]:
         BaselineRecord.objects.get_or_create(record=record)
+    open_ones = Q(source="", looks__lt=_LOOKS) | Q(source=LOGGED, looks__lt=_LOOKS_FOR_GOLDEN)
     due = BaselineRecord.objects.filter(
-        source="", looks__lt=_LOOKS, next_look_at__lte=clock.now(), record__isnull=False
+        open_ones, next_look_at__lte=clock.now(), record__isnull=False
     ).select_related("record__line__project", "record__author")
     return sum(_look(asked, one) for one in due.order_by("next_look_at")[:_PER_PASS])
 
@@ -66,12 +75,26 @@ def _look(asked: Analyst, row: BaselineRecord) -> bool:
     try:
         facts = find_version(project.pk, record.line.name, record.number)
         record = examine(record, facts, later=hash_version)
-        found = _found(asked, project, record, facts)
+        found = None if row.source else _found(asked, project, record, facts)
+        golden = found[2].get("golden") if found is not None else None
+        if golden is None and golden_of(record) is None:
+            golden = _predicted_by_client(project, facts)
     except (AnalysisFailed, FilesUnreadable, SlipwayError, OSError) as error:
         log.info("no_baseline", version=record.pk, reason=str(error)[:200])
         return False
-    if found is None:
-        return False
+    if found is not None:
+        _keep(row, project, record, found)
+    if golden is not None:
+        _prove(project, record, golden)
+    return found is not None
+
+
+def _keep(
+    row: BaselineRecord,
+    project: Project,
+    record: VersionRecord,
+    found: tuple[str, str, dict[str, Any]],
+) -> None:
     source, words, result = found
     BaselineRecord.objects.filter(pk=row.pk).update(
         source=source,
@@ -81,9 +104,6 @@ def _look(asked: Analyst, row: BaselineRecord) -> bool:
         calibration=result.get("calibration"),
     )
     _summed_up_anew(project, record)
-    if result.get("golden"):
-        _prove(project, record, result["golden"])
-    return True
 
 
 def _summed_up_anew(project: Project, record: VersionRecord) -> None:
@@ -137,6 +157,25 @@ def _samples(project: Project, run: Run, folder: Path) -> Iterator[Path]:
         copied = _copied(store.pieces(place, path), folder / "sample.json")
         if copied is not None:
             yield copied
+
+
+def _predicted_by_client(project: Project, facts: VersionFacts) -> dict[str, Any] | None:
+    """Return what the model predicted where MLflow logged it, as the SDK has kept it."""
+    run = Run.objects.in_projects([project.pk]).filter(run_uuid=facts.run_id or "").first()
+    if run is None:
+        return None
+    store = artifact_files()
+    try:
+        head = store.head(folder_of(project.pk, facts.location), "MLmodel", limit_bytes=MAX_BYTES)
+        uuid = read_mlmodel(head).uuid
+        if not _UUID.fullmatch(uuid):
+            return None
+        folder, _, name = golden_file_of(uuid).rpartition("/")
+        place = folder_of(project.pk, f"{(run.artifact_uri or '').rstrip('/')}/{folder}")
+        text = store.head(place, name, limit_bytes=_MOST_GOLDEN_BYTES)
+        return GoldenIn.model_validate_json(text).model_dump()
+    except (FilesUnreadable, BadModelFile, ValueError):
+        return None  # no MLflow model, or one without golden predictions
 
 
 def _copied(pieces: Iterable[bytes], target: Path) -> Path | None:

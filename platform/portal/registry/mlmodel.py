@@ -30,6 +30,7 @@ class Description:
     flavors: list[str] = field(default_factory=list)
     signature: dict[str, Any] | None = None
     example_path: str | None = None
+    uuid: str = ""
 
 
 def read_mlmodel(content: bytes) -> Description:
@@ -49,6 +50,7 @@ def read_mlmodel(content: bytes) -> Description:
         flavors=[_short(name) for name in flavors][:50] if isinstance(flavors, dict) else [],
         signature=_signature(found.get("signature")),
         example_path=_example(found.get("saved_input_example_info")),
+        uuid=_short(found.get("model_uuid")),
     )
 
 

@@ -20,9 +20,10 @@ from portal.endpoints.lifecycle import (
 )
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout
 from portal.endpoints.plans import step_at
-from portal.endpoints.services.reading import Standing, example_of
+from portal.endpoints.services.reading import Standing, example_of, why_coming
 from portal.training.services.jobs import cost_of, price_of
 from portal.workloads.costs import unix_ms
+from portal.workloads.explaining import Explainer
 from slipway.schemas.endpoints import PlanKind
 
 _E, _V, _P = EndpointState, RevisionState, ReplicaState
@@ -186,16 +187,14 @@ class ReplicaLine:
         return self.row.status in (_P.STOPPED, _P.FAILED)
 
 
-def replica_line(replica: Replica, nodes: dict[str, str]) -> ReplicaLine:
+def replica_line(replica: Replica, nodes: dict[str, str], explainer: Explainer) -> ReplicaLine:
     """Say how a replica stands; `nodes` names the node of each workload that runs."""
     workload = replica.workload
-    waiting = workload is not None and replica.is_coming
     ends = replica.status in (_P.STOPPED, _P.FAILED)
     return ReplicaLine(
         row=replica,
         state=Word(*_REPLICAS[replica.status]),
-        why=replica.reason
-        or (f"Its workload is {workload.state}." if waiting and workload else ""),
+        why=replica.reason or why_coming(replica, explainer),
         node=nodes.get(replica.workload_id or "", ""),
         cost=cost_of(workload, until_ms=unix_ms(clock.now())) if workload else 0,
         rate=price_of(workload) if workload and not ends and workload.leases.all() else 0,

@@ -1,11 +1,14 @@
 """Baselines and golden predictions are recorded by themselves when a version is registered."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 
+from portal.core import clock
+from portal.core.clock import frozen
 from portal.monitoring.analyst import analyst
 from portal.monitoring.models import BaselineRecord
 from portal.monitoring.recording import record_baselines
@@ -72,6 +75,45 @@ def test_what_a_run_logged_becomes_the_baseline_of_its_version(
     assert golden is not None
     assert golden.rows == 16
     assert json_of(bob.get("projects/vision/models/digits/versions/1"))["golden"] is not None
+
+
+@pytest.mark.parametrize(
+    ("uuid", "text", "rows"),
+    [
+        ("5f2c", '{"inputs": [{"x": 1.0}, {"x": 2.0}], "outputs": [3, 4]}', 2),
+        ("5f2c", '{"inputs": [{"x": 1.0}], "outputs": [3, 4]}', None),
+        ("5f2c", "\x00", None),
+        ("../golden/5f2c", '{"inputs": [{"x": 1.0}], "outputs": [3]}', None),
+    ],
+)
+def test_what_a_model_predicted_where_it_was_logged_proves_it(
+    uuid: str,
+    text: str,
+    rows: int | None,
+    people: Personas,
+    settings: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    settings.SLIPWAY_ARTIFACTS_URL = f"file://{folder}"
+    store = Store(folder, people.vision.pk)
+    run = store.run(files=_taking("x") | {"MLmodel": f"model_uuid: {uuid}\n{MLMODEL}".encode()})
+    bob = Api.of(people.bob)
+    bob.post("projects/vision/models/digits/versions", {"source": f"runs:/{run}/model"})
+    _log(store, run, mlflow_train=sample_of(_rows("x", 300)))
+    with analyst() as asked:
+        assert record_baselines(asked) == 1
+        row = BaselineRecord.objects.select_related("record").get()
+        assert row.record is not None
+        assert golden_of(row.record) is None
+        # What a client that registers its models while it logs them tells a moment later.
+        (place,) = store.root.glob(f"**/{run}/artifacts")
+        golden = (place / "slipway/golden").relative_to(store.root)
+        store.write(str(golden), {"5f2c.json": text.encode()})
+        with frozen(clock.now() + timedelta(minutes=1)):
+            assert record_baselines(asked) == 0
+    found = golden_of(row.record)
+    assert (found.rows if found else None) == rows
 
 
 def test_predictions_from_before_the_baseline_are_compared_with_it(

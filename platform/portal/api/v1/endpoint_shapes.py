@@ -13,8 +13,9 @@ from portal.endpoints.models import (
 )
 from portal.endpoints.plans import step_at
 from portal.endpoints.services.keys import NewKey
-from portal.endpoints.services.reading import Standing, standing_of
+from portal.endpoints.services.reading import Standing, standing_of, why_coming
 from portal.endpoints.services.traffic import Minute
+from portal.workloads.explaining import Explainer
 from slipway.schemas.endpoints import (
     EndpointEventOut,
     EndpointKeyCreated,
@@ -114,14 +115,14 @@ def endpoint_event_out(event: EndpointEvent) -> EndpointEventOut:
     return EndpointEventOut(at=event.created_at, kind=event.kind, message=event.message)
 
 
-def replica_out(replica: Replica, nodes: Mapping[str, str]) -> ReplicaOut:
+def replica_out(replica: Replica, nodes: Mapping[str, str], explainer: Explainer) -> ReplicaOut:
     """Describe a replica; `nodes` names the node of each workload that runs."""
     return ReplicaOut(
         id=replica.pk,
         revision=replica.revision.number,
         workload=replica.workload_id,
         state=replica.state,
-        reason=replica.reason or _waiting(replica),
+        reason=replica.reason or why_coming(replica, explainer),
         node=nodes.get(replica.workload_id or ""),
         load_ms=replica.load_ms,
         warm_ms=replica.warm_ms,
@@ -129,12 +130,6 @@ def replica_out(replica: Replica, nodes: Mapping[str, str]) -> ReplicaOut:
         created_at=replica.created_at,
         ready_at=replica.ready_at,
     )
-
-
-def _waiting(replica: Replica) -> str:
-    if not replica.is_coming or replica.workload is None:
-        return ""
-    return f"Its workload is {replica.workload.state}."
 
 
 def _rate_out(key: EndpointKey) -> RequestRate | None:

@@ -31,6 +31,7 @@ from portal.endpoints.services.promoting import promote, roll_back
 from portal.endpoints.services.reading import nodes_of, replicas_of, rollouts_of
 from portal.endpoints.services.traffic import traffic_of
 from portal.endpoints.services.trying import try_out
+from portal.workloads.explaining import Explainer
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
 from slipway.schemas.endpoints import (
@@ -176,8 +177,8 @@ def list_rollouts(
 def list_replicas(request: HttpRequest, project: str, endpoint: str) -> list[ReplicaOut]:
     """List the replicas that live or ended lately, each with its reason, newest first."""
     replicas = replicas_of(gated_endpoint(request))
-    nodes = nodes_of(replicas)
-    return [replica_out(replica, nodes) for replica in replicas]
+    nodes, explainer = nodes_of(replicas), Explainer(require_principal(request).user)
+    return [replica_out(replica, nodes, explainer) for replica in replicas]
 
 
 @router.get(f"{_ONE}/events", auth=gate(_SEE), response=PageOf[EndpointEventOut])

@@ -12,6 +12,7 @@ from portal.endpoints.models import Endpoint, Replica, Revision, Rollout, Traffi
 from portal.endpoints.models.rollouts import RolloutQuerySet
 from portal.endpoints.replicas import wanted_of
 from portal.endpoints.services.traffic import Minute, sum_of
+from portal.workloads.explaining import Explainer
 from portal.workloads.lifecycle import ACTIVE
 from portal.workloads.models import Lease
 
@@ -63,6 +64,15 @@ def replicas_of(endpoint: Endpoint) -> Sequence[Replica]:
     """Return the replicas of an endpoint that live or ended lately, newest first."""
     found = Replica.objects.filter(endpoint=endpoint).select_related("revision", "workload")
     return list(found.order_by("-pk")[:100])
+
+
+def why_coming(replica: Replica, explainer: Explainer) -> str:
+    """Say what a replica waits for before it is ready; "" when it does not wait."""
+    if not replica.is_coming or replica.workload is None:
+        return ""
+    if replica.status == ReplicaState.LOADING:
+        return "It loads its model, and answers once what it predicts is proved."
+    return explainer.explain(replica.workload)
 
 
 def nodes_of(replicas: Sequence[Replica]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.models import User
 from portal.accounts.principal import require_principal
 from portal.core import clock
 from portal.core.errors import Conflict
@@ -39,6 +40,7 @@ from portal.web.endpoints import (
 from portal.web.forms.endpoints import NewKey, Trial
 from portal.web.listing import listing, word
 from portal.web.logs import tail_of
+from portal.workloads.explaining import Explainer
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.endpoints import LimitsIn, RollbackRules
 
@@ -78,7 +80,9 @@ def project_endpoint(request: HttpRequest, project: str, endpoint: str) -> HttpR
     """Show one endpoint: how it stands and why, revisions, replicas, keys, limits, how to ask."""
     found = gated_endpoint(request)
     standing = standing_of(found)
-    context = page_of(standing) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
+    context = page_of(standing, require_principal(request).user) | {
+        "may_run": gated_role(request).at_least(Role.CONTRIBUTOR)
+    }
     if request.headers.get("HX-Request") != "true":  # what comes anew by itself needs none of it
         example = example_for(current_of(standing))
         context |= {
@@ -89,12 +93,13 @@ def project_endpoint(request: HttpRequest, project: str, endpoint: str) -> HttpR
     return render(request, "web/endpoints/endpoint.html", context | WHERE)
 
 
-def page_of(standing: Standing) -> dict[str, Any]:
+def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
     """Collect what the page of an endpoint shows beside its ways in."""
     endpoint = standing.endpoint
     replicas = replicas_of(endpoint)
     nodes = nodes_of(replicas)
-    lines = [replica_line(replica, nodes) for replica in replicas]
+    explainer = Explainer(viewer)
+    lines = [replica_line(replica, nodes, explainer) for replica in replicas]
     ended = [line for line in lines if line.is_over][:ENDED_SHOWN]
     rollout = standing.rollout
     last = None if rollout else rollouts_of(endpoint).first()
@@ -156,7 +161,8 @@ def project_endpoint_replica(
 ) -> HttpResponse:
     """Show one replica: how it stands, what it costs, and its log."""
     found = replica_of(gated_endpoint(request), replica)
-    line = replica_line(found, nodes_of([found]))
+    explainer = Explainer(require_principal(request).user)
+    line = replica_line(found, nodes_of([found]), explainer)
     log = tail_of(found.workload, request) if found.workload else {}
     context = {"endpoint": found.endpoint, "it": line, "workload": found.workload} | log
     return render(request, "web/endpoints/replica.html", context | WHERE)

@@ -1,0 +1,100 @@
+"""Golden predictions of a model that MLflow logs, on rows that its run names as inputs.
+
+Where the model was logged, it is loaded once as any server would load it, and predicts a few of the
+rows. The answers are an artifact of the run; wherever the version is served, they have to come back
+equal. A model that answers the same rows differently each time, a large one, and one that does not
+take these rows has none.
+"""
+
+import json
+from collections import OrderedDict
+from contextlib import ExitStack
+from importlib import import_module
+from typing import Any
+
+from slipway.samples import plain_rows
+
+__all__ = ["Proofs", "golden_file_of"]
+
+_MOST_ROWS = 16
+_MOST_HELD = 8
+_MOST_BYTES = 256 * 1024**2
+_FOLDER = "slipway/golden"
+
+
+def golden_file_of(model_uuid: str) -> str:
+    """Return the path of the artifact that holds the golden predictions of a run's model."""
+    return f"{_FOLDER}/{model_uuid}.json"
+
+
+class Proofs:
+    """What a run names as inputs, and the models that it logs, in whichever order they come."""
+
+    def __init__(self) -> None:
+        self._rows: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._named: OrderedDict[str, list[Any]] = OrderedDict()
+        self._waiting: OrderedDict[str, list[Any]] = OrderedDict()
+
+    def take(self, key: tuple[str, str], rows: Any) -> None:
+        """Hold a few rows of a dataset until a run names it."""
+        self._rows[key] = _few(rows)
+        _limit(self._rows)
+
+    def named(self, client: Any, run_id: str, key: tuple[str, str]) -> None:
+        """Let the models of a run that are not proved yet predict a dataset that it names."""
+        rows = self._rows.get(key)
+        if rows is None or not len(rows):
+            return
+        self._named.setdefault(run_id, []).append(rows)
+        _limit(self._named)
+        waiting = self._waiting.get(run_id, [])
+        self._waiting[run_id] = [one for one in waiting if not _proved(client, one, rows)]
+
+    def made(self, client: Any, model: Any) -> None:
+        """Let a model predict rows that its run has named; `model` is MLflow's `ModelInfo`."""
+        if not any(_proved(client, model, rows) for rows in self._named.get(model.run_id, [])):
+            self._waiting.setdefault(model.run_id, []).append(model)
+            _limit(self._waiting)
+
+
+def _limit(held: "OrderedDict[Any, Any]") -> None:
+    while len(held) > _MOST_HELD:
+        held.popitem(last=False)
+
+
+def _few(rows: Any) -> Any:
+    """Return the first rows without anything missing; a copy, because the script goes on."""
+    if hasattr(rows, "iloc"):
+        return rows.iloc[: 100 * _MOST_ROWS].dropna().iloc[:_MOST_ROWS].copy()
+    return rows[:_MOST_ROWS].copy()
+
+
+def _proved(client: Any, model: Any, rows: Any) -> bool:
+    """Record what a model predicts; False when it does not take these rows."""
+    inputs = getattr(model.signature, "inputs", None)
+    if inputs is None:
+        return False
+    if hasattr(rows, "iloc"):
+        names = inputs.input_names() if inputs.has_input_names() else []
+        if not names or not set(names).issubset(rows.columns):
+            return False
+        rows = rows[names]
+    elif inputs.has_input_names():
+        return False
+    said = _said(model.model_uri, rows)
+    if said is not None:
+        golden = {"inputs": plain_rows(rows), "outputs": said}
+        text = json.dumps(golden, allow_nan=False, separators=(",", ":"))
+        client.log_text(model.run_id, text, golden_file_of(model.model_uuid))
+    return True
+
+
+def _said(model_uri: str, rows: Any) -> list[Any] | None:
+    """Return what the model predicts, or None when that is not the same twice."""
+    if (import_module("mlflow.models").Model.load(model_uri).model_size_bytes or 0) > _MOST_BYTES:
+        return None
+    with ExitStack() as quiet:
+        quiet.enter_context(import_module("mlflow.utils.autologging_utils").disable_autologging())
+        loaded = import_module("mlflow.pyfunc").load_model(model_uri)
+        first, second = (plain_rows(loaded.predict(rows)) for _ in range(2))
+    return first if first == second and len(first) == len(rows) else None
