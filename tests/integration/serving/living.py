@@ -27,8 +27,8 @@ _MLMODEL = """flavors:
     loader_module: multiplies_{name}
 model_uuid: {name}
 signature:
-  inputs: '[{{"type": "tensor", "tensor-spec": {{"dtype": "float64", "shape": [-1, 2]}}}}]'
-  outputs: '[{{"type": "tensor", "tensor-spec": {{"dtype": "float64", "shape": [-1, 2]}}}}]'
+  inputs: '[{{"type": "tensor", "tensor-spec": {{"dtype": "float64", "shape": [-1, {width}]}}}}]'
+  outputs: '[{{"type": "tensor", "tensor-spec": {{"dtype": "float64", "shape": [-1, {width}]}}}}]'
   params: null
 """
 _CODE = """
@@ -81,10 +81,15 @@ class Endpoints:
         golden: float | None = None,
         size_bytes: int = 0,
         requirements: str = "",
+        width: int = 2,
     ) -> int:
-        """Register a version of `double`; `golden` is by what its golden predictions multiply."""
+        """Register a version of `double`; `golden` is by what its golden predictions multiply.
+
+        It takes rows of `width` numbers.
+        """
         folder = f"workspaces/{self.project}/models/{uuid.uuid4().hex}"
-        root = self.write(folder, {"factor": factor, "refuses_above": refuses_above}, requirements)
+        facts = {"factor": factor, "refuses_above": refuses_above}
+        root = self.write(folder, facts, requirements, width)
         (root / "weights.bin").write_bytes(b"\1" * size_bytes)
         version = self.call(
             "POST", "models/double/versions", {"source": f"mlflow-artifacts:/{folder}"}
@@ -93,12 +98,14 @@ class Endpoints:
             self.record(int(version), golden)
         return int(version)
 
-    def write(self, folder: str, facts: dict[str, Any], requirements: str = "") -> Path:
+    def write(
+        self, folder: str, facts: dict[str, Any], requirements: str = "", width: int = 2
+    ) -> Path:
         """Write the files of a model where MLflow keeps them; returns the folder."""
         name = uuid.uuid4().hex
         root = self.running.installation.data_dir / "artifacts" / folder
         files = {
-            "MLmodel": _MLMODEL.format(name=name),
+            "MLmodel": _MLMODEL.format(name=name, width=width),
             "facts.json": json.dumps(facts),
             f"code/multiplies_{name}.py": _CODE,
             "requirements.txt": requirements,
