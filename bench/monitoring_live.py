@@ -3,9 +3,9 @@
     .venv/bin/python bench/monitoring_live.py [--json] [--rate 1000] [--seconds 30] [--rounds 3]
 
 A whole Slipway serves a model of 50 columns, and predictions come at a steady rate on two
-connections. In turns its control worker, whose process of analysis looks at all that was captured,
-is stopped (the peer) and running; what gathered meanwhile is worked off before anything is
-measured. For the heaviest case, a month summed up over and over, see `monitoring_load.py`.
+connections. In turns the process that looks at all that was captured is held (the peer) and goes
+on; what gathered meanwhile is worked off before anything is measured. All else of Slipway runs in
+both. For the heaviest case, a month summed up over and over, see `monitoring_load.py`.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
 from tests.integration.serving.living import Endpoints, running_endpoints  # noqa: E402
-from tests.processes import children_of, command_of  # noqa: E402
+from tests.processes import command_of, wait_for  # noqa: E402
 
 _CONNECTIONS, _COLUMNS = 2, 50
 _STARTS_WITHIN_S = 120.0
@@ -71,21 +72,21 @@ def _latencies(port: int, key: str, rate: float, seconds: float) -> list[float]:
     return [one for mine in found for one in mine]
 
 
-def _family(pid: int) -> Iterator[int]:
-    yield pid
-    for child in children_of(pid):
-        yield from _family(child)
+def _analysts() -> list[int]:
+    """Return the processes that analyse now."""
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return [pid for pid in pids if " portal.monitoring.analysing " in command_of(pid)]
 
 
 @contextmanager
-def _without_control(endpoints: Endpoints) -> Iterator[None]:
-    """Hold the control worker and all it has started until the block ends."""
-    supervisor = endpoints.running.program.pid
-    [worker] = [pid for pid in children_of(supervisor) if "control" in command_of(pid)]
-    held = list(_family(worker))
+def _without_analysis(predict: Callable[[], object]) -> Iterator[None]:
+    """Hold the process that analyses, whose pass waits meanwhile, until the block ends."""
+    meanwhile = threading.Thread(target=predict)  # without anything new nothing is looked at
+    meanwhile.start()
+    held = wait_for(_analysts, "pass over what was captured", within_s=60)
     for pid in held:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
+    meanwhile.join()
     try:
         yield
     finally:
@@ -109,7 +110,7 @@ def _measure(
     latencies(seconds)  # a cold start is nobody's fault
     before = _counted(endpoints)
     for _ in range(rounds):
-        with _without_control(endpoints):
+        with _without_analysis(partial(latencies, 15.0)):
             alone += latencies(seconds)
         latencies(15.0)  # what gathered meanwhile
         beside += latencies(seconds)
@@ -136,6 +137,8 @@ def main() -> None:
                 return client.submit(_latencies, port, key, given.rate, lasting).result()
 
             beside, alone, analysed = _measure(endpoints, latencies, given.seconds, given.rounds)
+        endpoints.running.program.signal(signal.SIGTERM)
+        endpoints.running.program.wait(60)
     cases = {}
     for name, share in (("p50", 50), ("p99", 99), ("p99.9", 99.9)):
         ours, peer = (float(np.percentile(one, share)) for one in (beside, alone))

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from portal.monitoring.analysing import flat, keeping, measuring, profiling
-from portal.monitoring.standing_back import stand_back
+from portal.monitoring.standing_back import stand_apart, stand_back
 
 _ORDERS: Final[Mapping[str, Callable[..., Any]]] = {
     "digest": flat.digest,
@@ -29,6 +29,7 @@ def main() -> int:
     """Answer orders until there are no more."""
     limit = int(sys.argv[1]) * 1024 * 1024
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    stand_apart(_STEP_BACK)
     stand_back(_STEP_BACK, always=True)
     for line in sys.stdin.buffer:
         order = orjson.loads(line)

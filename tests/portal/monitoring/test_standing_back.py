@@ -1,0 +1,56 @@
+"""The process that analyses takes what others leave, and ends with whoever has started it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import ROOT, clean_environment, is_alive, wait_for
+
+_AUTOGROUP_ON = Path("/proc/sys/kernel/sched_autogroup_enabled")
+# Lets a process analyse nothing, tells which it is, and waits.
+_STARTED = """
+import json, os, sys, tempfile, time
+from pathlib import Path
+from portal.monitoring.analyst import analyst
+sample = Path(tempfile.mkdtemp()) / "sample.json"
+sample.write_text(json.dumps({"inputs": [[1.0], [2.0]], "rows": 2}))
+with analyst() as asked:
+    asked.ask("profile_sample", path=str(sample), columns=[])
+    children = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+    print(*sum(children, []), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> "subprocess.Popen[str]":
+    """A process that has started one that analyses, and says which."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _STARTED],
+        env=clean_environment() | {"PYTHONPATH": str(ROOT / "platform"), "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_what_analyses_is_nice_and_dies_with_its_parent(started: "subprocess.Popen[str]") -> None:
+    with started:
+        try:
+            assert started.stdout is not None
+            [pid] = map(int, started.stdout.readline().split())
+            assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+            if len(os.sched_getaffinity(0)) > 1:
+                assert len(os.sched_getaffinity(pid)) < len(os.sched_getaffinity(0))
+            if _AUTOGROUP_ON.exists() and _AUTOGROUP_ON.read_text().strip() == "1":
+                # How nice it is counts among its own session alone, so that is nice as well.
+                assert os.getsid(pid) == pid
+                assert Path(f"/proc/{pid}/autogroup").read_text().split()[-1] == "19"
+            # In the middle of something: it does not come to see that nobody asks any more.
+            os.kill(pid, signal.SIGSTOP)
+        finally:
+            started.kill()
+        wait_for(lambda: not is_alive(pid), "end of what analysed", within_s=20)
