@@ -43,7 +43,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "datasets": ["--files", "1000", "--gib", "0"],
     "monitoring": ["--predictions", "100000", "--rounds", "3"],
     "monitoring_load": ["--predictions", "100000", "--seconds", "2", "--rounds", "1"],
-    "monitoring_live": ["--seconds", "5", "--rounds", "1"],
+    "monitoring_live": None,
     "notebooks": ["--rounds", "1", "--servers", "2"],
     "agent": None,
     "logs": ["--seconds", "2"],

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -45,6 +45,8 @@ _HURRIED_NICE: Final = 5
 _AFTER_FAILURE_S: Final = 5.0
 _MERGE_EVERY_S: Final = 60.0
 _MERGE_AFTER_S: Final = 120.0
+# Of an hour that is merged, what is in memory at once, and a group of rows in its file.
+_BYTES_AT_ONCE: Final = 32 << 20
 _LOCK: Final = ".shipper"
 # Held by who rewrites files that are merged meanwhile, such as to erase predictions.
 _REWRITING: Final = ".rewriting"
@@ -63,15 +65,39 @@ def ship(segment: Path, predictions: Path, hider: Hider | None = None) -> int:
             tables[folder].append(table_of(found, rules.hide if rules is not None else None))
     for folder, parts in tables.items():
         folder.mkdir(parents=True, exist_ok=True)
-        _write(pa.concat_tables(parts), folder / f"{segment.stem}.parquet")
+        _write([pa.concat_tables(parts)], folder / f"{segment.stem}.parquet")
     segment.unlink()
     return sum(len(table) for parts in tables.values() for table in parts)
 
 
-def _write(table: pa.Table, path: Path) -> None:
+def _tables(sources: list[Path]) -> Iterator[pa.Table]:
+    """Yield what is in these files, a piece at a time: an hour may be larger than memory."""
+    held: list[pa.Table] = []
+    for path in sources:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                held.append(_whole(file.read_row_group(group)))
+                if sum(table.nbytes for table in held) > _BYTES_AT_ONCE:
+                    yield pa.concat_tables(held)
+                    held = []
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _whole(table: pa.Table) -> pa.Table:
+    """Return a table as SCHEMA has it; files from before a column was kept lack it."""
+    for field in SCHEMA:
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table.select(SCHEMA.names).cast(SCHEMA)
+
+
+def _write(tables: Iterable[pa.Table], path: Path, schema: pa.Schema = SCHEMA) -> None:
     draft = path.with_name(f".{path.name}.part")
     try:
-        pq.write_table(table, draft, compression="zstd")
+        with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+            for table in tables:
+                writer.write_table(table.replace_schema_metadata(schema.metadata))
         draft.replace(path)
     except OSError:
         draft.unlink(missing_ok=True)
@@ -193,9 +219,8 @@ def _merge(folder: Path) -> int:
     if not parts:
         return 0
     sources = [*([target] if target.exists() else []), *parts]
-    table = pa.concat_tables([pq.read_table(path, schema=SCHEMA) for path in sources])
     names = " ".join(path.name for path in parts).encode()
-    _write(table.replace_schema_metadata({_PARTS: names}), target)
+    _write(_tables(sources), target, SCHEMA.with_metadata({_PARTS: names}))
     for path in parts:
         path.unlink()
     return 1

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slipway.schemas.serving import EndpointLimits
+from tests.processes import ROOT, clean_environment
 from tests.workers.machines import eventually
 from tests.workers.serving import Plane, endpoint
 from workers.gateway.columns import SCHEMA
@@ -103,3 +106,34 @@ def test_files_from_before_there_was_a_status_are_merged_with_those_that_have_on
     assert merge_hours(root, before_unix_s=_LATER) == 1
     assert len(list(root.glob("*/*/*.parquet"))) == 1
     assert {name: one["status"] for name, one in _kept(root).items()} == expected
+
+
+def test_an_hour_that_is_larger_than_memory_is_merged_a_piece_at_a_time(tmp_path: Path) -> None:
+    folder = tmp_path / "endpoint=ep_1/hour=2023-11-14T22"
+    folder.mkdir(parents=True)
+    body = "[0.5]" * 2_000
+    for file in range(12):
+        rows = [
+            {"prediction_id": f"prd_{file}_{row}", "request": body, "is_shadow": False}
+            for row in range(1_000)
+        ]
+        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), folder / f"{file:02d}.parquet")
+    code = (
+        "import pyarrow as pa, sys\n"
+        "from pathlib import Path\n"
+        "from workers.gateway.shipper import merge_hours\n"
+        f"assert merge_hours(Path(sys.argv[1]), before_unix_s={_LATER}) == 1\n"
+        "print(pa.default_memory_pool().max_memory())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        env=clean_environment() | {"PYTHONPATH": f"{ROOT / 'platform'}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (merged,) = folder.glob("*.parquet")
+    ids = pq.read_table(merged, columns=["prediction_id"])["prediction_id"].to_pylist()
+    assert ids == [f"prd_{file}_{row}" for file in range(12) for row in range(1_000)]
+    assert int(done.stdout) < 12_000 * len(body), "less than all of it was ever held"
