@@ -19,6 +19,12 @@ __all__ = ["Proofs", "golden_file_of"]
 _MOST_ROWS = 16
 _MOST_HELD = 8
 _MOST_BYTES = 256 * 1024**2
+_MOST_TEXT = 2 * 1024**2
+_MOST_LOOKED_AT = 1_000
+# Truths, numbers and texts; moments, complex numbers and bytes are others.
+_KINDS = set("biufUT")
+# Where a model is served there may be another processor, and a GPU where it was logged.
+_TOLERANCES = {"absolute_tolerance": 1e-4, "relative_tolerance": 1e-3}
 _FOLDER = "slipway/golden"
 
 
@@ -43,7 +49,7 @@ class Proofs:
     def named(self, client: Any, run_id: str, key: tuple[str, str]) -> None:
         """Let the models of a run that are not proved yet predict a dataset that it names."""
         rows = self._rows.get(key)
-        if rows is None or not len(rows):
+        if rows is None:
             return
         self._named.setdefault(run_id, []).append(rows)
         _limit(self._named)
@@ -63,10 +69,36 @@ def _limit(held: "OrderedDict[Any, Any]") -> None:
 
 
 def _few(rows: Any) -> Any:
-    """Return the first rows without anything missing; a copy, because the script goes on."""
-    if hasattr(rows, "iloc"):
-        return rows.iloc[: 100 * _MOST_ROWS].dropna().iloc[:_MOST_ROWS].copy()
-    return rows[:_MOST_ROWS].copy()
+    """Return the first rows that JSON carries as they are; a copy, because the script goes on.
+
+    None where there are none, or where they hold moments, objects and the like.
+    """
+    by_place = getattr(rows, "iloc", rows)
+    whole: list[int] = []
+    for at in range(min(len(rows), _MOST_LOOKED_AT)):
+        [row] = plain_rows(by_place[at : at + 1])
+        whole += [at] if _is_whole(row) else []
+        if len(whole) == _MOST_ROWS:
+            break
+    few = by_place[whole].copy()
+    return few if whole and all(map(_is_plain, _columns(few))) else None
+
+
+def _columns(rows: Any) -> list[Any]:
+    return [rows[name] for name in rows.columns] if hasattr(rows, "columns") else [rows]
+
+
+def _is_plain(values: Any) -> bool:
+    if values.dtype.kind == "O":
+        return all(isinstance(one, str | bool | int | float) for one in values.tolist())
+    return values.dtype.kind in _KINDS
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether nothing is missing, infinite or no number."""
+    if isinstance(value, dict):
+        return all(map(_is_whole, value.values()))
+    return all(map(_is_whole, value)) if isinstance(value, list) else value is not None
 
 
 def _proved(client: Any, model: Any, rows: Any) -> bool:
@@ -81,9 +113,11 @@ def _proved(client: Any, model: Any, rows: Any) -> bool:
         rows = rows[names]
     elif inputs.has_input_names():
         return False
-    said = _said(model.model_uri, rows)
+    inputs = plain_rows(rows)
+    most = min(len(inputs), _MOST_TEXT // len(json.dumps(inputs[0])))
+    said = _said(model.model_uri, rows[:most]) if most else None
     if said is not None:
-        golden = {"inputs": plain_rows(rows), "outputs": said}
+        golden = {"inputs": inputs[:most], "outputs": said, **_TOLERANCES}
         text = json.dumps(golden, allow_nan=False, separators=(",", ":"))
         client.log_text(model.run_id, text, golden_file_of(model.model_uuid))
     return True
@@ -96,5 +130,8 @@ def _said(model_uri: str, rows: Any) -> list[Any] | None:
     with ExitStack() as quiet:
         quiet.enter_context(import_module("mlflow.utils.autologging_utils").disable_autologging())
         loaded = import_module("mlflow.pyfunc").load_model(model_uri)
-        first, second = (plain_rows(loaded.predict(rows)) for _ in range(2))
-    return first if first == second and len(first) == len(rows) else None
+        answers = [loaded.predict(rows) for _ in range(2)]
+    if any(len(answer) != len(rows) or isinstance(answer, dict) for answer in answers):
+        return None
+    first, second = map(plain_rows, answers)
+    return first if first == second and _is_whole(first) else None

@@ -124,9 +124,10 @@ class _Samples:
         rows, truth, predictions = _rows_of(source)
         if key in self._texts or rows is None or not len(rows):
             return
-        self.proofs.take(key, rows)
         sample = sample_of(rows, predictions, truth)
         self._texts[key] = json.dumps(sample, allow_nan=False, separators=(",", ":"))
+        with _told("golden predictions were"):
+            self.proofs.take(key, rows)
         while len(self._texts) > _MOST_HELD:
             self._texts.popitem(last=False)
 
@@ -148,7 +149,7 @@ def _told(lost: str = "sample of the run's inputs was") -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the script's own work is done and goes on
-        sys.stderr.write(f"[slipway] no {lost} kept: {error}\n")
+        sys.stderr.write(f"[slipway] no {lost} kept: {str(error)[:300]}\n")
 
 
 def _rows_of(source: Any) -> tuple[Any, Any, Any]:

@@ -9,12 +9,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 
-class Dice(mlflow.pyfunc.PythonModel):
-    """Answers the same rows differently each time."""
-
-    def predict(self, context: object, model_input: pd.DataFrame) -> np.ndarray:  # type: ignore[override]
-        """Return a number for each row."""
-        return np.random.default_rng().random(len(model_input))
+def roll(model_input: pd.DataFrame) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Answer the same rows differently each time."""
+    return np.random.default_rng().random(len(model_input))
 
 
 def main() -> None:
@@ -24,25 +21,29 @@ def main() -> None:
     random = np.random.default_rng(0)
     table = pd.DataFrame({"age": random.normal(40, 9, 400), "plan": ["a", "b"] * 200})
     table.loc[::7, "plan"] = None
+    table.loc[1, "age"] = np.inf
     table["churned"] = (table["age"] > 40).astype(int)
     inputs = table[["age", "plan"]]
+    fit = table.drop(index=1)
     with mlflow.start_run():
         mlflow.log_input(mlflow.data.from_pandas(table, targets="churned"), context="training")  # type: ignore[attr-defined]
         signature = mlflow.models.infer_signature(inputs, table["churned"])
         coded = make_column_transformer((OneHotEncoder(), ["plan"]), remainder="passthrough")
-        churn = make_pipeline(coded, LogisticRegression()).fit(inputs, table["churned"])
+        churn = make_pipeline(coded, LogisticRegression()).fit(fit[["age", "plan"]], fit["churned"])
         mlflow.sklearn.log_model(
             churn, name="churn", signature=signature, registered_model_name="churn", **given
         )
         mlflow.pyfunc.log_model(
             name="dice",
-            python_model=Dice(),
+            python_model=roll,
             signature=signature,
             registered_model_name="dice",
             **given,
         )
     array = random.normal(size=(300, 3))
     sums = array.sum(axis=1)
+    named = array.copy()
+    named[0, 1] = np.nan
     with mlflow.start_run():
         signature = mlflow.models.infer_signature(array, sums)
         mlflow.sklearn.log_model(
@@ -52,7 +53,7 @@ def main() -> None:
             registered_model_name="sum",
             **given,
         )
-        mlflow.log_input(mlflow.data.from_numpy(array, targets=sums), context="training")  # type: ignore[attr-defined]
+        mlflow.log_input(mlflow.data.from_numpy(named, targets=sums), context="training")  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from portal.accounts.models import AuditEvent, User
+from portal.accounts.models import AuditEvent
 from portal.core import clock
 from portal.core.clock import frozen
 from portal.endpoints.models import EndpointKey, Replica
@@ -15,7 +15,6 @@ from portal.workloads.models import Workload
 from portal.workloads.scheduling import run_passes
 from portal.workloads.tokens import token_of
 from tests.personas import Api, Personas, json_of
-from tests.portal.endpoints.pages import ONE, browser_of, text_of
 from tests.portal.endpoints.serving import CONTENT, GatewayClient, Judge, Lab
 from tests.portal.workloads.machines import finish, run
 
@@ -47,26 +46,6 @@ def test_an_endpoint_serves_once_its_golden_predictions_came_back(
     workload = Workload.objects.get()
     assert (workload.kind, workload.spec["argv"][-1]) == ("endpoint", "slipway-model-server")
     assert lab.story().splitlines()[-1] == "Created by Bob."
-
-
-def test_a_replica_that_is_not_ready_says_what_it_waits_for(lab: Lab) -> None:
-    def reasons() -> list[str]:
-        found = json_of(lab.api.get("projects/vision/endpoints/digits/replicas"))
-        return [one["reason"] for one in found]
-
-    lab.create(min_replicas=17, max_replicas=17)
-    lab.look_after()
-    waiting, *placed = reasons()
-    assert waiting.startswith("Waiting: needs 1 CPU; node lab has 0 CPUs free"), waiting
-    assert set(placed) == {"Starting on node lab."}
-    page = browser_of(User.objects.get(email="bob@example.org")).get(ONE)
-    assert "Waiting: needs 1 CPU" in text_of(page)
-    lab.start_replicas()
-    for replica in lab.replicas(1)[:16]:
-        lab.report(replica, "loading")
-    assert set(reasons()[1:]) == {
-        "It loads its model, and answers once what it predicts is proved."
-    }
 
 
 def test_a_replica_gets_its_orders_and_its_model_with_its_own_token(

@@ -7,7 +7,7 @@ from django.test import Client
 
 from portal.accounts.models import AuditEvent
 from portal.endpoints.models import Endpoint, EndpointKey
-from tests.personas import Personas
+from tests.personas import Personas, json_of
 from tests.portal.endpoints.pages import ALL, ONE, browser_of, send, text_of
 from tests.portal.endpoints.serving import GatewayClient, Judge, Lab
 
@@ -229,3 +229,22 @@ def test_a_rollout_in_an_hour_says_when_its_next_step_comes(lab: Lab, bob: Clien
     page = text_of(bob.get(ONE))
     assert "25 % of the predictions are copied to it" in page
     assert "Next step" in page
+
+
+def test_a_replica_that_is_not_ready_says_what_it_waits_for(lab: Lab, bob: Client) -> None:
+    def reasons() -> list[str]:
+        found = json_of(lab.api.get("projects/vision/endpoints/digits/replicas"))
+        return [one["reason"] for one in found]
+
+    lab.create(min_replicas=17, max_replicas=17)
+    lab.look_after()
+    waiting, *placed = reasons()
+    assert waiting.startswith("Waiting: needs 1 CPU; node lab has 0 CPUs free"), waiting
+    assert set(placed) == {"Starting on node lab."}
+    assert "Waiting: needs 1 CPU" in text_of(bob.get(ONE))
+    lab.start_replicas()
+    for replica in lab.replicas(1)[:16]:
+        lab.report(replica, "loading")
+    assert set(reasons()[1:]) == {
+        "It loads its model, and answers once what it predicts is proved."
+    }
