@@ -9,11 +9,11 @@ the clients come back by themselves.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import structlog
@@ -102,6 +102,7 @@ class Hub:
         # One connection to the database however many follow; and logs do not wait for queries.
         self._questions = OwnThread("follow-ask")
         self._files = OwnThread("follow-read")
+        self._asked: dict[Hashable, asyncio.Future[Any]] = {}
 
     @contextmanager
     def joined(self, right: Right, job_id: str) -> Iterator[Follower]:
@@ -119,6 +120,15 @@ class Hub:
     async def ask(self, question: Callable[[], Result]) -> Result:
         """Run a question to the database in the hub's thread for those."""
         return await self._questions.run(question)
+
+    async def ask_once(self, key: Hashable, question: Callable[[], Result]) -> Result:
+        """Run a question once for all followers who ask the same at the same moment."""
+        asked = self._asked.get(key)
+        if asked is None:
+            asked = self._asked[key] = asyncio.ensure_future(self.ask(question))
+            asked.add_done_callback(lambda _: self._asked.pop(key, None))
+        found: Result = await asyncio.shield(asked)  # who goes away takes it from nobody
+        return found
 
     async def read(self, reading: Callable[[], Result]) -> Result:
         """Read files in the hub's thread for those."""

@@ -96,7 +96,8 @@ class _Telling:
         if mark == self._mark and not is_old and not once_more:
             return []
         job, viewer = self._wish.job, self._wish.viewer
-        progress = await self._house.ask(lambda: progress_for(job, viewer))
+        key = ("progress", job.pk, viewer.pk)
+        progress = await self._house.ask_once(key, lambda: progress_for(job, viewer))
         self._mark, self._progress_at_s = mark, now
         if progress == self._progress:
             return []
