@@ -72,7 +72,9 @@ def reconcile(endpoint_id: str) -> None:
 def _prepare(endpoint: Endpoint, revision: Revision) -> None:
     """Let a revision be ready, or failed, by what its replicas are."""
     wanted = wanted_of(endpoint, revision)
-    if wanted and revision.replicas.ready().count() >= wanted:
+    # While nothing answers, one replica is better than none, and there may be no room for more.
+    enough = min(wanted, 1) if endpoint.status == EndpointState.CREATING else wanted
+    if enough and revision.replicas.ready().count() >= enough:
         if move_revision(endpoint, revision, RevisionState.READY, ready_at=clock.now(), reason=""):
             add_event(endpoint, "revision_ready", f"Revision {revision.number} is ready.")
     elif revision.failures >= CRASH_LOOP:

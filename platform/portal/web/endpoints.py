@@ -79,8 +79,13 @@ def word_of(endpoint: Endpoint) -> Word:
     return Word(*_ENDPOINTS[endpoint.status], is_active=endpoint.status == _E.CREATING)
 
 
-def why_of(endpoint: Endpoint) -> str:
-    """Say why an endpoint stands where it stands."""
+def why_of(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> str:
+    """Say why an endpoint stands where it stands, and what its replicas wait for if they do."""
+    waiting = [one.why for one in replicas if one.row.status == _P.STARTING and not one.node]
+    if waiting and endpoint.wanted:
+        ready = sum(one.row.status == _P.READY for one in replicas)
+        verb = "is" if ready == 1 else "are"
+        return f"{ready} of {endpoint.wanted} replicas {verb} ready. {waiting[-1]}"
     return endpoint.reason or endpoint.short_of_replicas or _WHY.get(endpoint.status, "")
 
 

@@ -28,6 +28,26 @@ def test_all_at_once_is_taken_and_may_bake(lab: Lab) -> None:
         assert lab.show()["rollout"] is None
 
 
+def test_the_first_replica_answers_while_there_is_no_room_for_others(
+    lab: Lab, people: Personas
+) -> None:
+    plan = {"kind": "all_at_once", "bake_s": 0}
+    lab.create(min_replicas=17, max_replicas=17, plan=plan)
+    lab.start_replicas()
+    lab.report(lab.replicas(1)[5], "ready", address="127.0.0.1:9001")
+    lab.look_after()
+    shown = lab.show()
+    assert (shown["state"], shown["replicas_ready"]) == ("serving", 1)
+    assert shown["revisions"][0]["weight"] == 100
+    page = text_of(browser_of(people.bob).get(ONE))
+    assert "1 of 17 replicas is ready. Waiting: needs 1 CPU; node lab has 0 CPUs free" in page
+    # What answers is replaced only by as much: the next revision waits for all of its own.
+    lab.look_after()
+    lab.promote("2", bake_s=0)
+    lab.look_after()
+    assert lab.show()["rollout"]["state"] == "planned"
+
+
 @pytest.mark.parametrize("kind", ["canary", "shadow"])
 def test_an_endpoint_that_failed_takes_its_next_version_all_at_once(
     lab: Lab, people: Personas, kind: str

@@ -106,7 +106,7 @@ def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
     return {
         "endpoint": endpoint,
         "state": word_of(endpoint),
-        "why": why_of(endpoint),
+        "why": why_of(endpoint, lines),
         "url": url_of(endpoint),
         "standing": standing,
         "current": current_of(standing),
