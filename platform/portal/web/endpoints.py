@@ -81,11 +81,14 @@ def word_of(endpoint: Endpoint) -> Word:
 
 def why_of(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> str:
     """Say why an endpoint stands where it stands, and what its replicas wait for if they do."""
-    waiting = [one.why for one in replicas if one.row.status == _P.STARTING and not one.node]
+    waiting = [one for one in replicas if one.row.status == _P.STARTING and not one.node]
     if waiting and endpoint.wanted:
         ready = sum(one.row.status == _P.READY for one in replicas)
         verb = "is" if ready == 1 else "are"
-        return f"{ready} of {endpoint.wanted} replicas {verb} ready. {waiting[-1]}"
+        said = f"{ready} of {endpoint.wanted} replicas {verb} ready."
+        if ready >= endpoint.wanted:  # so it is the next revision that has no room
+            said = f"Revision {waiting[-1].row.revision.number} does not answer yet."
+        return f"{said} {waiting[-1].why}"
     return endpoint.reason or endpoint.short_of_replicas or _WHY.get(endpoint.status, "")
 
 

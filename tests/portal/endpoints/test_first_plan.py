@@ -41,11 +41,27 @@ def test_the_first_replica_answers_while_there_is_no_room_for_others(
     assert shown["revisions"][0]["weight"] == 100
     page = text_of(browser_of(people.bob).get(ONE))
     assert "1 of 17 replicas is ready. Waiting: needs 1 CPU; node lab has 0 CPUs free" in page
+    for replica in lab.replicas(1)[:16]:
+        lab.report(replica, "ready", address="127.0.0.1:9001")
     # What answers is replaced only by as much: the next revision waits for all of its own.
     lab.look_after()
     lab.promote("2", bake_s=0)
     lab.look_after()
     assert lab.show()["rollout"]["state"] == "planned"
+    page = text_of(browser_of(people.bob).get(ONE))
+    assert "16 of 17 replicas are ready. Waiting: needs 1 CPU" in page
+
+
+def test_a_next_revision_that_has_no_room_is_said_to_wait_for_it(
+    lab: Lab, people: Personas
+) -> None:
+    full = {"min_replicas": 16, "max_replicas": 16}
+    lab.serving(**full, plan={"kind": "all_at_once", "bake_s": 0})
+    lab.look_after()
+    lab.promote("2", bake_s=0)
+    lab.look_after()
+    page = text_of(browser_of(people.bob).get(ONE))
+    assert "Revision 2 does not answer yet. Waiting: needs 1 CPU" in page
 
 
 @pytest.mark.parametrize("kind", ["canary", "shadow"])
