@@ -9,7 +9,11 @@ WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0
 
 
 def somebody_waits() -> bool:
-    """Whether a session on this database waits for a lock of another."""
+    """Whether a session on this database waits for a lock of another.
+
+    Within a transaction the list of sessions is otherwise the one of the first look.
+    """
     with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(_WAITS)
         return bool(cursor.fetchone()[0])

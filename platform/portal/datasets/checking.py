@@ -142,7 +142,7 @@ def _refuse(version: Version, reason: str, **facts: Any) -> None:
 def _publish(version: Version, found: _Found, facts: dict[str, Any]) -> None:
     """Give the version its number and make it seen, all at once."""
     with transaction.atomic():
-        dataset = Dataset.objects.select_for_update().get(pk=version.dataset_id)
+        dataset = Dataset.objects.select_for_update(no_key=True).get(pk=version.dataset_id)
         number = dataset.last_number + 1
         made = Version.objects.move(
             version.pk,

@@ -31,7 +31,7 @@ from portal.endpoints.models import (
 
 def locked(endpoint_id: str) -> Endpoint | None:
     """Return the endpoint with its row locked until the transaction ends, or None."""
-    found = Endpoint.objects.select_for_update(of=("self",)).filter(pk=endpoint_id)
+    found = Endpoint.objects.select_for_update(of=("self",), no_key=True).filter(pk=endpoint_id)
     return found.select_related("project", "tier").first()
 
 

@@ -66,7 +66,7 @@ def tell(line_id: str) -> None:
     The lock on the line keeps one that was held up from writing what is no longer true.
     """
     with transaction.atomic():
-        line = ModelLine.objects.select_for_update().filter(pk=line_id).first()
+        line = ModelLine.objects.select_for_update(no_key=True).filter(pk=line_id).first()
         if line is None:
             return
         moves = list(Move.objects.untold().filter(line=line).order_by("sequence"))

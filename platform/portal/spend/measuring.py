@@ -35,7 +35,7 @@ def measure(budget_id: str, moment: datetime) -> Budget | None:
     Holds the budget's row, so that what was set aside meanwhile is counted too.
     """
     with transaction.atomic():
-        found = Budget.objects.select_for_update(of=("self",)).filter(pk=budget_id)
+        found = Budget.objects.select_for_update(of=("self",), no_key=True).filter(pk=budget_id)
         budget = found.select_related("project", "team", "person").first()
         if budget is None:
             return None

@@ -151,7 +151,7 @@ def _unmoved(read: Callable[[], Any]) -> Any:
         if versions.current() == before:
             return found
     with transaction.atomic():
-        versions.select_for_update().filter(pk=1).first()
+        versions.select_for_update(no_key=True).filter(pk=1).first()
         return read()
 
 

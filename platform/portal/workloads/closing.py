@@ -51,7 +51,7 @@ def _settle_shares(lease: Lease, at: datetime) -> None:
     """Take the lease out of what runs now, and charge what is not charged yet."""
     at_s = at.timestamp()
     seconds = max(0.0, at_s - lease.charged_to_ms / 1000)
-    for share in Share.objects.of(lease.project_id, lease.team_id).select_for_update():
+    for share in Share.objects.of(lease.project_id, lease.team_id).select_for_update(no_key=True):
         score = charged(share.score, cpu_seconds=seconds * lease.fair_millis / 1000, at_s=at_s)
         Share.objects.filter(pk=share.pk).update(
             cpu_millis=share.cpu_millis - lease.cpu_millis,

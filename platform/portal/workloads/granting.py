@@ -57,7 +57,7 @@ def grant(decisions: Sequence[Decision]) -> int:
 def _still_queued(decisions: Sequence[Decision]) -> list[Decision]:
     """Lock the workloads and leave out those that somebody stopped meanwhile."""
     ids = [decision.candidate.workload_id for decision in decisions]
-    rows = Workload.objects.select_for_update(of=("self",)).filter(
+    rows = Workload.objects.select_for_update(of=("self",), no_key=True).filter(
         pk__in=ids, state=WorkloadState.QUEUED
     )
     epochs = dict(rows.order_by("pk").values_list("pk", "epoch"))

@@ -15,7 +15,7 @@ from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 def locked(workload_id: str) -> Workload | None:
     """Return the workload with its row locked until the transaction ends, or None."""
-    found = Workload.objects.select_for_update(of=("self",)).filter(pk=workload_id)
+    found = Workload.objects.select_for_update(of=("self",), no_key=True).filter(pk=workload_id)
     return found.first()
 
 

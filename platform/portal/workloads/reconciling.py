@@ -51,7 +51,9 @@ def take_back_expired(moment: datetime) -> None:
         with transaction.atomic():
             workload = locked(lease.workload_id)
             again = (
-                Lease.objects.expired(moment).filter(pk=lease.pk).select_for_update(of=("self",))
+                Lease.objects.expired(moment)
+                .filter(pk=lease.pk)
+                .select_for_update(of=("self",), no_key=True)
             )
             current = again.select_related("node").first()
             if workload is not None and current is not None and lose_lease(current):
@@ -69,7 +71,7 @@ def take_back_unstarted(moment: datetime) -> None:
     for lease in late.order_by("granted_at")[:_AT_ONCE]:
         with transaction.atomic():
             workload = locked(lease.workload_id)
-            current = late.filter(pk=lease.pk).select_for_update(of=("self",)).first()
+            current = late.filter(pk=lease.pk).select_for_update(of=("self",), no_key=True).first()
             if workload is not None and current is not None:
                 close_lease(
                     current,
@@ -158,13 +160,15 @@ def charge_running(moment: datetime) -> None:
     """Charge the fair share for what runs on, about once a minute."""
     now_ms = int(moment.timestamp() * 1000)
     with transaction.atomic():
-        turn, _ = SchedulerTurn.objects.select_for_update().get_or_create(pk=_TURN)
+        turn, _ = SchedulerTurn.objects.select_for_update(no_key=True).get_or_create(pk=_TURN)
         if turn.charged_at is not None and turn.charged_at > moment - _CHARGE_EVERY:
             return
         SchedulerTurn.objects.filter(pk=_TURN).update(charged_at=moment)
         running = Lease.objects.open().filter(charged_to_ms__lt=now_ms)
         ids = list(
-            running.select_for_update(of=("self",)).order_by("pk").values_list("pk", flat=True)
+            running.select_for_update(of=("self",), no_key=True)
+            .order_by("pk")
+            .values_list("pk", flat=True)
         )
         owed = (
             Lease.objects.filter(pk__in=ids)
@@ -181,7 +185,7 @@ def charge_running(moment: datetime) -> None:
 
 def _charge(project_id: str, team_id: str | None, cpu_seconds: float, moment: datetime) -> None:
     at_s = moment.timestamp()
-    for share in Share.objects.of(project_id, team_id).select_for_update():
+    for share in Share.objects.of(project_id, team_id).select_for_update(no_key=True):
         score = charged(share.score, cpu_seconds=cpu_seconds, at_s=at_s)
         Share.objects.filter(pk=share.pk).update(score=score)
 

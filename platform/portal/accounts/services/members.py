@@ -13,10 +13,10 @@ from slipway.schemas.accounts import Role
 def lock_group(group: Group) -> Group:
     """Take the row lock under which memberships of the group change (teams before projects)."""
     if isinstance(group, Team):
-        return Team.objects.select_for_update().get(pk=group.pk)
+        return Team.objects.select_for_update(no_key=True).get(pk=group.pk)
     if group.team_id:
-        Team.objects.select_for_update().get(pk=group.team_id)
-    return Project.objects.select_for_update(of=("self",)).get(pk=group.pk)
+        Team.objects.select_for_update(no_key=True).get(pk=group.team_id)
+    return Project.objects.select_for_update(of=("self",), no_key=True).get(pk=group.pk)
 
 
 def set_role(*, group: Group, user_id: str, role: Role, by: User, by_role: Role) -> Membership:

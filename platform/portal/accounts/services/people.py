@@ -85,8 +85,10 @@ def change_account(
     """
     with transaction.atomic():
         # One lock order for all such changes: every administrator row, then the person.
-        list(User.objects.select_for_update().filter(is_administrator=True).order_by("pk"))
-        user = User.objects.select_for_update().filter(pk=user_id).first()
+        list(
+            User.objects.select_for_update(no_key=True).filter(is_administrator=True).order_by("pk")
+        )
+        user = User.objects.select_for_update(no_key=True).filter(pk=user_id).first()
         if user is None:
             raise NotFound
         old = {"is_active": user.is_active, "is_administrator": user.is_administrator}

@@ -62,7 +62,7 @@ def change_project(
 ) -> Project:
     """Change what is given; the slug never changes, because addresses hold it."""
     with transaction.atomic():
-        project = Project.objects.select_for_update(of=("self",)).get(pk=project.pk)
+        project = Project.objects.select_for_update(of=("self",), no_key=True).get(pk=project.pk)
         old = facts_of(project)
         if name is not None:
             project.name = clean_name(name)

@@ -42,7 +42,7 @@ def rename_team(*, team: Team, name: str) -> Team:
     """Give the team another name; its slug stays."""
     name = clean_name(name)
     with transaction.atomic():
-        team = Team.objects.select_for_update().get(pk=team.pk)
+        team = Team.objects.select_for_update(no_key=True).get(pk=team.pk)
         if team.name != name:
             old, team.name = team.name, name
             team.save(update_fields=["name"])

@@ -111,7 +111,7 @@ def _usable_token(secret: str, name: str) -> JoinToken:
     token = None
     if has_join_shape(secret):
         token = (
-            JoinToken.objects.select_for_update(of=("self",))
+            JoinToken.objects.select_for_update(of=("self",), no_key=True)
             .filter(token_hash=hash_of(secret), expires_at__gt=clock.now())
             .filter(Q(node_name="") | Q(node_name=name))
             .select_related("node")
@@ -135,7 +135,7 @@ def _may_repeat(token: JoinToken, name: str) -> bool:
 
 def _place_of(token: JoinToken, name: str) -> Node:
     """Return the row to join as: a fresh one, or the one this token may take over."""
-    taken = Node.objects.present().select_for_update().filter(name=name).first()
+    taken = Node.objects.present().select_for_update(no_key=True).filter(name=name).first()
     if taken is None:
         return Node(name=name)
     if token.node_id == taken.pk or token.node_name == name:

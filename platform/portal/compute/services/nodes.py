@@ -80,7 +80,7 @@ def remove_node(*, node: Node) -> None:
     Raises Conflict while something runs there.
     """
     with transaction.atomic():
-        node = Node.objects.select_for_update().get(pk=node.pk)
+        node = Node.objects.select_for_update(no_key=True).get(pk=node.pk)
         if node.state == NodeState.REMOVED:
             return
         if node.tasks:

@@ -75,7 +75,7 @@ def change_tier(
 ) -> Tier:
     """Change what is given. A price counts from now on; what ran before keeps the old one."""
     with transaction.atomic():
-        tier = Tier.objects.select_for_update().get(pk=tier.pk)
+        tier = Tier.objects.select_for_update(no_key=True).get(pk=tier.pk)
         old = _facts_of(tier)
         if name is not None:
             tier.name = clean_name(name)

@@ -326,7 +326,7 @@ def _fill(project: Project, by: User, found: Sequence[_Found], stored: StoredByt
     by_digest = {one.sha256: one for one in found}
     with transaction.atomic():
         wanted = Piece.objects.filter(project=project, sha256__in=list(by_digest)).missing()
-        pieces = list(wanted.select_for_update())
+        pieces = list(wanted.select_for_update(no_key=True))
         pieces = [one for one in pieces if by_digest[one.sha256].size_bytes == one.size_bytes]
         if not pieces:
             return []

@@ -121,7 +121,7 @@ def take_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
     """Add what has happened since the last report of the same process."""
     moment = clock.now()
     with transaction.atomic():
-        process, is_new = GatewayProcess.objects.select_for_update().get_or_create(
+        process, is_new = GatewayProcess.objects.select_for_update(no_key=True).get_or_create(
             gateway=gateway,
             boot_id=report.boot_id,
             defaults={
@@ -135,7 +135,7 @@ def take_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
         # Whoever moves traffic locks the endpoint, then its revisions: so do we, or each would wait
         # for the other.
         asked = [counters.endpoint_id for counters in report.endpoints]
-        locked = Endpoint.objects.select_for_update(of=("self",)).filter(pk__in=asked)
+        locked = Endpoint.objects.select_for_update(of=("self",), no_key=True).filter(pk__in=asked)
         known = set(locked.order_by("pk").values_list("pk", flat=True))
         mine = sorted(
             (counters for counters in report.endpoints if counters.endpoint_id in known),
@@ -237,7 +237,7 @@ def _add_traffic(
 ) -> None:
     if not any(grown[name] for name in _TOTALS):
         return
-    revision = Revision.objects.select_for_update().get(pk=revision_id)
+    revision = Revision.objects.select_for_update(no_key=True).get(pk=revision_id)
     Revision.objects.filter(pk=revision_id).update(
         counts=_summed(revision.counts, grown["counts"]),
         **{name: F(name) + grown[name] for name in _TOTALS},
@@ -262,7 +262,7 @@ def _add_turned_away(endpoint_id: str, minute: datetime, grown: dict[str, int]) 
 
 def _minute(endpoint_id: str, revision_id: str, minute: datetime) -> TrafficMinute:
     """Return the row of a minute, locked until the transaction ends."""
-    row, _ = TrafficMinute.objects.select_for_update().get_or_create(
+    row, _ = TrafficMinute.objects.select_for_update(no_key=True).get_or_create(
         endpoint_id=endpoint_id, revision_id=revision_id, at=minute
     )
     return row

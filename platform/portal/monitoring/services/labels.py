@@ -71,7 +71,7 @@ def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]
 
 def _lock(endpoint: Endpoint) -> None:
     """Let lists of labels of one endpoint come one after the other."""
-    list(Endpoint.objects.select_for_update().filter(pk=endpoint.pk).values_list("pk"))
+    list(Endpoint.objects.select_for_update(no_key=True).filter(pk=endpoint.pk).values_list("pk"))
 
 
 def _by_key(labels: Sequence[LabelIn]) -> dict[Key, Any]:

@@ -27,7 +27,7 @@ def change_watching(*, endpoint: Endpoint, by: User, change: MonitorChange) -> M
     """Change how an endpoint is watched; what was measured before stays as it was."""
     fields: dict[str, Any] = change.model_dump(mode="json", exclude_unset=True)
     with transaction.atomic():
-        monitor = Monitor.objects.select_for_update().get(pk=monitor_of(endpoint).pk)
+        monitor = Monitor.objects.select_for_update(no_key=True).get(pk=monitor_of(endpoint).pk)
         before = MonitorSettings.model_validate(monitor.settings).model_dump(mode="json")
         nullable = {"min_accuracy", "max_mean_error", "max_error_percent", "max_p95_ms", "positive"}
         given = {
@@ -55,7 +55,11 @@ def change_watching(*, endpoint: Endpoint, by: User, change: MonitorChange) -> M
 def snooze_alert(*, endpoint: Endpoint, alert_id: str, by: User, hours: float) -> Alert:
     """Tell nobody about an alert for a while; the page still shows it."""
     with transaction.atomic():
-        alert = Alert.objects.select_for_update().filter(endpoint=endpoint, pk=alert_id).first()
+        alert = (
+            Alert.objects.select_for_update(no_key=True)
+            .filter(endpoint=endpoint, pk=alert_id)
+            .first()
+        )
         if alert is None:
             raise NotFound
         until = clock.now() + timedelta(hours=hours)

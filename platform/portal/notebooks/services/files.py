@@ -113,7 +113,9 @@ def _content(
     """Return the content of these bytes; it is made where the project had not kept them."""
     digest = _digest(half)
     # Locked, so that what frees contents nobody has sees the version that is about to have it.
-    contents = Content.objects.select_for_update().filter(project=file.project, digest=digest)
+    contents = Content.objects.select_for_update(no_key=True).filter(
+        project=file.project, digest=digest
+    )
     known = contents.first()
     stored = fresh.get(digest)
     if known is not None:
@@ -187,7 +189,7 @@ def read_version(version: NotebookVersion, *, with_outputs: bool = True) -> byte
 def restore_version(*, version: NotebookVersion, by: User) -> NotebookVersion:
     """Make an old version the newest again, as a version of its own; the ones between stay."""
     with transaction.atomic():
-        file = NotebookFile.objects.select_for_update().get(pk=version.file_id)
+        file = NotebookFile.objects.select_for_update(no_key=True).get(pk=version.file_id)
         if version.number == file.head:
             return version
         return _add(file=file, by=by, origin="restore", made=_copy_of(version))

@@ -128,7 +128,7 @@ def _replace_output(workload: Workload, path: str, stored: StoredBytes) -> Noteb
             workload=workload,
             defaults={"path": path, "purpose": "run", "created_at": workload.created_at},
         )
-        run = NotebookRun.objects.select_for_update().get(pk=run.pk)
+        run = NotebookRun.objects.select_for_update(no_key=True).get(pk=run.pk)
         before = run.output
         if before is not None and before.blob.sha256 == stored.sha256:
             transaction.on_commit(lambda: discard_bytes(stored))

@@ -26,7 +26,7 @@ def give_key(*, server: Server) -> ServerKey:
     Raises Conflict while it is not ready.
     """
     with transaction.atomic():
-        current = Server.objects.select_for_update(of=("self",)).get(pk=server.pk)
+        current = Server.objects.select_for_update(of=("self",), no_key=True).get(pk=server.pk)
         workload = current.workload
         if workload is None or current.status != NotebookState.READY:
             raise Conflict(

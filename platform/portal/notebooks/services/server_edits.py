@@ -30,7 +30,7 @@ def edit_server(*, server: Server, wanted: ServerEdit) -> Server:
     time of a server that runs would change.
     """
     with transaction.atomic():
-        current = Server.objects.select_for_update(of=("self",)).get(pk=server.pk)
+        current = Server.objects.select_for_update(of=("self",), no_key=True).get(pk=server.pk)
         asked = _asked(current, wanted)
         before = {name: getattr(current, name) for name in asked}
         after = {name: value for name, value in asked.items() if value != before[name]}

@@ -93,7 +93,7 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
     refuse_impossible(project=server.project, tier=server.tier, tasks=1, backend="process")
     environment = environment_of(project=server.project, by=owner, requirements=server.requirements)
     with transaction.atomic():
-        current = Server.objects.select_for_update(of=("self",)).get(pk=server.pk)
+        current = Server.objects.select_for_update(of=("self",), no_key=True).get(pk=server.pk)
         if current.status not in AT_REST:
             return server
         # Changed meanwhile, perhaps: from here on nobody can.

@@ -62,7 +62,7 @@ def change_budget(
     """Change what is given, and measure at once. Raises Forbidden without the right."""
     require_right(budget, by)
     with transaction.atomic():
-        current = Budget.objects.select_for_update(of=("self",)).get(pk=budget.pk)
+        current = Budget.objects.select_for_update(of=("self",), no_key=True).get(pk=budget.pk)
         old = _facts(current)
         given = {"limit_nano_usd": limit_nano_usd, "stops": stops, "counts_exempt": counts_exempt}
         for column, value in given.items():

@@ -21,7 +21,10 @@ def heartbeat(*, node: Node, beat: Heartbeat) -> HeartbeatAnswer:
     running = {(key.task_id, key.epoch) for key in beat.running}
     with transaction.atomic():
         leases = list(
-            Lease.objects.open().filter(node=node).select_for_update(of=("self",)).order_by("pk")
+            Lease.objects.open()
+            .filter(node=node)
+            .select_for_update(of=("self",), no_key=True)
+            .order_by("pk")
         )
         held = {(lease.task_id, lease.epoch): lease for lease in leases}
         renewed = [

@@ -76,7 +76,7 @@ def _accept(node: Node, key: Key, reports: list[Report], times: Clock) -> bool:
     found = Lease.objects.filter(task_id=key[0], epoch=key[1], node=node)
     workload_id = found.values_list("workload_id", flat=True).first()
     workload = locked(workload_id) if workload_id else None
-    lease = found.select_for_update(of=("self",)).first()
+    lease = found.select_for_update(of=("self",), no_key=True).first()
     if workload is None or lease is None:
         return False
     if not lease.is_open:
