@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -19,18 +20,18 @@ WITHIN_S = 900
 Type = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def running(whole_slipway: Callable[[], RunningPortal]) -> RunningPortal:
-    """A Slipway as `make up` starts it."""
+    """A Slipway as `make up` starts it; another one for who tries again what ended half way."""
     found = whole_slipway()
     wait_for(lambda: "tracking ready" in found.log(), "MLflow's server", within_s=120)
     return found
 
 
-@pytest.fixture(scope="module")
-def typed(running: RunningPortal, tmp_path_factory: pytest.TempPathFactory) -> Type:
+@pytest.fixture
+def typed(running: RunningPortal, tmp_path: Path) -> Type:
     """Type lines of a shell, signed in as root, in a copy of the examples."""
-    folder = tmp_path_factory.mktemp("clone")
+    folder = tmp_path / "clone"
     shutil.copytree(ROOT / "examples", folder / "examples")
     programs = folder / "bin"
     programs.mkdir()
