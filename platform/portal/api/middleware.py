@@ -17,7 +17,13 @@ from portal.accounts.principal import principal_of
 from portal.accounts.tokens import hash_of
 from portal.api import idempotency
 from portal.api.bodies import body_too_large
-from portal.api.problems import CONTENT_TYPE, error_response, plain_problem, unexpected
+from portal.api.problems import (
+    CONTENT_TYPE,
+    DATABASE_TROUBLE,
+    error_response,
+    plain_problem,
+    unexpected,
+)
 from portal.api.routing import answer_behind_the_gate
 from portal.api.throttle import agent_throttle, api_throttle
 from portal.api.uploads import is_upload
@@ -121,6 +127,8 @@ class IdempotencyMiddleware:
             if key is None or principal is None or streams:
                 return self.get_response(request)
             return self._once(request, principal.key, key)
+        except DATABASE_TROUBLE as error:  # of the commit, above all
+            return unexpected(request, error)
         except RequestDataTooBig:
             return error_response(request, body_too_large())
         except SlipwayError as error:

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import structlog
 from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 from ninja import NinjaAPI
@@ -13,13 +14,15 @@ from ninja.errors import HttpError, ValidationError
 
 from portal.api.bodies import body_too_large
 from portal.api.routing import AnsweredBefore
-from portal.core.errors import InvalidInput, NotFound, SlipwayError
+from portal.core.errors import InvalidInput, NotFound, SlipwayError, Unavailable
 from portal.core.faults import words_of_fault
 from portal.core.middleware import request_id_of
 from slipway.schemas.problem import FieldFault, Problem
 
 log = structlog.get_logger(__name__)
 CONTENT_TYPE = "application/problem+json"
+# Two who wait for each other, a lock not had in time, a connection lost: the same may pass later.
+DATABASE_TROUBLE = (OperationalError, InterfaceError)
 _TITLES = {
     400: ("bad_request", "The request is not valid"),
     403: ("forbidden", "Not allowed"),
@@ -98,7 +101,13 @@ def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:
 
 
 def unexpected(request: HttpRequest, error: BaseException) -> HttpResponse:
-    """Log a fault of ours and answer 500 with the request id, and nothing else."""
+    """Log a fault of ours and answer 500 with the request id, and nothing else.
+
+    What the database could not do at this moment is 503, which the SDK sends again.
+    """
+    if isinstance(error, DATABASE_TROUBLE):
+        log.error("database_trouble", path=request.path, exc_info=error)
+        return error_response(request, _database_busy())
     log.error("unhandled_error", path=request.path, exc_info=error)
     problem = Problem(
         type="urn:slipway:problem:internal",
@@ -109,6 +118,15 @@ def unexpected(request: HttpRequest, error: BaseException) -> HttpResponse:
         next_step="Try again; if it stays, give the request id to the operator.",
     )
     return problem_response(request, problem)
+
+
+def _database_busy() -> Unavailable:
+    return Unavailable(
+        "The database could not do this at this moment.",
+        code="database_busy",
+        next_step="Send it again; under the same Idempotency-Key nothing is done twice.",
+        retry_after_s=1,
+    )
 
 
 def register(api: NinjaAPI) -> None:
