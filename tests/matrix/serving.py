@@ -4,7 +4,7 @@ from portal.accounts.models import Project, User
 from portal.accounts.tokens import hash_of
 from portal.compute.models import Tier
 from portal.endpoints.models import Endpoint, EndpointKey, Replica, Revision
-from portal.endpoints.ports import register_models
+from portal.endpoints.ports import ServedModel, register_models
 from portal.endpoints.tokens import new_key_secret, shown_prefix
 from portal.monitoring.models import Alert, AlertChannel
 from slipway.schemas.endpoints import LimitsIn, RollbackRules
@@ -36,7 +36,7 @@ def make_endpoint(*, owner: User, project: Project) -> dict[str, str]:
             made_by=owner,
             model="digits",
             model_version=version,
-            served={},
+            served=ServedModel(model="digits", version=version, format="onnx").model_dump(),
             state=state,
             weight=weight,
         )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from django.core.exceptions import (
     BadRequest,
+    ObjectDoesNotExist,
     PermissionDenied,
     RequestDataTooBig,
     SuspiciousOperation,
@@ -21,6 +22,7 @@ from portal.api.problems import (
     CONTENT_TYPE,
     DATABASE_TROUBLE,
     error_response,
+    note_gone,
     plain_problem,
     unexpected,
 )
@@ -63,8 +65,12 @@ class ProblemMiddleware:
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Map what a view below /api/ raised; pages have their own error pages.
 
-        What Django itself turns into a 400, 403 or 404 becomes a problem on the way out.
+        What Django itself turns into a 400, 403 or 404 becomes a problem on the way out. An object
+        may be gone between its gate and the lock that is taken on it: it is not found, anywhere.
         """
+        if isinstance(error, ObjectDoesNotExist):
+            note_gone(request, error)
+            raise Http404 from error
         if not request.path.startswith(API_PREFIX) or isinstance(error, _OF_DJANGO):
             return None
         if isinstance(error, SlipwayError):

@@ -5,7 +5,12 @@ from typing import Any
 
 import orjson
 import structlog
-from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import (
+    BadRequest,
+    ObjectDoesNotExist,
+    RequestDataTooBig,
+    SuspiciousOperation,
+)
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
@@ -120,6 +125,11 @@ def unexpected(request: HttpRequest, error: BaseException) -> HttpResponse:
     return problem_response(request, problem)
 
 
+def note_gone(request: HttpRequest, error: BaseException) -> None:
+    """Log that an object was taken away between its gate and the lock that was taken on it."""
+    log.warning("object_gone_meanwhile", path=request.path, exc_info=error)
+
+
 def _database_busy() -> Unavailable:
     return Unavailable(
         "The database could not do this at this moment.",
@@ -136,6 +146,10 @@ def register(api: NinjaAPI) -> None:
         return error_response(request, error)
 
     def missing(request: HttpRequest, _error: Http404) -> HttpResponse:
+        return error_response(request, NotFound())
+
+    def gone(request: HttpRequest, error: ObjectDoesNotExist) -> HttpResponse:
+        note_gone(request, error)
         return error_response(request, NotFound())
 
     def oversized(request: HttpRequest, _error: RequestDataTooBig) -> HttpResponse:
@@ -157,6 +171,7 @@ def register(api: NinjaAPI) -> None:
         AnsweredBefore: answered_before,
         SlipwayError: ours,
         Http404: missing,
+        ObjectDoesNotExist: gone,
         RequestDataTooBig: oversized,
         SuspiciousOperation: malformed,
         BadRequest: malformed,

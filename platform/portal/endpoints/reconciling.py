@@ -6,7 +6,7 @@ Each endpoint in a transaction of its own, with its row locked; repeating change
 from datetime import datetime, timedelta
 
 import structlog
-from django.db import DatabaseError, transaction
+from django.db import transaction
 from django.db.models import Q
 
 from portal.core import clock
@@ -42,7 +42,7 @@ def reconcile_all() -> None:
     for endpoint_id in list(found.values_list("pk", flat=True)):
         try:
             reconcile(endpoint_id)
-        except DatabaseError:
+        except Exception:
             # One endpoint in trouble must not keep the others waiting; it is looked at again soon.
             log.exception("endpoint_not_reconciled", endpoint=endpoint_id)
 

@@ -89,8 +89,11 @@ def _reserve(budget: Budget, request: AdmissionRequest, amount: int, moment: dat
             reserved_nano_usd=F("reserved_nano_usd") - before.left_nano_usd
         )
     if not Budget.objects.set_aside(budget.pk, nano_usd=amount, window=window, moment=moment):
-        budget.refresh_from_db()
-        raise _refusal(budget, amount)
+        now = Budget.objects.filter(pk=budget.pk).select_related("project", "team", "person")
+        current = now.first()
+        if current is None:  # removed meanwhile, so it limits nothing
+            return
+        raise _refusal(current, amount)
     spent = Lease.objects.filter(workload=request.workload_id).values_list(
         "billed_nano_usd", flat=True
     )

@@ -1,16 +1,23 @@
-"""A budget is removed while others measure it, as control does all the time."""
+"""A budget is removed while others measure it, as control does all the time, or ask for room."""
 
-import threading
+from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, connections, transaction
+from django.db import connection, transaction
+from django.test import Client
 
+from portal.core import clock
+from portal.core.errors import NotFound
+from portal.spend.admission import BudgetAdmission
 from portal.spend.models import Budget, Reservation
-from portal.spend.services.budgets import remove_budget, set_budget
+from portal.spend.services.budgets import override_budget, remove_budget, set_budget
+from portal.workloads.ports import Admitted
+from portal.workloads.services.submitting import request_of
 from slipway.schemas.spend import BudgetIn
-from tests.locks import somebody_waits
-from tests.personas import Personas
-from tests.processes import wait_for
+from tests.locks import Other
+from tests.personas import Api, Personas
+from tests.portal.spend.ledgers import make_workload
+from tests.portal.workloads.machines import make_tier
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "tracking"]),
@@ -18,29 +25,61 @@ pytestmark = [
 ]
 
 
-def test_a_budget_that_is_being_measured_is_removed_right_after(people: Personas) -> None:
-    wanted = BudgetIn(project="vision", limit_nano_usd=10**9)
-    budget = set_budget(by=people.alice, wanted=wanted)
+@pytest.fixture
+def budget(people: Personas) -> Budget:
+    """A limit on the project vision."""
+    return set_budget(by=people.alice, wanted=BudgetIn(project="vision", limit_nano_usd=10**9))
+
+
+def test_a_budget_that_is_being_measured_is_removed_right_after(
+    budget: Budget, people: Personas
+) -> None:
     held = Reservation.objects.create(
         budget=budget, workload="wkl_1", nano_usd=5, left_nano_usd=5, base_nano_usd=0
     )
-    ended: list[str] = []
-
-    def remove() -> None:
-        try:
-            remove_budget(budget=Budget.objects.get(pk=budget.pk), by=people.alice)
-            ended.append("removed")
-        except OperationalError as error:  # a deadlock
-            ended.append(repr(error))
-        finally:
-            connections.close_all()
-
+    mine = Budget.objects.get(pk=budget.pk)
+    other = Other(lambda: remove_budget(budget=mine, by=people.alice))
     with transaction.atomic():
         Budget.objects.select_for_update().get(pk=budget.pk)
-        other = threading.Thread(target=remove)
         other.start()
-        wait_for(somebody_waits, "somebody who waits for the budget")
         Reservation.objects.filter(pk=held.pk).update(left_nano_usd=4)
-    other.join(30)
-    assert ended == ["removed"]
+    other.end()
     assert not Budget.objects.exists()
+
+
+def test_a_budget_that_was_removed_meanwhile_is_not_found(budget: Budget, people: Personas) -> None:
+    Budget.objects.filter(pk=budget.pk).delete()
+    with pytest.raises(NotFound):
+        override_budget(budget=budget, by=people.alice, hours=1, reason="Release day")
+
+
+def test_a_start_that_waits_while_its_budget_is_removed_needs_no_room_in_it(
+    budget: Budget, people: Personas
+) -> None:
+    tier = make_tier("small", nano_usd_per_hour=10**6)
+    request = request_of(make_workload(people.vision, people.alice, tier, clock.now()))
+    other = Other(lambda: BudgetAdmission().ask(request))
+    with transaction.atomic():
+        remove_budget(budget=Budget.objects.get(pk=budget.pk), by=people.alice)
+        other.start()
+    assert other.end() == Admitted()
+
+
+@pytest.mark.parametrize("door", ["API", "page"])
+def test_a_change_that_waits_while_its_budget_is_removed_finds_none(
+    budget: Budget, people: Personas, door: str
+) -> None:
+    api, client = Api.of(people.alice), Client()
+    client.force_login(people.alice)
+
+    def change() -> Any:
+        if door == "API":
+            return api.patch(f"budgets/{budget.pk}", {"limit_nano_usd": 5})
+        return client.post(f"/spend/budgets/{budget.pk}", {"limit": "5", "stops": "on"})
+
+    other = Other(change)
+    with transaction.atomic():
+        remove_budget(budget=Budget.objects.get(pk=budget.pk), by=people.alice)
+        other.start()
+    found = other.end()
+    assert found.status_code == 404, found.content

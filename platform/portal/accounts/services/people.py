@@ -3,6 +3,7 @@
 from allauth.usersessions.models import UserSession
 from django.contrib.sessions.models import Session
 from django.db import transaction
+from django.db.models import Q
 
 from portal.accounts import audit
 from portal.accounts.models import Membership, Project, Team, User
@@ -84,11 +85,10 @@ def change_account(
     `hand_over_to` (another person's id) is not given.
     """
     with transaction.atomic():
-        # One lock order for all such changes: every administrator row, then the person.
-        list(
-            User.objects.select_for_update(no_key=True).filter(is_administrator=True).order_by("pk")
-        )
-        user = User.objects.select_for_update(no_key=True).filter(pk=user_id).first()
+        # One lock order for all such changes: every administrator and the person, by their ids.
+        concerned = User.objects.filter(Q(is_administrator=True) | Q(pk=user_id)).order_by("pk")
+        locked = {user.pk: user for user in concerned.select_for_update(no_key=True)}
+        user = locked.get(user_id)
         if user is None:
             raise NotFound
         old = {"is_active": user.is_active, "is_administrator": user.is_administrator}

@@ -175,14 +175,7 @@ def delete_server(*, server: Server) -> None:
             next_step="Stop it first.",
         )
     with transaction.atomic():
-        audit.record(
-            "notebook.delete",
-            kind="notebook",
-            target=server,
-            label=server.name,
-            project=server.project,
-        )
-        announce(server)
+        # The server before the version of what Hubs are told, like whoever moves it.
         at_rest = [state.value for state in AT_REST]
         gone, _ = Server.objects.filter(pk=server.pk, state__in=at_rest).delete()
         if not gone:
@@ -192,6 +185,14 @@ def delete_server(*, server: Server) -> None:
                 code="server_runs",
                 next_step="Stop it first.",
             )
+        audit.record(
+            "notebook.delete",
+            kind="notebook",
+            target=server,
+            label=server.name,
+            project=server.project,
+        )
+        announce(server)
 
 
 def lifetime_of(wanted: ServerIn | ServerEdit) -> int | None:

@@ -95,13 +95,16 @@ def override_budget(*, budget: Budget, by: User, hours: float, reason: str) -> B
         raise InvalidInput("Say why.", field="reason", next_step="A few words will do.")
     until = clock.now() + timedelta(hours=hours) if hours > 0 else None
     with transaction.atomic():
-        Budget.objects.filter(pk=budget.pk).update(
-            override_until=until, override_reason=reason[:300] if until else "", override_by=by
-        )
+        mine = Budget.objects.filter(pk=budget.pk)
+        reason = reason[:300]
+        if not mine.update(
+            override_until=until, override_reason=reason if until else "", override_by=by
+        ):
+            raise NotFound
         _record(
             "budget.override",
             budget,
-            after={"until": until.isoformat() if until else None, "reason": reason[:300]},
+            after={"until": until.isoformat() if until else None, "reason": reason},
         )
     budget.refresh_from_db()
     return budget
