@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from django.core.exceptions import (
     BadRequest,
-    ObjectDoesNotExist,
     PermissionDenied,
     RequestDataTooBig,
     SuspiciousOperation,
 )
+from django.db import Error as DatabaseFault
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
@@ -20,9 +20,8 @@ from portal.api import idempotency
 from portal.api.bodies import body_too_large
 from portal.api.problems import (
     CONTENT_TYPE,
-    DATABASE_TROUBLE,
     error_response,
-    note_gone,
+    internal,
     plain_problem,
     unexpected,
 )
@@ -31,6 +30,7 @@ from portal.api.throttle import agent_throttle, api_throttle
 from portal.api.uploads import is_upload
 from portal.compute.tokens import bearer_of, has_node_shape
 from portal.core.errors import NotFound, SlipwayError, Unauthenticated
+from portal.core.races import database_busy
 from portal.endpoints.tokens import has_gateway_shape
 from portal.notebooks.hub_tokens import has_hub_shape
 from portal.workloads.tokens import has_workload_shape
@@ -57,6 +57,11 @@ class ProblemMiddleware:
             return response
         if response.status_code == 404:
             return error_response(request, NotFound())
+        # What was raised before any view, or at the commit; Django has logged it.
+        if response.status_code == 503:
+            return error_response(request, database_busy())
+        if response.status_code >= 500:
+            return internal(request)
         answer = plain_problem(request, response.status_code)
         if "Allow" in response.headers:
             answer.headers["Allow"] = response.headers["Allow"]
@@ -65,12 +70,8 @@ class ProblemMiddleware:
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Map what a view below /api/ raised; pages have their own error pages.
 
-        What Django itself turns into a 400, 403 or 404 becomes a problem on the way out. An object
-        may be gone between its gate and the lock that is taken on it: it is not found, anywhere.
+        What Django itself turns into a 400, 403 or 404 becomes a problem on the way out.
         """
-        if isinstance(error, ObjectDoesNotExist):
-            note_gone(request, error)
-            raise Http404 from error
         if not request.path.startswith(API_PREFIX) or isinstance(error, _OF_DJANGO):
             return None
         if isinstance(error, SlipwayError):
@@ -133,7 +134,7 @@ class IdempotencyMiddleware:
             if key is None or principal is None or streams:
                 return self.get_response(request)
             return self._once(request, principal.key, key)
-        except DATABASE_TROUBLE as error:  # of the commit, above all
+        except DatabaseFault as error:  # of the commit, above all
             return unexpected(request, error)
         except RequestDataTooBig:
             return error_response(request, body_too_large())

@@ -5,13 +5,7 @@ from typing import Any
 
 import orjson
 import structlog
-from django.core.exceptions import (
-    BadRequest,
-    ObjectDoesNotExist,
-    RequestDataTooBig,
-    SuspiciousOperation,
-)
-from django.db import InterfaceError, OperationalError
+from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 from ninja import NinjaAPI
@@ -19,15 +13,14 @@ from ninja.errors import HttpError, ValidationError
 
 from portal.api.bodies import body_too_large
 from portal.api.routing import AnsweredBefore
-from portal.core.errors import InvalidInput, NotFound, SlipwayError, Unavailable
+from portal.core.errors import InvalidInput, NotFound, SlipwayError
 from portal.core.faults import words_of_fault
 from portal.core.middleware import request_id_of
+from portal.core.races import raced
 from slipway.schemas.problem import FieldFault, Problem
 
 log = structlog.get_logger(__name__)
 CONTENT_TYPE = "application/problem+json"
-# Two who wait for each other, a lock not had in time, a connection lost: the same may pass later.
-DATABASE_TROUBLE = (OperationalError, InterfaceError)
 _TITLES = {
     400: ("bad_request", "The request is not valid"),
     403: ("forbidden", "Not allowed"),
@@ -108,12 +101,18 @@ def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:
 def unexpected(request: HttpRequest, error: BaseException) -> HttpResponse:
     """Log a fault of ours and answer 500 with the request id, and nothing else.
 
-    What the database could not do at this moment is 503, which the SDK sends again.
+    What others may have caused at the same moment is logged too, and said as what it is.
     """
-    if isinstance(error, DATABASE_TROUBLE):
-        log.error("database_trouble", path=request.path, exc_info=error)
-        return error_response(request, _database_busy())
+    said = raced(error)
+    if said is not None:
+        log.error("raced", path=request.path, exc_info=error)
+        return error_response(request, said)
     log.error("unhandled_error", path=request.path, exc_info=error)
+    return internal(request)
+
+
+def internal(request: HttpRequest) -> HttpResponse:
+    """Answer 500 for a fault of ours that has been logged."""
     problem = Problem(
         type="urn:slipway:problem:internal",
         title="Slipway made a mistake",
@@ -125,20 +124,6 @@ def unexpected(request: HttpRequest, error: BaseException) -> HttpResponse:
     return problem_response(request, problem)
 
 
-def note_gone(request: HttpRequest, error: BaseException) -> None:
-    """Log that an object was taken away between its gate and the lock that was taken on it."""
-    log.warning("object_gone_meanwhile", path=request.path, exc_info=error)
-
-
-def _database_busy() -> Unavailable:
-    return Unavailable(
-        "The database could not do this at this moment.",
-        code="database_busy",
-        next_step="Send it again; under the same Idempotency-Key nothing is done twice.",
-        retry_after_s=1,
-    )
-
-
 def register(api: NinjaAPI) -> None:
     """Map every kind of error of an API to problem+json."""
 
@@ -146,10 +131,6 @@ def register(api: NinjaAPI) -> None:
         return error_response(request, error)
 
     def missing(request: HttpRequest, _error: Http404) -> HttpResponse:
-        return error_response(request, NotFound())
-
-    def gone(request: HttpRequest, error: ObjectDoesNotExist) -> HttpResponse:
-        note_gone(request, error)
         return error_response(request, NotFound())
 
     def oversized(request: HttpRequest, _error: RequestDataTooBig) -> HttpResponse:
@@ -171,7 +152,6 @@ def register(api: NinjaAPI) -> None:
         AnsweredBefore: answered_before,
         SlipwayError: ours,
         Http404: missing,
-        ObjectDoesNotExist: gone,
         RequestDataTooBig: oversized,
         SuspiciousOperation: malformed,
         BadRequest: malformed,

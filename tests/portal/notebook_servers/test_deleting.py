@@ -38,7 +38,10 @@ def test_a_server_that_somebody_starts_meanwhile_is_not_deleted(desk: Desk) -> N
     desk.end(server, "user")
     follow_all()
     mine = Server.objects.select_related("project").get(pk=server)
-    Server.objects.filter(pk=server).update(state="starting")
+    other = Other(lambda: delete_server(server=mine))
+    with transaction.atomic():
+        assert desk.api.post(f"{SERVERS}/{server}/start").status_code == 200
+        other.start()
     with pytest.raises(Conflict):
-        delete_server(server=mine)
-    assert Server.objects.filter(pk=server).exists()
+        other.end()
+    assert desk.look(server)["state"] == "starting"

@@ -5,7 +5,7 @@ from django.db import IntegrityError, transaction
 from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.compute.models import Tier
-from portal.core.errors import Conflict, InvalidInput
+from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.core.text import clean_slug
 from portal.notebooks.environments import environment_of
 from portal.notebooks.kinds import KIND
@@ -176,9 +176,10 @@ def delete_server(*, server: Server) -> None:
         )
     with transaction.atomic():
         # The server before the version of what Hubs are told, like whoever moves it.
-        at_rest = [state.value for state in AT_REST]
-        gone, _ = Server.objects.filter(pk=server.pk, state__in=at_rest).delete()
-        if not gone:
+        current = Server.objects.select_for_update(of=("self",)).filter(pk=server.pk).first()
+        if current is None:
+            raise NotFound
+        if current.status not in AT_REST:
             raise Conflict(
                 f"Somebody has started the notebook server {server.name} meanwhile, so it was "
                 "not deleted.",
@@ -192,6 +193,7 @@ def delete_server(*, server: Server) -> None:
             label=server.name,
             project=server.project,
         )
+        current.delete()
         announce(server)
 
 

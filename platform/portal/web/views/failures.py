@@ -1,6 +1,7 @@
 """Pages for what went wrong: what happened, why, what to do."""
 
 import json
+import sys
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -8,6 +9,7 @@ from django.template.loader import render_to_string
 
 from portal.core.errors import Forbidden, NotFound, SlipwayError
 from portal.core.middleware import request_id_of
+from portal.core.races import raced
 
 
 class _Ours(SlipwayError):
@@ -63,11 +65,17 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 def server_error(request: HttpRequest) -> HttpResponse:
     """Show that the fault is ours, with the id to give to the operator.
 
-    The page asks neither the session nor the database, because they may be what is broken.
+    What others may have caused at the same moment is shown as what it is. The page asks neither
+    the session nor the database, because they may be what is broken.
     """
-    error = _Ours(
+    error = raced(sys.exception()) or _Ours(
         "Something went wrong on our side. It has been logged under the request id.",
         next_step="Try again; if it stays, give the request id to the operator.",
     )
+    if request.headers.get("HX-Request") == "true":
+        return error_page(request, error)
     context = {"error": error, "request_id": request_id_of(request)}
-    return HttpResponse(render_to_string("web/broken.html", context), status=500)
+    response = HttpResponse(render_to_string("web/broken.html", context), status=error.status)
+    if error.retry_after_s is not None:
+        response.headers["Retry-After"] = str(error.retry_after_s)
+    return response

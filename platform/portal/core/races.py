@@ -1,0 +1,38 @@
+"""What happens to a request because of others at the same moment, said as errors of ours."""
+
+from django.core.exceptions import ObjectDoesNotExist
+from django.db import IntegrityError, InterfaceError, OperationalError
+
+from portal.core.errors import Conflict, NotFound, SlipwayError, Unavailable
+
+# Two who wait for each other, a lock or a connection not had in time: the same may pass later.
+DATABASE_TROUBLE = (OperationalError, InterfaceError)
+
+
+def database_busy() -> Unavailable:
+    """Return what is said when the database could not do something at this moment."""
+    return Unavailable(
+        "The database could not do this at this moment.",
+        code="database_busy",
+        next_step="Try again in a moment.",
+        retry_after_s=1,
+    )
+
+
+def raced(error: BaseException | None) -> SlipwayError | None:
+    """Return what to say of an error that others may have caused; None for any other.
+
+    An object may be gone between its gate and the lock that is taken on it, and what was free when
+    it was looked at may be taken when it is written.
+    """
+    if isinstance(error, ObjectDoesNotExist):
+        return NotFound()
+    if isinstance(error, DATABASE_TROUBLE):
+        return database_busy()
+    if isinstance(error, IntegrityError):
+        return Conflict(
+            "Somebody changed the same thing at this moment.",
+            code="changed_meanwhile",
+            next_step="Look at it as it is now, then try again.",
+        )
+    return None
