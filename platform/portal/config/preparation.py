@@ -11,6 +11,7 @@ from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 
 from portal.config.preparation_lock import file_lock
 from portal.config.supervision.errors import StartError
@@ -53,9 +54,25 @@ def check_server(url: str) -> None:
         raise StartError(f"the database cannot be used ({words}); check DATABASE_URL.") from None
 
 
+def _check_replaced(loader: MigrationLoader) -> None:
+    """Raise StartError when the tables are those of half the migrations that one replaced.
+
+    Django would leave them as they are, without a word.
+    """
+    for (app, _), migration in loader.replacements.items():
+        missing = [name for name in migration.replaces if name not in loader.applied_migrations]
+        if missing and len(missing) < len(migration.replaces):
+            raise StartError(
+                f"the tables of {app} are of a version before its migration {missing[0][1]}; start "
+                "the last version that had that migration once, then this one."
+            )
+
+
 def migrate() -> int:
-    """Bring the tables up to date; returns how many migrations ran."""
+    """Bring the tables up to date; returns how many migrations ran. Raises StartError."""
     executor = MigrationExecutor(connection)
+    _check_replaced(executor.loader)
+    executor.check_replacements()
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if plan:
         call_command("migrate", interactive=False, verbosity=0)
