@@ -1,10 +1,13 @@
 #!/usr/bin/env python
 """Entry point of every administrative command; puts `platform/` on the path."""
 
+import gc
 import os
 import sys
 from pathlib import Path
 
+# Looking for garbage among all that is loaded at a start only takes time.
+gc.set_threshold(100_000, 10, 10)
 ROOT = Path(__file__).resolve().parent
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")

@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Hear the signals that a shell in the background, or nohup, makes its programs ignore. What is
     ignored here, the programs under test would ignore too, and wait for ever.
     """
+    gc.set_threshold(100_000, 10, 10)
     config.pluginmanager.register(reruns, reruns.__name__)
     TransactionTestCase.databases = {"default", "tracking"}
     for number, handler in (

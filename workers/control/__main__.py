@@ -1,10 +1,13 @@
 """`python -m workers.control`: run the portal's background tasks until SIGTERM."""
 
+import gc
 import importlib
 import os
 import sys
 from pathlib import Path
 
+# Looking for garbage among all that is loaded at a start only takes time.
+gc.set_threshold(100_000, 10, 10)
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")
