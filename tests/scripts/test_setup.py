@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,12 @@ case "$*" in
     *version_info*) exit ${TOO_OLD:-0} ;;
     --version) echo "Python ${VERSION:-3.11.9}" ;;
     *"import venv, ensurepip"*) exit ${NO_VENV:-0} ;;
-    *"-m venv"*) mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+    *"-m venv"*) rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
     *"-c import pip"*) ;;
-    *"pip install"*) echo pip >>calls; echo "$PIP_SAYS"; exit ${PIP_STATUS:-0} ;;
+    *"pip install"*"--no-deps"*)
+        echo "share $(tr '\n' ' ' <"${!#}")" >>calls; touch .venv/some; exit ${SHARE_STATUS:-0} ;;
+    *"pip install"*)
+        echo pip $(ls .venv) >>calls; echo "$PIP_SAYS"; exit ${PIP_STATUS:-0} ;;
 esac
 """
 _NPM = '#!/bin/bash\necho "npm $*" >>calls\nmkdir -p node_modules\n'
@@ -79,24 +83,47 @@ def clone(tmp_path: Path) -> Clone:
 def test_a_second_setup_does_nothing(clone: Clone) -> None:
     assert clone.setup().returncode == 0
     first = clone.calls()
-    assert [call.split()[0] for call in first] == ["pip", "npm"]
-    assert "--ignore-scripts" in first[1]
+    assert [call.split()[0] for call in first] == ["share", "pip", "npm"]
+    assert "--ignore-scripts" in first[-1]
     done = clone.setup()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert clone.calls() == first
 
 
+def test_an_empty_environment_is_filled_by_several_at_a_time(clone: Clone) -> None:
+    packages = ["cssbeautifier", "django", "django-csp", "jsbeautifier", "mlflow", "mlflow-skinny"]
+    packages += [f"p{number}" for number in range(9)]
+    file = clone.folder / "requirements" / "portal.txt"
+    file.write_text("".join(f"{name}==1\n    # via -r portal.in\n" for name in packages))
+    assert clone.setup().returncode == 0
+    shares = [call.split()[1:] for call in clone.calls() if call.startswith("share")]
+    assert len(shares) == 4
+    assert sorted(chain.from_iterable(shares)) == sorted(f"{one}==1" for one in packages)
+    for together in (packages[:1] + packages[3:4], packages[1:3], packages[4:6]):
+        assert any({f"{one}==1" for one in together} <= set(share) for share in shares), together
+
+
+def test_what_several_could_not_install_one_installs_from_nothing(clone: Clone) -> None:
+    assert clone.setup(SHARE_STATUS="1").returncode == 0
+    assert clone.calls()[1] == "pip bin", "half a package may be there, which pip takes for whole"
+
+
 def test_a_changed_requirement_is_installed(clone: Clone) -> None:
     clone.setup()
+    before = clone.calls()
     (clone.folder / "requirements" / "portal.txt").write_text("django==5.3\n")
     clone.setup()
-    assert clone.calls().count("pip") == 2
+    assert [call.split()[0] for call in clone.calls()[len(before) :]] == ["pip"]
 
 
-def test_an_install_that_broke_off_is_done_again(clone: Clone) -> None:
+def test_an_install_that_broke_off_is_done_again_from_nothing(clone: Clone) -> None:
     assert clone.setup(PIP_STATUS="1").returncode == 2
+    (clone.folder / ".venv" / "half").touch()
+    before = clone.calls()
     assert clone.setup().returncode == 0
-    assert clone.calls().count("pip") == 2
+    done = clone.calls()[len(before) :]
+    assert [call.split()[0] for call in done] == ["share", "pip", "npm"]
+    assert "half" not in done[1]
 
 
 def test_what_developers_installed_serves_the_portal(clone: Clone) -> None:
