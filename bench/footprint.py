@@ -2,8 +2,9 @@
 
     .venv/bin/python bench/footprint.py [--json]
 
-Starts an installation of its own in a temporary folder. Memory is RSS (shared pages counted in
-every process) and PSS (each shared page counted once), after a hundred pages were served.
+Starts all that `make up` starts, in a temporary folder that is empty at first. Memory is RSS
+(shared pages counted in every process) and PSS (each shared page counted once), after a hundred
+pages were served and the agent has its warm processes.
 """
 
 import argparse
@@ -29,12 +30,24 @@ from tests.processes import (  # noqa: E402  (the path comes first)
     wait_for,
 )
 
+# What the command line of each has that no other's has, the shipper before the gateway it is of.
 MARKS = {
     "supervisor": "manage.py up",
     "guard": "guard.py",
     "redis": "redis-server",
     "control": "workers.control",
     "portal": "manage.py portal",
+    "tracking": "workers.tracking",
+    "shipper": "workers.gateway.shipper",
+    "gateway": "-m workers.gateway --",
+    "proxy": "configurable-http-proxy",
+    "hub": "notebooks_service",
+    "agent": "workers.node_agent",
+    "warm": "workers.launcher.warm",
+}
+WARM = 2
+EVERYTHING = {
+    f"SLIPWAY_EMBEDDED_{part}": "true" for part in ("NODE", "GATEWAY", "NOTEBOOKS", "TRACKING")
 }
 MIB = 1024 * 1024
 Cases = dict[str, tuple[float, str]]
@@ -53,18 +66,20 @@ def memory_mib(pid: int) -> dict[str, float]:
     return {name: int(facts[name.title()]) / 1024 for name in ("rss", "pss")}
 
 
-def child(program: Program, name: str) -> int:
-    """Return the process id of a child by its name; 0 while there is none."""
-    if name == "supervisor":
-        return program.pid
-    found = (pid for pid in children_of(program.pid) if MARKS[name] in command_of(pid))
-    return next(found, 0)
+def descendants(pid: int) -> list[int]:
+    """Return a process and all that come from it."""
+    return [pid, *(found for child in children_of(pid) for found in descendants(child))]
+
+
+def named(program: Program, name: str) -> list[int]:
+    """Return the processes of that name; there are several warm ones, and at times none."""
+    return [pid for pid in descendants(program.pid) if MARKS[name] in command_of(pid)]
 
 
 def start(place: Installation) -> tuple[Program, float]:
     """Start it; returns it and the seconds until it was ready."""
     began = time.monotonic()
-    program = place.start("manage.py", "up", "--no-input")
+    program = place.start("manage.py", "up", "--no-input", **EVERYTHING)
     program.wait_for_text("Slipway is ready", within_s=120)
     return program, time.monotonic() - began
 
@@ -82,9 +97,13 @@ def measure_memory(place: Installation, program: Program) -> Cases:
     with httpx.Client() as browser:
         for _ in range(100):
             browser.get(f"http://localhost:{place.portal_port}/account/login")
+    wait_for(
+        lambda: program.text().count(" process is warm after") == WARM, "the agent's warm processes"
+    )
     cases: Cases = {}
-    for name in MARKS:
-        for kind, mib in memory_mib(child(program, name)).items():
+    for kind in ("rss", "pss"):
+        for name in MARKS:
+            mib = sum(memory_mib(pid)[kind] for pid in named(program, name))
             cases[f"{name}_{kind}"] = (mib, "MiB")
     cases["all_pss"] = (sum(cases[f"{name}_pss"][0] for name in MARKS), "MiB")
     return cases
@@ -93,11 +112,11 @@ def measure_memory(place: Installation, program: Program) -> Cases:
 def measure_restarts(program: Program) -> Cases:
     """Kill each child; measure how long it takes to be started and to be ready again."""
     cases: Cases = {}
-    for name in ("redis", "control", "portal"):
-        before, heard = child(program, name), len(program.text())
+    for name in ("redis", "control", "portal", "tracking", "gateway", "hub", "agent"):
+        before, heard = named(program, name), len(program.text())
         began = time.monotonic()
-        os.kill(before, signal.SIGKILL)
-        wait_for(lambda name=name, before=before: child(program, name) not in (0, before), name)  # type: ignore[misc]
+        os.kill(before[0], signal.SIGKILL)
+        wait_for(lambda name=name, before=before: named(program, name) not in ([], before), name)  # type: ignore[misc]
         cases[f"{name}_started_again"] = (time.monotonic() - began, "s")
         program.wait_for_text(f"{name} ready again", after=heard)
         cases[f"{name}_ready_again"] = (time.monotonic() - began, "s")
@@ -110,7 +129,7 @@ def measure() -> Cases:
         "venv": (folder_mib(ROOT / ".venv"), "MiB"),
         "node_modules": (folder_mib(ROOT / "node_modules"), "MiB"),
     }
-    with tempfile.TemporaryDirectory() as folder, installation(Path(folder)) as place:
+    with tempfile.TemporaryDirectory() as folder, installation(Path(folder), empty=True) as place:
         program, took = start(place)
         cases["first_start"] = (took, "s")
         stop(program)

@@ -5,11 +5,14 @@ tables are named by SLIPWAY_TRACKING_STORE and the artifacts by SLIPWAY_TRACKING
 may hold passwords.
 """
 
+import gc
 import os
 import sys
 
 from workers.tracking.environment import configure, taken
 
+# Looking for garbage among all that is loaded at a start only takes time.
+gc.set_threshold(100_000, 10, 10)
 configure(
     os.environ,
     store=taken("SLIPWAY_TRACKING_STORE"),
