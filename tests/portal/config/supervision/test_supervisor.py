@@ -86,7 +86,11 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def _guard_of(program: Program) -> int:
-    return next(pid for pid in children_of(program.pid) if "guard.py" in command_of(pid))
+    # Between fork and exec it has no command line yet.
+    return wait_for(
+        lambda: next((pid for pid in children_of(program.pid) if "guard.py" in command_of(pid)), 0),
+        "guard",
+    )
 
 
 def _gone(*pids: int) -> None:
@@ -147,7 +151,7 @@ def test_a_killed_guard_is_followed_by_one_that_knows_as_much(stage: Stage) -> N
     first = _guard_of(program)
     os.kill(first, signal.SIGKILL)
     program.wait_for_text("the guard process died; another one took over")
-    second = wait_for(lambda: _guard_of(program), "guard")
+    second = _guard_of(program)
     assert second != first
     program.signal(signal.SIGKILL)
     _gone(stage.pid_of("web"), stage.pid_of("web", "grandchild"), second)
