@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from portal.accounts import audit
 from portal.accounts.models import Project, User
@@ -118,16 +118,20 @@ def _content(
     )
     known = contents.first()
     stored = fresh.get(digest)
-    if known is not None:
-        if stored is not None:  # somebody saved the same meanwhile
-            transaction.on_commit(partial(discard_bytes, stored))
-        return known
-    if stored is None:
+    if known is None and stored is not None:
+        try:
+            with transaction.atomic():
+                kept = keep_file(project=file.project, by=by, name=_last(file.path), stored=stored)
+                return Content.objects.create(project=file.project, digest=digest, file=kept)
+        except IntegrityError:
+            known = contents.first()
+    if known is None:
         raise Conflict(
             "What this notebook is made of was being removed.", next_step="Save it again."
         )
-    kept = keep_file(project=file.project, by=by, name=_last(file.path), stored=stored)
-    return Content.objects.create(project=file.project, digest=digest, file=kept)
+    if stored is not None:  # somebody saved the same meanwhile
+        transaction.on_commit(partial(discard_bytes, stored))
+    return known
 
 
 def _last(path: str) -> str:
