@@ -14,6 +14,7 @@ from tests.portals import RunningPortal
 from tests.processes import wait_for
 
 _EACH = 10
+_OVER = ("stopped", "failed")
 
 
 def _launch(client: httpx.Client, number: int) -> Any:
@@ -26,7 +27,21 @@ def _launch(client: httpx.Client, number: int) -> Any:
 def _standing(client: httpx.Client) -> list[Any]:
     found = client.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]
     crowd = [one for one in found if one["name"].startswith("crowd-")]
-    return [one for one in crowd if one["state"] not in ("stopping", "stopped")]
+    return [one for one in crowd if one["state"] not in ("stopping", *_OVER)]
+
+
+def _all_gone(clients: list[httpx.Client]) -> bool:
+    """Ask all that stand to stop; whether none holds room any more that others wait for."""
+    gone = True
+    for client in clients:
+        for one in _standing(client):
+            # Who becomes ready at that moment says 409 or 503, and is asked again.
+            client.post(f"{SERVERS}/{one['id']}/stop")
+            gone = False
+        found = client.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]
+        crowd = [one for one in found if one["name"].startswith("crowd-")]
+        gone = gone and all(one["state"] in _OVER for one in crowd)
+    return gone
 
 
 @pytest.fixture
@@ -35,9 +50,7 @@ def clients(running: RunningPortal) -> Iterator[list[httpx.Client]]:
     with ExitStack() as leaving:
         found = [leaving.enter_context(running.client(name)) for name in COLLEAGUES]
         yield found
-        for client in found:
-            for one in _standing(client):
-                client.post(f"{SERVERS}/{one['id']}/stop").raise_for_status()
+        wait_for(lambda: _all_gone(found), "the end of the crowd", within_s=120, every_s=0.5)
 
 
 def test_fifty_launches_at_once_all_run_or_wait_with_a_reason(clients: list[httpx.Client]) -> None:
