@@ -20,6 +20,8 @@ with warnings.catch_warnings():
         SERVER_INFO_MULTIPART_UPLOADS_ENABLED,
     )
 
+# Longer than the portal keeps an idle connection (`portal.api.mlflow.upstream`).
+_IDLE_S = 30
 _GRACE_S = 3
 _CAPABILITIES = "/api/3.0/mlflow/server-info"
 
@@ -69,5 +71,6 @@ def serve(path: str) -> None:
         server_header=False,
         log_level="warning",
         timeout_graceful_shutdown=_GRACE_S,
+        timeout_keep_alive=_IDLE_S,
     )
     uvicorn.Server(config).run(sockets=[_listener(path)])

@@ -16,13 +16,14 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     dist.barrier()
-    mlflow.set_experiment(os.environ["EXPERIMENT_OF_THE_TEST"])
+    name = os.environ["EXPERIMENT_OF_THE_TEST"]
+    mlflow.set_experiment(name)
     with mlflow.start_run() as run:
         mlflow.log_param("lr", 0.1)
         for step in range(5):
-            mlflow.log_metric(f"loss_{rank}", step / 7, step=step)
+            mlflow.log_metric(f"{name}_loss_{rank}", step / 7, step=step)
         dist.barrier()
-        mlflow.log_metric("last", rank, step=rank)
+        mlflow.log_metric(f"{name}_last", rank, step=rank)
     said = json.dumps([run.info.run_id, rank])
     # Both ranks write to one pipe: a line in one piece is not torn by the other's.
     sys.stdout.write(f"{said}\n")

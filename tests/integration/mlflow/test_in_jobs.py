@@ -96,7 +96,9 @@ def test_the_ranks_of_torchrun_log_to_the_one_run_of_their_job(
     (run,) = found
     assert {param["key"]: param["value"] for param in run["data"]["params"]}["lr"] == "0.1"
     for key, steps in (*((f"loss_{rank}", range(5)) for rank in range(3)), ("last", range(3))):
-        points = client.get("metrics/get-history", run_id=own, metric_key=key)["metrics"]
+        # Named after the test, for all tests log to the one run, this one again when tried again.
+        history = client.get("metrics/get-history", run_id=own, metric_key=f"{name}_{key}")
+        points = history["metrics"]
         assert sorted(point["step"] for point in points) == list(steps)
 
 

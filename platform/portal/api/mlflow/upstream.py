@@ -13,6 +13,9 @@ from portal.api.mlflow.bodies import too_large
 log = structlog.get_logger(__name__)
 WORKSPACE = "x-mlflow-workspace"
 _PATIENCE = httpx.Timeout(120.0, connect=2.0, pool=10.0)
+# An idle connection is left before the server closes it (`workers.tracking` keeps it for longer):
+# who closes at the moment of a request fails it.
+_LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=5.0)
 # What of a request reaches MLflow; above all no token, and no workspace but ours.
 _PASSED_ON = (b"content-type", b"accept", b"content-encoding", b"user-agent", b"range")
 _HANDED_BACK = frozenset(
@@ -33,7 +36,7 @@ class Upstream:
         if self._client is None:
             transport = httpx.AsyncHTTPTransport(
                 uds=str(settings.SLIPWAY_TRACKING_SOCKET),
-                limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
+                limits=_LIMITS,
             )
             self._client = httpx.AsyncClient(
                 transport=transport, timeout=_PATIENCE, trust_env=False, follow_redirects=False
