@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import httpx
+import psycopg
 import pytest
 
 from tests.live import ROOT, LivePortal
@@ -135,6 +136,32 @@ def test_all_who_wait_for_a_node_hear_of_a_change_at_once_and_the_others_do_not(
     answer = other.answer
     assert answer is not None
     assert answer.json()["version"] == seen["two"]
+
+
+def test_who_waits_hardly_asks_postgresql_anything(
+    portal: LivePortal, joined: dict[str, str]
+) -> None:
+    url = portal.environment.get("DATABASE_URL", "")
+    if not url.startswith("postgres"):
+        pytest.skip("SQLite counts no transactions; what it is asked costs microseconds")
+    version = ask(portal.url, joined["two"], 0, 0).json()["version"]
+    with psycopg.connect(url, autocommit=True) as database:
+        before = _transactions(database)
+        for _ in range(2):
+            answer = ask(portal.url, joined["two"], version, 5.0)
+            assert answer.json()["version"] == version
+        # A look forty times a second was four hundred of them.
+        assert _transactions(database) - before < 150
+
+
+def _transactions(database: psycopg.Connection[tuple[int]]) -> int:
+    """Return how many the database has ended; each statement by itself is one."""
+    row = database.execute(
+        "SELECT xact_commit + xact_rollback FROM pg_stat_database"
+        " WHERE datname = current_database()"
+    ).fetchone()
+    assert row is not None
+    return row[0]
 
 
 def test_a_wait_ends_in_time_with_what_there_is(portal: LivePortal, joined: dict[str, str]) -> None:

@@ -1,7 +1,7 @@
 """Holds what agents and gateways ask for until there is something new to say.
 
 The wait happens out here, before Django gives the request a thread: a thousand agents that wait
-cost a thousand small objects and one query forty times a second. Who asks and whether they may is
+cost a thousand small objects and one query when something has changed. Who asks and whether they may is
 decided afterwards, by the gate of the operation; a token nobody knows is not held at all.
 """
 

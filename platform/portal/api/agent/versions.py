@@ -11,9 +11,9 @@ import structlog
 from django.apps import apps
 from django.db import DatabaseError, connection
 
+from portal.core.bell import listener
+
 log = structlog.get_logger(__name__)
-# An agent hears of a change within this and the time of the query.
-_LOOK_EVERY_S = 0.025
 _AFTER_TROUBLE_S = 1.0
 _IDLE_S = 5.0
 # With more waiting than this it is cheaper to read all nodes than to name them.
@@ -32,8 +32,7 @@ class VersionWatch:
 
     The thread starts with the first who waits and ends soon after the last. They are known by the
     hash of their token; one that is not known has nothing to wait for. `read` asks the database
-    for the versions of some hashes. On SQLite the thread asks forty times a second only whether
-    anybody has written at all, which costs microseconds.
+    for the versions of some hashes, when `portal.core.bell` says that they may have changed.
     """
 
     def __init__(self, read: Callable[[Sequence[str]], dict[str, int]]) -> None:
@@ -41,7 +40,6 @@ class VersionWatch:
         self._lock = threading.Lock()
         self._waiting: dict[str, set[_Waiter]] = {}
         self._thread: threading.Thread | None = None
-        self._arrivals = 0
 
     def waiting_for(self, token_hash: str) -> int:
         """Return how many wait with this token."""
@@ -53,10 +51,10 @@ class VersionWatch:
         waiter = _Waiter(seen, asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             self._waiting.setdefault(token_hash, set()).add(waiter)
-            self._arrivals += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="versions", daemon=True)
                 self._thread.start()
+        listener.rung()
         try:
             await waiter.changed.wait()
         finally:
@@ -68,32 +66,29 @@ class VersionWatch:
 
     def _run(self) -> None:
         idle_since = time.monotonic()
-        pause_s = _LOOK_EVERY_S
-        writings = _Writings()
         while True:
+            known = listener.rings()
             with self._lock:
-                hashes, arrivals = list(self._waiting), self._arrivals
+                hashes = list(self._waiting)
                 if hashes:
                     idle_since = time.monotonic()
                 elif time.monotonic() - idle_since > _IDLE_S:
                     self._thread = None
                     break
             if hashes:
-                pause_s = self._look(hashes, arrivals, writings)
-            time.sleep(pause_s)
+                self._look(hashes)
+            listener.wait(known)
         connection.close()
 
-    def _look(self, hashes: list[str], arrivals: int, writings: "_Writings") -> float:
-        """Ask the database once; returns how long to pause."""
+    def _look(self, hashes: list[str]) -> None:
+        """Ask the database once."""
         try:
-            if not writings.are_new(arrivals):
-                return _LOOK_EVERY_S
             versions = self._read(hashes)
         except DatabaseError as error:
             log.warning("desired_versions_unknown", reason=str(error)[:200])
             connection.close()
-            writings.forget()
-            return _AFTER_TROUBLE_S
+            time.sleep(_AFTER_TROUBLE_S)
+            return
         with self._lock:
             ready = [
                 waiter
@@ -102,7 +97,6 @@ class VersionWatch:
                 if versions.get(token_hash, waiter.seen + 1) > waiter.seen
             ]
         self._release(ready)
-        return _LOOK_EVERY_S
 
     def _release(self, waiters: Iterable[_Waiter]) -> None:
         for waiter in waiters:
@@ -110,32 +104,6 @@ class VersionWatch:
                 waiter.loop.call_soon_threadsafe(waiter.changed.set)
             except RuntimeError:  # its event loop has ended, and it with it
                 continue
-
-
-class _Writings:
-    """Whether the database may hold something new for those who wait.
-
-    SQLite counts what others have committed (`PRAGMA data_version`); elsewhere it may always.
-    """
-
-    def __init__(self) -> None:
-        self._known: tuple[int, int] | None = None
-
-    def are_new(self, arrivals: int) -> bool:
-        """Tell so, also after somebody new has begun to wait."""
-        if connection.vendor != "sqlite":
-            return True
-        with connection.cursor() as cursor:
-            cursor.execute("PRAGMA data_version")
-            found = (int(cursor.fetchone()[0]), arrivals)
-        if found == self._known:
-            return False
-        self._known = found
-        return True
-
-    def forget(self) -> None:
-        """Begin again: the connection was lost, and its count with it."""
-        self._known = None
 
 
 def versions_of_nodes(hashes: Sequence[str]) -> dict[str, int]:

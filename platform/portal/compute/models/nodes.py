@@ -11,6 +11,7 @@ from portal.accounts.models import User
 from portal.compute.lifecycle import LEASE, QUIET, NodeState, node_sources
 from portal.compute.resources import Amount, Need
 from portal.core import clock
+from portal.core.bell import ring
 from portal.core.models import IdField, Row
 
 
@@ -37,7 +38,7 @@ class NodeQuerySet(models.QuerySet["Node"]):
             memory_bytes__gte=F("used_memory_bytes") + amount.memory_bytes,
             gpus__gte=F("used_gpus") + amount.gpus,
         )
-        return bool(
+        is_taken = bool(
             free.update(
                 used_cpu_millis=F("used_cpu_millis") + amount.cpu_millis,
                 used_memory_bytes=F("used_memory_bytes") + amount.memory_bytes,
@@ -46,6 +47,9 @@ class NodeQuerySet(models.QuerySet["Node"]):
                 desired_version=F("desired_version") + 1,
             )
         )
+        if is_taken:
+            ring()
+        return is_taken
 
     def release(self, node_id: str, *, amount: Amount) -> None:
         """Give back what one task held, and wake the node's agent."""
@@ -56,10 +60,14 @@ class NodeQuerySet(models.QuerySet["Node"]):
             tasks=F("tasks") - 1,
             desired_version=F("desired_version") + 1,
         )
+        ring()
 
     def wake(self, node_ids: Iterable[str]) -> None:
         """Tell agents that what they should run has changed."""
-        self.filter(pk__in=sorted(set(node_ids))).update(desired_version=F("desired_version") + 1)
+        if self.filter(pk__in=sorted(set(node_ids))).update(
+            desired_version=F("desired_version") + 1
+        ):
+            ring()
 
     def move(self, node_id: str, target: NodeState, *, reason: str) -> bool:
         """Move a node to another state; False when it is not in one that allows it."""

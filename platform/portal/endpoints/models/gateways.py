@@ -5,6 +5,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import F
 
+from portal.core.bell import ring
 from portal.core.models import IdField, Row
 from portal.endpoints.models.endpoints import Endpoint
 
@@ -21,6 +22,7 @@ class ServingVersionQuerySet(models.QuerySet["ServingVersion"]):
         """
         if not self.filter(pk=_ONLY).update(version=F("version") + 1):
             self.get_or_create(pk=_ONLY, defaults={"version": 1})
+        ring()
         return self.current()
 
     def current(self) -> int:

@@ -6,6 +6,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import F, Max, Q
 
+from portal.core.bell import ring
 from portal.core.models import IdField, Row
 
 _ONLY = 1
@@ -22,6 +23,7 @@ class HubVersionQuerySet(models.QuerySet["HubVersion"]):
         """
         if not self.filter(pk=_ONLY).update(version=F("version") + 1):
             self.get_or_create(pk=_ONLY, defaults={"version": 1})
+        ring()
 
     def current(self) -> int:
         """Return the version."""
