@@ -1,6 +1,5 @@
 """A real portal for tests: `manage.py portal` over an installation of its own."""
 
-import json
 import signal
 import sys
 from collections.abc import Iterator
@@ -10,20 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.peopled import copy_files, make_people, template_with
 from tests.processes import Installation, Program, installation, wait_for
 
 PEOPLE = ("alice", "bob", "charlie", "root")
-# Runs inside `manage.py shell`, one process for both: an installation is prepared, and gets people
-# with tokens of every scope they may have.
-_PREPARE_WITH_PEOPLE = """
-import json
-from django.core.management import call_command
-from tests.personas import make_token, make_user
-call_command("prepare", no_input=True)
-print("\\nmade " + json.dumps({
-    name: make_token(make_user(name, is_administrator=name == "root")) for name in %r
-}))
-"""
 
 
 class RunningPortal:
@@ -86,12 +75,15 @@ def running_portal(
     **environ: str,
 ) -> Iterator[RunningPortal]:
     """Yield a portal over a fresh database in `folder`; `environ` adds settings."""
-    with installation(folder) as made:
+    template = template_with(people)
+    with installation(folder, source=template.database if template else "") as made:
         made.environ |= {"SLIPWAY_API_REQUESTS_PER_MINUTE": "1000000"} | environ
-        done = made.manage("shell", "--no-imports", "-c", _PREPARE_WITH_PEOPLE % (people,))
-        assert done.returncode == 0, done.stdout + done.stderr
-        line = next(line for line in done.stdout.splitlines() if line.startswith("made "))
-        yield RunningPortal(made, json.loads(line.removeprefix("made ")), command)
+        if template is None:
+            tokens = make_people(made, people)
+        else:
+            copy_files(template, made)
+            tokens = template.tokens
+        yield RunningPortal(made, tokens, command)
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def _make(data_dir: Path, database_url: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _settle(database: Path) -> None:
+def settle(database: Path) -> None:
     """Leave everything in the one file, so that it can be read without writing beside it."""
     with contextlib.closing(sqlite3.connect(database)) as made:
         made.execute("PRAGMA journal_mode=DELETE")
@@ -87,7 +87,7 @@ def _sqlite_files() -> Path:
             _make(half, "")
             whole.mkdir()
             for name in FILES:
-                _settle(half / name)
+                settle(half / name)
                 (half / name).replace(whole / name)
             shutil.rmtree(half)
             whole.rename(made)
@@ -112,13 +112,15 @@ def fill_in_memory(connection: sqlite3.Connection) -> None:
         made.backup(connection)
 
 
-def create_database(server: psycopg.Connection[tuple[object, ...]], url: str, name: str) -> None:
-    """Create a PostgreSQL database of that name with all the tables, on the server at `url`."""
+def create_database(
+    server: psycopg.Connection[tuple[object, ...]], url: str, name: str, source: str = ""
+) -> None:
+    """Create a PostgreSQL database on the server at `url`: a copy of another, or all the tables."""
     made = _of_the_run()
     if made is None:
         server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return
-    source = template_database(server, url, made)
+    source = source or template_database(server, url, made)
     server.execute(
         sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
             sql.Identifier(name), sql.Identifier(source)

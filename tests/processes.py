@@ -144,10 +144,10 @@ def clean_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def database_of_its_own(*, empty: bool = False) -> Iterator[str]:
+def database_of_its_own(*, empty: bool = False, source: str = "") -> Iterator[str]:
     """Yield a DATABASE_URL: a PostgreSQL database when the suite runs on one, else none.
 
-    It has all its tables already, unless it shall be `empty`.
+    It is a copy of the database `source`, or has all its tables, unless it shall be `empty`.
     """
     server = os.environ.get("DATABASE_URL", "")
     if not server.startswith("postgres"):
@@ -158,7 +158,7 @@ def database_of_its_own(*, empty: bool = False) -> Iterator[str]:
         if empty:
             connection.execute(f"CREATE DATABASE {name}")
         else:
-            create_database(connection, server, name)
+            create_database(connection, server, name, source)
         try:
             yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
         finally:
@@ -225,12 +225,13 @@ class Installation:
 
 
 @contextlib.contextmanager
-def installation(folder: Path, *, empty: bool = False) -> Iterator[Installation]:
+def installation(folder: Path, *, empty: bool = False, source: str = "") -> Iterator[Installation]:
     """Yield an installation whose processes are gone afterwards.
 
-    Nobody has started it, but its database has all its tables, unless it shall be `empty`.
+    Nobody has started it, but its database is a copy of the PostgreSQL database `source`, or has
+    all its tables, unless it shall be `empty`.
     """
-    with database_of_its_own(empty=empty) as database_url:
+    with database_of_its_own(empty=empty, source=source) as database_url:
         made = Installation(folder, database_url)
         if not empty and not database_url:
             copy_tables(made.data_dir)
