@@ -72,7 +72,7 @@ test-slow: setup-dev ## Run what mostly waits: lost nodes, cut networks; before 
 	scripts/with-postgres $(PYTEST) $(addprefix tests/,$(SLOW))
 
 # The longest first: the others run beside it.
-CHECKS := types house lint format layers templates migrations openapi
+CHECKS := types house lint format layers templates migrations openapi collect
 .PHONY: check $(addprefix check-,$(CHECKS))
 check: setup-dev ## Linters, types, layers, migrations, OpenAPI, house rules
 	@$(MAKE) --no-print-directory SIDE_BY_SIDE=1 -j 2 $(addprefix check-,$(CHECKS))
@@ -99,6 +99,9 @@ check-openapi: setup-dev
 	$(STEP) "OpenAPI snapshot" $(BIN)/python -m pytest -q tests/portal/api/test_openapi.py
 check-house: setup-dev
 	$(STEP) "house rules" $(BIN)/python -m pytest -q tests/house
+# It also compiles all of them once, beside mypy, and not once in each process of `make test`.
+check-collect: setup-dev
+	$(STEP) "all tests are found" $(BIN)/python -m pytest -q --collect-only -p no:schemathesis tests
 
 # dev.in holds all the others, so it is resolved first and the smaller files take its versions.
 PIP_COMPILE := CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --strip-extras \

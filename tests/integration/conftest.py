@@ -9,11 +9,17 @@ from tests import chromium as kept
 from tests.portals import RunningPortal, running_slipway
 from tests.shared import distrust_all, end_all_but, shared
 
+_LONGEST = "test_demo.py"
 _WHOLE = {
     "SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES": "1000",
     "SLIPWAY_EMBEDDED_GATEWAY": "true",
     "SLIPWAY_EMBEDDED_TRACKING": "true",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that nobody waits for it alone at the end."""
+    items.sort(key=lambda item: item.path.name != _LONGEST)
 
 
 def _fixtures_of(item: pytest.Item | None) -> Collection[str]:
