@@ -3,10 +3,11 @@
 Only the shipper imports this; numpy and pyarrow stay out of the gateway.
 """
 
+import os
 import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 import numpy as np
 import orjson
@@ -81,30 +82,41 @@ class Hide(Protocol):
         """Return them as they may be."""
 
 
-def read_parts(data: bytes) -> list[Part]:
-    """Return the predictions of a segment, up to the first block that is not whole."""
-    found: dict[bytes, tuple[list[bytes], list[memoryview]]] = {}
-    for context, records, bodies in _blocks(memoryview(data)):
+def read_parts(segment: BinaryIO, piece_bytes: int) -> Iterator[list[Part]]:
+    """Yield the predictions of a segment, about so many bytes at a time.
+
+    It ends before the first block that is not whole.
+    """
+    found: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
+    held = 0
+    for context, records, bodies in _blocks(segment):
         kept = found.setdefault(context, ([], []))
         kept[0].append(records)
         kept[1].append(bodies)
-    return [_part(context, *kept) for context, kept in found.items()]
+        held += len(records) + len(bodies)
+        if held >= piece_bytes:
+            yield [_part(context, *kept) for context, kept in found.items()]
+            found, held = {}, 0
+    if found:
+        yield [_part(context, *kept) for context, kept in found.items()]
 
 
-def _blocks(data: memoryview) -> Iterator[tuple[bytes, bytes, memoryview]]:
-    at, size, record_bytes = 0, len(data), RECORD.size
-    while at + BLOCK.size <= size:
-        magic, length, count, context_length, check = BLOCK.unpack_from(data, at)
-        begin = at + BLOCK.size
-        at = begin + length
-        body = data[begin:at]
-        if magic != MAGIC or len(body) != length or zlib.crc32(body) != check:
+def _blocks(segment: BinaryIO) -> Iterator[tuple[bytes, bytes, bytes]]:
+    left = os.fstat(segment.fileno()).st_size
+    while len(head := segment.read(BLOCK.size)) == BLOCK.size:
+        magic, length, count, context_length, check = BLOCK.unpack(head)
+        left -= BLOCK.size + length
+        # What is no length is not asked for: memory for it would be taken first.
+        if magic != MAGIC or left < 0:
             return
-        place = context_length + count * record_bytes
-        yield bytes(body[:context_length]), bytes(body[context_length:place]), body[place:]
+        body = segment.read(length)
+        if len(body) != length or zlib.crc32(body) != check:
+            return
+        place = context_length + count * RECORD.size
+        yield body[:context_length], body[context_length:place], body[place:]
 
 
-def _part(context: bytes, records: list[bytes], bodies: list[memoryview]) -> Part:
+def _part(context: bytes, records: list[bytes], bodies: list[bytes]) -> Part:
     table = np.frombuffer(b"".join(records), _RECORD)
     ends = np.zeros(2 * len(table) + 1, np.int64)
     np.cumsum(table["lengths"].reshape(-1), out=ends[1:])

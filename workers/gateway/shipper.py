@@ -20,10 +20,10 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -31,7 +31,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workers.gateway.columns import SCHEMA, by_hour, read_parts, table_of
+from workers.gateway.columns import SCHEMA, Part, by_hour, read_parts, table_of
 from workers.gateway.hiding import Hider
 from workers.gateway.segments import OPEN, SEALED
 
@@ -43,6 +43,9 @@ _HURRY_FOR_S: Final = 3.0
 _CALM_NICE: Final = 19
 _HURRIED_NICE: Final = 5
 _AFTER_FAILURE_S: Final = 5.0
+# What is read, turned into columns and written at once: it stays in the processor's cache, and no
+# single call of the kernel takes long.
+_PIECE_BYTES: Final = 2 << 20
 _MERGE_EVERY_S: Final = 60.0
 _MERGE_AFTER_S: Final = 120.0
 # Of an hour that is merged, what is in memory at once, and a group of rows in its file.
@@ -56,18 +59,33 @@ _PARTS: Final = b"slipway.parts"
 
 def ship(segment: Path, predictions: Path, hider: Hider | None = None) -> int:
     """Write one segment as Parquet and remove it; returns how many predictions it held."""
+    shipped = 0
+    drafts: dict[Path, Draft] = {}
+    with ExitStack() as unfinished, segment.open("rb") as file:
+        for parts in read_parts(file, _PIECE_BYTES):
+            for folder, tables in _tables_by_folder(parts, predictions, hider).items():
+                if folder not in drafts:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    path = folder / f"{segment.stem}.parquet"
+                    drafts[folder] = unfinished.enter_context(Draft(path))
+                shipped += drafts[folder].write(pa.concat_tables(tables))
+        for draft in drafts.values():
+            draft.finish()
+    segment.unlink()
+    return shipped
+
+
+def _tables_by_folder(
+    parts: list[Part], predictions: Path, hider: Hider | None
+) -> dict[Path, list[pa.Table]]:
     tables: dict[Path, list[pa.Table]] = defaultdict(list)
-    for part in read_parts(segment.read_bytes()):
+    for part in parts:
         endpoint = part.context["endpoint"]
         rules = hider.rules_of(endpoint) if hider is not None else None
         for hour, found in by_hour(part):
             folder = predictions / f"endpoint={endpoint}" / f"hour={hour}"
             tables[folder].append(table_of(found, rules.hide if rules is not None else None))
-    for folder, parts in tables.items():
-        folder.mkdir(parents=True, exist_ok=True)
-        _write([pa.concat_tables(parts)], folder / f"{segment.stem}.parquet")
-    segment.unlink()
-    return sum(len(table) for parts in tables.values() for table in parts)
+    return tables
 
 
 def _tables(sources: list[Path]) -> Iterator[pa.Table]:
@@ -92,16 +110,32 @@ def _whole(table: pa.Table) -> pa.Table:
     return table.select(SCHEMA.names).cast(SCHEMA)
 
 
-def _write(tables: Iterable[pa.Table], path: Path, schema: pa.Schema = SCHEMA) -> None:
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-            for table in tables:
-                writer.write_table(table.replace_schema_metadata(schema.metadata))
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
+class Draft:
+    """A Parquet file that appears whole, by `finish`, or not at all. Its uses raise OSError."""
+
+    def __init__(self, path: Path, schema: pa.Schema = SCHEMA) -> None:
+        self._path = path
+        self._draft = path.with_name(f".{path.name}.part")
+        self._schema = schema
+        self._writer = pq.ParquetWriter(self._draft, schema, compression="zstd")
+
+    def __enter__(self) -> "Draft":
+        return self
+
+    def write(self, table: pa.Table) -> int:
+        """Add a group of rows; returns how many."""
+        self._writer.write_table(table.replace_schema_metadata(self._schema.metadata))
+        return len(table)
+
+    def finish(self) -> None:
+        """Let the file appear."""
+        self._writer.close()
+        self._draft.replace(self._path)
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._writer.close()
+        self._draft.unlink(missing_ok=True)
 
 
 def is_abandoned(segment: Path) -> bool:
@@ -220,7 +254,10 @@ def _merge(folder: Path) -> int:
         return 0
     sources = [*([target] if target.exists() else []), *parts]
     names = " ".join(path.name for path in parts).encode()
-    _write(_tables(sources), target, SCHEMA.with_metadata({_PARTS: names}))
+    with Draft(target, SCHEMA.with_metadata({_PARTS: names})) as draft:
+        for table in _tables(sources):
+            draft.write(table)
+        draft.finish()
     for path in parts:
         path.unlink()
     return 1

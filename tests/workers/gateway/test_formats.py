@@ -1,13 +1,15 @@
 """Bytes that survive every cut: frames between gateway and replica, blocks of the capture log."""
 
 import contextlib
+import tempfile
+import tracemalloc
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.gateway.columns import read_parts
 from workers.gateway.heads import BadRequest, read_head
-from workers.gateway.segments import Entry, pack_block
+from workers.gateway.segments import BLOCK, MAGIC, Entry, pack_block
 from workers.serving.wire import (
     LARGE_FRAME_BYTES,
     Answered,
@@ -47,9 +49,11 @@ def test_bytes_that_are_no_frames_break_nothing(data: bytes) -> None:
             unpack_requests(frame)
 
 
-@given(st.lists(BODIES, min_size=1, max_size=4), st.integers(0, 60))
+@given(st.lists(BODIES, min_size=1, max_size=4), st.integers(0, 60), st.integers(1, 900))
 @settings(max_examples=50)
-def test_a_torn_block_takes_no_other_with_it(blocks: list[list[bytes]], torn: int) -> None:
+def test_a_torn_block_takes_no_other_with_it(
+    blocks: list[list[bytes]], torn: int, piece: int
+) -> None:
     packed = [
         pack_block(
             b'{"endpoint":"ep"}',
@@ -58,13 +62,25 @@ def test_a_torn_block_takes_no_other_with_it(blocks: list[list[bytes]], torn: in
         for bodies in blocks
     ]
     whole = b"".join(packed)
-    assert _inputs(whole) == [body for bodies in blocks for body in bodies]
+    assert _inputs(whole, piece) == [body for bodies in blocks for body in bodies]
     cut = whole[: len(whole) - 1 - torn % len(packed[-1])]
-    assert _inputs(cut) == [body for bodies in blocks[:-1] for body in bodies]
+    assert _inputs(cut, piece) == [body for bodies in blocks[:-1] for body in bodies]
 
 
-def _inputs(segment: bytes) -> list[bytes]:
-    return [body for part in read_parts(segment) for body in part.side(0).to_pylist()]
+def test_a_block_that_claims_to_be_huge_takes_no_memory() -> None:
+    lie = BLOCK.pack(MAGIC, 2**32 - 1, 1, 0, 0) + b"x" * 100
+    tracemalloc.start()
+    assert _inputs(lie, 1) == []
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+def _inputs(segment: bytes, piece: int) -> list[bytes]:
+    with tempfile.TemporaryFile() as file:
+        file.write(segment)
+        file.seek(0)
+        pieces = list(read_parts(file, piece))
+    return [body for parts in pieces for part in parts for body in part.side(0).to_pylist()]
 
 
 def _entry(number: int, body: bytes) -> Entry:
