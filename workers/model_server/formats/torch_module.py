@@ -20,20 +20,25 @@ class TorchModel:
         self.codec = TensorCodec(signature)
         self._module = module
         self._device = device
+        self._modes: list[torch.inference_mode] = []
 
     def predict(self, inputs: dict[str, Any], params: dict[str, Any]) -> Any:
         """Return the outputs as arrays."""
         tensors = [torch.from_numpy(array) for array in inputs.values()]
         if self._device != "cpu":
             tensors = [tensor.to(self._device) for tensor in tensors]
-        with torch.inference_mode():
-            found = self._module(*tensors, **params)
-        return _arrays(found)
+        if not torch.is_inference_mode_enabled():
+            # It is a thread's own, and stays: entering and leaving costs what a small model does.
+            mode = torch.inference_mode()
+            mode.__enter__()
+            self._modes.append(mode)
+        return _arrays(self._module(*tensors, **params))
 
 
 def _arrays(found: Any) -> Any:
     if isinstance(found, torch.Tensor):
-        found = found.detach().cpu()
+        if found.device.type != "cpu":
+            found = found.cpu()
         return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
     if isinstance(found, dict):
         return {name: _arrays(value) for name, value in found.items()}

@@ -1,14 +1,18 @@
 """TorchScript: a module saved by `torch.jit.save`."""
 
+import logging
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from slipway.schemas.serving import Signature
 from workers.model_server.formats.torch_module import TorchModel
+
+log = logging.getLogger(__name__)
 
 
 def load(path: Path, signature: Signature | None) -> TorchModel:
@@ -21,5 +25,17 @@ def load(path: Path, signature: Signature | None) -> TorchModel:
         module: Any = torch.jit.load(  # type: ignore[no-untyped-call]
             str(path), map_location=device
         )
-    module.eval()
-    return TorchModel("torchscript", module, signature or Signature(), device)
+    return TorchModel("torchscript", _call_of(module.eval()), signature or Signature(), device)
+
+
+def _call_of(module: Any) -> Callable[..., Any]:
+    """Return what predicts: the module's graph in one piece where that is possible.
+
+    A tenth of a millisecond is lost otherwise on the way through the modules in it, for each batch.
+    Numbers stay what they were to the last bit: nothing is folded.
+    """
+    try:
+        module = torch.jit.freeze(module, optimize_numerics=False)
+    except RuntimeError as error:
+        log.info("the module is used as it is, not frozen: %s", str(error).splitlines()[0][:200])
+    return cast(Callable[..., Any], module.forward)
