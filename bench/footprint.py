@@ -1,10 +1,12 @@
-"""What Slipway takes on a machine: install size, memory of each process, time to start and restart.
+"""What Slipway takes on a machine: install size, memory and work of each process, time to start.
 
     .venv/bin/python bench/footprint.py [--json]
 
 Starts all that `make up` starts, in a temporary folder that is empty at first. Memory is RSS
 (shared pages counted in every process) and PSS (each shared page counted once), after a hundred
-pages were served and the agent has its warm processes.
+pages were served and the agent has its warm processes. `idle` is the processor time of all
+processes while nobody asks for anything; with DATABASE_URL of a PostgreSQL server on this machine,
+what that server takes is `idle_database`.
 """
 
 import argparse
@@ -49,6 +51,8 @@ WARM = 2
 EVERYTHING = {
     f"SLIPWAY_EMBEDDED_{part}": "true" for part in ("NODE", "GATEWAY", "NOTEBOOKS", "TRACKING")
 }
+IDLE_AFTER_S = 15.0
+IDLE_S = 30.0
 MIB = 1024 * 1024
 Cases = dict[str, tuple[float, str]]
 
@@ -109,6 +113,32 @@ def measure_memory(place: Installation, program: Program) -> Cases:
     return cases
 
 
+def _cpu_s(pids: list[int]) -> float:
+    fields = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids)
+    return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
+
+
+def _postgres() -> list[int]:
+    """Return the processes of PostgreSQL that are there now."""
+    names = Path("/proc").glob("[0-9]*/comm")
+    return [int(name.parent.name) for name in names if name.read_text() == "postgres\n"]
+
+
+def measure_idle(program: Program) -> Cases:
+    """Measure the work of all processes while there is none."""
+    time.sleep(IDLE_AFTER_S)
+    groups = {"": descendants(program.pid)}
+    groups |= {f"_{name}": named(program, name) for name in ("portal", "control")}
+    if os.environ.get("DATABASE_URL"):
+        groups["_database"] = _postgres()
+    before = {name: _cpu_s(pids) for name, pids in groups.items()}
+    time.sleep(IDLE_S)
+    return {
+        f"idle{name}": ((_cpu_s(pids) - before[name]) * 1000 / IDLE_S, "ms of a core a second")
+        for name, pids in groups.items()
+    }
+
+
 def measure_restarts(program: Program) -> Cases:
     """Kill each child; measure how long it takes to be started and to be ready again."""
     cases: Cases = {}
@@ -136,6 +166,7 @@ def measure() -> Cases:
         program, took = start(place)
         cases["second_start"] = (took, "s")
         cases |= measure_memory(place, program)
+        cases |= measure_idle(program)
         cases |= measure_restarts(program)
         cases["stop"] = (stop(program), "s")
     return cases

@@ -42,6 +42,22 @@ class Doubled(torch.nn.Module):
         return torch.cat([total, total], 1)
 
 
+class Counting(torch.nn.Module):
+    """The sum through a layer, and how often it was asked: it changes while it serves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8))
+        self.register_buffer("asked", torch.zeros(1))
+        self.asked: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return two columns."""
+        self.asked += 1
+        total = self.layer(x).sum(1, keepdim=True)
+        return torch.cat([total, self.asked.expand(x.shape[0], 1)], 1)
+
+
 def stored(folder: Path, kind: ModelFormat) -> str:
     """Write the model in a format; returns the name of its file."""
     match kind:
@@ -195,3 +211,20 @@ class _Echo:
         found = inputs["x"]
         assert found.dtype == np.int64
         return found
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torchscript_as_one_graph_gives_the_same_to_the_last_bit_and_keeps_its_state(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(3)
+    module = Counting().eval()
+    torch.jit.save(torch.jit.script(module), str(tmp_path / "model.pt"))
+    model = open_model(spec(tmp_path, format="torchscript", entry="model.pt"), tmp_path)
+    rows = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
+    for asked in (1, 2, 3):
+        found = model.predict({"x": rows}, {})
+        with torch.inference_mode():
+            wanted = module(torch.from_numpy(rows)).numpy()
+        assert found.tobytes() == wanted.tobytes()
+        assert found[0, 1] == asked
