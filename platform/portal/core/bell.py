@@ -11,7 +11,7 @@ import time
 from typing import Any, Final
 
 import structlog
-from django.db import connection
+from django.db import Error, connection
 
 log = structlog.get_logger(__name__)
 _CHANNEL: Final = "slipway_changed"
@@ -71,7 +71,7 @@ class Listener:
         while self._is_wanted():
             try:
                 listen_once(database)
-            except database.Database.Error as error:
+            except (Error, database.Database.Error) as error:
                 log.warning("bell_not_heard", reason=str(error).strip()[:200])
                 time.sleep(_AFTER_TROUBLE_S)
             finally:
