@@ -78,7 +78,7 @@ class Listener:
                 self._is_heard = False
 
     def _listen_once(self, database: Any) -> None:
-        parameters = database.get_connection_params()
+        parameters = database.get_connection_params() | {"application_name": "slipway bell"}
         with database.Database.connect(**parameters, autocommit=True) as heard:
             heard.execute(f"LISTEN {_CHANNEL}")
             heard.execute(f"NOTIFY {_CHANNEL}")

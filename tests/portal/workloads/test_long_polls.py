@@ -154,6 +154,35 @@ def test_who_waits_hardly_asks_postgresql_anything(
         assert _transactions(database) - before < 150
 
 
+def test_a_change_is_heard_although_the_connection_that_listens_was_cut(
+    portal: LivePortal, joined: dict[str, str], beside: Beside
+) -> None:
+    url = portal.environment.get("DATABASE_URL", "")
+    if not url.startswith("postgres"):
+        pytest.skip("nothing listens on SQLite")
+    seen = ask(portal.url, joined["one"], 0, 0).json()["version"]
+    with psycopg.connect(url, autocommit=True) as database:
+        for round_number in (1, 2):
+            mine = Waiting(portal.url, joined["one"], seen)
+            wait_for(lambda: _listening(database), "a connection that listens")
+            if round_number == 1:
+                for pid in _listening(database):
+                    database.execute("SELECT pg_terminate_backend(%s)", [pid])
+            beside.ask("wake", "one")
+            mine.thread.join(30)
+            assert mine.answer is not None
+            assert mine.answer.json()["version"] == seen + 1
+            seen += 1
+
+
+def _listening(database: psycopg.Connection[tuple[int]]) -> list[int]:
+    found = database.execute(
+        "SELECT pid FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name = 'slipway bell'"
+    )
+    return [row[0] for row in found.fetchall()]
+
+
 def _transactions(database: psycopg.Connection[tuple[int]]) -> int:
     """Return how many the database has ended; each statement by itself is one."""
     row = database.execute(

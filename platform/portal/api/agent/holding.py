@@ -1,8 +1,8 @@
 """Holds what agents and gateways ask for until there is something new to say.
 
 The wait happens out here, before Django gives the request a thread: a thousand agents that wait
-cost a thousand small objects and one query when something has changed. Who asks and whether they may is
-decided afterwards, by the gate of the operation; a token nobody knows is not held at all.
+cost a thousand small objects and one query when something has changed. Who asks and whether they
+may is decided afterwards, by the gate of the operation; a token nobody knows is not held at all.
 """
 
 import asyncio
