@@ -49,7 +49,8 @@ LONG := slipway/distributed faults/test_broker.py faults/test_control_worker.py 
 INTEGRATION := integration faults mlflow portal slipway/distributed examples
 WITHOUT_DATABASE := portal/web portal/api/test_idempotency.py portal/config/test_prepare.py \
 	portal/config/test_up.py portal/config/supervision portal/storage/archives \
-	portal/storage/test_store_contract.py
+	portal/storage/test_store_contract.py faults/test_serving.py portal/notebooks/test_runs.py \
+	portal/monitoring/test_failures.py
 # These wait for leases to run out and networks to give up, minutes each: a gate of half an hour
 # has no room for them.
 SLOW := faults/test_node_loss.py integration/training/test_network_cut.py \
