@@ -40,13 +40,14 @@ demo: setup ## Drive the whole loop on real data; stays up (make demo EXIT=1: st
 test: setup-dev ## Run the tests that need nothing but Python (SQLite)
 	$(PYTEST) -p no:schemathesis tests --ignore=tests/integration $(addprefix --ignore=tests/,$(LONG))
 
-# Minutes, and on any database the same: left to `make test-integration`.
+# Minutes, and on any database the same: left to `make test-integration`. RANKS are real ones of torch.
+RANKS := workers/launcher/test_warm.py workers/node_agent/test_gangs.py
 LONG := slipway/distributed faults/test_broker.py faults/test_control_worker.py \
 	faults/test_storage_race.py faults/test_node_loss.py faults/test_training.py examples \
-	portal/config/test_embedded_node.py
+	portal/config/test_embedded_node.py $(RANKS)
 # What a database may change, and what needs a browser, Docker or minutes. `make test` has said all
 # there is to say of the rest; of pages the browser says what they are on PostgreSQL.
-INTEGRATION := integration faults mlflow portal slipway/distributed examples
+INTEGRATION := integration faults mlflow portal slipway/distributed examples $(RANKS)
 WITHOUT_DATABASE := portal/web portal/api/test_idempotency.py portal/config/test_prepare.py \
 	portal/config/test_up.py portal/config/supervision portal/storage/archives \
 	portal/storage/test_store_contract.py faults/test_serving.py portal/notebooks/test_runs.py \

@@ -214,7 +214,8 @@ GENEROUS = EndpointLimits(
 @contextmanager
 def peer_server(peer: str, folder: Path, file: Path) -> Iterator[tuple[Target, float]]:
     """Start a peer on core 0; also the seconds until its first good answer."""
-    port = 20_000 + os.getpid() % 20_000
+    # Some need several ports, and some cannot bind one that was in use a moment ago.
+    port = 20_000 + (os.getpid() + 16 * list(PACKAGES).index(peer)) % 20_000
     command, path, body = command_of(peer, folder, port)
     target = Target(port, path, body)
     environment = os.environ | ONE_THREAD
