@@ -29,8 +29,8 @@ _ROOT: Final = Path(workers.__path__[0]).parent
 _BACKLOG: Final = 4096
 _DRAIN_S: Final = 15.0
 _SHIPPER_PAUSE_S: Final = 1.0
-# It keeps what memory it has for the next segment: taking it anew each time is a third of its work,
-# in calls of the kernel that let no prediction in.
+# It keeps what memory it has for the next segment: taking it anew each time is a quarter of its
+# work, in calls of the kernel that let no prediction in.
 _SHIPPER: Final = {
     "MIMALLOC_PURGE_DELAY": "-1",
     "MALLOC_ARENA_MAX": "1",

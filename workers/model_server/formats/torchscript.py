@@ -31,8 +31,8 @@ def load(path: Path, signature: Signature | None) -> TorchModel:
 def _call_of(module: Any) -> Callable[..., Any]:
     """Return what predicts: the module's graph in one piece where that is possible.
 
-    A tenth of a millisecond is lost otherwise on the way through the modules in it, for each batch.
-    Numbers stay what they were to the last bit: nothing is folded.
+    The way through the modules in it costs some microseconds for each batch, which is what a small
+    model takes. Numbers stay what they were to the last bit: nothing is folded.
     """
     try:
         module = torch.jit.freeze(module, optimize_numerics=False)
