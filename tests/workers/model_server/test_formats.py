@@ -228,3 +228,31 @@ def test_torchscript_as_one_graph_gives_the_same_to_the_last_bit_and_keeps_its_s
             wanted = module(torch.from_numpy(rows)).numpy()
         assert found.tobytes() == wanted.tobytes()
         assert found[0, 1] == asked
+
+
+class Known(torch.nn.Module):
+    """Answers with what it has learnt, whatever it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learnt = torch.nn.Parameter(torch.ones(1, 2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return its parameter as it is, and a sum."""
+        return self.learnt, x.sum(1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [ModelFormat.TORCHSCRIPT, ModelFormat.TORCH_EXPORT])
+def test_a_model_may_answer_with_a_parameter(tmp_path: Path, kind: ModelFormat) -> None:
+    rows = np.ones((1, 4), np.float32)
+    if kind == ModelFormat.TORCHSCRIPT:
+        torch.jit.save(torch.jit.script(Known()), str(tmp_path / "model"))
+    else:
+        torch.export.save(
+            torch.export.export(Known(), (torch.from_numpy(rows),)), str(tmp_path / "model")
+        )
+    model = open_model(spec(tmp_path, format=kind, entry="model"), tmp_path)
+    learnt, summed = model.predict({"x": rows}, {})
+    assert learnt.tolist() == [[1.0, 1.0]]
+    assert summed.tolist() == [4.0]
