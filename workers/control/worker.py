@@ -13,7 +13,6 @@ from typing import Any
 import structlog
 from celery import signals
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
-from django.db import connections
 
 from portal.config.celery import TASK_LIMIT_S, app
 from portal.config.env import env
@@ -43,16 +42,6 @@ def _quiet_celery() -> None:
         warnings.filterwarnings("ignore", category=category)
 
 
-def _keep_connections() -> None:
-    """Let threads keep what they have open of SQLite: opening it is half of a small task's work.
-
-    PostgreSQL's are kept by the pool. Call it before any thread has a connection.
-    """
-    for entry in connections.settings.values():
-        if entry["ENGINE"].endswith("sqlite3"):
-            entry["CONN_MAX_AGE"] = None
-
-
 class _Readiness:
     """Whether the worker has begun to take messages."""
 
@@ -69,7 +58,6 @@ class _Readiness:
 def main() -> int:
     """Run until SIGTERM; returns the exit status."""
     _quiet_celery()
-    _keep_connections()
     settings = env()
     watch = TaskWatch(limit_s=TASK_LIMIT_S)
     readiness = _Readiness()

@@ -1,4 +1,4 @@
-"""Django's ASGI handler, taught to hand an upload to its view while it is still arriving.
+"""The handler of requests, taught to hand an upload to its view while it is still arriving.
 
 Django writes every body to a temporary file before it looks at the request. An upload of many
 gigabytes would then be written twice, and a stranger could fill the disk before any policy is
@@ -7,14 +7,16 @@ the client is slowed down to the pace of the store.
 """
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from django.core.handlers.asgi import ASGIHandler
-
 from portal.api.uploads import is_upload
+from portal.config.handler import RequestHandler
 
 Event = dict[str, Any]
 _SILENCE_ALLOWED_S = 60
+# An upload holds its thread for as long as the client wishes, so pages never wait for one of these.
+_THREADS = 1024
 
 
 def is_upload_scope(scope: Any) -> bool:
@@ -70,8 +72,16 @@ class _ArrivingBody:
         self._waiting.clear()
 
 
-class UploadHandler(ASGIHandler):
-    """Serves uploads as they arrive, and everything else as Django does."""
+class UploadHandler(RequestHandler):
+    """Serves uploads as they arrive, in threads of their own, and everything else as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._upload_threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="upload")
+
+    def threads_for(self, scope: Any) -> ThreadPoolExecutor:
+        """The threads of uploads, or those of requests."""
+        return self._upload_threads if is_upload_scope(scope) else super().threads_for(scope)
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""

@@ -107,8 +107,8 @@ def test_a_client_that_vanishes_half_way_leaves_nothing(portal: MeasuredPortal) 
 
 
 def test_many_slow_transfers_keep_nobody_from_the_database(portal: MeasuredPortal) -> None:
-    """The pool of database connections is far smaller than the number of transfers."""
-    count = 40
+    """There are more transfers than connections to the database, and than threads of requests."""
+    count = 80
     before = len(blobs(portal))
     headers = f"{own_headers(portal)}\r\nContent-Length: 100000000"
     with portal.client() as client, ExitStack() as slow:

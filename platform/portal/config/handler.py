@@ -1,0 +1,106 @@
+"""Django's ASGI handler, with one thread for a request from its beginning to its end.
+
+All our middleware and views are ordinary functions. Django's own handler starts a thread for each
+request and takes it to and fro between that and the event loop, half a dozen times: as much work as
+a small request itself. Here it goes to a thread that waits for one, and comes back with its answer.
+The thread keeps what it has open of SQLite; connections to PostgreSQL go back to their pool.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import Context, copy_context
+from typing import Any, Final
+
+from asgiref.sync import sync_to_async
+from django.core import signals
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.db import connections
+from django.http import FileResponse, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix
+
+from portal.core.streams import let_go_of_the_database
+
+# Far more than there are connections to a database: who comes later waits for who was before.
+_THREADS: Final = 64
+
+
+class RequestHandler(ASGIHandler):
+    """Serves each request in one of some threads; what streams holds none of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="request")
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        """Load it for a thread, whatever the base class asks for."""
+        super().load_middleware(is_async=False)
+
+    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request."""
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        context = copy_context()
+        answer = await asyncio.get_running_loop().run_in_executor(
+            self.threads_for(scope), context.run, self._answer, scope, body
+        )
+        if answer.streaming:
+            await self._stream(answer, context, receive, send)
+        else:
+            await self.send_response(answer, send)
+
+    def threads_for(self, scope: Any) -> ThreadPoolExecutor:
+        """The threads in which this request may run."""
+        return self._threads
+
+    def _answer(self, scope: Any, body: Any) -> Any:
+        """Do all that is to be done in a thread; returns what is to be sent."""
+        set_script_prefix(get_script_prefix(scope))
+        signals.request_started.send(sender=self.__class__, scope=scope)
+        try:
+            request, refusal = self.create_request(scope, body)
+            answer: Any = refusal if request is None else self.get_response(request)
+        finally:
+            body.close()
+        answer._handler_class = self.__class__  # noqa: SLF001  (which says who has finished)
+        if isinstance(answer, FileResponse):
+            answer = _read(answer)
+        if answer.streaming:
+            let_go_of_the_database()
+        else:
+            answer.close()
+        return answer
+
+    async def _stream(self, answer: Any, context: Context, receive: Any, send: Any) -> None:
+        """Send an answer piece by piece, until it ends or the client has left."""
+        loop = asyncio.get_running_loop()
+        sending = loop.create_task(self.send_response(answer, send), context=context)
+        leaving = loop.create_task(self.listen_for_disconnect(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+                with suppress(asyncio.CancelledError, RequestAborted):
+                    await task
+            await sync_to_async(_close, thread_sensitive=True)(answer)
+
+
+def _read(file: FileResponse) -> HttpResponse:
+    """Return a file of ours as an ordinary answer: Django would read all of it, too, to send it."""
+    answer = HttpResponse(b"".join(file.streaming_content), status=file.status_code)  # type: ignore[arg-type]
+    answer.headers = file.headers
+    answer.cookies = file.cookies
+    answer._handler_class = file._handler_class  # type: ignore[attr-defined]  # noqa: SLF001
+    answer._resource_closers = file._resource_closers  # type: ignore[attr-defined]  # noqa: SLF001
+    return answer
+
+
+def _close(answer: HttpResponseBase) -> None:
+    """End a stream, in a thread that ends with it."""
+    answer.close()
+    connections.close_all()
