@@ -33,12 +33,16 @@ def show(name: str, words: str) -> None:
 def wait_for(
     look: Callable[[], Found | None], what: str, *, within_s: float, every_s: float = 0.1
 ) -> Found:
-    """Return what `look` finds; raises DemoError after `within_s` seconds."""
-    deadline = time.monotonic() + within_s
+    """Return what `look` finds; raises DemoError after `within_s` seconds.
+
+    Who has waited for long looks less often, down to once in five of the first pauses.
+    """
+    deadline, pause_s = time.monotonic() + within_s, every_s
     while (found := look()) is None:
         if time.monotonic() > deadline:
             raise DemoError(f"{what}: not within {within_s:g} s")
-        time.sleep(every_s)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.05, 5 * every_s)
     return found
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from workers.launcher.imports import LAB, SERVING, TRAINING
 from workers.launcher.launch import Launch
 from workers.launcher.program import become, register_stack_signal
 from workers.launcher.ranks import InRank
@@ -33,28 +34,6 @@ from workers.launcher.usage import memory_of
 
 _LENGTH: Final = struct.Struct("!I")
 _LAUNCH_LIMIT_BYTES: Final = 16 * 1024**2
-# What a training script imports sooner or later; one that is not installed is left out.
-_MODULES: Final = (
-    *("numpy", "torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data"),
-    *("torch.distributed.fsdp", "torch.distributed.checkpoint", "torch.distributed.tensor"),
-    *("torch.distributed.tensor.parallel", "torch.distributed.pipelining", "torch.optim"),
-    *("torch.distributed.checkpoint.state_dict", "torch.nn.parallel.distributed"),
-)
-# What a replica of an endpoint imports before it can load its model: ours, MLflow's, the model's.
-_SERVING: Final = (
-    *("uvloop", "httpx", "orjson", "numpy", "pandas", "pyarrow", "mlflow", "mlflow.pyfunc"),
-    *("workers.model_server.__main__", "workers.model_server.formats.mlflow_model"),
-    *("sklearn.pipeline", "sklearn.preprocessing", "sklearn.linear_model", "sklearn.ensemble"),
-    *("sklearn.neural_network", "mlflow.sklearn", "torch", "mlflow.pytorch"),
-)
-# What a notebook server imports before it can listen: ours, Jupyter's, the Hub's. Ours comes first,
-# because it says what not to load.
-_LAB: Final = (
-    *("workers.lab.server", "jupyterlab.labapp", "jupyter_server_terminals", "nbconvert"),
-    *("jupyter_server.services.contents.handlers", "jupyter_server.services.kernels.handlers"),
-    *("jupyter_server.services.sessions.handlers", "jupyter_server.services.events.handlers"),
-    *("jupyter_server.services.kernels.connection.channels", "jupyterlab.handlers.announcements"),
-)
 _OPENBLAS_SETTERS: Final = (
     *("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads"),
     *("openblas_set_num_threads64_", "openblas_set_num_threads"),
@@ -138,7 +117,7 @@ class WarmTorch(Warm):
     """What training imports. Also serves the rendezvous store of single-task gangs."""
 
     def __init__(self) -> None:
-        super().__init__(_MODULES)
+        super().__init__(TRAINING)
         torch: Any = sys.modules["torch"]
         # The first optimizer pulls in torch._dynamo and its family: 1 to 2 s of imports.
         torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
@@ -149,7 +128,7 @@ class WarmLab(Warm):
 
     def __init__(self, root: str, sdk: str) -> None:
         sys.path[:0] = [root]
-        super().__init__(_LAB)
+        super().__init__(LAB)
         sys.path[:] = [entry for entry in sys.path if entry not in (root, sdk)]
 
 
@@ -159,7 +138,7 @@ class WarmServing(Warm):
     def __init__(self, root: str, sdk: str) -> None:
         sys.path[:0] = [root]
         sys.path.append(sdk)
-        super().__init__(_SERVING)
+        super().__init__(SERVING)
         sys.path[:] = [entry for entry in sys.path if entry not in (root, sdk)]
 
 

@@ -11,7 +11,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,7 @@ from workers.launcher.confinement import Confinement
 from workers.launcher.durable import read_json, write_atomically
 from workers.launcher.ranks import interpreter_places
 from workers.node_agent.backends.base import BuildLog, Prepared
+from workers.node_agent.bytecode import compile_rest, first_imports
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, checked_digest
 from workers.node_agent.requirement_lines import checked_requirements
@@ -66,12 +67,14 @@ class VirtualEnvironments:
         self._folder = folders.environments
         self._code = folders.code
         self._cache = folders.root / "pip-cache"
+        self._compiling: dict[Path, asyncio.Task[None]] = {}
 
     async def ensure(self, spec: EnvironmentSpec, build_log: BuildLog) -> Prepared:
         """The environment with its interpreter, built now if it is not there. Raises StartError."""
         home = self._folder / checked_digest(spec.digest, "environment")
         ready = self._ready(home)
         if ready is not None:
+            self._compile_behind(home, Path(ready.runtime))
             return ready
         requirements = checked_requirements(spec.requirements)
         home.mkdir(mode=0o700, exist_ok=True)
@@ -82,6 +85,7 @@ class VirtualEnvironments:
                 ready = self._ready(home)
         if ready is None:
             raise _failed("it was gone a moment after it was ready")
+        self._compile_behind(home, Path(ready.runtime))
         return ready
 
     def _ready(self, home: Path) -> Prepared | None:
@@ -110,12 +114,14 @@ class VirtualEnvironments:
         fill = [
             *(sys.executable, "-I", "-m", "pip", "--python", str(python), "install"),
             *("--no-input", "--disable-pip-version-check", "--no-warn-script-location"),
-            *("--progress-bar", "off", "--root-user-action", "ignore", "-r", str(wanted)),
+            *("--progress-bar", "off", "--root-user-action", "ignore", "--no-compile"),
+            *("-r", str(wanted)),
         ]
         try:
             await self._run(make, home, scratch, base, build_log)
             if requirements.strip():
                 await self._run(fill, home, scratch, base, build_log)
+                await self._import_first(python, home, scratch, base, build_log)
             locked = await self._versions(python, home, scratch, base)
         except StartError:
             await asyncio.to_thread(shutil.rmtree, attempt, ignore_errors=True)
@@ -126,6 +132,43 @@ class VirtualEnvironments:
         build_log.write(f"Ready: {size_bytes >> 20} MiB.\n")
         facts = {"attempt": attempt.name, "size_bytes": size_bytes, "locked": locked}
         write_atomically(home / "ready.json", json.dumps(facts))
+
+    async def _import_first(
+        self, python: Path, home: Path, scratch: Path, base: Path, build_log: BuildLog
+    ) -> None:
+        """Compile what tasks import first. What cannot be imported is the affair of tasks."""
+        build_log.write("Compiling what tasks import first.\n")
+
+        async def one(command: list[str]) -> None:
+            with suppress(StartError):
+                await self._run(command, home, scratch, base, _Lines())
+
+        async with asyncio.TaskGroup() as beside:
+            for command in first_imports(python):
+                beside.create_task(one(command))
+
+    def _compile_behind(self, home: Path, python: Path) -> None:
+        """See to it that the rest is compiled too, without anybody waiting for it."""
+        if home not in self._compiling and not (home / "compiled").exists():
+            task = asyncio.create_task(self._compile(home, python))
+            self._compiling[home] = task
+
+    async def _compile(self, home: Path, python: Path) -> None:
+        """Compile what is not compiled yet; goes on where it was broken off."""
+        scratch = home / f"{python.parent.parent.name}.tmp"
+        try:
+            async with _locked(home / "compile.lock"):
+                scratch.mkdir(mode=0o700, exist_ok=True)
+                await self._run(compile_rest(python), home, scratch, python, _Lines())
+                facts = read_json(home / "ready.json") or {}
+                size_bytes = await asyncio.to_thread(_size_of, python.parent.parent)
+                facts |= {"size_bytes": size_bytes}
+                write_atomically(home / "ready.json", json.dumps(facts))
+                (home / "compiled").touch()
+        except (StartError, OSError) as error:
+            log.warning("the rest of %s could not be compiled: %s", home.name[:12], error)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
     async def _versions(self, python: Path, home: Path, scratch: Path, base: Path) -> str:
         """The exact versions installed; empty when another node could not install the same."""
@@ -141,6 +184,7 @@ class VirtualEnvironments:
         """Folders for a new attempt to build, in place of what earlier ones left unfinished."""
         for old in home.glob("attempt-*"):
             shutil.rmtree(old, ignore_errors=True)
+        (home / "compiled").unlink(missing_ok=True)
         attempt = home / f"attempt-{secrets.token_hex(4)}"
         scratch = home / f"{attempt.name}.tmp"
         for folder in (attempt, scratch, self._cache):
@@ -178,6 +222,7 @@ class VirtualEnvironments:
             "TMPDIR": str(scratch),
             "LANG": "C.UTF-8",
             "PIP_CACHE_DIR": str(self._cache),
+            "MLFLOW_DISABLE_TELEMETRY": "true",
         }
         build_log.write(f"$ {' '.join(command[command.index('--') + 1 :] or command)}\n")
         process = await asyncio.create_subprocess_exec(

@@ -90,6 +90,28 @@ def test_one_build_serves_all_and_its_log_is_told(portal: FakePortal, building: 
     assert (reports[-1].size_bytes or 0) > 1000
 
 
+def test_all_of_it_is_compiled_behind_its_tasks_also_when_that_was_broken_off(
+    portal: FakePortal, building: Machine
+) -> None:
+    digest = add_environment(portal, "lighthouse==1.0\n")
+    home = building.data_dir / "environments" / digest
+
+    def compiled() -> list[Path]:
+        return list(home.glob("attempt-*/lib/**/lighthouse.*.pyc")) if marker.exists() else []
+
+    marker = home / "compiled"
+    first = run_in(portal, digest, "t1")
+    assert eventually(lambda: portal.state.end_of(first)).reason == "completed"
+    (file,) = eventually(compiled)
+    building.kill()
+    for gone in (marker, file):
+        gone.unlink()
+    building.start()
+    second = run_in(portal, digest, "t2")
+    assert eventually(lambda: portal.state.end_of(second)).reason == "completed"
+    assert eventually(compiled) == [file]
+
+
 def test_what_was_built_before_is_no_new_build(portal: FakePortal, building: Machine) -> None:
     digest = add_environment(portal, "lighthouse==1.0\n")
     first = run_in(portal, digest, "t1")

@@ -1,0 +1,26 @@
+"""What tasks of each kind import before they do anything of their own."""
+
+from typing import Final
+
+# What a training script imports sooner or later; one that is not installed is left out.
+TRAINING: Final = (
+    *("numpy", "torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data"),
+    *("torch.distributed.fsdp", "torch.distributed.checkpoint", "torch.distributed.tensor"),
+    *("torch.distributed.tensor.parallel", "torch.distributed.pipelining", "torch.optim"),
+    *("torch.distributed.checkpoint.state_dict", "torch.nn.parallel.distributed"),
+)
+# What a replica of an endpoint imports before it can load its model: ours, MLflow's, the model's.
+SERVING: Final = (
+    *("uvloop", "httpx", "orjson", "numpy", "pandas", "pyarrow", "mlflow", "mlflow.pyfunc"),
+    *("workers.model_server.__main__", "workers.model_server.formats.mlflow_model"),
+    *("sklearn.pipeline", "sklearn.preprocessing", "sklearn.linear_model", "sklearn.ensemble"),
+    *("sklearn.neural_network", "mlflow.sklearn", "torch", "mlflow.pytorch"),
+)
+# What a notebook server imports before it can listen: ours, Jupyter's, the Hub's. Ours comes first,
+# because it says what not to load.
+LAB: Final = (
+    *("workers.lab.server", "jupyterlab.labapp", "jupyter_server_terminals", "nbconvert"),
+    *("jupyter_server.services.contents.handlers", "jupyter_server.services.kernels.handlers"),
+    *("jupyter_server.services.sessions.handlers", "jupyter_server.services.events.handlers"),
+    *("jupyter_server.services.kernels.connection.channels", "jupyterlab.handlers.announcements"),
+)
