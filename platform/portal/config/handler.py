@@ -8,7 +8,6 @@ The thread keeps what it has open of SQLite; connections to PostgreSQL go back t
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, Final
 
@@ -16,12 +15,10 @@ from asgiref.sync import sync_to_async
 from django.core import signals
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
-from django.db import connections
+from django.db import close_old_connections, connections
 from django.http import FileResponse, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
-
-from portal.core.streams import let_go_of_the_database
 
 # Far more than there are connections to a database: who comes later waits for who was before.
 _THREADS: Final = 64
@@ -70,7 +67,7 @@ class RequestHandler(ASGIHandler):
         if isinstance(answer, FileResponse):
             answer = _read(answer)
         if answer.streaming:
-            let_go_of_the_database()
+            close_old_connections()
         else:
             answer.close()
         return answer
@@ -85,9 +82,10 @@ class RequestHandler(ASGIHandler):
         finally:
             for task in (sending, leaving):
                 task.cancel()
-                with suppress(asyncio.CancelledError, RequestAborted):
-                    await task
+            await asyncio.gather(sending, leaving, return_exceptions=True)
             await sync_to_async(_close, thread_sensitive=True)(answer)
+        if not sending.cancelled():
+            sending.result()  # raises what broke the answer off, so that it does not end well
 
 
 def _read(file: FileResponse) -> HttpResponse:

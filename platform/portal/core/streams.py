@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar, cast
 
-from asgiref.sync import SyncToAsync, sync_to_async
+from asgiref.sync import sync_to_async
 from django.db import close_old_connections, connection
 from django.http import StreamingHttpResponse
 
@@ -21,20 +21,6 @@ def let_go_of_the_database() -> None:
     """
     if not connection.in_atomic_block:
         connection.close()
-
-
-async def let_go_of_the_thread() -> None:
-    """Give back the thread this request has under ASGI, and its connection to the database.
-
-    For answers that stream for hours from a coroutine. Django keeps the thread for as long as the
-    answer lasts; who needs one again gets a new one.
-    """
-    await sync_to_async(let_go_of_the_database)()
-    context = SyncToAsync.thread_sensitive_context.get(None)
-    if context is not None:
-        executor = SyncToAsync.context_to_thread_executor.pop(context, None)
-        if executor is not None:
-            executor.shutdown(wait=False)
 
 
 class OwnThread:
@@ -60,7 +46,7 @@ def _done(work: Callable[[], Result]) -> Result:
 
 
 class EventStream(StreamingHttpResponse):
-    """Server-sent events from a coroutine, which lets go of its thread before it waits."""
+    """Server-sent events from a coroutine, which needs no thread."""
 
     def __init__(self, events: AsyncIterator[bytes]) -> None:
         super().__init__(events, content_type="text/event-stream")
@@ -72,11 +58,10 @@ class ByteStream(StreamingHttpResponse):
     """A streamed answer made from an ordinary iterator, under ASGI too.
 
     Django would read an ordinary iterator to its end before it sends the first byte; here each
-    piece is fetched in the request's thread when the client is ready for it.
+    piece is fetched in a thread of this answer's own when the client is ready for it.
     """
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        await sync_to_async(let_go_of_the_database)()
         pieces = cast("Iterator[bytes]", self.streaming_content)
         fetch = sync_to_async(partial(next, pieces, None))
         while (piece := await fetch()) is not None:

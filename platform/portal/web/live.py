@@ -24,7 +24,7 @@ import structlog
 from django.db.models import Min
 
 from portal.core.errors import RateLimited
-from portal.core.streams import OwnThread, let_go_of_the_thread
+from portal.core.streams import OwnThread
 from portal.web.listeners import Listener, still_allowed
 from portal.web.models import LiveEvent
 
@@ -188,7 +188,6 @@ def hub() -> Hub:
 
 async def rings_for(listener: Listener, since: int) -> AsyncIterator[bytes]:
     """Stream server-sent events to one page: first what it missed since event `since`."""
-    await let_go_of_the_thread()
     house = hub()
     try:
         with house.joined(listener) as stream:

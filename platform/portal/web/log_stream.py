@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from portal.core.errors import RateLimited
-from portal.core.streams import let_go_of_the_thread
 from portal.web.listeners import Listener
 from portal.web.live import CUT, HEARTBEAT_S, Hub, hub
 from portal.web.logs import TAIL_BYTES, Piece, piece_at
@@ -65,7 +64,6 @@ async def follow(
     listener: Listener, *, workload_id: str, attempt: int, rank: int, start: int | None
 ) -> AsyncIterator[bytes]:
     """Stream a log from byte `start`, or from shortly before its end."""
-    await let_go_of_the_thread()
     place = Place(workload_id, attempt, rank, start)
     house = hub()
     try:

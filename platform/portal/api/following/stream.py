@@ -15,7 +15,6 @@ from portal.api.following.readings import (
     progress_for,
 )
 from portal.api.following.rights import Right
-from portal.core.streams import let_go_of_the_thread
 from portal.training.models import Job
 from slipway.schemas.training import JobProgress
 
@@ -42,7 +41,6 @@ class Wish:
 
 async def news_of(wish: Wish) -> AsyncIterator[bytes]:
     """Stream server-sent events until the job has ended and all is told, or the right is lost."""
-    await let_go_of_the_thread()
     house = hub()
     with house.joined(wish.right, wish.job.pk) as follower:
         yield _HELLO
