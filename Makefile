@@ -52,7 +52,7 @@ WITHOUT_DATABASE := portal/web portal/api/test_idempotency.py portal/config/test
 	portal/config/test_up.py portal/config/supervision portal/storage/archives \
 	portal/storage/test_store_contract.py faults/test_serving.py portal/notebooks/test_runs.py \
 	portal/monitoring/test_failures.py portal/datasets/test_sdk.py portal/registry/test_sdk.py \
-	portal/training/test_sdk.py
+	portal/training/test_sdk.py portal/monitoring/test_recording.py
 # These wait for leases to run out and networks to give up, minutes each: a gate of half an hour
 # has no room for them.
 SLOW := faults/test_node_loss.py integration/training/test_network_cut.py \
