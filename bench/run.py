@@ -35,7 +35,6 @@ QUICK_S = 285.0
 SCRIPTS: dict[str, list[str] | None] = {
     "launch": ["--rounds", "1", "--steps", "300"],
     "strategies": ["ddp", "zero3", "--rounds", "2", "--seconds", "3"],
-    "footprint": [],
     "storage": ["--mib", "64"],
     "runs": ["--runs", "2000", "--rounds", "5"],
     "spend": ["--leases", "5000", "--running", "20", "--rounds", "5"],
@@ -51,6 +50,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "scheduler": None,
     "serving": None,
     "tracking": ["--rounds", "1", "--runs", "1000"],
+    "footprint": [],  # over a minute, nearly all of it an idle Slipway
 }
 PACKAGES = ("Django", "celery", "mlflow", "torch", "jupyterhub", "duckdb", "pyarrow", "uvicorn")
 
@@ -80,12 +80,22 @@ def run_script(name: str, arguments: Sequence[str], *, within_s: float | None) -
     try:
         said, _ = process.communicate(timeout=within_s)
         found.runs, found.failure = read_output(said, process.returncode)
+        if found.failure:
+            found.failure += f" (all it said: {_kept(name, said)})"
     except subprocess.TimeoutExpired:
         found.failure = f"stopped after {within_s:.0f} s, when the time was over"
     finally:
         stop(process)
     found.seconds = time.monotonic() - began
     return found
+
+
+def _kept(name: str, said: str) -> str:
+    """Keep what a script said that gave no figures; returns the file, seen from the top folder."""
+    file = KEPT / f"{name}.log"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(said, encoding="utf-8")
+    return str(file.relative_to(ROOT))
 
 
 def read_output(said: str, status: int) -> tuple[list[Mapping[str, Any]], str]:
