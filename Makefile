@@ -62,7 +62,10 @@ SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
 # Builds images from nothing: as long as all other integration tests together.
 DEPLOY := integration/deploy
 
-.PHONY: test-integration test-slow test-deploy
+.PHONY: setup-integration test-integration test-slow test-deploy
+setup-integration: ## Install what test-integration needs besides: PostgreSQL, Chromium, Docker (by apt)
+	scripts/install-integration
+	scripts/docker-test-engine.sh true
 test-integration: setup-dev ## Run on PostgreSQL, in Chromium, with Docker (by apt)
 	scripts/install-integration
 	$(SERVERS) $(PYTEST) $(addprefix tests/,$(INTEGRATION)) \
