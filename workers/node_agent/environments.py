@@ -149,9 +149,10 @@ class VirtualEnvironments:
 
     def _compile_behind(self, home: Path, python: Path) -> None:
         """See to it that the rest is compiled too, without anybody waiting for it."""
-        if home not in self._compiling and not (home / "compiled").exists():
+        # One that is built anew has another folder: what was done about the old one is of no use.
+        if python not in self._compiling and not (home / "compiled").exists():
             task = asyncio.create_task(self._compile(home, python))
-            self._compiling[home] = task
+            self._compiling[python] = task
 
     async def _compile(self, home: Path, python: Path) -> None:
         """Compile what is not compiled yet; goes on where it was broken off."""

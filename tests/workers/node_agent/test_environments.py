@@ -4,9 +4,11 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,20 @@ def test_all_of_it_is_compiled_behind_its_tasks_also_when_that_was_broken_off(
     second = run_in(portal, digest, "t2")
     assert eventually(lambda: portal.state.end_of(second)).reason == "completed"
     assert eventually(compiled) == [file]
+
+
+def test_what_is_built_anew_while_the_agent_lives_is_compiled_again(
+    portal: FakePortal, building: Machine
+) -> None:
+    digest = add_environment(portal, "lighthouse==1.0\n")
+    home = building.data_dir / "environments" / digest
+    for name in ("t1", "t2"):
+        run = run_in(portal, digest, name)
+        end = eventually(partial(portal.state.end_of, run), within_s=60)
+        assert end.reason == "completed", end
+        eventually((home / "compiled").exists)
+        assert list(home.glob("attempt-*/lib/**/lighthouse.*.pyc"))
+        shutil.rmtree(home)
 
 
 def test_what_was_built_before_is_no_new_build(portal: FakePortal, building: Machine) -> None:
