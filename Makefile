@@ -38,7 +38,10 @@ demo: setup ## Drive the whole loop on real data; stays up (make demo EXIT=1: st
 
 .PHONY: test
 test: setup-dev ## Run the tests that need nothing but Python (SQLite)
-	$(PYTEST) -p no:schemathesis tests --ignore=tests/integration $(addprefix --ignore=tests/,$(LONG))
+	$(PYTEST) -p no:schemathesis tests --ignore=tests/integration $(addprefix --ignore=tests/,$(LONG) $(CHECKED))
+
+# `make check` has asked it.
+CHECKED := house
 
 # Minutes, and on any database the same: left to `make test-integration`. RANKS are real ones of torch.
 RANKS := workers/launcher/test_warm.py workers/node_agent/test_gangs.py
@@ -52,7 +55,8 @@ WITHOUT_DATABASE := portal/web portal/api/test_idempotency.py portal/config/test
 	portal/config/test_up.py portal/config/supervision portal/storage/archives \
 	portal/storage/test_store_contract.py faults/test_serving.py portal/notebooks/test_runs.py \
 	portal/monitoring/test_failures.py portal/datasets/test_sdk.py portal/registry/test_sdk.py \
-	portal/training/test_sdk.py portal/monitoring/test_recording.py
+	portal/training/test_sdk.py portal/monitoring/test_recording.py \
+	portal/monitoring/test_watching.py portal/monitoring/test_pages.py portal/endpoints/test_pages.py
 # These wait for leases to run out and networks to give up, minutes each: a gate of half an hour
 # has no room for them.
 SLOW := faults/test_node_loss.py integration/training/test_network_cut.py \
