@@ -26,10 +26,17 @@ def measure(cast: Cast, route: Route) -> table.Table:
     A verb that nobody declared is refused before anybody looks who asks, so it is asked in the
     name of a few: the owner, nobody, a forger (whom the guard against forgery may meet first), and
     two others who change from route to route and from verb to verb. Where these do not all hear
-    405, everybody is asked.
+    405, everybody is asked. HEAD of a page is asked in the same way: those few have to hear what
+    they hear of GET.
     """
     found: table.Table = {}
     for verb in VERBS:
+        if verb == "HEAD" and not route.operations:
+            as_get = found[route.template, "GET"]
+            few = _asked(cast, route, verb, _few(route, verb))
+            if few == {column: as_get[column] for column in few}:
+                found[route.template, verb] = as_get
+                continue
         if _is_undeclared(route, verb):
             few = _asked(cast, route, verb, _few(route, verb))
             if {few[column] for column in few if column != "csf"} == {"405"}:

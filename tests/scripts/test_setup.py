@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,9 @@ case "$*" in
     *"import venv, ensurepip"*) exit ${NO_VENV:-0} ;;
     *"-m venv"*) rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
     *"-c import pip"*) ;;
-    *"pip install"*"--no-deps"*)
-        echo "share $(tr '\n' ' ' <"${!#}")" >>calls; touch .venv/some; exit ${SHARE_STATUS:-0} ;;
+    *"pip install"*"--no-deps uv=="*) exit ${NO_UV:-0} ;;
+    "scripts/uv_install.py "*)
+        echo uv $(ls .venv) >>calls; touch .venv/half; exit ${UV_STATUS:-0} ;;
     *"pip install"*)
         echo pip $(ls .venv) >>calls; echo "$PIP_SAYS"; exit ${PIP_STATUS:-0} ;;
 esac
@@ -39,7 +39,7 @@ class Clone:
             (folder / path).mkdir()
         shutil.copy(ROOT / "scripts" / "setup", folder / "scripts" / "setup")
         for name in ("portal", "dev"):
-            (folder / "requirements" / f"{name}.txt").write_text("django==5.2\n")
+            (folder / "requirements" / f"{name}.txt").write_text("django==5.2\nuv==1\n")
         (folder / "package-lock.json").write_text("{}")
         for name in _PYTHONS:
             self.install(name, _INTERPRETER)
@@ -83,47 +83,49 @@ def clone(tmp_path: Path) -> Clone:
 def test_a_second_setup_does_nothing(clone: Clone) -> None:
     assert clone.setup().returncode == 0
     first = clone.calls()
-    assert [call.split()[0] for call in first] == ["share", "pip", "npm"]
+    assert [call.split()[0] for call in first] == ["uv", "npm"]
     assert "--ignore-scripts" in first[-1]
     done = clone.setup()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert clone.calls() == first
 
 
-def test_an_empty_environment_is_filled_by_several_at_a_time(clone: Clone) -> None:
-    packages = ["cssbeautifier", "django", "django-csp", "jsbeautifier", "mlflow", "mlflow-skinny"]
-    packages += [f"p{number}" for number in range(9)]
-    file = clone.folder / "requirements" / "portal.txt"
-    file.write_text("".join(f"{name}==1\n    # via -r portal.in\n" for name in packages))
-    assert clone.setup().returncode == 0
-    shares = [call.split()[1:] for call in clone.calls() if call.startswith("share")]
-    assert len(shares) == 4
-    assert sorted(chain.from_iterable(shares)) == sorted(f"{one}==1" for one in packages)
-    for together in (packages[:1] + packages[3:4], packages[1:3], packages[4:6]):
-        assert any({f"{one}==1" for one in together} <= set(share) for share in shares), together
+def test_what_uv_could_not_install_pip_installs_from_nothing(clone: Clone) -> None:
+    assert clone.setup(UV_STATUS="1").returncode == 0
+    uv, pip, _npm = clone.calls()
+    assert uv == "uv bin"
+    assert pip == "pip bin", "half a package may be there, which pip takes for whole"
 
 
-def test_what_several_could_not_install_one_installs_from_nothing(clone: Clone) -> None:
-    assert clone.setup(SHARE_STATUS="1").returncode == 0
-    assert clone.calls()[1] == "pip bin", "half a package may be there, which pip takes for whole"
+def test_where_uv_is_not_to_be_had_pip_installs(clone: Clone) -> None:
+    assert clone.setup(NO_UV="1").returncode == 0
+    assert [call.split()[0] for call in clone.calls()] == ["pip", "npm"]
 
 
 def test_a_changed_requirement_is_installed(clone: Clone) -> None:
     clone.setup()
     before = clone.calls()
-    (clone.folder / "requirements" / "portal.txt").write_text("django==5.3\n")
+    (clone.folder / "requirements" / "portal.txt").write_text("django==5.3\nuv==1\n")
     clone.setup()
-    assert [call.split()[0] for call in clone.calls()[len(before) :]] == ["pip"]
+    assert [call.split()[0] for call in clone.calls()[len(before) :]] == ["uv"]
+
+
+def test_a_change_that_uv_cannot_install_leaves_what_is_there_to_pip(clone: Clone) -> None:
+    clone.setup()
+    (clone.folder / ".venv" / "kept").touch()
+    (clone.folder / "requirements" / "portal.txt").write_text("django==5.3\nuv==1\n")
+    clone.setup(UV_STATUS="1")
+    assert "kept" in clone.calls()[-1]
 
 
 def test_an_install_that_broke_off_is_done_again_from_nothing(clone: Clone) -> None:
-    assert clone.setup(PIP_STATUS="1").returncode == 2
+    assert clone.setup(UV_STATUS="1", PIP_STATUS="1").returncode == 2
     (clone.folder / ".venv" / "half").touch()
     before = clone.calls()
     assert clone.setup().returncode == 0
     done = clone.calls()[len(before) :]
-    assert [call.split()[0] for call in done] == ["share", "pip", "npm"]
-    assert "half" not in done[1]
+    assert [call.split()[0] for call in done] == ["uv", "npm"]
+    assert "half" not in done[0]
 
 
 def test_what_developers_installed_serves_the_portal(clone: Clone) -> None:
@@ -148,13 +150,17 @@ def test_a_python_without_venv_names_the_package(clone: Clone) -> None:
 
 
 def test_an_install_that_fails_says_why_in_one_line(clone: Clone) -> None:
-    line = clone.refuses(PIP_STATUS="1", PIP_SAYS="ERROR: No matching distribution found")
+    line = clone.refuses(
+        UV_STATUS="1", PIP_STATUS="1", PIP_SAYS="ERROR: No matching distribution found"
+    )
     assert "ERROR: No matching distribution found" in line
     assert ".cache/setup.log" in line
 
 
 def test_a_disk_that_fills_up_during_the_install_says_so(clone: Clone) -> None:
-    line = clone.refuses(PIP_STATUS="1", PIP_SAYS="OSError: [Errno 28] No space left on device")
+    line = clone.refuses(
+        UV_STATUS="1", PIP_STATUS="1", PIP_SAYS="OSError: [Errno 28] No space left on device"
+    )
     assert "the disk filled up" in line
     assert "free 1500 MiB" in line
 

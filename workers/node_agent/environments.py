@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +27,18 @@ from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, checked_digest
 from workers.node_agent.requirement_lines import checked_requirements
 from workers.node_agent.settings import AgentSettings
+from workers.node_agent.uv_install import (
+    OnlyForPip,
+    arguments_of_uv,
+    settings_of_pip,
+    uv_of,
+    uv_pip,
+)
 from workers.node_agent.warm_pool import confined_command
 
 log = logging.getLogger(__name__)
 _BUILD_WITHIN_S: Final = 3600.0
+_UV_WAITS_S: Final = 180
 _LOCK_POLL_S: Final = 0.2
 _TAIL_LINES: Final = 12
 _PYTHON = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
@@ -67,6 +76,7 @@ class VirtualEnvironments:
         self._folder = folders.environments
         self._code = folders.code
         self._cache = folders.root / "pip-cache"
+        self._unpacked = folders.unpacked
         self._compiling: dict[Path, asyncio.Task[None]] = {}
 
     async def ensure(self, spec: EnvironmentSpec, build_log: BuildLog) -> Prepared:
@@ -110,19 +120,13 @@ class VirtualEnvironments:
         attempt, scratch, wanted = await asyncio.to_thread(self._make_room, home, requirements)
         python = attempt / "bin" / "python"
         make = [str(base), "-I", "-m", "venv", "--without-pip", str(attempt)]
-        # Our pip, aimed at their interpreter: an environment needs none of its own to be filled.
-        fill = [
-            *(sys.executable, "-I", "-m", "pip", "--python", str(python), "install"),
-            *("--no-input", "--disable-pip-version-check", "--no-warn-script-location"),
-            *("--progress-bar", "off", "--root-user-action", "ignore", "--no-compile"),
-            *("-r", str(wanted)),
-        ]
+        site = _Site(home, scratch, base)
         try:
-            await self._run(make, home, scratch, base, build_log)
+            await self._run(make, site, build_log)
             if requirements.strip():
-                await self._run(fill, home, scratch, base, build_log)
-                await self._import_first(python, home, scratch, base, build_log)
-            locked = await self._versions(python, home, scratch, base)
+                await self._fill(python, wanted, site, build_log)
+                await self._import_first(python, site, build_log)
+            locked = await self._versions(python, site)
         except StartError:
             await asyncio.to_thread(shutil.rmtree, attempt, ignore_errors=True)
             raise
@@ -133,15 +137,41 @@ class VirtualEnvironments:
         facts = {"attempt": attempt.name, "size_bytes": size_bytes, "locked": locked}
         write_atomically(home / "ready.json", json.dumps(facts))
 
-    async def _import_first(
-        self, python: Path, home: Path, scratch: Path, base: Path, build_log: BuildLog
-    ) -> None:
+    async def _fill(self, python: Path, wanted: Path, site: "_Site", build_log: BuildLog) -> None:
+        """Install by uv. pip has the last word: it says what is wrong in words people know."""
+        try:
+            await self._run(await self._by_uv(python, wanted, site), site, build_log)
+        except OnlyForPip as error:
+            build_log.write(f"Installing by pip, which is slower than uv: {error}.\n")
+        except StartError:
+            build_log.write("uv could not install this; trying it with pip.\n")
+        else:
+            return
+        # Our pip, aimed at their interpreter: an environment needs none of its own to be filled.
+        install = [
+            *(sys.executable, "-I", "-m", "pip", "--python", str(python), "install"),
+            *("--no-input", "--disable-pip-version-check", "--no-warn-script-location"),
+            *("--progress-bar", "off", "--root-user-action", "ignore", "--no-compile"),
+            *("-r", str(wanted)),
+        ]
+        await self._run(install, site, build_log)
+
+    async def _by_uv(self, python: Path, wanted: Path, site: "_Site") -> list[str]:
+        """How uv installs these, from where pip would. Raises OnlyForPip."""
+        uv = uv_of(sys.executable)
+        if uv is None:
+            raise OnlyForPip("it is not installed beside the agent")
+        listed = await self._answer([sys.executable, "-I", "-m", "pip", "config", "list"], site)
+        options = arguments_of_uv(settings_of_pip(listed))
+        return [*uv_pip(uv, "install", str(python), self._unpacked), *options, "-r", str(wanted)]
+
+    async def _import_first(self, python: Path, site: "_Site", build_log: BuildLog) -> None:
         """Compile what tasks import first. What cannot be imported is the affair of tasks."""
         build_log.write("Compiling what tasks import first.\n")
 
         async def one(command: list[str]) -> None:
             with suppress(StartError):
-                await self._run(command, home, scratch, base, _Lines())
+                await self._answer(command, site)
 
         async with asyncio.TaskGroup() as beside:
             for command in first_imports(python):
@@ -160,7 +190,7 @@ class VirtualEnvironments:
         try:
             async with _locked(home / "compile.lock"):
                 scratch.mkdir(mode=0o700, exist_ok=True)
-                await self._run(compile_rest(python), home, scratch, python, _Lines())
+                await self._answer(compile_rest(python), _Site(home, scratch, python))
                 facts = read_json(home / "ready.json") or {}
                 size_bytes = await asyncio.to_thread(_size_of, python.parent.parent)
                 facts |= {"size_bytes": size_bytes}
@@ -171,15 +201,16 @@ class VirtualEnvironments:
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
-    async def _versions(self, python: Path, home: Path, scratch: Path, base: Path) -> str:
+    async def _versions(self, python: Path, site: "_Site") -> str:
         """The exact versions installed; empty when another node could not install the same."""
+        uv = uv_of(sys.executable)
         freeze = [
             *(sys.executable, "-I", "-m", "pip", "--python", str(python), "freeze"),
             "--disable-pip-version-check",
         ]
-        said = _Lines()
-        await self._run(freeze, home, scratch, base, said)
-        return locked_requirements(said.text)
+        if uv is not None:
+            freeze = uv_pip(uv, "freeze", str(python), self._unpacked)
+        return locked_requirements(await self._answer(freeze, site))
 
     def _make_room(self, home: Path, requirements: str) -> tuple[Path, Path, Path]:
         """Folders for a new attempt to build, in place of what earlier ones left unfinished."""
@@ -188,7 +219,7 @@ class VirtualEnvironments:
         (home / "compiled").unlink(missing_ok=True)
         attempt = home / f"attempt-{secrets.token_hex(4)}"
         scratch = home / f"{attempt.name}.tmp"
-        for folder in (attempt, scratch, self._cache):
+        for folder in (attempt, scratch, self._cache, self._unpacked):
             folder.mkdir(mode=0o700, exist_ok=True)
         wanted = home / "requirements.txt"
         wanted.write_text(requirements, "utf-8")
@@ -207,29 +238,34 @@ class VirtualEnvironments:
         has = await _version_of(own)
         raise _failed(f"this node has no Python {name} (it has {has or 'none'})")
 
-    async def _run(
-        self, command: list[str], home: Path, scratch: Path, base: Path, build_log: BuildLog
-    ) -> None:
-        """Run one step of a build, confined to its folder, its output going to the log."""
+    async def _answer(self, command: list[str], site: "_Site") -> str:
+        """Run one step of a build whose output is not for the log; returns that."""
+        said = _Lines()
+        await self._run(command, site, said)
+        return said.text.partition("\n")[2]
+
+    async def _run(self, command: list[str], site: "_Site", build_log: BuildLog) -> None:
+        """Run one step of a build, confined to its folder; the log has the command line first."""
         if self._settings.confine:
-            places = (*interpreter_places(str(base)), *interpreter_places(sys.executable))
-            writable = (str(home), str(self._cache))
+            places = (*interpreter_places(str(site.base)), *interpreter_places(sys.executable))
+            writable = (str(site.home), str(self._cache), str(self._unpacked))
             confinement = Confinement(writable, (*places, *self._settings.readable))
             command = confined_command(self._code, confinement, command)
         environment = {
             **build_variables(),
             "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "HOME": str(scratch),
-            "TMPDIR": str(scratch),
+            "HOME": str(site.scratch),
+            "TMPDIR": str(site.scratch),
             "LANG": "C.UTF-8",
             "PIP_CACHE_DIR": str(self._cache),
+            "UV_HTTP_TIMEOUT": str(_UV_WAITS_S),
             "MLFLOW_DISABLE_TELEMETRY": "true",
         }
         build_log.write(f"$ {' '.join(command[command.index('--') + 1 :] or command)}\n")
         process = await asyncio.create_subprocess_exec(
             *command,
             env=environment,
-            cwd=home,
+            cwd=site.home,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -247,6 +283,15 @@ class VirtualEnvironments:
                 await process.wait()
         if process.returncode:
             raise _failed("its last lines were:\n" + "\n".join(last))
+
+
+@dataclass(frozen=True)
+class _Site:
+    """Where a step of a build runs: the environment's folder, one for scratch, the interpreter."""
+
+    home: Path
+    scratch: Path
+    base: Path
 
 
 class _Lines:

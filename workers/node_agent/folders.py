@@ -94,6 +94,8 @@ class NodeFolders:
         self.cache = data_dir / "cache"
         self.snapshots = data_dir / "snapshots"
         self.environments = data_dir / "environments"
+        # What uv has unpacked: the same files as in the environments, on the disk once.
+        self.unpacked = data_dir / "uv-cache"
         self.code = data_dir / "code"
         self.sdk = data_dir / "sdk"
         short = len(str(data_dir)) + _CONTACT_TAIL <= _SOCKET_PATH_LIMIT

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Final
 
 from workers.node_agent.attempts import AttemptTable
 from workers.node_agent.folders import NodeFolders
+from workers.node_agent.uv_install import uv_of
 
 log = logging.getLogger(__name__)
 _EVERY_S: Final = 600.0
@@ -25,9 +27,25 @@ async def keep_tidy(folders: NodeFolders, table: AttemptTable) -> None:
         used = {attempt.record.environment for attempt in table} - {None}
         in_use = {str(digest).removeprefix("sha256:") for digest in used}
         await asyncio.to_thread(remove_oldest, folders.snapshots, KEPT_SNAPSHOTS, frozenset())
-        await asyncio.to_thread(
+        removed = await asyncio.to_thread(
             remove_oldest, folders.environments, KEPT_ENVIRONMENTS, frozenset(in_use)
         )
+        if removed:
+            await forget_unpacked(folders)
+
+
+async def forget_unpacked(folders: NodeFolders) -> None:
+    """Empty uv's cache: what removed environments had in it is on the disk for nobody else.
+
+    uv waits until nothing is installed from it. What other environments use stays with them.
+    """
+    uv = uv_of(sys.executable)
+    if uv is not None:
+        command = [str(uv), "cache", "clean", "--no-config", "--cache-dir", str(folders.unpacked)]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        )
+        await process.wait()
 
 
 def remove_oldest(folder: Path, keep: int, in_use: frozenset[str]) -> list[str]:

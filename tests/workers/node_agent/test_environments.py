@@ -1,5 +1,6 @@
 """Environments and code: built or fetched once, verified, and explained when they fail."""
 
+import asyncio
 import hashlib
 import io
 import json
@@ -17,8 +18,9 @@ from slipway.schemas.agent import EnvironmentSpec
 from tests.workers.fake_portal import FakePortal, Key, make_spec
 from tests.workers.machines import Machine, eventually
 from workers.node_agent.errors import StartError
+from workers.node_agent.folders import NodeFolders
 from workers.node_agent.requirement_lines import checked_requirements
-from workers.node_agent.retention import remove_oldest
+from workers.node_agent.retention import forget_unpacked, remove_oldest
 from workers.node_agent.snapshots import copy_fresh, unpack
 
 # In pieces: nothing in the repository may name where packages come from.
@@ -85,11 +87,43 @@ def test_one_build_serves_all_and_its_log_is_told(portal: FakePortal, building: 
     assert [report.state for report in reports].count("ready") == 1
     assert reports[-1].state == "ready"
     text = "".join(report.log for report in reports)
-    assert text.count("Successfully installed lighthouse-1.0") == 1
+    assert text.count("+ lighthouse==1.0") == 1, text
     (home,) = (building.data_dir / "environments").iterdir()
     assert len(list(home.glob("attempt-*"))) == 1
     assert reports[-1].locked == "lighthouse==1.0"
     assert (reports[-1].size_bytes or 0) > 1000
+
+
+def test_what_two_environments_share_is_on_the_disk_once(
+    portal: FakePortal, building: Machine
+) -> None:
+    digests = [add_environment(portal, f"lighthouse==1.0{more}\n") for more in ("", ", <2")]
+    for number, digest in enumerate(digests):
+        run = run_in(portal, digest, f"t{number}")
+        assert eventually(partial(portal.state.end_of, run), within_s=60).reason == "completed"
+    found = building.data_dir.glob("environments/*/attempt-*/lib/*/site-packages/lighthouse.py")
+    (number,) = {path.stat().st_ino for path in found}
+    folders = NodeFolders(building.data_dir)
+    assert number in {path.stat().st_ino for path in folders.unpacked.rglob("lighthouse.py")}
+    asyncio.run(forget_unpacked(folders))
+    assert not list(folders.unpacked.rglob("lighthouse.py"))
+    for number, requirements in enumerate(("lighthouse==1.0\n", "lighthouse==2.0\n")):
+        run = run_in(portal, add_environment(portal, requirements), f"later-{number}")
+        assert eventually(partial(portal.state.end_of, run), within_s=60).reason == "completed"
+
+
+def test_where_pip_is_told_what_uv_does_not_know_pip_installs(
+    portal: FakePortal, building: Machine
+) -> None:
+    building.kill()
+    building.environment["PIP_ONLY_BINARY"] = ":all:"
+    building.start().connected()
+    digest = add_environment(portal, "lighthouse==1.0\n")
+    key = run_in(portal, digest, "t1")
+    assert eventually(partial(portal.state.end_of, key), within_s=60).reason == "completed"
+    text = "".join(report.log for report in portal.state.environment_reports[digest])
+    assert "slower than uv: pip is told only-binary, which uv would not follow.\n" in text
+    assert "Successfully installed lighthouse-1.0" in text
 
 
 def test_all_of_it_is_compiled_behind_its_tasks_also_when_that_was_broken_off(

@@ -1,0 +1,104 @@
+"""uv in the place of pip, told to reach packages as the machine's pip is told.
+
+uv installs what pip installs, several packages at once and from what it has unpacked before: in
+seconds, where torch, MLflow and what they need take pip a minute. Whoever has set up pip for a
+machine (a mirror, a folder of wheels, constraints, a certificate) has set up uv with it; a setting
+that has no equal here leaves the work to pip. Needs the standard library alone, for `scripts/setup`
+runs it before there is anything else.
+"""
+
+import ast
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+_LINE = re.compile(r"(global|install|:env:)\.([a-z-]+)=(.*)")
+# How pip talks, retries and keeps things: nothing that decides what is installed or from where.
+_OF_NO_CONSEQUENCE: Final = frozenset(
+    {
+        *("cache-dir", "compile", "disable-pip-version-check", "log", "no-cache-dir", "no-color"),
+        *("no-compile", "no-input", "no-python-version-warning", "no-warn-script-location"),
+        *("default-timeout", "progress-bar", "quiet", "require-virtualenv", "retries"),
+        *("root-user-action", "timeout", "verbose"),
+    }
+)
+_ONCE: Final = {"index-url": "--index-url", "cert": "--cert"}
+_MANY: Final = {
+    "extra-index-url": "--extra-index-url",
+    "find-links": "--find-links",
+    "constraint": "--constraints",
+    "trusted-host": "--allow-insecure-host",
+}
+_YES: Final = frozenset({"1", "true", "yes", "on"})
+
+
+class OnlyForPip(Exception):
+    """Why pip has to install, for one setting or another; ends a sentence."""
+
+
+def settings_of_pip(listed: str) -> dict[str, str]:
+    """What `pip config list` printed, by the names of `pip install`'s options.
+
+    What is said of `install` comes before what is said of every command, and the environment before
+    both, as with pip. Raises OnlyForPip at a line that is neither.
+    """
+    found: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    for line in listed.splitlines():
+        said = _LINE.fullmatch(line.strip())
+        if said is None:
+            # Sections of other commands (freeze, download …) say nothing of an installation.
+            if re.match(r"[a-z]+\.[a-z-]+=", line) or not line.strip():
+                continue
+            raise OnlyForPip(f"pip's settings have a line {line.strip()[:100]!r}")
+        try:
+            value = ast.literal_eval(said[3])
+        except (ValueError, SyntaxError) as error:
+            raise _unknown(said[2]) from error
+        found[said[1]][said[2]] = str(value)
+    return found["global"] | found["install"] | found[":env:"]
+
+
+def arguments_of_uv(settings: Mapping[str, str]) -> list[str]:
+    """Options of `uv pip install` that say the same as these settings. Raises OnlyForPip."""
+    # pip takes the best version that any index has.
+    arguments = ["--index-strategy", "unsafe-best-match"]
+    for name, value in sorted(settings.items()):
+        values = [one for one in value.split() if not _is_missing(one)]
+        if name in _MANY:
+            arguments += [word for one in values for word in (_MANY[name], one)]
+        elif name in _ONCE and len(values) == 1:
+            arguments += [_ONCE[name], values[0]]
+        elif name == "no-index":
+            arguments += ["--no-index"] if value.lower() in _YES else []
+        elif name not in _OF_NO_CONSEQUENCE:
+            raise _unknown(name)
+    return arguments
+
+
+def _unknown(name: str) -> OnlyForPip:
+    return OnlyForPip(f"pip is told {name}, which uv would not follow")
+
+
+def _is_missing(value: str) -> bool:
+    """Whether it is a folder's address where no folder is: pip goes on without, uv does not."""
+    place = urlsplit(value)
+    return place.scheme == "file" and not Path(unquote(place.path)).exists()
+
+
+def uv_of(python: str) -> Path | None:
+    """The uv that was installed beside this interpreter, if one was."""
+    found = Path(python).parent / "uv"
+    return found if os.access(found, os.X_OK) else None
+
+
+def uv_pip(uv: Path, command: str, python: str, cache: Path | None = None) -> list[str]:
+    """The beginning of a command line: uv, aimed at an interpreter, without settings of its own."""
+    kept = ["--cache-dir", str(cache)] if cache else []
+    return [
+        *(str(uv), "pip", command, "--python", python, "--no-config", "--no-python-downloads"),
+        *("--no-progress", "--color", "never"),
+        *kept,
+    ]
