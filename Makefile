@@ -57,10 +57,17 @@ WITHOUT_DATABASE := portal/web portal/api/test_idempotency.py portal/config/test
 	portal/monitoring/test_failures.py portal/datasets/test_sdk.py portal/registry/test_sdk.py \
 	portal/training/test_sdk.py portal/monitoring/test_recording.py \
 	portal/monitoring/test_watching.py portal/monitoring/test_pages.py portal/endpoints/test_pages.py
-# These wait for leases to run out and networks to give up, minutes each: a gate of half an hour
-# has no room for them.
+# These wait for leases to run out and networks to give up, minutes each, or are the largest of their
+# kind: a gate of half an hour has no room for them.
 SLOW := faults/test_node_loss.py integration/training/test_network_cut.py \
-	integration/training/test_phases.py portal/config/test_embedded_node.py
+	integration/training/test_phases.py portal/config/test_embedded_node.py \
+	slipway/distributed/test_eight_ranks.py
+# Many requests with few questions to the database. The browser and the faults ask those on PostgreSQL.
+SELDOM := portal/accounts/test_audit_of_changes.py portal/accounts/test_sign_in.py \
+	portal/datasets/test_versions.py portal/endpoints/test_lives.py portal/monitoring/test_labels.py \
+	portal/notebook_servers/test_servers.py portal/registry/test_bare_models.py \
+	portal/registry/test_registering.py portal/training/test_bad_input.py \
+	portal/training/test_copies.py
 SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
 
 # Builds images from nothing: as long as all other integration tests together.
@@ -73,13 +80,13 @@ setup-integration: ## Install what test-integration needs besides: PostgreSQL, C
 test-integration: setup-dev ## Run on PostgreSQL, in Chromium, with Docker (by apt)
 	scripts/install-integration
 	$(SERVERS) $(PYTEST) $(addprefix tests/,$(INTEGRATION)) \
-		$(addprefix --ignore=tests/,$(WITHOUT_DATABASE) $(SLOW) $(DEPLOY))
+		$(addprefix --ignore=tests/,$(WITHOUT_DATABASE) $(SLOW) $(SELDOM) $(DEPLOY))
 test-deploy: setup-dev ## Build deploy/ images, bring up its compose file, run the demo on it (20 min)
 	scripts/install-integration docker-compose
 	scripts/docker-test-engine.sh $(BIN)/python -m pytest $(addprefix tests/,$(DEPLOY))
-test-slow: setup-dev ## Run what mostly waits: lost nodes, cut networks; before a release
+test-slow: setup-dev ## Run what waits (lost nodes, cut networks) or is long; before a release
 	scripts/install-integration
-	scripts/with-postgres $(PYTEST) $(addprefix tests/,$(SLOW))
+	scripts/with-postgres $(PYTEST) $(addprefix tests/,$(SLOW) $(SELDOM))
 
 # The longest first: the others run beside it.
 CHECKS := types house lint format layers templates migrations openapi collect

@@ -139,7 +139,10 @@ def _told_apart(
 @pytest.mark.parametrize(("route", "verb"), _cases())
 def test_a_foreign_object_answers_like_a_missing_one(cast: Cast, route: Route, verb: str) -> None:
     wrong = {}
-    for column, sides in product(_askers(route), _sides(route)):
+    mixes = list(_sides(route))
+    for column, sides in product(_askers(route), mixes):
+        if column == "ano" and sides is not mixes[-1]:
+            continue  # refused before anything is looked up, so one mix shows it
         mix = f"{column} {_named(sides)}"
         try:
             found = _told_apart(cast, column, route, verb, sides)

@@ -43,7 +43,7 @@ BEYOND_THE_SCHEMA = frozenset(
     }
 )
 _BOUNDED = settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     derandomize=True,
     database=None,

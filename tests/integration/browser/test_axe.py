@@ -65,13 +65,22 @@ def barriers_in_both(window: Window, axe: str) -> list[str]:
     return found
 
 
+_TOO_WIDE = """() => {
+    const over = document.documentElement.scrollWidth - innerWidth;
+    const beyond = [...document.querySelectorAll("body *")].filter(
+        (one) => one.getBoundingClientRect().right > innerWidth && !one.closest(".overflow-auto"));
+    const first = beyond.slice(0, 5).map((one) => one.outerHTML.slice(0, 80));
+    return over > 0 ? `${over} px too wide: ${first}` : "";
+}"""
+
+
 def overflow(window: Window) -> list[str]:
     """Say so when a page is wider than its window, wide or narrow."""
     found = []
     for theme, size in LOOKS:
         window.look(theme, size)
-        over = window.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        found += [f"{window.page.url} is {over} px too wide at {size['width']}"] if over > 0 else []
+        over = window.page.evaluate(_TOO_WIDE)
+        found += [f"{window.page.url} at {size['width']} is {over}"] if over else []
     return found
 
 

@@ -184,70 +184,52 @@ def test_the_gateway_asks_with_a_token_that_it_keeps(place: Installation) -> Non
     assert kept.read_text() != "slg_" + "x" * 43
 
 
-def test_ctrl_c_stops_everything(place: Installation) -> None:
+def test_ctrl_c_stops_everything_also_under_clients_that_do_not_let_go(
+    place: Installation,
+) -> None:
     program = _start(place, SLIPWAY_EMBEDDED_NODE="true", SLIPWAY_EMBEDDED_GATEWAY="true")
+    _a_second_instance_is_refused(place, program)
     pids = _everything(program)
     assert len(pids) == 7
-    began = time.monotonic()
-    program.signal(signal.SIGINT)
-    assert program.wait() == 0
-    assert time.monotonic() - began < 6
-    _all_gone(pids)
-
-
-def test_a_client_that_never_finishes_does_not_hold_up_the_stop(place: Installation) -> None:
-    program = _start(place)
-    with socket.create_connection(("127.0.0.1", place.portal_port)) as client:
-        client.sendall(
+    with contextlib.ExitStack() as clients:
+        never_finishes = socket.create_connection(("127.0.0.1", place.portal_port))
+        clients.enter_context(never_finishes).sendall(
             b"POST /account/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nlog"
         )
-        assert httpx.get(f"http://localhost:{place.portal_port}/healthz").status_code == 200
+        browser = clients.enter_context(httpx.Client(timeout=30))
+        assert _sign_in(place, _password_in(program.text()), browser).status_code == 302
+        for _ in range(5):
+            page = browser.stream("GET", f"http://localhost:{place.portal_port}/events")
+            listens = clients.enter_context(page)
+            assert listens.headers["content-type"].startswith("text/event-stream")
         began = time.monotonic()
         program.signal(signal.SIGINT)
         assert program.wait() == 0
-        assert time.monotonic() - began < 5.5
+        assert time.monotonic() - began < 6
     assert "killing it" not in program.text()
+    _all_gone(pids)
 
 
-def test_pages_that_listen_do_not_hold_up_the_stop(place: Installation) -> None:
-    program = _start(place)
-    with httpx.Client(timeout=30) as browser:
-        assert _sign_in(place, _password_in(program.text()), browser).status_code == 302
-        events = f"http://localhost:{place.portal_port}/events"
-        with contextlib.ExitStack() as open_pages:
-            for _ in range(5):
-                answer = open_pages.enter_context(browser.stream("GET", events))
-                assert answer.headers["content-type"].startswith("text/event-stream")
-            began = time.monotonic()
-            program.signal(signal.SIGINT)
-            assert program.wait() == 0
-            assert time.monotonic() - began < 5.5
-    assert "killing it" not in program.text()
-
-
-def test_killing_the_supervisor_leaves_nothing_and_it_starts_again(place: Installation) -> None:
+def test_killing_the_supervisor_or_make_leaves_nothing_and_it_starts_again(
+    place: Installation,
+) -> None:
     program = _start(place)
     pids = _everything(program)
     program.signal(signal.SIGKILL)
     program.wait()
     _all_gone(pids)
-    _start(place)
-
-
-def test_killing_make_stops_everything(place: Installation) -> None:
-    """`make` starts it with --stop-with-parent; here another process plays make."""
+    # `make` starts it with --stop-with-parent; here another process plays make.
     starter = f"import subprocess; subprocess.run([{sys.executable!r}, 'manage.py', 'up',"
-    program = place.start("-c", f"{starter} '--no-input', '--stop-with-parent'])")
-    program.wait_for_text("Slipway is ready", within_s=60)
-    supervisor = children_of(program.pid)[0]
+    make = place.start("-c", f"{starter} '--no-input', '--stop-with-parent'])")
+    make.wait_for_text("Slipway is ready", within_s=60)
+    supervisor = children_of(make.pid)[0]
     pids = [supervisor, *children_of(supervisor)]
-    program.signal(signal.SIGKILL)
-    program.wait()
+    make.signal(signal.SIGKILL)
+    make.wait()
     _all_gone(pids)
 
 
-def test_a_second_instance_on_the_same_folder_is_refused(place: Installation) -> None:
-    program = _start(place)
+def _a_second_instance_is_refused(place: Installation, program: Program) -> None:
     ports = [str(port) for port in free_ports(3)]
     second = place.manage(
         "up",

@@ -32,8 +32,6 @@ STRATEGIES = [
     ("pipeline=2*zero3", 4),
     ("pipeline=2:interleaved*zero3", 4),
     ("pipeline=2*tensor=2", 4),
-    ("pipeline=2*tensor=2*ddp=2", 8),
-    ("pipeline=2*tensor=2*zero3=2", 8),
     ("ps=1:sync", 3),
     ("ps=2:sync", 4),
 ]

@@ -8,9 +8,8 @@ import pytest
 
 from workers.node_agent.uv_install import OnlyForPip, arguments_of_uv, settings_of_pip, uv_of
 
-# In pieces: nothing in the repository may name where packages come from.
-INDEX = "index" + "-url"
-MIRROR = "https://mirror.example.org/simple"
+INDEX = "index-url"
+MIRROR = "https://mirror.example.org/packages"
 AS_PIP_CHOOSES = ["--index-strategy", "unsafe-best-match"]
 
 
