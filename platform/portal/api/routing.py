@@ -1,14 +1,17 @@
 """How an API operation declares its policy: `auth=gate(ProjectRole(...))`."""
 
+import difflib
+from copy import copy
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
+from ninja.operation import Operation
 from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
 from portal.accounts.principal import principal_of
-from portal.core.errors import Forbidden
+from portal.core.errors import Forbidden, InvalidInput
 from portal.core.policy import Policy
 
 
@@ -26,7 +29,10 @@ def answer_behind_the_gate(request: HttpRequest, answer: HttpResponse) -> None:
 
 
 class Gate(AuthBase):
-    """Ninja's `auth` that asks a policy; shown in OpenAPI as a bearer token."""
+    """Ninja's `auth` that asks a policy; shown in OpenAPI as a bearer token.
+
+    `parameters` are the query parameters that the operation takes; `require_gates` fills them in.
+    """
 
     openapi_type: str = "http"
     openapi_scheme: str = "bearer"
@@ -34,11 +40,13 @@ class Gate(AuthBase):
     def __init__(self, policy: Policy) -> None:
         super().__init__()
         self.policy = policy
+        self.parameters: frozenset[str] = frozenset()
 
     def __call__(self, request: HttpRequest) -> Any:
         """Return a truthy value to allow; raises one of our errors to refuse.
 
-        Raises AnsweredBefore for a request that may pass and was answered before.
+        Raises InvalidInput for a query parameter that the operation does not take, AnsweredBefore
+        for a request that may pass and was answered before.
         """
         match = request.resolver_match
         self.policy.check(request, dict(match.kwargs) if match else {})
@@ -49,10 +57,34 @@ class Gate(AuthBase):
                 code="csrf",
                 next_step="Reload the page, or use an API token.",
             )
+        _refuse_unknown(request, self.parameters)
         answer = getattr(request, "answered_before", None)
         if answer is not None:
             raise AnsweredBefore(answer)
         return principal or True
+
+
+def _refuse_unknown(request: HttpRequest, taken: frozenset[str]) -> None:
+    """Raise InvalidInput for a query parameter that nobody takes.
+
+    If it were ignored, a slip in the name of a filter would list everything.
+    """
+    unknown = next((name for name in request.GET if name not in taken), None)
+    if unknown is None:
+        return
+    near = difflib.get_close_matches(unknown[:100], taken, n=1)
+    said = f"Did you mean {near[0]}? " if near else ""
+    name = ascii(unknown[:100])[1:-1]  # it is shown on terminals, too
+    raise InvalidInput(
+        f"{name}: this operation takes no such parameter.",
+        code="unknown_parameter",
+        field=name,
+        next_step=said + _what_it_takes(taken),
+    )
+
+
+def _what_it_takes(taken: frozenset[str]) -> str:
+    return f"It takes {', '.join(sorted(taken))}." if taken else "It takes none: leave it out."
 
 
 def gate(policy: Policy) -> Gate:
@@ -64,11 +96,21 @@ class UnguardedOperation(RuntimeError):
     """An operation was declared without a policy."""
 
 
+def parameters_of(operation: Operation) -> frozenset[str]:
+    """Return the names of the query parameters that an operation takes."""
+    models = (model for model in operation.models if model.__ninja_param_source__ == "query")
+    return frozenset(name for model in models for name in model.__ninja_flatten_map__)
+
+
 def require_gates(api: NinjaAPI) -> None:
-    """Refuse to start with an operation that declares no policy."""
+    """Refuse to start with an operation that declares no policy; tell gates what theirs takes."""
     for prefix, router in api._routers:  # noqa: SLF001  (ninja offers no public walk)
         for path, view in router.path_operations.items():
             for operation in view.operations:
                 gates = [auth for auth in operation.auth_callbacks if isinstance(auth, Gate)]
                 if len(gates) != 1 or len(operation.auth_callbacks) != 1:
                     raise UnguardedOperation(f"{operation.methods} {prefix}{path} has no gate")
+                # A gate may stand before several operations: each gets its own.
+                own = copy(gates[0])
+                own.parameters = parameters_of(operation)
+                operation.auth_callbacks = [own]

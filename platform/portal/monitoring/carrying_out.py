@@ -16,6 +16,7 @@ from portal.accounts import audit
 from portal.core import clock
 from portal.core.errors import SlipwayError
 from portal.datasets.models import Version
+from portal.datasets.services.datasets import delete_version
 from portal.datasets.services.drafts import append_piece, commit_draft, open_draft
 from portal.monitoring.analyst import AnalysisFailed, Analyst, analyst
 from portal.monitoring.folders import flat_hour, hour_of_prediction, parts_of, raw_hour, raw_root
@@ -35,7 +36,7 @@ def carry_out_waiting() -> None:
     erasures = Erasure.objects.filter(done_at=None).select_related("endpoint")
     with analyst() as asked:
         for one in selections.order_by("pk")[:_AT_ONCE]:
-            _select(asked, one)
+            carry_out_selection(asked, one)
         for gone in erasures.order_by("pk")[:_AT_ONCE]:
             try:
                 _erase(asked, gone)
@@ -43,41 +44,55 @@ def carry_out_waiting() -> None:
                 log.warning("not_erased", erasure=gone.pk, reason=str(error)[:200])
 
 
-def _select(asked: Analyst, one: Selection) -> None:
+def carry_out_selection(asked: Analyst, one: Selection) -> None:
+    """Make the version that was asked for, or say why nothing came of it.
+
+    Two workers may be at it: the first to end decides, and the other takes its draft away again.
+    """
     try:
         made = _made(asked, one)
-        version = made.version
-        reason = "" if version is not None else "No prediction matches, or none has a label."
+        reason = "" if made.draft else "No prediction matches, or none has a label."
+        if not _end(one, made, reason) and made.draft:
+            delete_version(version=made.draft)
     except AnalysisFailed as error:
-        made, version, reason = _Made(), None, f"The predictions could not be read: {error}."
+        _end(one, _Made(), f"The predictions could not be read: {error}.")
     except SlipwayError as error:
-        made, version, reason = _Made(), None, error.message
+        _end(one, _Made(), error.message)
+
+
+def _end(one: Selection, made: "_Made", reason: str) -> bool:
+    """End a selection and close its draft; False when somebody else has ended it."""
+    draft = made.draft
     with transaction.atomic():
         done = Selection.objects.filter(pk=one.pk, done_at=None).update(
             done_at=clock.now(),
             rows=made.rows,
-            version=version,
+            version=draft,
             revisions=made.revisions,
             reason=reason[:500],
         )
-        if done:
-            audit.record(
-                "selection.finish",
-                kind="selection",
-                target=one,
-                label=f"{one.endpoint.name} to {one.dataset.name}",
-                project=one.dataset.project,
-                after={"rows": made.rows, "version": version.pk if version else None},
-            )
+        if not done:
+            return False
+        if draft is not None:
+            commit_draft(draft=draft)
+        audit.record(
+            "selection.finish",
+            kind="selection",
+            target=one,
+            label=f"{one.endpoint.name} to {one.dataset.name}",
+            project=one.dataset.project,
+            after={"rows": made.rows, "version": draft.pk if draft else None},
+        )
+    return True
 
 
 @dataclass(frozen=True)
 class _Made:
-    """What came of a selection: nothing, or a version."""
+    """What came of a selection: nothing, or a draft with all its files."""
 
     rows: int = 0
     revisions: list[str] = field(default_factory=list)
-    version: Version | None = None
+    draft: Version | None = None
 
 
 def _made(asked: Analyst, one: Selection) -> _Made:
@@ -102,7 +117,7 @@ def _made(asked: Analyst, one: Selection) -> _Made:
             note=f"{said['rows']:,} predictions of the endpoint {one.endpoint.name} ({one.pk}).",
         )
         _send(draft, one, target)
-    return _Made(said["rows"], said["revisions"], commit_draft(draft=draft))
+    return _Made(said["rows"], said["revisions"], draft)
 
 
 def _send(draft: Version, one: Selection, source: Path) -> None:
@@ -179,4 +194,4 @@ def no_merging() -> Iterator[None]:
         os.close(lock)
 
 
-__all__ = ["carry_out_waiting", "flat_hour", "no_merging"]
+__all__ = ["carry_out_selection", "carry_out_waiting", "flat_hour", "no_merging"]

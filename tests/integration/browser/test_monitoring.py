@@ -297,8 +297,9 @@ def _become_data(watched: Watched, window: Window) -> None:
         within_s=LOOKS_WITHIN_S,
         every_s=0.5,
     )
-    window.go(PREDICTIONS)
-    page.get_by_role("link", name="hard-digits:1").click()
+    made = window.go(PREDICTIONS).page.get_by_role("link", name="hard-digits:1")
+    expect(made).to_be_visible()
+    made.click()
     window.says("with their labels.")
     expect(page.get_by_role("cell", name="label", exact=True).first).to_be_visible()
     graph = client.models.lineage("digits", 1, project="camera")

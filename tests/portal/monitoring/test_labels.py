@@ -5,10 +5,11 @@ from datetime import timedelta
 from portal.core import clock
 from portal.datasets.checking import check_waiting
 from portal.datasets.models import Version
-from portal.monitoring.carrying_out import carry_out_waiting
+from portal.monitoring.analyst import analyst
+from portal.monitoring.carrying_out import carry_out_selection, carry_out_waiting
 from portal.monitoring.folders import raw_root
 from portal.monitoring.lineage import data_behind, data_of
-from portal.monitoring.models import Label
+from portal.monitoring.models import Label, Selection
 from portal.monitoring.retention import forget_old
 from portal.monitoring.searching import search
 from slipway.schemas.monitoring import SelectionFilters
@@ -113,6 +114,7 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
     wanted = {"dataset": "hard-digits", "filters": {"feature": "a", "operator": ">", "value": "-9"}}
     made = traffic.post("selections", wanted, status=202)
     assert made["done_at"] is None
+    waiting = Selection.objects.select_related("endpoint", "dataset", "by").get()
     carry_out_waiting()
     (done,) = traffic.get("selections")["items"]
     assert (done["rows"], done["reason"], done["dataset"]) == (40, "", "hard-digits")
@@ -136,6 +138,11 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
         project_id=traffic.endpoint.project_id, model="digits", version=2, key="version:digits/2"
     )
     assert not of_another.nodes
+    # A second worker that began before the first had ended makes no second version.
+    with analyst() as asked:
+        carry_out_selection(asked, waiting)
+    assert list(Version.objects.exclude(state="purged")) == [ready]
+    assert traffic.get("selections")["items"][0]["version"] == ready.number
     nothing = {
         "dataset": "hard-digits",
         "filters": {"feature": "a", "operator": ">", "value": "99"},
