@@ -53,10 +53,11 @@ LONG := slipway/distributed faults/test_broker.py faults/test_control_worker.py 
 INTEGRATION := integration faults mlflow portal slipway/distributed examples $(RANKS)
 WITHOUT_DATABASE := portal/web portal/api/test_idempotency.py portal/config/test_prepare.py \
 	portal/config/test_up.py portal/config/supervision portal/storage/archives \
-	portal/storage/test_store_contract.py faults/test_serving.py portal/notebooks/test_runs.py \
-	portal/monitoring/test_failures.py portal/datasets/test_sdk.py portal/registry/test_sdk.py \
-	portal/training/test_sdk.py portal/monitoring/test_recording.py \
-	portal/monitoring/test_watching.py portal/monitoring/test_pages.py portal/endpoints/test_pages.py
+	portal/storage/test_store_contract.py portal/storage/test_live_uploads.py \
+	faults/test_serving.py portal/notebooks/test_runs.py portal/monitoring/test_failures.py \
+	portal/datasets/test_sdk.py portal/registry/test_sdk.py portal/training/test_sdk.py \
+	portal/monitoring/test_recording.py portal/monitoring/test_watching.py \
+	portal/monitoring/test_pages.py portal/endpoints/test_pages.py
 # These wait for leases to run out and networks to give up, minutes each, or are the largest of their
 # kind: a gate of half an hour has no room for them.
 SLOW := faults/test_node_loss.py integration/training/test_network_cut.py \
@@ -67,7 +68,7 @@ SELDOM := portal/accounts/test_audit_of_changes.py portal/accounts/test_sign_in.
 	portal/datasets/test_versions.py portal/endpoints/test_lives.py portal/monitoring/test_labels.py \
 	portal/notebook_servers/test_servers.py portal/registry/test_bare_models.py \
 	portal/registry/test_registering.py portal/training/test_bad_input.py \
-	portal/training/test_copies.py
+	portal/training/test_copies.py portal/workloads/test_state_machine.py
 SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
 
 # Builds images from nothing: as long as all other integration tests together.

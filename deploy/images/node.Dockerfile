@@ -18,7 +18,7 @@ RUN python3 -m venv /opt/jobs \
 # The agent has packages of its own, so that nothing of a job's is ever loaded beside its token. It
 # keeps pip: it builds the environments that jobs ask for.
 RUN python3 -m venv /opt/slipway \
- && grep '^nvidia-ml-py==' /build/portal.txt >>/build/slipway.txt \
+ && grep -E '^(nvidia-ml-py|uv)==' /build/portal.txt >>/build/slipway.txt \
  && /opt/slipway/bin/pip install -r /build/slipway.txt
 COPY requirements /app/requirements
 COPY platform/slipway /app/platform/slipway
