@@ -67,8 +67,9 @@ def barriers_in_both(window: Window, axe: str) -> list[str]:
 
 _TOO_WIDE = """() => {
     const over = document.documentElement.scrollWidth - innerWidth;
-    const beyond = [...document.querySelectorAll("body *")].filter(
-        (one) => one.getBoundingClientRect().right > innerWidth && !one.closest(".overflow-auto"));
+    const isBeyond = (one) => one.getBoundingClientRect().right > innerWidth;
+    const all = [...document.querySelectorAll("body *")];
+    const beyond = all.filter((one) => isBeyond(one) && !one.closest(".table-responsive"));
     const first = beyond.slice(0, 5).map((one) => one.outerHTML.slice(0, 80));
     return over > 0 ? `${over} px too wide: ${first}` : "";
 }"""
