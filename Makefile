@@ -69,6 +69,8 @@ SELDOM := portal/accounts/test_audit_of_changes.py portal/accounts/test_sign_in.
 	portal/notebook_servers/test_servers.py portal/registry/test_bare_models.py \
 	portal/registry/test_registering.py portal/training/test_bad_input.py \
 	portal/training/test_copies.py portal/workloads/test_state_machine.py
+# What `make test` asks in turns (tests/turns.py), asked in full.
+IN_TURNS := $(addprefix security/,test_hostile_addresses.py test_hostile_bodies.py)
 SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
 
 # Builds images from nothing: as long as all other integration tests together.
@@ -87,7 +89,7 @@ test-deploy: setup-dev ## Build deploy/ images, bring up its compose file, run t
 	scripts/docker-test-engine.sh $(BIN)/python -m pytest $(addprefix tests/,$(DEPLOY))
 test-slow: setup-dev ## Run what waits (lost nodes, cut networks) or is long; before a release
 	scripts/install-integration
-	scripts/with-postgres $(PYTEST) $(addprefix tests/,$(SLOW) $(SELDOM))
+	SLIPWAY_TEST_ALL=1 scripts/with-postgres $(PYTEST) $(addprefix tests/,$(SLOW) $(SELDOM) $(IN_TURNS))
 
 # The longest first: the others run beside it.
 CHECKS := types house lint format layers templates migrations openapi collect

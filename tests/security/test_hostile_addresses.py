@@ -1,5 +1,6 @@
 """Paths and queries that want to break something get a clear refusal, never a 500."""
 
+from collections import Counter
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from tests.matrix.world import values_for
 from tests.personas import Api, Personas, json_of
 from tests.routes import Route, routes
 from tests.security.problems import refusal
+from tests.turns import in_turns
 
 BAD_PARTS = {
     "NUL": "a%00b",
@@ -105,7 +107,7 @@ def test_a_hostile_part_of_a_path_is_refused_in_words(cast: Cast, route: Route) 
     alice = Api.of(cast.world.people.alice)
     valid = values_for(route, cast.world.own)
     for hit in route.parameters:
-        for what, bad in BAD_PARTS.items():
+        for what, bad in in_turns(BAD_PARTS, f"{route.template} {hit}", one_in=4).items():
             for verb in sorted(route.methods):
                 answer = _ask(alice, verb, route.path(**valid | {hit: bad}))
                 assert 400 <= answer.status_code < 500, (verb, hit, what, answer.status_code)
@@ -137,11 +139,28 @@ def _takes(route: Route, query: str) -> bool:
 def test_a_hostile_query_is_refused_in_words(cast: Cast, route: Route) -> None:
     asker = _asker(cast, route)
     path = route.path(**values_for(route, cast.world.own))
-    for query in BAD_QUERIES:
+    for query in in_turns(BAD_QUERIES, route.template, one_in=3):
         answer = _ask(asker, "GET", f"{path}?{query}")
         problem = refusal(answer)
         assert problem.field, query
         assert (problem.code == "unknown_parameter") is not _takes(route, query), query
+
+
+def test_over_all_routes_every_hostile_address_is_asked_for() -> None:
+    lists = [one.values[0].template for one in _lists()]
+    parts = [
+        f"{one.values[0].template} {n}"
+        for one in _with_parameters()
+        for n in one.values[0].parameters
+    ]
+    for values, turns, one_in in (
+        (BAD_QUERIES, lists, 3),
+        (ODD_QUERIES, lists, 3),
+        (BAD_PARTS, parts, 4),
+    ):
+        asked = Counter(one for whose in turns for one in in_turns(values, whose, one_in=one_in))
+        assert set(asked) == set(values)
+        assert min(asked.values()) > 3
 
 
 @pytest.mark.parametrize("path", ["/spend/export", "/p/vision/spend/export"])
@@ -156,7 +175,7 @@ def test_a_hostile_window_of_a_download_is_refused(people: Personas, path: str) 
 def test_an_odd_query_is_answered(cast: Cast, route: Route) -> None:
     asker = _asker(cast, route)
     path = route.path(**values_for(route, cast.world.own))
-    for query in ODD_QUERIES:
+    for query in in_turns(ODD_QUERIES, route.template, one_in=3):
         answer = _ask(asker, "GET", f"{path}?{query}")
         assert answer.status_code < 500, (query, answer.status_code)
         if answer.status_code >= 400:

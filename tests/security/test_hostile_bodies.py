@@ -1,6 +1,7 @@
 """Bodies that want to break something get a clear refusal, at every operation that reads one."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.matrix.world import values_for
 from tests.personas import Api, Personas, json_of
 from tests.routes import Route, routes
 from tests.security.problems import refusal
+from tests.turns import in_turns
 
 DEEP = 100_000
 MALFORMED = {
@@ -77,7 +79,7 @@ BAD_TYPES: dict[str, Any] = {
 }
 
 
-CONTENT_TYPES = (
+CONTENT_TYPES = [
     "",
     "text/plain",
     "text/xml",
@@ -87,7 +89,7 @@ CONTENT_TYPES = (
     "application/json; charset=utf-16",
     "a/b; c=d; charset=zlib",
     "application/octet-stream",
-)
+]
 
 
 def _reading() -> list[tuple[str, Route]]:
@@ -120,9 +122,9 @@ def _asker(verb: str, route: Route) -> str:
     return "adm" if isinstance(policy, Administrator) else "own"
 
 
-def _fields(valid: dict[str, Any], hostile: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _fields(valid: dict[str, Any], whose: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for field, value in valid.items():
-        for what, bad in hostile.items():
+        for what, bad in in_turns(BAD_NAMES | BAD_TYPES, f"{whose} {field}", one_in=3).items():
             if isinstance(value, str):
                 yield f"{field} is {what}", valid | {field: bad}
             elif isinstance(value, list) and isinstance(bad, str):
@@ -137,7 +139,7 @@ _EVERY_OPERATION = pytest.mark.parametrize(
 
 @_EVERY_OPERATION
 def test_a_malformed_body_is_refused_in_words(cast: Cast, verb: str, route: Route) -> None:
-    for what, body in MALFORMED.items():
+    for what, body in in_turns(MALFORMED, f"{verb} {route.template}", one_in=5).items():
         answer = _send(cast, verb, route, body)
         assert 400 <= answer.status_code < 500, (what, answer.status_code, answer.content[:300])
         assert refusal(answer).code, what
@@ -147,7 +149,7 @@ def test_a_malformed_body_is_refused_in_words(cast: Cast, verb: str, route: Rout
 def test_a_hostile_value_in_a_field_is_refused_by_name(cast: Cast, verb: str, route: Route) -> None:
     valid = body_for(verb, route.template, cast.world, cast.world.people.alice)
     assert isinstance(valid, dict)
-    for what, body in _fields(valid, BAD_NAMES | BAD_TYPES):
+    for what, body in _fields(valid, f"{verb} {route.template}"):
         answer = _send(cast, verb, route, json.dumps(body).encode())
         # What only the object's state stands against has been read and found good.
         if answer.status_code < 400 or answer.status_code == 409:
@@ -206,7 +208,7 @@ def test_a_wrong_content_type_never_breaks_an_operation(
     valid = body_for(verb, route.template, cast.world, cast.world.people.alice)
     body = json.dumps(valid).encode()
     broken = {}
-    for content_type in CONTENT_TYPES:
+    for content_type in in_turns(CONTENT_TYPES, f"{verb} {route.template}", one_in=3):
         answer = _send(cast, verb, route, body, **{"Content-Type": content_type})
         if answer.status_code >= 500:
             broken[content_type] = answer.status_code
@@ -230,6 +232,14 @@ def test_json_that_nobody_can_write_again_is_refused_by_name(
     for bad in ('"\\ud800"', '{"\\udfff": 1}', "[[1e400]]", "18446744073709551616"):
         answer = _send(cast, verb, route, (body % bad).encode())
         assert refusal(answer).field, bad
+
+
+def test_over_all_operations_every_hostile_value_is_sent() -> None:
+    whose = [f"{verb} {route.template}" for verb, route in _reading()]
+    for values, one_in in ((MALFORMED, 5), (CONTENT_TYPES, 3)):
+        sent = Counter(value for who in whose for value in in_turns(values, who, one_in=one_in))
+        assert set(sent) == set(values)
+        assert min(sent.values()) > 10
 
 
 def test_the_depth_limit_counts_brackets_but_not_those_in_strings(people: Personas) -> None:

@@ -24,6 +24,7 @@ from workers.model_server.errors import NotReady
 from workers.model_server.files import bring_files
 from workers.model_server.formats import open_model
 from workers.model_server.golden import check_golden, warm_up
+from workers.model_server.memory import keep_freed_memory
 from workers.model_server.reports import Reporter
 from workers.model_server.server import ReplicaServer
 
@@ -82,6 +83,7 @@ def main() -> int:
     except OSError as error:
         sys.stderr.write(f"slipway model server: {VARIABLE} cannot be read: {error.strerror}\n")
         return _USAGE
+    keep_freed_memory()
     reporter = Reporter(spec)
     try:
         return uvloop.run(_serve(spec, reporter))

@@ -1,0 +1,29 @@
+"""Each operation is asked some of many hostile values, and over all operations all of them are.
+
+What refuses them is the same code for nearly all operations, so asking every one for everything
+mostly repeats itself. `make test-slow` asks all, by the variable SLIPWAY_TEST_ALL.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TypeVar, overload
+from zlib import crc32
+
+_ALL = "SLIPWAY_TEST_ALL"
+Value = TypeVar("Value")
+
+
+@overload
+def in_turns(values: Mapping[str, Value], whose: str, *, one_in: int) -> Mapping[str, Value]: ...
+@overload
+def in_turns(values: Sequence[str], whose: str, *, one_in: int) -> Sequence[str]: ...
+def in_turns(
+    values: Mapping[str, Value] | Sequence[str], whose: str, *, one_in: int
+) -> Mapping[str, Value] | Sequence[str]:
+    """Return one value in so many; which ones changes with whose turn it is."""
+    if os.environ.get(_ALL):
+        return values
+    first = crc32(whose.encode()) % one_in
+    if isinstance(values, Mapping):
+        return {name: values[name] for name in list(values)[first::one_in]}
+    return values[first::one_in]
