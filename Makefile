@@ -12,6 +12,8 @@ PYTEST_WORKERS ?= 3
 # Hundreds of tests run real processes and wait for them on a machine that others may use too: what
 # fails is tried once more, and the summary names it. What is broken fails twice.
 PYTEST := $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal --reruns 1
+# Single tests and cases are marked, whole files are in SLOW and SELDOM below.
+NOT_SLOW := -m "not slow"
 export PYTHON
 # Hundreds of processes are started here; compiling what they import each time is a third of it.
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,7 +40,7 @@ demo: setup ## Drive the whole loop on real data; stays up (make demo EXIT=1: st
 
 .PHONY: test
 test: setup-dev ## Run the tests that need nothing but Python (SQLite)
-	$(PYTEST) -p no:schemathesis tests --ignore=tests/integration $(addprefix --ignore=tests/,$(LONG) $(CHECKED))
+	$(PYTEST) $(NOT_SLOW) -p no:schemathesis tests --ignore=tests/integration $(addprefix --ignore=tests/,$(LONG) $(CHECKED))
 
 # `make check` has asked it.
 CHECKED := house
@@ -68,9 +70,11 @@ SELDOM := portal/accounts/test_audit_of_changes.py portal/accounts/test_sign_in.
 	portal/datasets/test_versions.py portal/endpoints/test_lives.py portal/monitoring/test_labels.py \
 	portal/notebook_servers/test_servers.py portal/registry/test_bare_models.py \
 	portal/registry/test_registering.py portal/training/test_bad_input.py \
-	portal/training/test_copies.py portal/workloads/test_state_machine.py
+	portal/training/test_copies.py portal/training/test_following.py \
+	portal/endpoints/test_scaling.py portal/endpoints/test_first_plan.py \
+	portal/workloads/test_agent_api.py portal/workloads/test_state_machine.py
 # What `make test` asks in turns (tests/turns.py), asked in full.
-IN_TURNS := $(addprefix security/,test_hostile_addresses.py test_hostile_bodies.py)
+IN_TURNS := $(addprefix security/,test_hostile_addresses.py test_hostile_bodies.py) integration/api
 SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
 
 # Builds images from nothing: as long as all other integration tests together.
@@ -82,14 +86,16 @@ setup-integration: ## Install what test-integration needs besides: PostgreSQL, C
 	scripts/docker-test-engine.sh true
 test-integration: setup-dev ## Run on PostgreSQL, in Chromium, with Docker (by apt)
 	scripts/install-integration
-	$(SERVERS) $(PYTEST) $(addprefix tests/,$(INTEGRATION)) \
+	$(SERVERS) $(PYTEST) $(NOT_SLOW) $(addprefix tests/,$(INTEGRATION)) \
 		$(addprefix --ignore=tests/,$(WITHOUT_DATABASE) $(SLOW) $(SELDOM) $(DEPLOY))
 test-deploy: setup-dev ## Build deploy/ images, bring up its compose file, run the demo on it (20 min)
 	scripts/install-integration docker-compose
 	scripts/docker-test-engine.sh $(BIN)/python -m pytest $(addprefix tests/,$(DEPLOY))
 test-slow: setup-dev ## Run what waits (lost nodes, cut networks) or is long; before a release
 	scripts/install-integration
-	SLIPWAY_TEST_ALL=1 scripts/with-postgres $(PYTEST) $(addprefix tests/,$(SLOW) $(SELDOM) $(IN_TURNS))
+	scripts/with-postgres $(PYTEST) -m slow tests
+	SLIPWAY_TEST_ALL=1 scripts/with-postgres $(PYTEST) $(NOT_SLOW) \
+		$(addprefix tests/,$(SLOW) $(SELDOM) $(IN_TURNS))
 
 # The longest first: the others run beside it.
 CHECKS := types house lint format layers templates migrations openapi collect

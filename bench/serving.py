@@ -56,6 +56,7 @@ from tests.workers.serving import KEY, Plane, key_route, plane  # noqa: E402
 
 CONCURRENCY = (1, 16, 64)
 START_WITHIN_S = 120
+TURNS = 5
 BESIDE_BOUND = "ms, beside the bound"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 Cases = dict[str, dict[str, Any]]
@@ -315,14 +316,18 @@ def forward_ms(file: Path, rows: list[list[int]], dtype: str, seconds: float) ->
 
 def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
     """The transformer through everything, beside the module at the same batch size."""
-    span_s = max(10.0, 3 * seconds)
-    before_ms = forward_ms(file, [WORDS] * 8, "int64", span_s)
+    span_s = max(4.0, seconds)
+    alone, served = [], []
     with ours(file, "encoder", GENEROUS) as (_, target, _):
         target.press(folder, 16, 2.0)
-        # Two batches are always there: one that runs and one that waits.
-        load = target.press(folder, 16, 2 * span_s)
-    after_ms = forward_ms(file, [WORDS] * 8, "int64", span_s)
-    return {"encoder_vs_bare_model": case(load.rps, 16_000 / (before_ms + after_ms), "rows/s")}
+        # In turns: a machine that others use, too, is not as fast in one minute as in the next.
+        for _ in range(TURNS):
+            alone.append(8000 / forward_ms(file, [WORDS] * 8, "int64", span_s))
+            # Two batches are always there: one that runs and one that waits.
+            served.append(target.press(folder, 16, 2 * span_s).rps)
+    return {
+        "encoder_vs_bare_model": case(statistics.median(served), statistics.median(alone), "rows/s")
+    }
 
 
 def overload_cases(file: Path, folder: Path, seconds: float) -> Cases:

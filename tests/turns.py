@@ -13,6 +13,11 @@ _ALL = "SLIPWAY_TEST_ALL"
 Value = TypeVar("Value")
 
 
+def asked_all() -> bool:
+    """Whether this run takes its time."""
+    return bool(os.environ.get(_ALL))
+
+
 @overload
 def in_turns(values: Mapping[str, Value], whose: str, *, one_in: int) -> Mapping[str, Value]: ...
 @overload
@@ -21,7 +26,7 @@ def in_turns(
     values: Mapping[str, Value] | Sequence[str], whose: str, *, one_in: int
 ) -> Mapping[str, Value] | Sequence[str]:
     """Return one value in so many; which ones changes with whose turn it is."""
-    if os.environ.get(_ALL):
+    if asked_all():
         return values
     first = crc32(whose.encode()) % one_in
     if isinstance(values, Mapping):

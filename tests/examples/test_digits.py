@@ -25,6 +25,7 @@ def test_torchrun_starts_the_same_script(run: Run) -> None:
     assert "accuracy on 360 unseen digits: " in trained
 
 
+@pytest.mark.slow
 def test_three_strategies_reach_the_same_weights(run: Run) -> None:
     rows = [line.split() for line in run("compare.py", "--epochs", "1").splitlines()[1:]]
     assert [row[:2] for row in rows] == [["ddp", "2"], ["zero3", "2"], ["ps=1", "3"]]

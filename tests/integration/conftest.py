@@ -9,7 +9,11 @@ from tests import chromium as kept
 from tests.portals import RunningPortal, running_slipway
 from tests.shared import distrust_all, end_all_but, shared
 
-_LONGEST = "test_demo.py"
+# They take longest, or wait most of their time.
+_LONGEST = (
+    *("test_demo.py", "test_monitoring.py", "test_budget.py", "test_drifting_canary.py"),
+    *("test_kills.py", "test_spend.py"),
+)
 _WHOLE = {
     "SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES": "1000",
     "SLIPWAY_EMBEDDED_GATEWAY": "true",
@@ -19,7 +23,9 @@ _WHOLE = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, so that nobody waits for it alone at the end."""
-    items.sort(key=lambda item: item.path.name != _LONGEST)
+    items.sort(
+        key=lambda item: "integration" not in item.path.parts or item.path.name not in _LONGEST
+    )
 
 
 def _fixtures_of(item: pytest.Item | None) -> Collection[str]:

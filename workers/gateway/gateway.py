@@ -30,9 +30,10 @@ _BACKLOG: Final = 4096
 _DRAIN_S: Final = 15.0
 _SHIPPER_PAUSE_S: Final = 1.0
 # It keeps what memory it has for the next segment: taking it anew each time is a quarter of its
-# work, in calls of the kernel that let no prediction in.
+# work, in calls of the kernel that let no prediction in. So Arrow takes it from malloc: mimalloc
+# gives segments of huge pages back whatever it is told, and has them cleared again.
 _SHIPPER: Final = {
-    "MIMALLOC_PURGE_DELAY": "-1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_TRIM_THRESHOLD_": "134217728",
     "MALLOC_MMAP_THRESHOLD_": "134217728",

@@ -15,6 +15,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection, positive_
 
 from tests.portal.api.test_openapi import openapi
 from tests.portals import RunningPortal
+from tests.turns import asked_all
 
 # Refusals by rules that a JSON schema cannot say.
 BEYOND_THE_SCHEMA = frozenset(
@@ -43,7 +44,7 @@ BEYOND_THE_SCHEMA = frozenset(
     }
 )
 _BOUNDED = settings(
-    max_examples=4,
+    max_examples=20 if asked_all() else 2,
     deadline=None,
     derandomize=True,
     database=None,

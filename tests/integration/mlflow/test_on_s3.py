@@ -15,7 +15,7 @@ from tests.portal.storage.swift_server import S3Server, s3_server
 from tests.processes import clean_environment
 from tests.tracking import TrackingPortal, tracking_portal
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 _WALK = Path(__file__).parent / "walk.py"
 _BUCKET = "runs-of-slipway"
 

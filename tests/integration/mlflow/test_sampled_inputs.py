@@ -57,6 +57,7 @@ def test_frames_arrays_and_what_autologging_names_are_sampled(tracking: Tracking
     assert "[slipway]" not in said
 
 
+@pytest.mark.slow
 def test_it_is_so_where_the_sdk_is_installed_and_the_server_is_ours(
     tracking: TrackingPortal, tmp_path: Path
 ) -> None:

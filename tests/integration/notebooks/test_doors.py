@@ -13,7 +13,7 @@ from tests.notebooks import Person
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 _WORDS = {"hub": "has not been heard of for", "proxy": "the proxy, through which browsers"}
 
 

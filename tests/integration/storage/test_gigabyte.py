@@ -11,7 +11,7 @@ import pytest
 from tests.portal.storage.live import MeasuredPortal, measured_portal
 from tests.portal.storage.swift_server import ACCESS_KEY, SECRET_KEY, s3_server
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 MIB = 1024**2
 # The server of the S3 test is a small one in Python: a third still is many times what may be held.
 SIZE_BYTES = {"file": 1024 * MIB, "s3": 384 * MIB}

@@ -104,6 +104,12 @@ def place() -> Iterator[Site]:
     assert not found.portal.state.breaches
 
 
+# Ranks that import torch themselves differ from warm ones in how they start alone.
+_COLD_AND_WARM = pytest.mark.parametrize(
+    "warm", [pytest.param(None, marks=pytest.mark.slow), "torch"]
+)
+
+
 def run_on(place: Site, script: str, *argv: str, **changes: Any) -> Any:
     """Run a script to its good end; answers the logs of its ranks."""
     digest = place.portal.state.add_snapshot({"train.py": script})
@@ -136,7 +142,7 @@ def test_torchrun_restarts_its_own_ranks(place: Site) -> None:
     assert values(log, "world") == ["2 restart 1"] * 2
 
 
-@pytest.mark.parametrize("warm", [None, "torch"])
+@_COLD_AND_WARM
 def test_a_script_for_torchrun_needs_no_torchrun(place: Site, warm: str | None) -> None:
     logs = run_on(place, BY_ENVIRONMENT, "python", "train.py", procs=2, warm=warm)
     worlds = [values(log, "world")[0] for log in logs]
@@ -145,7 +151,7 @@ def test_a_script_for_torchrun_needs_no_torchrun(place: Site, warm: str | None) 
     assert values(logs[0], "weights") == values(logs[1], "weights")
 
 
-@pytest.mark.parametrize("warm", [None, "torch"])
+@_COLD_AND_WARM
 def test_lightning_finds_its_ranks(place: Site, warm: str | None) -> None:
     logs = run_on(place, LIGHTNING, "python", "train.py", procs=2, warm=warm)
     assert [values(log, "world") for log in logs] == [
@@ -155,7 +161,7 @@ def test_lightning_finds_its_ranks(place: Site, warm: str | None) -> None:
     assert values(logs[0], "weights") == values(logs[1], "weights")
 
 
-@pytest.mark.parametrize("warm", [None, "torch"])
+@_COLD_AND_WARM
 def test_accelerate_finds_its_ranks(place: Site, warm: str | None) -> None:
     logs = run_on(place, ACCELERATE, "python", "train.py", procs=2, warm=warm)
     assert [values(log, "world") for log in logs] == [["2 rank 0"], ["2 rank 1"]]
