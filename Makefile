@@ -66,7 +66,7 @@ SLOW := faults/test_node_loss.py integration/training/test_network_cut.py \
 	integration/training/test_phases.py portal/config/test_embedded_node.py \
 	slipway/distributed/test_eight_ranks.py
 # Many requests with few questions to the database. The browser and the faults ask those on PostgreSQL.
-SELDOM := portal/accounts/test_audit_of_changes.py portal/accounts/test_sign_in.py \
+SELDOM := mlflow/test_routes.py portal/accounts/test_audit_of_changes.py portal/accounts/test_sign_in.py \
 	portal/datasets/test_versions.py portal/endpoints/test_lives.py portal/monitoring/test_labels.py \
 	portal/notebook_servers/test_servers.py portal/registry/test_bare_models.py \
 	portal/registry/test_registering.py portal/training/test_bad_input.py \
@@ -74,7 +74,8 @@ SELDOM := portal/accounts/test_audit_of_changes.py portal/accounts/test_sign_in.
 	portal/endpoints/test_scaling.py portal/endpoints/test_first_plan.py \
 	portal/workloads/test_agent_api.py portal/workloads/test_state_machine.py
 # What `make test` asks in turns (tests/turns.py), asked in full.
-IN_TURNS := $(addprefix security/,test_hostile_addresses.py test_hostile_bodies.py) integration/api
+IN_TURNS := $(addprefix security/,test_hostile_addresses.py test_hostile_bodies.py test_foreign_objects.py) \
+	integration/api
 SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
 
 # Builds images from nothing: as long as all other integration tests together.

@@ -1,6 +1,6 @@
 """Install compiled requirements into the environment of this interpreter by uv, in seconds.
 
-    .venv/bin/python scripts/uv_install.py requirements/portal.txt
+    .venv/bin/python scripts/uv_install.py requirements/portal.txt [options of uv pip install]
 
 Ends with a status other than 0, and a line that says why, where pip has to do it. Needs uv and the
 standard library.
@@ -21,7 +21,7 @@ from workers.node_agent.uv_install import (
 )
 
 
-def command(requirements: str) -> list[str]:
+def command(requirements: str, *more: str) -> list[str]:
     """The command line that installs them from where pip would. Raises OnlyForPip."""
     uv = uv_of(sys.executable)
     if uv is None:
@@ -31,12 +31,12 @@ def command(requirements: str) -> list[str]:
     if listed.returncode != 0:
         raise OnlyForPip("its settings cannot be listed")
     options = arguments_of_uv(settings_of_pip(listed.stdout))
-    return [*uv_pip(uv, "install", sys.executable), *options, "-r", requirements]
+    return [*uv_pip(uv, "install", sys.executable), *options, *more, "-r", requirements]
 
 
 if __name__ == "__main__":
     try:
-        argv = command(sys.argv[1])
+        argv = command(*sys.argv[1:])
     except OnlyForPip as error:
         sys.exit(f"left to pip: {error}")
     environ = {"UV_HTTP_TIMEOUT": "180", **os.environ}

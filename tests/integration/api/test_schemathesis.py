@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from http.cookiejar import DefaultCookiePolicy
+from itertools import count
 from typing import Any
+from zlib import crc32
 
 import pytest
 import requests
@@ -10,6 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import load_all_checks
 from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.generation.meta import TestPhase
 from schemathesis.pytest._test_builder import build_operation_test
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
@@ -43,6 +46,7 @@ BEYOND_THE_SCHEMA = frozenset(
         "reserved_name",
     }
 )
+_ONE_IN = 3
 _BOUNDED = settings(
     max_examples=20 if asked_all() else 2,
     deadline=None,
@@ -63,6 +67,10 @@ def _without_keys(description: dict[str, Any]) -> dict[str, Any]:
                 if parameter["name"] != "Idempotency-Key"
             ]
     return description
+
+
+def _comes_of_bounds(case: "schemathesis.Case[Any]") -> bool:
+    return case.meta is not None and case.meta.phase.name == TestPhase.COVERAGE
 
 
 def _is_beyond_the_schema(problem: dict[str, Any]) -> bool:
@@ -101,12 +109,18 @@ def test_the_api_keeps_its_own_description(
         given_kwargs={},
         feedback=FeedbackSources(constants_value_source=None),
     )
-    ask(portal=portal, session=session)
+    ask(portal=portal, session=session, turn=count(crc32(operation.label.encode())))
 
 
 def _keeps_its_description(
-    case: "schemathesis.Case[Any]", portal: RunningPortal, session: requests.Session
+    case: "schemathesis.Case[Any]",
+    portal: RunningPortal,
+    session: requests.Session,
+    turn: Iterator[int],
 ) -> None:
+    # A hundred cases an operation come of the bounds in its schema; other operations have the like.
+    if _comes_of_bounds(case) and next(turn) % _ONE_IN and not asked_all():
+        return
     headers = {"Authorization": f"Bearer {portal.tokens['root']}"}
     answer = case.call(base_url=portal.url, headers=headers, session=session)
     excluded: list[Any] = []

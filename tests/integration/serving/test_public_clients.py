@@ -1,5 +1,6 @@
 """The client of Triton, as its users install it, against an endpoint of ours."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.workers.machines import ROOT
 from tests.workers.serving import KEY, Plane, plane
 
 pytestmark = pytest.mark.integration
@@ -52,18 +54,24 @@ def served() -> Iterator[Plane]:
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has the client."""
+def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the client and all that it needs."""
     folder = tmp_path_factory.mktemp("triton")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    wanted = ["tritonclient[http]", "numpy"]
-    subprocess.run([folder / "bin" / "pip", "install", "-q", *wanted], check=True)
-    return folder / "bin" / "python"
+    wanted = folder / "wanted.txt"
+    wanted.write_text("tritonclient[http]\nnumpy\n")
+    packages = folder / "packages"
+    by_uv: list[str | Path]
+    by_uv = [sys.executable, ROOT / "scripts" / "uv_install.py", wanted, "--target", packages]
+    if subprocess.run(by_uv, check=False).returncode != 0:
+        by_pip = ("-m", "pip", "install", "-q", "--target", packages, "-r", wanted)
+        subprocess.run([sys.executable, *by_pip], check=True)
+    return packages
 
 
-def test_the_client_of_triton_understands_every_answer(served: Plane, python: Path) -> None:
+def test_the_client_of_triton_understands_every_answer(served: Plane, client: Path) -> None:
     done = subprocess.run(
-        [python, "-c", SCRIPT, f"127.0.0.1:{served.port}", KEY],
+        [sys.executable, "-c", SCRIPT, f"127.0.0.1:{served.port}", KEY],
+        env=os.environ | {"PYTHONPATH": str(client)},
         capture_output=True,
         text=True,
         check=False,

@@ -85,6 +85,7 @@ def _sign_in(place: Installation, password: str, browser: httpx.Client) -> httpx
     return browser.post(url, data=form, headers={"Referer": url})
 
 
+@pytest.mark.slow
 def test_mlflow_comes_back_by_itself_and_nobody_waits_for_it(place: Installation) -> None:
     program = _start(place, SLIPWAY_EMBEDDED_TRACKING="true")
     first = _child(program, "tracking")

@@ -35,6 +35,11 @@ STRATEGIES = [
     ("ps=1:sync", 3),
     ("ps=2:sync", 4),
 ]
+# Of ways that others here go, too, each with a neighbour.
+_SELDOM = (
+    *("zero2+offload", "ddp=2*zero2", "tensor=2*zero1", "pipeline=2*zero1", "ps=2:sync"),
+    *("pipeline=2:interleaved*ddp", "pipeline=2:interleaved*zero3"),
+)
 
 
 WITH_WISHES: list[tuple[str, int, dict[str, Any]]] = [
@@ -71,7 +76,13 @@ WITH_WISHES: list[tuple[str, int, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("strategy", "world_size"), STRATEGIES)
+@pytest.mark.parametrize(
+    ("strategy", "world_size"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] if case[0] in _SELDOM else [])
+        for case in STRATEGIES
+    ],
+)
 def test_a_strategy_trains_what_one_process_trains(
     run_ranks: RunRanks, strategy: str, world_size: int
 ) -> None:
