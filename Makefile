@@ -95,7 +95,7 @@ test-deploy: setup-dev ## Build deploy/ images, bring up its compose file, run t
 test-slow: setup-dev ## Run what waits (lost nodes, cut networks) or is long; before a release
 	scripts/install-integration
 	scripts/with-postgres $(PYTEST) -m slow tests
-	SLIPWAY_TEST_ALL=1 scripts/with-postgres $(PYTEST) $(NOT_SLOW) \
+	TESTS_ASK_ALL=1 scripts/with-postgres $(PYTEST) $(NOT_SLOW) \
 		$(addprefix tests/,$(SLOW) $(SELDOM) $(IN_TURNS))
 
 # The longest first: the others run beside it.

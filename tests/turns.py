@@ -1,7 +1,7 @@
 """Each operation is asked some of many hostile values, and over all operations all of them are.
 
 What refuses them is the same code for nearly all operations, so asking every one for everything
-mostly repeats itself. `make test-slow` asks all, by the variable SLIPWAY_TEST_ALL.
+mostly repeats itself. `make test-slow` asks all, by the variable TESTS_ASK_ALL.
 """
 
 import os
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar, overload
 from zlib import crc32
 
-_ALL = "SLIPWAY_TEST_ALL"
+_ALL = "TESTS_ASK_ALL"
 Value = TypeVar("Value")
 
 

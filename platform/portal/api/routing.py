@@ -3,6 +3,7 @@
 import difflib
 from copy import copy
 from typing import Any
+from urllib.parse import unquote, unquote_to_bytes
 
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
@@ -45,7 +46,8 @@ class Gate(AuthBase):
     def __call__(self, request: HttpRequest) -> Any:
         """Return a truthy value to allow; raises one of our errors to refuse.
 
-        Raises InvalidInput for a query parameter that the operation does not take, AnsweredBefore
+        Raises InvalidInput for a query parameter that the operation does not take, or whose bytes
+        are no text, AnsweredBefore
         for a request that may pass and was answered before.
         """
         match = request.resolver_match
@@ -58,6 +60,7 @@ class Gate(AuthBase):
                 next_step="Reload the page, or use an API token.",
             )
         _refuse_unknown(request, self.parameters)
+        _refuse_undecodable(request)
         answer = getattr(request, "answered_before", None)
         if answer is not None:
             raise AnsweredBefore(answer)
@@ -81,6 +84,23 @@ def _refuse_unknown(request: HttpRequest, taken: frozenset[str]) -> None:
         field=name,
         next_step=said + _what_it_takes(taken),
     )
+
+
+def _refuse_undecodable(request: HttpRequest) -> None:
+    """Raise InvalidInput for a parameter that is not UTF-8.
+
+    Django reads other bytes as U+FFFD, and a list would be searched for that.
+    """
+    for part in request.META["QUERY_STRING"].split("&"):
+        try:
+            unquote_to_bytes(part).decode()
+        except UnicodeDecodeError:
+            name = ascii(unquote(part.partition("=")[0])[:100])[1:-1]
+            raise InvalidInput(
+                f"{name}: these bytes are not UTF-8.",
+                field=name,
+                next_step="Send text as UTF-8, with each byte percent-encoded.",
+            ) from None
 
 
 def _what_it_takes(taken: frozenset[str]) -> str:

@@ -2,20 +2,20 @@
 
 import csv
 import io
-import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Literal
 
 import orjson
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Query, Router
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field
 
 from portal.accounts.gates import ProjectRole, SignedIn, gated_project
 from portal.accounts.models.audit import AuditEvent, AuditQuerySet
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
+from portal.api.v1.moments import Moment
 from portal.api.v1.shapes import PageQuery, audit_out, page_of
 from portal.core.pagination import paginate
 from slipway.schemas.accounts import AuditOut, Role, Scope
@@ -23,28 +23,7 @@ from slipway.schemas.base import Line, PageOf
 
 router = Router(tags=["Audit"])
 _COLUMNS = list(AuditOut.model_fields)
-_FIRST = datetime.min.replace(tzinfo=UTC)
-_LAST = datetime.max.replace(tzinfo=UTC)
 Short = Annotated[Line, Field(max_length=254)]
-_RFC3339 = re.compile(r"\A\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
-
-
-def _no_bare_number(text: object) -> object:
-    """Pydantic would read `2026` as seconds after 1970."""
-    if isinstance(text, str) and not _RFC3339.match(text):
-        raise ValueError("must be a date and time such as 2026-01-31T12:00:00Z")
-    return text
-
-
-def _in_utc(moment: datetime) -> datetime:
-    """PostgreSQL knows no offsets of 16 hours and more, which Pydantic takes."""
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        return _FIRST if moment.year == 1 else _LAST
-
-
-Moment = Annotated[AwareDatetime, BeforeValidator(_no_bare_number), AfterValidator(_in_utc)]
 
 
 class AuditFilters(BaseModel):

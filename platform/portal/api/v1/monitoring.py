@@ -1,6 +1,5 @@
 """Monitoring: how an endpoint did, its settings, alerts, and where those are told."""
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 from django.http import HttpRequest
@@ -9,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
+from portal.api.v1.moments import Moment
 from portal.api.v1.shapes import PageParameters, page_of
 from portal.core.pagination import paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
@@ -43,8 +43,8 @@ _ALL = "/projects/{project}/endpoints/{endpoint}/monitoring"
 class MonitoringQuery(BaseModel):
     """Which span, which revision, which slice: `feature` `operator` `value`, such as age >= 65."""
 
-    since: datetime | None = None
-    until: datetime | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     revision: int | None = Field(default=None, ge=1, le=2**31 - 1)
     feature: Annotated[Line, Field(max_length=250)] | None = None
     operator: Literal["=", "!=", "<", "<=", ">", ">="] = "="

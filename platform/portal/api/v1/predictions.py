@@ -1,6 +1,5 @@
 """Captured predictions: found, labelled, turned into data, erased."""
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 from django.http import HttpRequest
@@ -9,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
+from portal.api.v1.moments import Moment
 from portal.api.v1.shapes import PageParameters, page_of
 from portal.core.pagination import MAX_LIMIT, paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
@@ -42,8 +42,8 @@ class PredictionsQuery(BaseModel):
 
     prediction_id: Annotated[Line, Field(max_length=40)] | None = None
     own_id: Annotated[Line, Field(max_length=200)] | None = None
-    since: datetime | None = None
-    until: datetime | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     model_version: Annotated[Line, Field(max_length=100)] | None = None
     caller: Annotated[Line, Field(max_length=64)] | None = None
     feature: Annotated[Line, Field(max_length=250)] | None = None

@@ -1,0 +1,29 @@
+"""A moment in a query, such as `since`: RFC 3339 with its offset."""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
+_RFC3339 = re.compile(r"\A\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
+
+
+def _no_bare_number(text: object) -> object:
+    """Pydantic would read `2026` as seconds after 1970."""
+    if isinstance(text, str) and not _RFC3339.match(text):
+        raise ValueError("must be a date and time such as 2026-01-31T12:00:00Z")
+    return text
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """PostgreSQL knows no offsets of 16 hours and more, which Pydantic takes."""
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        return _FIRST if moment.year == 1 else _LAST
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_bare_number), AfterValidator(_in_utc)]
