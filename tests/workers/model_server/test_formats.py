@@ -1,6 +1,8 @@
 """Formats, golden predictions and batches, without a process around them."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from slipway.schemas.serving import (
     ReplicaSpec,
     Signature,
 )
+from tests.workers.machines import ROOT
 from tests.workers.serving import SECRET, linear_model
 from workers.model_server.engine import Engine
 from workers.model_server.errors import NotReady
@@ -243,6 +246,41 @@ class Known(torch.nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_a_large_torchscript_module_is_left_whole_and_gives_the_same(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(128, 4, 4096, dropout=0.0, batch_first=True).eval()
+    x = torch.rand(3, 5, 128)
+    with torch.inference_mode():
+        traced = torch.jit.trace(layer, x, check_trace=False)  # type: ignore[no-untyped-call]
+        torch.jit.save(traced, str(tmp_path / "model.pt"))
+        expected = traced(x).numpy()
+    signature = Signature(inputs=[FieldSpec(name="x", datatype=Datatype.FP32, shape=[-1, 5, 128])])
+    model = open_model(
+        spec(tmp_path, format="torchscript", entry="model.pt", signature=signature), tmp_path
+    )
+    for _ in range(3):
+        np.testing.assert_array_equal(model.predict({"x": x.numpy()}, {}), expected)
+
+
+def test_freed_memory_is_kept_for_the_next_batch() -> None:
+    program = (
+        "import resource\n"
+        "from workers.model_server.memory import keep_freed_memory\n"
+        "assert keep_freed_memory()\n"
+        "def faults():\n"
+        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    for _ in range(20): [bytearray(8 << 20) for _ in range(4)]\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
+        "faults()\n"
+        "print(faults())\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    # 163,200 where it is given back each time.
+    assert int(said.stdout) < 2_000
+
+
 @pytest.mark.parametrize("kind", [ModelFormat.TORCHSCRIPT, ModelFormat.TORCH_EXPORT])
 def test_a_model_may_answer_with_a_parameter(tmp_path: Path, kind: ModelFormat) -> None:
     rows = np.ones((1, 4), np.float32)
