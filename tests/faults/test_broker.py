@@ -4,6 +4,7 @@ import signal
 import time
 
 import httpx
+import pytest
 import redis
 
 from tests.faults.live import Live
@@ -80,6 +81,7 @@ def _only_one_found_out(took: list[float], usual: float) -> None:
     assert sum(seconds > 0.6 for seconds in waited) <= 2, took
 
 
+@pytest.mark.slow
 def test_after_a_thaw_doorbells_are_heard_again_and_not_only_the_sweep(live: Live) -> None:
     live.signal("redis", signal.SIGSTOP)
     time.sleep(8)  # longer than every timeout on the way
@@ -112,6 +114,7 @@ def test_a_doorbell_leaves_nothing_behind_in_redis(live: Live) -> None:
     assert left <= {"unacked_mutex"}
 
 
+@pytest.mark.slow
 def test_redis_wants_a_password(live: Live) -> None:
     stranger = redis.Redis(port=live.place.redis_port)
     try:

@@ -102,6 +102,7 @@ def test_a_worker_killed_while_it_sends_loses_no_mail(
     assert mail_server.attempts == 2
 
 
+@pytest.mark.slow
 def test_two_workers_send_every_mail_once(live: Live) -> None:
     live.another_control()
     live.queue_mails(60)
@@ -119,6 +120,7 @@ def test_when_the_leader_is_killed_another_leads_within_ten_seconds(live: Live) 
     wait_for(lambda: live.beat_of(port) == "leads", "second leader", within_s=10)
 
 
+@pytest.mark.slow
 def test_a_frozen_leader_is_followed_and_stands_by_when_it_wakes(live: Live) -> None:
     _, port = live.another_control()
     wait_for(lambda: live.beat_of() == "leads", "first leader")

@@ -119,7 +119,14 @@ def training(live: Live, jobs: Jobs) -> Training:
     return Training(live, jobs)
 
 
-@pytest.mark.parametrize("mark", ["workers.node_agent", "manage.py portal", "workers.control"])
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "workers.node_agent",
+        pytest.param("manage.py portal", marks=pytest.mark.slow),
+        pytest.param("workers.control", marks=pytest.mark.slow),
+    ],
+)
 def test_ranks_do_not_notice_the_death_of(live: Live, training: Training, mark: str) -> None:
     live.kill(mark)
     training.check(attempts=1)
@@ -131,7 +138,7 @@ def test_ranks_do_not_notice_the_death_of_redis(live: Live, training: Training) 
     training.check(attempts=1)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_killed_rank_goes_on_from_the_last_checkpoint(training: Training, rank: int) -> None:
     peer = training.pid(1 - rank)
     os.kill(training.pid(rank), signal.SIGKILL)

@@ -179,6 +179,7 @@ def damage(copy: Path, how: str) -> None:
             file.write(b"PK\3\4 no tar")
 
 
+@pytest.mark.slow
 def test_a_damaged_backup_is_refused_whole(saved: Saved, tmp_path: Path) -> None:
     with installation(tmp_path) as fresh:
         for how in ("cut", "changed", "not ours"):

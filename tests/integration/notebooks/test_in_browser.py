@@ -135,6 +135,7 @@ def type_unsaved(page: Page, bob: Person, server: str) -> tuple[OpenDesk, str]:
     return desk, path
 
 
+@pytest.mark.slow
 def test_a_stop_is_told_in_jupyterlab_saves_and_is_taken_back_by_a_click(
     running: RunningPortal, page: Page, bob: Person
 ) -> None:

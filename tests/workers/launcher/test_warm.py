@@ -266,6 +266,7 @@ print("<end>")
 """
 
 
+@pytest.mark.slow
 def test_the_next_attempt_of_a_killed_job_goes_on_from_its_checkpoint(site: Site) -> None:
     state = site.portal.state
     digest = state.add_snapshot({"a.py": RESUMED})

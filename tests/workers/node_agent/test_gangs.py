@@ -22,7 +22,10 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize(("first_way", "second_way"), [("torch", "torch"), ("torch", None)])
+@pytest.mark.parametrize(
+    ("first_way", "second_way"),
+    [pytest.param("torch", "torch", marks=pytest.mark.slow), ("torch", None)],
+)
 def test_ranks_on_two_nodes_form_one_world(
     portal: FakePortal,
     make_machine: Callable[..., Machine],
