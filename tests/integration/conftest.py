@@ -9,11 +9,10 @@ from tests import chromium as kept
 from tests.portals import RunningPortal, running_slipway
 from tests.shared import distrust_all, end_all_but, shared
 
-# They take longest, or wait most of their time.
-_LONGEST = (
-    *("test_demo.py", "test_monitoring.py", "test_budget.py", "test_drifting_canary.py"),
-    *("test_kills.py", "test_spend.py"),
-)
+# What takes longest, and what shares a Slipway that takes long to start, is not left to the end,
+# where tests are divided among processes: small ones are.
+_ORDER = ("test_demo.py", "test_budget.py", "notebooks", "browser", "serving")
+_LAST = "api"
 _WHOLE = {
     "SLIPWAY_LOGIN_FAILURES_PER_5_MINUTES": "1000",
     "SLIPWAY_EMBEDDED_GATEWAY": "true",
@@ -23,9 +22,16 @@ _WHOLE = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, so that nobody waits for it alone at the end."""
-    items.sort(
-        key=lambda item: "integration" not in item.path.parts or item.path.name not in _LONGEST
-    )
+    items.sort(key=_place_of)
+
+
+def _place_of(item: pytest.Item) -> int:
+    parts = item.path.parts
+    if "integration" not in parts:
+        return len(_ORDER)
+    if _LAST in parts:
+        return len(_ORDER) + 1
+    return next((place for place, part in enumerate(_ORDER) if part in parts), len(_ORDER))
 
 
 def _fixtures_of(item: pytest.Item | None) -> Collection[str]:

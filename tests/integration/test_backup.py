@@ -155,13 +155,20 @@ def saved_data(saved: Saved) -> Path:
     return saved.portal.installation.data_dir
 
 
-def test_what_is_not_empty_is_left_alone(saved: Saved) -> None:
+def test_nothing_is_overwritten_and_what_is_lost_is_named(saved: Saved, tmp_path: Path) -> None:
+    # One test: processes that share tests would each fill and save an installation.
+    _what_is_not_empty_is_left_alone(saved)
+    _a_file_is_never_overwritten_and_only_its_owner_reads_it(saved)
+    _bytes_that_are_lost_are_named(saved, tmp_path)
+
+
+def _what_is_not_empty_is_left_alone(saved: Saved) -> None:
     done = saved.portal.installation.manage("restore", str(saved.file))
     refused(done, "has people in it")
     assert answers_of(saved.portal.client("alice")) == saved.answers
 
 
-def test_a_file_is_never_overwritten_and_only_its_owner_reads_it(saved: Saved) -> None:
+def _a_file_is_never_overwritten_and_only_its_owner_reads_it(saved: Saved) -> None:
     refused(saved.portal.installation.manage("backup", str(saved.file)), "is there already")
     assert saved.file.stat().st_mode & 0o077 == 0
 
@@ -196,7 +203,7 @@ def test_a_damaged_backup_is_refused_whole(saved: Saved, tmp_path: Path) -> None
         assert "n 0" in people.stdout
 
 
-def test_bytes_that_are_lost_are_named(saved: Saved, tmp_path: Path) -> None:
+def _bytes_that_are_lost_are_named(saved: Saved, tmp_path: Path) -> None:
     blobs = saved_data(saved) / "blobs"
     hidden = tmp_path / "hidden"
     shutil.move(blobs / "sha256", hidden)

@@ -60,21 +60,30 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs
 
 
-def test_the_installed_command_starts_and_explains_itself(installed: Path, tmp_path: Path) -> None:
+def test_the_wheel_is_whole_typed_licensed_and_pulls_in_little(
+    installed: Path, tmp_path: Path
+) -> None:
+    # One test: processes that share tests would each build and install it.
+    _starts_and_explains_itself(installed, tmp_path)
+    _pulls_in_neither_django_nor_torch(installed, tmp_path)
+    _is_typed_licensed_and_of_the_same_version(installed, tmp_path)
+
+
+def _starts_and_explains_itself(installed: Path, tmp_path: Path) -> None:
     version = run(installed / "slipway", "--version", cwd=tmp_path)
     assert version.stdout == f"slipway {slipway.__version__}\n"
     assert "login" in run(installed / "slipway", "--help", cwd=tmp_path).stdout
     assert run(installed / "slipway", "whoami", cwd=tmp_path, check=False).returncode == 3
 
 
-def test_it_pulls_in_neither_django_nor_torch(installed: Path, tmp_path: Path) -> None:
+def _pulls_in_neither_django_nor_torch(installed: Path, tmp_path: Path) -> None:
     listed = run(*_pip_of(installed), "list", "--format", "freeze", cwd=tmp_path).stdout.lower()
     names = {line.partition("==")[0] for line in listed.splitlines()}
     assert {"slipway", "httpx", "pydantic", "rich", "typer"} <= names
     assert not names & {"django", "torch", "numpy", "mlflow", "celery", "redis"}
 
 
-def test_it_is_typed_licensed_and_of_the_same_version(installed: Path, tmp_path: Path) -> None:
+def _is_typed_licensed_and_of_the_same_version(installed: Path, tmp_path: Path) -> None:
     script = (
         "import importlib.metadata as m, pathlib, slipway;"
         "facts = m.metadata('slipway');"
