@@ -92,7 +92,7 @@ test-integration: setup-dev ## Run on PostgreSQL, in Chromium, with Docker (by a
 test-deploy: setup-dev ## Build deploy/ images, bring up its compose file, run the demo on it (20 min)
 	scripts/install-integration docker-compose
 	scripts/docker-test-engine.sh $(BIN)/python -m pytest $(addprefix tests/,$(DEPLOY))
-test-slow: setup-dev ## Run what waits (lost nodes, cut networks) or is long; before a release
+test-slow: setup-dev ## Run what waits or is long, and ask for all hostile values; before a release
 	scripts/install-integration
 	scripts/with-postgres $(PYTEST) -m slow tests
 	TESTS_ASK_ALL=1 scripts/with-postgres $(PYTEST) $(NOT_SLOW) \

@@ -21,10 +21,10 @@ def asked_all() -> bool:
 @overload
 def in_turns(values: Mapping[str, Value], whose: str, *, one_in: int) -> Mapping[str, Value]: ...
 @overload
-def in_turns(values: Sequence[str], whose: str, *, one_in: int) -> Sequence[str]: ...
+def in_turns(values: Sequence[Value], whose: str, *, one_in: int) -> Sequence[Value]: ...
 def in_turns(
-    values: Mapping[str, Value] | Sequence[str], whose: str, *, one_in: int
-) -> Mapping[str, Value] | Sequence[str]:
+    values: Mapping[str, Value] | Sequence[Value], whose: str, *, one_in: int
+) -> Mapping[str, Value] | Sequence[Value]:
     """Return one value in so many; which ones changes with whose turn it is."""
     if asked_all():
         return values

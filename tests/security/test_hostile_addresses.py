@@ -232,6 +232,23 @@ def test_a_slip_in_the_name_of_a_filter_is_refused_and_says_what_was_meant(
     assert (problem.field, problem.next_step) == ("x" * 100, "It takes none: leave it out.")
 
 
+def test_bytes_that_are_no_text_are_refused_by_name(people: Personas) -> None:
+    problem = refusal(Api.of(people.alice).get("projects?q=%FF"))
+    assert (problem.status, problem.code, problem.field) == (422, "invalid_input", "q")
+    assert problem.detail == "q: these bytes are not UTF-8."
+
+
+@pytest.mark.parametrize("of", ["predictions", "monitoring"])
+def test_a_moment_names_its_offset_from_utc(cast: Cast, of: str) -> None:
+    template = f"/api/v1/projects/{{project}}/endpoints/{{endpoint}}/{of}"
+    (route,) = (one for one in routes() if one.template == template)
+    path = route.path(**values_for(route, cast.world.own))
+    alice = Api.of(cast.world.people.alice)
+    for bad in ("2026-01-01T00:00:00", "2026"):
+        assert refusal(alice.get(f"{path}?since={bad}")).field == "since"
+    assert alice.get(f"{path}?since=2026-01-01T00:00:00Z").status_code == 200
+
+
 def test_what_a_stranger_slips_in_is_not_looked_at(people: Personas) -> None:
     assert Api.of(people.charlie).get("projects/vision?nothing=1").status_code == 404
 
