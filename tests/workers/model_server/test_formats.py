@@ -233,18 +233,6 @@ def test_torchscript_as_one_graph_gives_the_same_to_the_last_bit_and_keeps_its_s
         assert found[0, 1] == asked
 
 
-class Known(torch.nn.Module):
-    """Answers with what it has learnt, whatever it is asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.learnt = torch.nn.Parameter(torch.ones(1, 2))
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return its parameter as it is, and a sum."""
-        return self.learnt, x.sum(1)
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_a_large_torchscript_module_is_left_whole_and_gives_the_same(tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -281,6 +269,19 @@ def test_freed_memory_is_kept_for_the_next_batch() -> None:
     assert int(said.stdout) < 2_000
 
 
+class Known(torch.nn.Module):
+    """Answers with what it has learnt, whatever it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learnt = torch.nn.Parameter(torch.ones(1, 2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return its parameter as it is, and a sum."""
+        return self.learnt, x.sum(1)
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", [ModelFormat.TORCHSCRIPT, ModelFormat.TORCH_EXPORT])
 def test_a_model_may_answer_with_a_parameter(tmp_path: Path, kind: ModelFormat) -> None:
     rows = np.ones((1, 4), np.float32)
