@@ -72,6 +72,7 @@ SELDOM := mlflow/test_routes.py portal/accounts/test_audit_of_changes.py portal/
 	portal/registry/test_registering.py portal/training/test_bad_input.py \
 	portal/training/test_copies.py portal/training/test_following.py \
 	portal/endpoints/test_scaling.py portal/endpoints/test_first_plan.py \
+	portal/endpoints/test_going_back.py \
 	portal/workloads/test_agent_api.py portal/workloads/test_state_machine.py
 # What `make test` asks in turns (tests/turns.py), asked in full.
 IN_TURNS := $(addprefix security/,test_hostile_addresses.py test_hostile_bodies.py test_foreign_objects.py) \

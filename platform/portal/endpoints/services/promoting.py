@@ -168,16 +168,20 @@ def _go_back(endpoint: Endpoint, by: User, said: str) -> None:
         switch(endpoint, current=current, target=warm, by=by, why=said, moment=clock.now())
         return
     done = Rollout.objects.filter(endpoint=endpoint, state=RolloutState.DONE, revision=current)
-    before = done.filter(previous__isnull=False).order_by("-pk").first()
+    # One that failed meanwhile has been taken back already, and works no better a second time.
+    works = done.exclude(previous__isnull=True).exclude(previous__state=RevisionState.FAILED)
+    before = works.select_related("previous").order_by("-pk").first()
     if before is None or before.previous is None:
-        raise _nothing_before()
+        raise _nothing_before(done.order_by("-pk").first())
     revision = _earlier(endpoint, before.previous.number)
     begin_rollout(endpoint, by, revision, previous=current, plan=Plan(bake_s=0))
 
 
-def _nothing_before() -> Conflict:
+def _nothing_before(last: Rollout | None = None) -> Conflict:
+    failed = last.previous if last is not None else None
+    why = f" Revision {failed.number} failed: {failed.reason}" if failed is not None else ""
     return Conflict(
-        "There is no earlier revision to go back to.",
+        f"There is no earlier revision to go back to.{why}",
         code="nothing_before",
         next_step="Promote a version that works.",
     )
