@@ -21,9 +21,8 @@ from portal.datasets.services.drafts import append_piece, commit_draft, open_dra
 from portal.monitoring.analyst import AnalysisFailed, Analyst, analyst
 from portal.monitoring.folders import flat_hour, hour_of_prediction, parts_of, raw_hour, raw_root
 from portal.monitoring.models import CapturedHour, Erasure, Label, Selection
-from portal.monitoring.searching import ids_of
+from portal.monitoring.searching import ids_of, kept_filters
 from slipway.schemas.datasets import PIECE_BYTES
-from slipway.schemas.monitoring import SelectionFilters
 
 log = structlog.get_logger(__name__)
 _AT_ONCE = 10
@@ -96,7 +95,7 @@ class _Made:
 
 
 def _made(asked: Analyst, one: Selection) -> _Made:
-    filters = SelectionFilters.model_validate(one.filters)
+    filters = kept_filters(one.filters)
     found = ids_of(one.endpoint, filters)
     labels = _labels(one, sorted(found.ids))
     with tempfile.TemporaryDirectory() as folder:

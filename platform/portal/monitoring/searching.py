@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,7 @@ _ALL_TIME = timedelta(days=3650)
 _MOST_IDS = 200_000
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+_NO_OFFSET = re.compile(r"\A\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?\Z")
 _SLICE = ("feature", "operator", "value")
 NUMBER = "number"
 _FACTS = frozenset(
@@ -67,13 +69,27 @@ class Ids:
     paths: list[str]
 
 
+def kept_filters(given: Mapping[str, Any]) -> SelectionFilters:
+    """Read filters of a page or of the database, where a moment without an offset is one of UTC.
+
+    Raises ValidationError.
+    """
+    moments = {name: _in_utc_text(given[name]) for name in ("since", "until") if given.get(name)}
+    return SelectionFilters.model_validate({**given, **moments})
+
+
+def _in_utc_text(moment: object) -> object:
+    """Say what fields of pages mean: they know no offset, and are labelled (UTC)."""
+    return f"{moment}Z" if isinstance(moment, str) and _NO_OFFSET.match(moment) else moment
+
+
 def filters_of(given: Mapping[str, Any]) -> SelectionFilters:
     """Read filters out of an address, where empty ones are none; raises InvalidInput."""
     found = {name: value for name, value in given.items() if value not in (None, "")}
     if "feature" not in found or "value" not in found:
         found = {name: one for name, one in found.items() if name not in _SLICE}
     try:
-        return SelectionFilters.model_validate(found)
+        return kept_filters(found)
     except ValidationError as error:
         fault = error.errors(include_input=False, include_url=False)[0]
         name = str(fault["loc"][0]) if fault["loc"] else "filters"

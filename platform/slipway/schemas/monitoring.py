@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, Strict, StrictBool, StrictFloat, StrictInt, model_validator
 
 from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
+from slipway.schemas.moments import Moment
 
 LABELS_AT_ONCE = 10_000
 PREDICTION_PATTERN = r"^prd_[0-9A-HJKMNP-TV-Z]{26}$"
@@ -342,8 +343,8 @@ class SelectionFilters(RequestSchema):
     """
 
     prediction_ids: Annotated[list[PredictionId], Field(max_length=10_000)] | None = None
-    since: datetime | None = None
-    until: datetime | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     model_version: Annotated[Line, Field(max_length=100)] | None = None
     caller: Annotated[Line, Field(max_length=64)] | None = None
     own_id: OwnId | None = None

@@ -153,6 +153,24 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
     unknown = {"dataset": "x", "filters": {"feature": "height", "value": "1"}}
     refused = traffic.api.post(f"{traffic.root}/selections", unknown)
     assert (refused.status_code, b"no_such_feature" in refused.content) == (422, True)
+    for odd in ("2026-01-31T12:00", "2026", 2026, 1e300):
+        of_no_zone = {"dataset": "x", "filters": {"since": odd}}
+        refused = traffic.api.post(f"{traffic.root}/selections", of_no_zone)
+        assert (refused.status_code, b"filters.since" in refused.content) == (422, True)
+
+
+def test_a_selection_asked_for_before_moments_named_their_offset_is_of_utc(
+    traffic: Traffic,
+) -> None:
+    traffic.normal(30)
+    traffic.look()
+    filters = {"since": "2026-01-31T12:00:00Z", "until": "2026-01-31T13:00:00Z"}
+    traffic.post("selections", {"dataset": "hard", "filters": filters}, status=202)
+    waiting = Selection.objects.get()
+    waiting.filters = {name: text.removesuffix("Z") for name, text in waiting.filters.items()}
+    waiting.save()
+    carry_out_waiting()
+    assert traffic.get("selections")["items"][0]["reason"].startswith("No prediction matches")
 
 
 def test_erasing_by_key_leaves_nothing_and_time_removes_the_rest(traffic: Traffic) -> None:

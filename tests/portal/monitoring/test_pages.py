@@ -6,6 +6,7 @@ from django.test import Client
 
 from portal.core import clock
 from portal.monitoring.alerting import Finding, raise_alert
+from portal.monitoring.models import Selection
 from tests.personas import Personas
 from tests.portal.monitoring.captured import Traffic
 
@@ -90,5 +91,8 @@ def test_predictions_are_found_and_become_data_on_pages(traffic: Traffic, people
     assert bob.post(
         f"{PAGE}/select?feature=a&operator=%3E&value=0", {"dataset": "hard"}
     ).status_code == (302)
-    (made,) = traffic.get("selections")["items"]
+    sent = bob.post(f"{PAGE}/select?until={before}", {"dataset": "older"})
+    assert sent.status_code == 302
+    older, made = traffic.get("selections")["items"]
+    assert Selection.objects.get(pk=older["id"]).filters["until"] == f"{before}:00Z"
     assert (made["dataset"], made["done_at"]) == ("hard", None)

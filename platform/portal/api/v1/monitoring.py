@@ -8,7 +8,6 @@ from pydantic import BaseModel, Field
 
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.moments import Moment
 from portal.api.v1.shapes import PageParameters, page_of
 from portal.core.pagination import paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
@@ -23,6 +22,7 @@ from portal.monitoring.settings_of import settings_of
 from portal.monitoring.viewing import alert_out, asked_of, view
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
+from slipway.schemas.moments import Moment
 from slipway.schemas.monitoring import (
     AlertChannelCreated,
     AlertChannelIn,

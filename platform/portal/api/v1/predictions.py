@@ -8,7 +8,6 @@ from pydantic import BaseModel, Field
 
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.moments import Moment
 from portal.api.v1.shapes import PageParameters, page_of
 from portal.core.pagination import MAX_LIMIT, paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
@@ -18,6 +17,7 @@ from portal.monitoring.services.labels import label_predictions
 from portal.monitoring.services.selecting import erase_predictions, select_predictions
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
+from slipway.schemas.moments import Moment
 from slipway.schemas.monitoring import (
     ErasureIn,
     ErasureOut,

@@ -1,4 +1,4 @@
-"""A moment in a query, such as `since`: RFC 3339 with its offset."""
+"""A moment in a query or a body, such as `since`: RFC 3339 with its offset."""
 
 import re
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ _RFC3339 = re.compile(r"\A\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 
 def _no_bare_number(text: object) -> object:
     """Pydantic would read `2026` as seconds after 1970."""
-    if isinstance(text, str) and not _RFC3339.match(text):
+    if isinstance(text, int | float) or (isinstance(text, str) and not _RFC3339.match(text)):
         raise ValueError("must be a date and time such as 2026-01-31T12:00:00Z")
     return text
 
