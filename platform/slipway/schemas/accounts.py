@@ -6,7 +6,17 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from slipway.schemas.base import REFUSED, AnswerSchema, Line, Name, RequestSchema, Slug, Text
+from slipway.schemas.base import (
+    REFUSED,
+    AnswerSchema,
+    Line,
+    Name,
+    RequestSchema,
+    Slug,
+    Text,
+    Truth,
+    Whole,
+)
 
 EMAIL_PATTERN = rf"^[^@\s{REFUSED}]+@[^@\s{REFUSED}]+$"
 Email = Annotated[
@@ -101,7 +111,7 @@ class TokenIn(RequestSchema):
     name: Name
     scopes: list[Scope] = Field(min_length=1, max_length=len(Scope))
     project: Slug | None = None
-    expires_in_days: int = Field(default=90, ge=1, le=365)
+    expires_in_days: Whole = Field(default=90, ge=1, le=365)
 
 
 class WhoAmI(AnswerSchema):
@@ -176,7 +186,7 @@ class InvitationIn(RequestSchema):
 
     email: Email
     role: Role = Role.CONTRIBUTOR
-    expires_in_days: int = Field(default=7, ge=1, le=30)
+    expires_in_days: Whole = Field(default=7, ge=1, le=30)
 
 
 class InvitationOut(AnswerSchema):
@@ -223,8 +233,8 @@ class SecretOut(AnswerSchema):
 class AccountChange(RequestSchema):
     """Suspend or promote. `hand_over_to` takes over what the person is the last owner of."""
 
-    is_active: bool | None = None
-    is_administrator: bool | None = None
+    is_active: Truth | None = None
+    is_administrator: Truth | None = None
     hand_over_to: Annotated[Line, Field(max_length=32)] | None = None
 
 

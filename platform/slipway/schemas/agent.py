@@ -25,20 +25,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slipway.schemas.base import AnswerSchema, Line, RequestSchema
+from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
 from slipway.schemas.workloads import BackendName, Labels, ReasonCode, Resources
 
 Id = Annotated[str, Field(max_length=32)]
-Count = Annotated[int, Field(ge=0, le=2**53)]
-Moment = Annotated[int, Field(ge=0, le=2**48)]
-Epoch = Annotated[int, Field(ge=0, le=2**31 - 1)]
-Status = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
-Percent = Annotated[float, Field(ge=0, le=1_000_000)]
-Rank = Annotated[int, Field(ge=0, le=65_535)]
+Count = Annotated[Whole, Field(ge=0, le=2**53)]
+Moment = Annotated[Whole, Field(ge=0, le=2**48)]
+Epoch = Annotated[Whole, Field(ge=0, le=2**31 - 1)]
+Status = Annotated[Whole, Field(ge=-(2**31), le=2**31 - 1)]
+Percent = Annotated[Number, Field(ge=0, le=1_000_000)]
+Rank = Annotated[Whole, Field(ge=0, le=65_535)]
 
 
 class GpuFacts(AnswerSchema):
-    index: int = Field(ge=0, le=1023)
+    index: Whole = Field(ge=0, le=1023)
     model: Annotated[Line, Field(max_length=64)]
     memory_bytes: Count
 
@@ -72,7 +72,7 @@ class WarmFacts(AnswerSchema):
 
     flavour: Annotated[Line, Field(max_length=32)]
     state: Literal["starting", "ready", "failed"]
-    memory_bytes: int = Field(ge=0)
+    memory_bytes: Whole = Field(ge=0)
 
 
 class Heartbeat(RequestSchema):
@@ -80,7 +80,7 @@ class Heartbeat(RequestSchema):
 
     boot_id: Annotated[Line, Field(max_length=64)]
     facts: NodeFacts
-    cpu_percent: float = Field(ge=0, le=100)
+    cpu_percent: Number = Field(ge=0, le=100)
     memory_used_bytes: Count
     running: list["TaskKey"] = Field(default=[], max_length=10_000)
     warm: list[WarmFacts] = Field(default=[], max_length=32)
@@ -107,8 +107,8 @@ class Rendezvous(AnswerSchema):
     """
 
     address: Annotated[Line, Field(min_length=1, max_length=253)]
-    port: int = Field(ge=1, le=65_535)
-    agent_store: bool = False
+    port: Whole = Field(ge=1, le=65_535)
+    agent_store: Truth = False
 
 
 class StoredCheckpoint(AnswerSchema):
@@ -213,7 +213,7 @@ class Report(RequestSchema):
 
     task_id: Id
     epoch: Epoch
-    sequence: int = Field(ge=1, le=2**31 - 1)
+    sequence: Whole = Field(ge=1, le=2**31 - 1)
     kind: Literal["starting", "rendezvous", "running", "progress", "ended"]
     at_unix_ms: Moment
     message: Annotated[Line, Field(max_length=2000)] = ""
@@ -221,13 +221,13 @@ class Report(RequestSchema):
     step: Count | None = None
     checkpoint: SavedCheckpoint | None = None
     strategy: TakenStrategy | None = None
-    warm: bool | None = None
+    warm: Truth | None = None
     reason: ReasonCode | None = None
     exit_code: Status | None = None
     ranks: list[RankEnd] = Field(default=[], max_length=256)
     memory_peak_bytes: Count | None = None
     memory_limit_bytes: Count | None = None
-    cpu_seconds: float | None = Field(default=None, ge=0)
+    cpu_seconds: Number | None = Field(default=None, ge=0)
     log_tail: Annotated[str, Field(max_length=16_384)] = ""
 
 
@@ -263,7 +263,7 @@ class EnvironmentReport(RequestSchema):
     builds the same. `build` counts the builds of this environment on this node from 1.
     """
 
-    build: int = Field(default=1, ge=1, le=2**31 - 1)
+    build: Whole = Field(default=1, ge=1, le=2**31 - 1)
     state: Literal["building", "ready", "failed"]
     log_offset: Count
     log: Annotated[str, Field(max_length=65_536)] = ""

@@ -44,7 +44,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from slipway.schemas.accounts import UserOut
-from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Text
+from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Text, Truth, Whole
 from slipway.schemas.statistics import TableStatistics
 
 PIECE_BYTES = 16 * 1024**2
@@ -145,7 +145,7 @@ class CommitIn(RequestSchema):
     read are left out of the statistics; without it such a draft is refused, with line and column.
     """
 
-    allow_bad_rows: bool = False
+    allow_bad_rows: Truth = False
 
 
 class Problem(AnswerSchema):
@@ -187,7 +187,7 @@ class DataFileIn(RequestSchema):
     """A file of a draft: where it lies, how long it is, and the digests of its pieces."""
 
     path: DataPath
-    size_bytes: int = Field(ge=0, le=MAX_FILE_BYTES)
+    size_bytes: Whole = Field(ge=0, le=MAX_FILE_BYTES)
     pieces: list[Sha256] = Field(max_length=MAX_FILE_BYTES // PIECE_BYTES)
 
 

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from slipway.schemas.accounts import UserOut
-from slipway.schemas.base import AnswerSchema, Line, RequestSchema
+from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Whole
 
 FileName = Annotated[Line, Field(min_length=1, max_length=255, pattern=r"^[^/\\]+$")]
-Seconds = Annotated[int, Field(ge=1, le=900)]
+Seconds = Annotated[Whole, Field(ge=1, le=900)]
 
 
 class FileOut(AnswerSchema):

@@ -26,7 +26,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slipway.schemas.base import AnswerSchema, Line, Name, RequestSchema, Slug, Text, Truth, Whole
+from slipway.schemas.base import (
+    AnswerSchema,
+    Line,
+    Name,
+    Number,
+    RequestSchema,
+    Slug,
+    Text,
+    Truth,
+    Whole,
+)
 from slipway.schemas.training import Argument, ParameterName, RelativePath
 from slipway.schemas.workloads import WorkloadState
 
@@ -66,7 +76,7 @@ class CheckReport(RequestSchema):
     passed: Truth
     code_cells: Annotated[Whole, Field(ge=0, le=100_000)]
     ran: Annotated[Whole, Field(ge=0, le=100_000)]
-    duration_s: Annotated[float, Field(ge=0, le=10_000_000)]
+    duration_s: Annotated[Number, Field(ge=0, le=10_000_000)]
     findings: list[Finding] = Field(default=[], max_length=MAX_FINDINGS)
 
 
@@ -99,7 +109,7 @@ class RunIn(RequestSchema):
     tier: Slug | None = None
     params: dict[ParameterName, Argument] = Field(default={}, max_length=200)
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
-    max_hours: float | None = Field(default=None, gt=0, le=8760)
+    max_hours: Number | None = Field(default=None, gt=0, le=8760)
 
 
 class NotebookVersionOut(AnswerSchema):

@@ -32,7 +32,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Slug, Text
+from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Slug, Text, Truth, Whole
 from slipway.schemas.training import Tags
 
 
@@ -91,8 +91,8 @@ class ServerIn(RequestSchema):
     name: Slug = "notebook"
     tier: Slug | None = None
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
-    idle_minutes: int = Field(default=60, ge=5, le=10_080)
-    max_hours: float | None = Field(default=None, gt=0, le=720)
+    idle_minutes: Whole = Field(default=60, ge=5, le=10_080)
+    max_hours: Number | None = Field(default=None, gt=0, le=720)
     daily_start: TimeOfDay | None = None
     daily_stop: TimeOfDay | None = None
     days: list[Weekday] = Field(default=list(WORKDAYS), min_length=1, max_length=7)
@@ -108,8 +108,8 @@ class ServerEdit(RequestSchema):
     """
 
     tier: Slug | None = None
-    max_hours: float | None = Field(default=None, ge=0, le=720)
-    idle_minutes: int | None = Field(default=None, ge=5, le=10_080)
+    max_hours: Number | None = Field(default=None, ge=0, le=720)
+    idle_minutes: Whole | None = Field(default=None, ge=5, le=10_080)
     daily_start: TimeOrNone | None = None
     daily_stop: TimeOrNone | None = None
     days: list[Weekday] | None = Field(default=None, min_length=1, max_length=7)
@@ -206,13 +206,13 @@ class LabReport(RequestSchema):
     file was saved, its processes used the processor or the network.
     """
 
-    attempt: int = Field(ge=0)
-    sequence: int = Field(ge=0)
+    attempt: Whole = Field(ge=0)
+    sequence: Whole = Field(ge=0)
     address: Annotated[Line, Field(max_length=260)]
-    busy_kernels: int = Field(default=0, ge=0, le=100_000)
-    kernels: int = Field(default=0, ge=0, le=100_000)
-    terminals: int = Field(default=0, ge=0, le=100_000)
-    moved: bool = False
+    busy_kernels: Whole = Field(default=0, ge=0, le=100_000)
+    kernels: Whole = Field(default=0, ge=0, le=100_000)
+    terminals: Whole = Field(default=0, ge=0, le=100_000)
+    moved: Truth = False
     why: Annotated[Line, Field(max_length=200)] = ""
     open_files: list[Annotated[Line, Field(max_length=500)]] = Field(default=[], max_length=100)
 

@@ -293,8 +293,8 @@ class GoldenIn(RequestSchema):
 
     inputs: list[JsonValue] = Field(min_length=1, max_length=MAX_GOLDEN_ROWS)
     outputs: list[JsonValue] = Field(min_length=1, max_length=MAX_GOLDEN_ROWS)
-    absolute_tolerance: float = Field(default=1e-6, ge=0, le=1e6)
-    relative_tolerance: float = Field(default=1e-5, ge=0, le=1)
+    absolute_tolerance: Number = Field(default=1e-6, ge=0, le=1e6)
+    relative_tolerance: Number = Field(default=1e-5, ge=0, le=1)
 
     @model_validator(mode="after")
     def _paired(self) -> "GoldenIn":
@@ -313,7 +313,7 @@ class EvaluationIn(RequestSchema):
 
     metric: MetricName
     dataset: DatasetRef
-    value: float | None = None
+    value: Number | None = None
     not_finite: Literal["nan", "inf", "-inf"] | None = None
     run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
 
@@ -386,7 +386,7 @@ class PromoteIn(TargetIn):
 
     sequence: Whole | None = Field(default=None, ge=0, le=2**31 - 1)
     override_reason: Reason | None = None
-    archive_replaced: bool = False
+    archive_replaced: Truth = False
 
 
 class MoveOut(AnswerSchema):

@@ -30,12 +30,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from slipway.schemas.base import AnswerSchema, Line, RequestSchema
+from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
 
 Id = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Count = Annotated[int, Field(ge=0, le=2**53)]
-Moment = Annotated[int, Field(ge=0, le=2**48)]
+Count = Annotated[Whole, Field(ge=0, le=2**53)]
+Moment = Annotated[Whole, Field(ge=0, le=2**48)]
 EndpointName = Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$")]
 Address = Annotated[str, Field(min_length=1, max_length=300)]
 
@@ -73,8 +73,8 @@ class FieldSpec(AnswerSchema):
 
     name: Annotated[Line, Field(max_length=500)]
     datatype: Datatype
-    shape: Annotated[list[int], Field(max_length=16)] = [-1]
-    required: bool = True
+    shape: Annotated[list[Whole], Field(max_length=16)] = [-1]
+    required: Truth = True
 
 
 class Signature(AnswerSchema):
@@ -182,9 +182,9 @@ class ReplicaReport(RequestSchema):
     reason: Annotated[Line, Field(max_length=2000)] = ""
     address: Address | None = None
     signature: Signature | None = None
-    load_ms: float | None = Field(default=None, ge=0)
-    warm_ms: float | None = Field(default=None, ge=0)
-    forward_ms: float | None = Field(default=None, ge=0)
+    load_ms: Number | None = Field(default=None, ge=0)
+    warm_ms: Number | None = Field(default=None, ge=0)
+    forward_ms: Number | None = Field(default=None, ge=0)
     sent_unix_ms: Moment
 
 
@@ -320,7 +320,7 @@ class Histogram(AnswerSchema):
     """
 
     counts: list[Count] = Field(min_length=len(LATENCY_BOUNDS_MS) + 1, max_length=64)
-    sum_ms: float = Field(ge=0)
+    sum_ms: Number = Field(ge=0)
 
 
 class RevisionCounters(AnswerSchema):
@@ -342,7 +342,7 @@ class RevisionCounters(AnswerSchema):
     differed: Count = 0
     shadow_failed: Count = 0
     in_flight: Count = 0
-    queue_ms_sum: float = 0.0
+    queue_ms_sum: Number = 0.0
     latency: Histogram
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Slug, Whole
+from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Slug, Truth, Whole
 
 MOST_NANO_USD = 10**17
 Money = Annotated[Whole, Field(ge=0, le=MOST_NANO_USD)]
@@ -145,22 +145,22 @@ class BudgetIn(RequestSchema):
     person: Annotated[Line, Field(max_length=254)] | None = None
     period: BudgetPeriod = BudgetPeriod.MONTH
     limit_nano_usd: Limit
-    stops: bool = True
-    counts_exempt: bool = False
+    stops: Truth = True
+    counts_exempt: Truth = False
 
 
 class BudgetChange(RequestSchema):
     """Change what is given; raising the limit lets what it stopped be resumed."""
 
     limit_nano_usd: Limit | None = None
-    stops: bool | None = None
-    counts_exempt: bool | None = None
+    stops: Truth | None = None
+    counts_exempt: Truth | None = None
 
 
 class OverrideIn(RequestSchema):
     """Let everything pass for some hours; 0 ends it. It stands in the audit log."""
 
-    hours: Annotated[float, Field(ge=0, le=24 * 7)]
+    hours: Annotated[Number, Field(ge=0, le=24 * 7)]
     reason: Annotated[Line, Field(min_length=1, max_length=300)]
 
 

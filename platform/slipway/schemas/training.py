@@ -41,7 +41,17 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
-from slipway.schemas.base import AnswerSchema, Line, Name, RequestSchema, Slug, Text
+from slipway.schemas.base import (
+    AnswerSchema,
+    Line,
+    Name,
+    Number,
+    RequestSchema,
+    Slug,
+    Text,
+    Truth,
+    Whole,
+)
 from slipway.schemas.datasets import DatasetReference
 from slipway.schemas.spend import BudgetLeft, ExpectedCost
 from slipway.schemas.workloads import BackendName, WorkloadOut
@@ -75,7 +85,7 @@ class GitFacts(AnswerSchema):
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40,64}$")]
     branch: Annotated[Line, Field(max_length=250)] = ""
     remote: Annotated[Line, Field(max_length=500)] = ""
-    is_dirty: bool = False
+    is_dirty: Truth = False
     diff: Annotated[str, AfterValidator(_storable), Field(max_length=MAX_DIFF_CHARACTERS)] = ""
 
 
@@ -104,18 +114,18 @@ class JobIn(RequestSchema):
     args: list[Argument] = Field(default=[], max_length=200)
     params: dict[ParameterName, Argument] = Field(default={}, max_length=200)
     tier: Slug | None = None
-    nodes: int = Field(default=1, ge=1, le=1024)
-    procs: int = Field(default=1, ge=1, le=256)
+    nodes: Whole = Field(default=1, ge=1, le=1024)
+    procs: Whole = Field(default=1, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
     backend: BackendName = "process"
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
     datasets: list[DatasetReference] = Field(default=[], max_length=20)
     tags: Tags = {}
     git: GitFacts | None = None
-    priority: int = Field(default=0, ge=-100, le=100)
-    max_attempts: int = Field(default=3, ge=1, le=20)
-    hang_after_minutes: int | None = Field(default=30, ge=1, le=10_080)
-    max_hours: float | None = Field(default=None, gt=0, le=8760)
+    priority: Whole = Field(default=0, ge=-100, le=100)
+    max_attempts: Whole = Field(default=3, ge=1, le=20)
+    hang_after_minutes: Whole | None = Field(default=30, ge=1, le=10_080)
+    max_hours: Number | None = Field(default=None, gt=0, le=8760)
 
 
 class JobEdit(RequestSchema):
@@ -131,13 +141,13 @@ class JobEdit(RequestSchema):
     args: list[Argument] | None = Field(default=None, max_length=200)
     params: dict[ParameterName, Argument] | None = Field(default=None, max_length=200)
     tier: Slug | None = None
-    nodes: int | None = Field(default=None, ge=1, le=1024)
-    procs: int | None = Field(default=None, ge=1, le=256)
+    nodes: Whole | None = Field(default=None, ge=1, le=1024)
+    procs: Whole | None = Field(default=None, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
     backend: BackendName | None = None
     datasets: list[DatasetReference] | None = Field(default=None, max_length=20)
     tags: Tags | None = None
-    max_attempts: int | None = Field(default=None, ge=1, le=20)
+    max_attempts: Whole | None = Field(default=None, ge=1, le=20)
 
 
 class Quote(AnswerSchema):

@@ -12,8 +12,10 @@ from slipway.schemas.base import (
     AnswerSchema,
     Line,
     Name,
+    Number,
     RequestSchema,
     Slug,
+    Truth,
     Whole,
 )
 
@@ -66,9 +68,9 @@ class ReasonCode(StrEnum):
 class Resources(AnswerSchema):
     """What one task needs, or a node offers. Thousandths of a CPU, bytes, whole GPUs."""
 
-    cpu_millis: int = Field(ge=0, le=10_000_000)
-    memory_bytes: int = Field(ge=0, le=2**50)
-    gpus: int = Field(default=0, ge=0, le=1024)
+    cpu_millis: Whole = Field(ge=0, le=10_000_000)
+    memory_bytes: Whole = Field(ge=0, le=2**50)
+    gpus: Whole = Field(default=0, ge=0, le=1024)
 
 
 LabelKey = Annotated[Line, Field(min_length=1, max_length=63)]
@@ -78,7 +80,7 @@ _KEYS: JsonDict = {"propertyNames": {"minLength": 1, "maxLength": 63, "pattern":
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64, json_schema_extra=_KEYS)]
 # How a task is kept apart: as a confined process of the node, or in a container of its own.
 BackendName = Literal["process", "docker"]
-NanoUsd = Annotated[int, Field(ge=0, le=10**15)]
+NanoUsd = Annotated[Whole, Field(ge=0, le=10**15)]
 
 
 class TierOut(AnswerSchema):
@@ -112,7 +114,7 @@ class TierChange(RequestSchema):
     """What an administrator may change. Resources never change: make another tier instead."""
 
     name: Name | None = None
-    is_active: bool | None = None
+    is_active: Truth | None = None
     nano_usd_per_hour: NanoUsd | None = None
 
 
@@ -155,7 +157,7 @@ class JoinTokenIn(RequestSchema):
     """
 
     node: Slug | None = None
-    expires_in_minutes: int = Field(default=60, ge=1, le=7 * 24 * 60)
+    expires_in_minutes: Whole = Field(default=60, ge=1, le=7 * 24 * 60)
 
 
 class JoinTokenCreated(AnswerSchema):
@@ -172,7 +174,7 @@ class QuotaIn(RequestSchema):
     cpu_millis: Whole | None = Field(default=None, ge=0, le=10**9)
     gpus: Whole | None = Field(default=None, ge=0, le=10**6)
     running: Whole | None = Field(default=None, ge=0, le=10**6)
-    weight: float = Field(default=1.0, ge=0.01, le=1000)
+    weight: Number = Field(default=1.0, ge=0.01, le=1000)
 
 
 class QuotaOut(AnswerSchema):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.contrib import messages
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
@@ -120,12 +121,11 @@ def project_job_quote(request: HttpRequest, project: str) -> HttpResponse:
 
 def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
     """Quote what can be read of the form so far, whatever else is still wrong in it."""
-    facts = {name: form[name].value() for name in _PRICED}
-    facts = {name: value for name, value in facts.items() if value not in (None, "")}
     chosen = str(form["strategy"].value() or "").strip().lower()
     meaning = STRATEGIES.get(chosen) or STRATEGIES.get(chosen.partition("=")[0])
     hours = _hours(form)
     try:
+        facts = {name: form.fields[name].clean(value) for name, value in _priced_facts(form)}
         wanted = JobIn.model_validate({"snapshot": _NO_CODE, "script": "x.py", **facts})
         quote: Quote = with_cost(
             quote_job(project=project, wanted=wanted),
@@ -133,7 +133,7 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
         )
     except SlipwayError as error:
         return {"quote": None, "quote_fault": words_of(error), "meaning": meaning}
-    except ValueError:  # of the schema: what is typed is not complete yet
+    except (ValidationError, ValueError):  # what is typed is not complete yet
         return {"quote": None, "quote_fault": "", "meaning": meaning}
     most = round(quote.nano_usd_per_hour * hours) if hours else None
     return {
@@ -143,6 +143,11 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
         "ranks": wanted.nodes * wanted.procs,
         "meaning": meaning,
     }
+
+
+def _priced_facts(form: NewJob) -> list[tuple[str, Any]]:
+    typed = [(name, form[name].value()) for name in _PRICED]
+    return [(name, value) for name, value in typed if value not in (None, "")]
 
 
 def _hours(form: NewJob) -> float | None:
