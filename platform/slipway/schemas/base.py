@@ -88,7 +88,7 @@ Slug = Annotated[
 
 
 # Strict: true is not 1 and "1" is no number. Bounds added to them stand in the API's description,
-# which they would not behind a validator; so RequestSchema takes 3.0 for the 3 it is in JSON.
+# which they would not behind a validator; so WholeNumbers takes 3.0 for the 3 it is in JSON.
 Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 Truth = Annotated[bool, Strict()]
@@ -119,10 +119,8 @@ JsonValue = Annotated[Any, AfterValidator(_clean_json)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(_clean_json)]
 
 
-class RequestSchema(BaseModel):
-    """Body of a request: an unknown field is an error, so that a typing slip is not ignored."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+class WholeNumbers(BaseModel):
+    """What takes 3.0 for the 3 that it is in JSON."""
 
     @model_validator(mode="before")
     @classmethod
@@ -131,6 +129,12 @@ class RequestSchema(BaseModel):
             return data
         names = _whole_fields(cls)
         return {name: _as_whole(value) if name in names else value for name, value in data.items()}
+
+
+class RequestSchema(WholeNumbers):
+    """Body of a request: an unknown field is an error, so that a typing slip is not ignored."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @cache
@@ -156,6 +160,10 @@ class AnswerSchema(BaseModel):
     """Body of an answer; clients ignore fields they do not know yet."""
 
     model_config = ConfigDict(extra="ignore", from_attributes=True)
+
+
+class PartSchema(AnswerSchema, WholeNumbers):
+    """A part of answers that people send in their requests, too."""
 
 
 class PageOf(AnswerSchema, Generic[Item]):

@@ -13,6 +13,7 @@ from slipway.schemas.base import (
     Line,
     Name,
     Number,
+    PartSchema,
     RequestSchema,
     Slug,
     Truth,
@@ -65,7 +66,7 @@ class ReasonCode(StrEnum):
     PEER_FAILED = "peer_failed"
 
 
-class Resources(AnswerSchema):
+class Resources(PartSchema):
     """What one task needs, or a node offers. Thousandths of a CPU, bytes, whole GPUs."""
 
     cpu_millis: Whole = Field(ge=0, le=10_000_000)

@@ -51,3 +51,12 @@ def test_a_price_is_a_whole_number(people: Personas, wrong: object) -> None:
     refused = root.patch("tiers/small", {"nano_usd_per_hour": wrong})
     assert (refused.status_code, json_of(refused)["field"]) == (422, "nano_usd_per_hour")
     assert json_of(root.get("tiers/small"))["nano_usd_per_hour"] == 1_000
+
+
+def test_a_whole_number_may_be_written_with_a_point(people: Personas) -> None:
+    root = Api.of(people.root)
+    wanted = {"slug": "two", "name": "Two", "nano_usd_per_hour": 7.0}
+    made = root.post("tiers", wanted | {"resources": {"cpu_millis": 2e3, "memory_bytes": 2.0**30}})
+    assert made.status_code == 201
+    shown = json_of(made)
+    assert (shown["resources"]["cpu_millis"], shown["nano_usd_per_hour"]) == (2000, 7)
