@@ -139,6 +139,7 @@ class Endpoint:
         self.admits = route.limits.max_in_flight
         self._capture = capture
         self._queue: list[Pending] = []
+        self._together = 1
         self._choices: list[Revision] = []
         self._shares: list[float] = []
         self._shadow: Revision | None = None
@@ -219,8 +220,10 @@ class Endpoint:
     def admit(self, pending: Pending) -> None:
         """Predict and answer; what is admitted in one turn of the loop goes out together."""
         self.in_flight += 1
-        if self.in_flight == 1:
-            self._dispatch([pending])  # nothing else is under way: there is nobody to go with
+        if self.in_flight == 1 and self._together == 1:
+            # Nothing else is under way, nor was it in the turn before: there is nobody to go with.
+            # The first of many who come again together would else be a batch of its own each time.
+            self._dispatch([pending])
             return
         self._queue.append(pending)
         if len(self._queue) == 1:
@@ -373,6 +376,7 @@ class Endpoint:
 
     def _turn(self) -> None:
         pendings, self._queue = self._queue, []
+        self._together = len(pendings)
         self._dispatch(pendings)
 
     def _dispatch(self, pendings: list[Pending]) -> None:
