@@ -40,8 +40,9 @@ _LOOK_S: Final = 0.25
 # What was sealed longer ago is late: predictions are to be found within five seconds.
 _LATE_S: Final = 1.0
 _HURRY_FOR_S: Final = 3.0
-_CALM_NICE: Final = 19
-_HURRIED_NICE: Final = 5
+_NICE: Final = 5
+_LOWEST_NICE: Final = 19
+_CALM: Final = ".calm"
 _AFTER_FAILURE_S: Final = 5.0
 # What is read, turned into columns and written at once: it stays in the processor's cache, and no
 # single call of the kernel takes long.
@@ -57,21 +58,67 @@ _MERGED: Final = "hour.parquet"
 _PARTS: Final = b"slipway.parts"
 
 
-def ship(segment: Path, predictions: Path, hider: Hider | None = None) -> int:
-    """Write one segment as Parquet and remove it; returns how many predictions it held."""
+class GivenUp(Exception):
+    """Another thread ships the segment."""
+
+
+class Attempt:
+    """One thread's work on a segment, until another takes the segment over.
+
+    `mark` keeps what is not whole yet apart from that of the other thread.
+    """
+
+    def __init__(self, mark: str = "") -> None:
+        self.mark = mark
+        self._ending = threading.Lock()
+        self._is_given_up = False
+        self._has_ended = False
+
+    def give_up(self) -> bool:
+        """Have it come to nothing; False when it has ended, or does at this moment."""
+        if self._has_ended or not self._ending.acquire(blocking=False):
+            return False
+        self._is_given_up = not self._has_ended
+        self._ending.release()
+        return self._is_given_up
+
+    def check(self) -> None:
+        """Raise GivenUp once another thread has the segment."""
+        if self._is_given_up:
+            raise GivenUp
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """End: nobody takes the segment over from here on. Raises GivenUp when somebody has."""
+        with self._ending:
+            self.check()
+            yield
+            self._has_ended = True
+
+
+def ship(
+    segment: Path, predictions: Path, hider: Hider | None = None, attempt: Attempt | None = None
+) -> int:
+    """Write one segment as Parquet and remove it; returns how many predictions it held.
+
+    Raises GivenUp, and leaves nothing behind, when the attempt was given up.
+    """
+    attempt = attempt or Attempt()
     shipped = 0
     drafts: dict[Path, Draft] = {}
     with ExitStack() as unfinished, segment.open("rb") as file:
         for parts in read_parts(file, _PIECE_BYTES):
+            attempt.check()
             for folder, tables in _tables_by_folder(parts, predictions, hider).items():
                 if folder not in drafts:
                     folder.mkdir(parents=True, exist_ok=True)
                     path = folder / f"{segment.stem}.parquet"
-                    drafts[folder] = unfinished.enter_context(Draft(path))
+                    drafts[folder] = unfinished.enter_context(Draft(path, mark=attempt.mark))
                 shipped += drafts[folder].write(pa.concat_tables(tables))
-        for draft in drafts.values():
-            draft.finish()
-    segment.unlink()
+        with attempt.ending():
+            for draft in drafts.values():
+                draft.finish()
+            segment.unlink()
     return shipped
 
 
@@ -113,9 +160,9 @@ def _whole(table: pa.Table) -> pa.Table:
 class Draft:
     """A Parquet file that appears whole, by `finish`, or not at all. Its uses raise OSError."""
 
-    def __init__(self, path: Path, schema: pa.Schema = SCHEMA) -> None:
+    def __init__(self, path: Path, schema: pa.Schema = SCHEMA, mark: str = "") -> None:
         self._path = path
-        self._draft = path.with_name(f".{path.name}.part")
+        self._draft = path.with_name(f".{path.name}{mark}.part")
         self._schema = schema
         self._writer = pq.ParquetWriter(self._draft, schema, compression="zstd")
 
@@ -131,6 +178,8 @@ class Draft:
         """Let the file appear."""
         self._writer.close()
         self._draft.replace(self._path)
+        # Of a calm thread that was killed, or has given up.
+        self._path.with_name(f".{self._path.name}{_CALM}.part").unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):
@@ -149,26 +198,30 @@ def is_abandoned(segment: Path) -> bool:
 
 
 class Crew:
-    """Two threads that ship: one that leaves the processor to predictions, one for what is late.
+    """Two threads that ship: one in the time nobody else wants, one for what is late.
 
-    There are two because a thread that gave up its priority may not take it back.
+    There are two because a thread that gave up its priority may not take it back. What the calm one
+    has not ended in time is given to the other, which begins it anew: on a busy processor the calm
+    one hardly runs at all.
     """
 
     def __init__(self, capture: Path, predictions: Path, hider: Hider | None = None) -> None:
         self._capture = capture
         self._predictions = predictions
         self._hider = hider
-        self._calm = ThreadPoolExecutor(1, "calm", _yield_to_others, (_CALM_NICE,))
-        self._hurried = ThreadPoolExecutor(1, "hurried", _yield_to_others, (_HURRIED_NICE,))
+        self._calm = ThreadPoolExecutor(1, "calm", _run_when_idle)
+        self._hurried = ThreadPoolExecutor(1, "hurried")
         self._under_way: dict[Path, Future[int]] = {}
         self._calm_now: Future[int] | None = None
+        self._calm_attempts: dict[Path, Attempt] = {}
         self._hurry_until = 0.0
 
     def begin(self) -> None:
         """Have what can be shipped now be shipped, in a hurry when some of it is late."""
         now = time.time()
         for segment in self._found():
-            if segment in self._under_way:
+            attempt = self._calm_attempts.get(segment)
+            if segment in self._under_way and attempt is None:
                 continue
             try:
                 is_late = segment.stat().st_mtime < now - _LATE_S
@@ -176,10 +229,15 @@ class Crew:
                 continue
             if is_late:
                 self._hurry_until = now + _HURRY_FOR_S
-            if now < self._hurry_until:
-                self._under_way[segment] = self._start(self._hurried, segment)
+            if attempt is not None:
+                if is_late and attempt.give_up():
+                    del self._calm_attempts[segment]
+                    self._start(self._hurried, segment)
+            elif now < self._hurry_until:
+                self._start(self._hurried, segment)
             elif self._calm_now is None or self._calm_now.done():
-                self._calm_now = self._under_way[segment] = self._start(self._calm, segment)
+                attempt = self._calm_attempts[segment] = Attempt(_CALM)
+                self._calm_now = self._start(self._calm, segment, attempt)
 
     def wait(self, within_s: float) -> bool:
         """Wait until something is shipped, at most so long; False when nothing was under way.
@@ -190,7 +248,10 @@ class Crew:
             return False
         futures.wait(self._under_way.values(), within_s, futures.FIRST_COMPLETED)
         done = [segment for segment, work in self._under_way.items() if work.done()]
-        for work in [self._under_way.pop(segment) for segment in done]:
+        works = [self._under_way.pop(segment) for segment in done]
+        for segment in done:
+            self._calm_attempts.pop(segment, None)
+        for work in works:
             work.result()
         return True
 
@@ -201,16 +262,26 @@ class Crew:
         for segment in self._found():
             ship(segment, self._predictions, self._hider)
 
-    def _start(self, pool: ThreadPoolExecutor, segment: Path) -> "Future[int]":
-        return pool.submit(ship, segment, self._predictions, self._hider)
+    def _start(
+        self, pool: ThreadPoolExecutor, segment: Path, attempt: Attempt | None = None
+    ) -> "Future[int]":
+        work = pool.submit(ship, segment, self._predictions, self._hider, attempt)
+        self._under_way[segment] = work
+        return work
 
     def _found(self) -> list[Path]:
         opened = (segment for segment in self._capture.glob(f"*{OPEN}") if is_abandoned(segment))
         return sorted([*self._capture.glob(f"*{SEALED}"), *opened])
 
 
-def _yield_to_others(nice: int) -> None:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
+def _run_when_idle() -> None:
+    """Let this thread run when no other wants to: who wakes up gets its place at once."""
+    thread = threading.get_native_id()
+    try:
+        os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+    except OSError:
+        # Not allowed in every container. The lowest priority of the others is nearly that.
+        os.setpriority(os.PRIO_PROCESS, thread, _LOWEST_NICE)
 
 
 def merge_hours(predictions: Path, *, before_unix_s: float) -> int:
@@ -278,7 +349,7 @@ def main() -> int:
         level=logging.INFO, format="%(asctime)s %(levelname)-7s shipper: %(message)s"
     )
     capture, predictions = Path(sys.argv[1]), Path(sys.argv[2])
-    os.nice(_HURRIED_NICE)
+    os.nice(_NICE)
     threading.Thread(target=_watch_parent, name="parent", daemon=True).start()
     capture.mkdir(parents=True, exist_ok=True, mode=0o700)
     # One shipper a log: an orphan that still ships what was left is waited for.

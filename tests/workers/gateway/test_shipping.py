@@ -1,0 +1,101 @@
+"""A segment that one thread does not get done is taken over by the other, and shipped once."""
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+import pyarrow.parquet as pq
+import pytest
+
+from tests.workers.machines import eventually
+from workers.gateway.hiding import Hider
+from workers.gateway.segments import pack_block
+from workers.gateway.shipper import Attempt, Crew, GivenUp, ship
+
+AT_NS = 1_700_000_000 * 10**9
+
+
+def _segment(path: Path, count: int = 3) -> Path:
+    context = orjson.dumps(
+        {"endpoint": "ep_1", "revision": "rev_1", "model": "m", "model_version": "1"}
+    )
+    entries = [
+        (b"prd_%d" % number, b"key_1", AT_NS, 5, b'{"inputs":[[1]]}', b"", 0, 0, 1, 0, 200)
+        for number in range(count)
+    ]
+    path.write_bytes(pack_block(context, entries))
+    return path
+
+
+def _files(predictions: Path) -> list[Path]:
+    return [path for path in predictions.rglob("*") if path.is_file()]
+
+
+def test_what_was_given_up_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
+    class Meanwhile(Hider):
+        """Where another thread takes over after the first rows were turned into columns."""
+
+        def rules_of(self, endpoint_id: str) -> None:
+            assert attempt.give_up()
+
+    attempt = Attempt(".calm")
+    segment, root = _segment(tmp_path / "1.seg"), tmp_path / "predictions"
+    with pytest.raises(GivenUp):
+        ship(segment, root, Meanwhile(tmp_path / "snapshot.json"), attempt)
+    assert segment.exists()
+    assert not _files(root)
+    assert ship(segment, root) == 3
+    assert len(_files(root)) == 1
+
+
+def test_what_has_ended_cannot_be_given_up(tmp_path: Path) -> None:
+    attempt = Attempt(".calm")
+    assert ship(_segment(tmp_path / "1.seg"), tmp_path / "predictions", None, attempt) == 3
+    assert not attempt.give_up()
+
+
+def test_what_a_killed_thread_left_behind_goes_with_the_next_try(tmp_path: Path) -> None:
+    root = tmp_path / "predictions"
+    segment = _segment(tmp_path / "1.seg")
+    assert ship(segment, root, None, Attempt(".calm")) == 3
+    (path,) = _files(root)
+    path.rename(path.with_name(f".{path.name}.calm.part"))
+    assert ship(_segment(segment), root) == 3
+    assert _files(root) == [path]
+
+
+def test_a_segment_the_calm_thread_does_not_get_done_is_shipped_by_the_other(
+    tmp_path: Path,
+) -> None:
+    root, segment = tmp_path / "predictions", tmp_path / "1.seg"
+    # The calm thread waits for whoever writes into it, as for a processor that it does not get.
+    os.mkfifo(segment)
+    crew = Crew(tmp_path, root)
+    crew.begin()
+
+    def writer() -> int | None:
+        with suppress(OSError):  # as long as nobody reads
+            return os.open(segment, os.O_WRONLY | os.O_NONBLOCK)
+        return None
+
+    held = eventually(writer, what="the calm thread has it")
+    _segment(tmp_path / "draft").replace(segment)
+    crew.begin()
+    assert not _files(root), "it is not late yet"
+    an_hour_ago = time.time() - 3600
+    os.utime(segment, (an_hour_ago, an_hour_ago))
+    crew.begin()
+    eventually(lambda: crew.wait(0.1) and not segment.exists(), what="it is shipped")
+    (path,) = _files(root)
+    assert pq.read_table(path)["prediction_id"].to_pylist() == ["prd_0", "prd_1", "prd_2"]
+    os.close(held)  # now the calm thread goes on, and finds that it is not wanted
+    _segment(tmp_path / "2.seg")
+
+    def both() -> bool:
+        crew.begin()
+        return crew.wait(0.1) and len(_files(root)) == 2
+
+    eventually(both, what="the next segment is shipped, too")
+    assert not list(tmp_path.glob("*.seg"))
