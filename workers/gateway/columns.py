@@ -5,7 +5,7 @@ Only the shipper imports this; numpy and pyarrow stay out of the gateway.
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ from workers.gateway.segments import BLOCK, MAGIC, RECORD, SHADOW
 from workers.serving.wire import Contract
 
 _HOUR_NS: Final = 3600 * 10**9
+_BLOCKS_AT_ONCE: Final = 16
 # `segments.RECORD`, field by field.
 _RECORD: Final = np.dtype(
     [
@@ -82,19 +83,24 @@ class Hide(Protocol):
         """Return them as they may be."""
 
 
-def read_parts(segment: BinaryIO, piece_bytes: int) -> Iterator[list[Part]]:
+def read_parts(
+    segment: BinaryIO, piece_bytes: int, pause: Callable[[], None]
+) -> Iterator[list[Part]]:
     """Yield the predictions of a segment, about so many bytes at a time.
 
-    It ends before the first block that is not whole.
+    It ends before the first block that is not whole. `pause` is called after little work each time.
     """
     found: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
     held = 0
-    for context, records, bodies in _blocks(segment):
+    for number, (context, records, bodies) in enumerate(_blocks(segment)):
+        if number % _BLOCKS_AT_ONCE == 0:
+            pause()
         kept = found.setdefault(context, ([], []))
         kept[0].append(records)
         kept[1].append(bodies)
         held += len(records) + len(bodies)
         if held >= piece_bytes:
+            pause()
             yield [_part(context, *kept) for context, kept in found.items()]
             found, held = {}, 0
     if found:

@@ -79,7 +79,7 @@ def _inputs(segment: bytes, piece: int) -> list[bytes]:
     with tempfile.TemporaryFile() as file:
         file.write(segment)
         file.seek(0)
-        pieces = list(read_parts(file, piece))
+        pieces = list(read_parts(file, piece, lambda: None))
     return [body for parts in pieces for part in parts for body in part.side(0).to_pylist()]
 
 
