@@ -41,7 +41,7 @@ _LOOK_S: Final = 0.25
 _LATE_S: Final = 1.0
 _HURRY_FOR_S: Final = 3.0
 # What hurries works this long and then sleeps for three times as long: who waits for the processor
-# would have it only once the kernel's clock ticks, up to 4 ms later. What is too late gets no rests.
+# would have it only once the kernel's clock ticks, up to 4 ms later. What is too late has no rest.
 _WORK_S: Final = 0.0005
 _REST: Final = 3.0
 _LONGEST_REST_S: Final = 0.02
