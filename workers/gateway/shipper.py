@@ -85,7 +85,7 @@ class Attempt:
 
     def give_up(self) -> bool:
         """Have it come to nothing; False when it has ended, or does at this moment."""
-        if self._has_ended or not self._ending.acquire(blocking=False):
+        if not self._ending.acquire(blocking=False):
             return False
         self._is_given_up = not self._has_ended
         self._ending.release()
@@ -279,7 +279,10 @@ class Crew:
         return True
 
     def finish(self) -> None:
-        """Ship all that is left. Raises OSError."""
+        """Ship all that is left, without waiting for an idle processor. Raises OSError."""
+        for segment, attempt in self._calm_attempts.items():
+            if attempt.give_up():
+                del self._under_way[segment]
         while self._under_way:
             self.wait(_AFTER_FAILURE_S)
         for segment in self._found():

@@ -100,10 +100,9 @@ def filters_of(given: Mapping[str, Any]) -> SelectionFilters:
         ) from error
 
 
-def in_utc(moment: datetime) -> datetime:
-    """Return a moment with a zone, UTC unless it has one, within a span that calendars hold."""
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return min(max(aware, _EARLIEST), _LATEST)
+def in_calendar(moment: datetime) -> datetime:
+    """Return a moment, or the nearest one of a span that every calendar holds."""
+    return min(max(moment, _EARLIEST), _LATEST)
 
 
 def search(
@@ -144,8 +143,8 @@ def patiently(endpoint: Endpoint, filters: SelectionFilters, ask: Callable[[Flat
 
 def paths_of(endpoint: Endpoint, filters: SelectionFilters) -> list[str]:
     """Return the flat files in which predictions that match can be."""
-    until = in_utc(filters.until) if filters.until else clock.now() + HOUR
-    since = in_utc(filters.since) if filters.since else until - _ALL_TIME
+    until = in_calendar(filters.until) if filters.until else clock.now() + HOUR
+    since = in_calendar(filters.since) if filters.since else until - _ALL_TIME
     hours = [hour_of_prediction(one) for one in filters.prediction_ids or ()]
     known = [hour for hour in hours if hour is not None]
     if known:
@@ -163,9 +162,9 @@ def condition(endpoint: Endpoint, filters: SelectionFilters, *, status: str = AN
     if filters.prediction_ids:
         where.among("prediction_id", filters.prediction_ids)
     if filters.since:
-        where.moment(">=", in_utc(filters.since))
+        where.moment(">=", in_calendar(filters.since))
     if filters.until:
-        where.moment("<", in_utc(filters.until))
+        where.moment("<", in_calendar(filters.until))
     for name, value in (
         ("model_version", filters.model_version),
         ("key_id", filters.caller),

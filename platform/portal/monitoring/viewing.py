@@ -22,7 +22,7 @@ from portal.monitoring.models import (
     Label,
     Monitor,
 )
-from portal.monitoring.searching import condition, filters_of, in_utc, patiently
+from portal.monitoring.searching import condition, filters_of, in_calendar, patiently
 from portal.monitoring.sketches import adjusted, psi, psi_p_value, share_moved
 from portal.monitoring.statistics import quality, truths
 from portal.monitoring.traffic import error_rate_of, minutes_of, points_of
@@ -80,8 +80,8 @@ def asked_of(
     value: str | None = None,
 ) -> Asked:
     """Return what a view is of; raises InvalidInput, and NotFound for a revision."""
-    end = in_utc(until) if until else clock.now()
-    begin = in_utc(since) if since else end - _SPAN
+    end = in_calendar(until) if until else clock.now()
+    begin = in_calendar(since) if since else end - _SPAN
     if not begin < end or end - begin > _LONGEST:
         raise InvalidInput(
             "The span is empty, or longer than 400 days.",

@@ -24,15 +24,20 @@ def test_errors_of_the_new_revision_give_all_traffic_back(lab: Lab, gateway: Gat
     assert "Revision 2 was taken back to revision 1: 2 of 21" in lab.story()
 
 
-def test_a_slower_revision_goes_back_and_rules_can_be_switched_off(
-    lab: Lab, gateway: GatewayClient
-) -> None:
+def _canary_beside_a_steady_revision(lab: Lab, gateway: GatewayClient) -> tuple[str, str]:
+    """Serve two revisions, of which the first takes 10 ms; returns the endpoint and the second."""
     lab.serving()
     lab.promote("2", **CANARY)
     lab.settle()
     endpoint_id, old = lab.ids(1)
-    new = lab.ids(2)[1]
     gateway.did(endpoint_id, old, answered=500, at_ms=10)
+    return endpoint_id, lab.ids(2)[1]
+
+
+def test_a_slower_revision_goes_back_and_rules_can_be_switched_off(
+    lab: Lab, gateway: GatewayClient
+) -> None:
+    endpoint_id, new = _canary_beside_a_steady_revision(lab, gateway)
     gateway.did(endpoint_id, new, answered=150, at_ms=100)
     lab.look_after()
     assert "The slowest hundredth took 100 ms, and 10 ms" in lab.revision(2)["reason"]
@@ -47,12 +52,7 @@ def test_a_slower_revision_goes_back_and_rules_can_be_switched_off(
 
 
 def test_one_pause_of_the_machine_takes_no_revision_back(lab: Lab, gateway: GatewayClient) -> None:
-    lab.serving()
-    lab.promote("2", **CANARY)
-    lab.settle()
-    endpoint_id, old = lab.ids(1)
-    new = lab.ids(2)[1]
-    gateway.did(endpoint_id, old, answered=500, at_ms=10)
+    endpoint_id, new = _canary_beside_a_steady_revision(lab, gateway)
     gateway.did(endpoint_id, new, answered=117, at_ms=10)
     gateway.did(endpoint_id, new, answered=3, at_ms=500)
     lab.look_after()

@@ -1,6 +1,7 @@
 """A segment that one thread does not get done is taken over by the other, and shipped once."""
 
 import os
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,22 @@ def _segment(path: Path, count: int = 3) -> Path:
 
 def _files(predictions: Path) -> list[Path]:
     return [path for path in predictions.rglob("*") if path.is_file()]
+
+
+def _kept_by_the_calm_thread(crew: Crew, segment: Path) -> int:
+    """Have it begin the segment and wait; returns what has to be closed for it to go on."""
+    # It waits for whoever writes into it, as for a processor that it does not get.
+    os.mkfifo(segment)
+    crew.begin()
+
+    def writer() -> int | None:
+        with suppress(OSError):  # as long as nobody reads
+            return os.open(segment, os.O_WRONLY | os.O_NONBLOCK)
+        return None
+
+    held = eventually(writer, what="the calm thread has it")
+    _segment(segment.with_name("draft")).replace(segment)
+    return held
 
 
 def test_what_was_given_up_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -70,18 +87,8 @@ def test_a_segment_the_calm_thread_does_not_get_done_is_shipped_by_the_other(
     tmp_path: Path,
 ) -> None:
     root, segment = tmp_path / "predictions", tmp_path / "1.seg"
-    # The calm thread waits for whoever writes into it, as for a processor that it does not get.
-    os.mkfifo(segment)
     crew = Crew(tmp_path, root)
-    crew.begin()
-
-    def writer() -> int | None:
-        with suppress(OSError):  # as long as nobody reads
-            return os.open(segment, os.O_WRONLY | os.O_NONBLOCK)
-        return None
-
-    held = eventually(writer, what="the calm thread has it")
-    _segment(tmp_path / "draft").replace(segment)
+    held = _kept_by_the_calm_thread(crew, segment)
     crew.begin()
     assert not _files(root), "it is not late yet"
     an_hour_ago = time.time() - 3600
@@ -99,3 +106,16 @@ def test_a_segment_the_calm_thread_does_not_get_done_is_shipped_by_the_other(
 
     eventually(both, what="the next segment is shipped, too")
     assert not list(tmp_path.glob("*.seg"))
+
+
+def test_the_last_look_waits_for_no_calm_thread(tmp_path: Path) -> None:
+    root, segment = tmp_path / "predictions", tmp_path / "1.seg"
+    crew = Crew(tmp_path, root)
+    held = _kept_by_the_calm_thread(crew, segment)
+    last = threading.Thread(target=crew.finish, daemon=True)
+    last.start()
+    last.join(30)
+    os.close(held)
+    assert not last.is_alive()
+    assert not segment.exists()
+    assert len(_files(root)) == 1
