@@ -13,6 +13,7 @@ import orjson
 
 from slipway.schemas.serving import CaptureMode, EndpointRoute, RevisionRoute, Signature
 from workers.gateway import answers
+from workers.gateway.busy_poll import BusyPoll
 from workers.gateway.capture import CaptureLog
 from workers.gateway.comparison import agree
 from workers.gateway.counters import EndpointCount, RevisionCount
@@ -130,7 +131,7 @@ class Revision:
 class Endpoint:
     """One endpoint: admission, weights, retries, capture, shadow."""
 
-    def __init__(self, route: EndpointRoute, capture: CaptureLog) -> None:
+    def __init__(self, route: EndpointRoute, capture: CaptureLog, busy_poll: BusyPoll) -> None:
         self.route = route
         self.count = EndpointCount()
         self.bucket: TokenBucket | None = None
@@ -138,6 +139,7 @@ class Endpoint:
         self.in_flight = 0
         self.admits = route.limits.max_in_flight
         self._capture = capture
+        self._busy_poll = busy_poll
         self._queue: list[Pending] = []
         self._together = 1
         self._choices: list[Revision] = []
@@ -220,6 +222,8 @@ class Endpoint:
     def admit(self, pending: Pending) -> None:
         """Predict and answer; what is admitted in one turn of the loop goes out together."""
         self.in_flight += 1
+        if self.in_flight == 1:
+            self._busy_poll.asked(pending.since)
         if self.in_flight == 1 and self._together == 1:
             # Nothing else is under way, nor was it in the turn before: there is nobody to go with.
             # The first of many who come again together would else be a batch of its own each time.
@@ -373,6 +377,8 @@ class Endpoint:
                 self._capture.when_synced(partial(_answer, ready))
                 return
         _answer(ready)
+        if not self.in_flight:
+            self._busy_poll.answered()
 
     def _turn(self) -> None:
         pendings, self._queue = self._queue, []

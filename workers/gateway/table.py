@@ -5,6 +5,7 @@ import math
 from collections.abc import Collection
 
 from slipway.schemas.serving import EndpointRoute, GatewaySnapshot, KeyRoute, KeyScope
+from workers.gateway.busy_poll import BusyPoll
 from workers.gateway.capture import CaptureLog
 from workers.gateway.limits import TokenBucket, bucket_for
 from workers.gateway.routing import Endpoint
@@ -36,11 +37,15 @@ class Table:
         self.by_name: dict[bytes, Endpoint] = {}
         self.keys: dict[bytes, Key] = {}
         self._capture = capture
+        self._busy_poll = BusyPoll(self._is_idle)
         self._revoked: frozenset[str] = frozenset()
 
     def key(self, text: bytes) -> Key | None:
         """Return the key with this text, unless it was revoked."""
         return self.keys.get(hashlib.sha256(text).digest())
+
+    def _is_idle(self) -> bool:
+        return not any(endpoint.in_flight for endpoint in self.by_id.values())
 
     def apply(self, snapshot: GatewaySnapshot) -> None:
         """Serve what the snapshot says; what is on its way is finished as it began."""
@@ -51,7 +56,7 @@ class Table:
             if name in self.by_id:
                 self.by_id[name].update(route)
             else:
-                self.by_id[name] = Endpoint(route, self._capture)
+                self.by_id[name] = Endpoint(route, self._capture, self._busy_poll)
         self.by_name = {one.route.name.encode(): one for one in self.by_id.values()}
         self.version = snapshot.version
         self.is_loaded = True

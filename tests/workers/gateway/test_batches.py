@@ -95,10 +95,13 @@ def _served(listener: Listener, path: Path) -> Iterator[Plane]:
 def _ask(served: Plane, clients: list[http.client.HTTPConnection]) -> None:
     """Have all ask while the gateway looks away, so that they come in one turn of its loop."""
     assert served.gateway is not None
-    os.kill(served.gateway.child.pid, signal.SIGSTOP)
+    number = served.gateway.child.pid
+    os.kill(number, signal.SIGSTOP)
+    # It may be awake at this moment.
+    os.waitid(os.P_PID, number, os.WSTOPPED)
     for client in clients:
         client.request("POST", "/v1/digits/predict", BODY, HEADERS)
-    os.kill(served.gateway.child.pid, signal.SIGCONT)
+    os.kill(number, signal.SIGCONT)
     for client in clients:
         answer = client.getresponse()
         assert (answer.status, answer.read()) == (200, b"{}")

@@ -1,0 +1,69 @@
+"""The loop stays awake for who asks again at once, and for nobody else."""
+
+import asyncio
+import time
+
+from workers.gateway.busy_poll import LIMIT_S, BusyPoll
+
+
+async def _turns_until_asleep(poll: BusyPoll) -> int:
+    turns = 0
+    while poll.is_awake:
+        await asyncio.sleep(0)
+        turns += 1
+    return turns
+
+
+def test_who_asked_at_once_may_do_so_again_and_finds_the_loop_awake() -> None:
+    async def ask() -> None:
+        poll = BusyPoll(lambda: True)
+        poll.asked(time.monotonic())
+        poll.answered()
+        assert await _turns_until_asleep(poll) == 0, "nobody has shown yet that they come soon"
+        poll.asked(poll.answered_at + LIMIT_S / 2)
+        poll.answered()
+        assert await _turns_until_asleep(poll) > 1
+        assert time.monotonic() - poll.answered_at >= LIMIT_S
+
+    asyncio.run(ask())
+
+
+def test_it_stays_awake_only_while_nobody_else_needs_the_processor() -> None:
+    async def ask() -> None:
+        idle = [True, False]
+        poll = BusyPoll(idle.pop)
+        poll.asked(poll.answered_at)
+        poll.answered()
+        assert await _turns_until_asleep(poll) == 0
+        poll.asked(poll.answered_at)
+        poll.answered()
+        assert await _turns_until_asleep(poll) > 1
+
+    asyncio.run(ask())
+
+
+def test_the_next_request_ends_it() -> None:
+    async def ask() -> None:
+        poll = BusyPoll(lambda: True)
+        poll.answered()
+        poll.asked(poll.answered_at)
+        poll.answered()
+        assert poll.is_awake
+        poll.asked(poll.answered_at)
+        assert await _turns_until_asleep(poll) <= 2
+
+    asyncio.run(ask())
+
+
+def test_who_takes_longer_lets_the_loop_sleep() -> None:
+    async def ask() -> None:
+        poll = BusyPoll(lambda: True)
+        poll.answered()
+        poll.asked(poll.answered_at)
+        poll.answered()
+        await _turns_until_asleep(poll)
+        poll.asked(poll.answered_at + LIMIT_S * 1.01)
+        poll.answered()
+        assert not poll.is_awake
+
+    asyncio.run(ask())
