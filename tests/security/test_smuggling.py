@@ -48,6 +48,14 @@ class Wire:
         self.socket.close()
         return found
 
+    def expect_nothing(self, within_s: float) -> bytes:
+        """Read, and raise TimeoutError when nothing comes."""
+        self.socket.settimeout(within_s)
+        try:
+            return self.socket.recv(65536)
+        finally:
+            self.socket.settimeout(15)
+
     def answers(self, count: int) -> bytes:
         """Read until that many answers of predictions have come."""
         found = b""
@@ -145,6 +153,24 @@ def test_a_hundred_pipelined_requests_are_answered_in_order(served: Plane) -> No
 def test_a_request_is_understood_byte_by_byte(served: Plane) -> None:
     wire = Wire(served).send(*(GOOD[at : at + 1] for at in range(len(GOOD))))
     assert b"[[20.0,20.0]]" in wire.answers(1)
+    wire.socket.close()
+
+
+def test_a_head_that_was_seen_before_is_no_request_before_it_is_whole(served: Plane) -> None:
+    length = len(HEAD) + 17
+    body = BODY.ljust(length)
+    head = HEAD + b"Content-Length: %d" % length
+    # All but the end of the head is there, and it is as long as if that were missing at its end.
+    assert len(head + b"\r") == 3 + length
+    wire = Wire(served)
+    for _ in range(3):
+        wire.send(head + b"\r\n\r\n" + body)
+        assert b"[[20.0,20.0]]" in wire.answers(1)
+        wire.send(head + b"\r")
+        with pytest.raises(TimeoutError):
+            wire.expect_nothing(0.1)
+        wire.send(b"\n\r\n", body)
+        assert b"[[20.0,20.0]]" in wire.answers(1)
     wire.socket.close()
 
 

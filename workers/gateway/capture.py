@@ -25,6 +25,7 @@ _SYNC_EVERY_S: Final = 0.05
 _SEGMENT_BYTES: Final = 64 << 20
 _PAUSE_AFTER_FAILURE_S: Final = 1.0
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_LOWEST: Final = [b"%03X" % number for number in range(4096)]
 _PAIRS: Final = [f"{first}{second}".encode() for first in _CROCKFORD for second in _CROCKFORD]
 
 
@@ -42,9 +43,13 @@ class PredictionIds:
         if unix_ms != self._at_ms:
             stamp = b"".join([_PAIRS[(unix_ms >> shift) & 1023] for shift in (40, 30, 20, 10, 0)])
             self._at_ms, self._start = unix_ms, b"prd_" + stamp + self._tail
-        start, first = self._start, self._count
+        first = self._count
         self._count += count
-        return [start + b"%09X" % number for number in range(first, first + count)]
+        high, low = divmod(first, 4096)
+        if low + count <= 4096:
+            start = self._start + b"%06X" % high
+            return [start + lowest for lowest in _LOWEST[low : low + count]]
+        return [self._start + b"%09X" % number for number in range(first, first + count)]
 
 
 class CaptureLog:

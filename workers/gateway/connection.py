@@ -133,7 +133,15 @@ class Connection(asyncio.Protocol):
             if left:
                 self._take(left)
             return
-        self._take(self._rest + data if self._rest else data)
+        if self._rest:
+            data = self._rest + data
+        elif (end := data.find(b"\r\n\r\n")) > 0:
+            # Nearly always a whole request comes at once, with a head that was seen before.
+            entry = self._clients.keeper.known.get(data[:end])
+            if entry is not None and not entry.is_chunked and len(data) == end + 4 + entry.length:
+                self._serve(entry, data[end + 4 :])
+                return
+        self._take(data)
 
     def pause_writing(self) -> None:
         """Serve nothing more to a client that does not read what it asked for."""
@@ -294,16 +302,14 @@ class Connection(asyncio.Protocol):
             self.finish(answers.NOT_FOUND)
             return
         endpoint = key.endpoint
-        refused = self._clients.keeper.refuse_now(key) or endpoint.refusal()
+        now = time.monotonic()
+        refused = self._clients.keeper.refuse_now(key, now) or endpoint.refusal()
         if refused is not None:
             self.finish(refused)
             return
         self._busy = True
         endpoint.admit(
-            Pending(
-                *(self, key.id, entry.contract, entry.head_len, body, time.monotonic()),
-                entry.variant,
-            )
+            Pending(self, key.id, entry.contract, entry.head_len, body, now, entry.variant)
         )
 
     # The socket

@@ -7,6 +7,7 @@ key is the bearer token; SageMaker's clients, which sign, bring it as their acce
 Somebody else's endpoint answers word for word like one that does not exist.
 """
 
+import math
 import re
 import time
 from collections.abc import Callable
@@ -116,33 +117,32 @@ class Doorkeeper:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._memo: dict[bytes, Entry] = {}
+        self.known: dict[bytes, Entry] = {}
 
     def forget(self) -> None:
         """The table changed: look at every head anew."""
-        self._memo.clear()
+        self.known.clear()
 
     def open(self, block: bytes) -> Entry:
         """Return what a head asks for; raises BadRequest when it is none."""
-        entry = self._memo.get(block)
+        entry = self.known.get(block)
         if entry is not None:
             return entry
         head = read_head(block)
         entry = Entry(head)
         self._judge(entry, head)
         if len(block) <= _LONGEST_MEMO_BYTES and b"AWS4" not in block:
-            if len(self._memo) >= _MEMO_ENTRIES:
-                self._memo.clear()
-            self._memo[block] = entry
+            if len(self.known) >= _MEMO_ENTRIES:
+                self.known.clear()
+            self.known[block] = entry
         return entry
 
-    def refuse_now(self, key: Key) -> bytes | None:
-        """Return why a known key may not ask now: it is expired or was too fast."""
+    def refuse_now(self, key: Key, now: float) -> bytes | None:
+        """Return why a known key may not ask now (monotonic): it is expired or was too fast."""
         endpoint = key.endpoint
-        if key.expires <= time.time():
+        if key.expires != math.inf and key.expires <= time.time():
             endpoint.count.unauthorized += 1
             return _UNAUTHORIZED
-        now = time.monotonic()
         if key.bucket is not None and not key.bucket.take(now):
             endpoint.count.rate_limited += 1
             return _too_fast("This key", key.bucket.wait_s())

@@ -273,45 +273,48 @@ class Endpoint:
     def answered(self, revision: Revision, pairs: list[tuple[Pending, Answered]]) -> None:
         """Capture, then answer."""
         now, at_ns = time.monotonic(), time.time_ns()
-        count, ok = revision.count, revision.ok
+        count, ok, shadow = revision.count, revision.ok, self._shadow
         entries: list[Entry] = []
         ready: list[tuple[Caller, bytes]] = []
         shadows: list[Pending] = []
         names = self._capture.ids.next_ids(len(pairs), at_ns // 1_000_000)
         for (pending, answer), name in zip(pairs, names, strict=True):
-            body = answer.body
-            if pending.caller is None:
+            caller = pending.caller
+            if caller is None:
                 entry = self._shadowed(count, pending, answer, at_ns, now - pending.since)
                 if entry is not None:
                     entries.append(entry)
                 continue
+            _, status, content, head_len, queue_us, body = answer
             took = now - pending.since
-            if answer.status == 200:
+            if status == 200:
                 count.answered += 1
-                count.queue_us += answer.queue_us
+                count.queue_us += queue_us
                 count.took(took)
-                entries.append(
-                    (
-                        *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, body),
-                        *(pending.head_len, answer.head_len, pending.contract, 0, 200),
-                    )
+                us, key, said, head = (
+                    int(took * 1e6),
+                    pending.key_id,
+                    pending.body,
+                    pending.head_len,
                 )
-                if answer.content or pending.variant:
+                kind = pending.contract
+                entries.append((name, key, at_ns, us, said, body, head, head_len, kind, 0, 200))
+                if content or pending.variant:
                     data = _dressed(revision, pending, answer, name)
                 else:
                     data = b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (ok, name, len(body), body)
-                if self._shadow is not None and self._wants_shadow(revision):
+                if shadow is not None and self._wants_shadow(revision):
                     shadows.append(_copy(pending, name, body, now))
             else:
-                entries.append(_failure(pending, name, at_ns, took, answer.status))
+                entries.append(_failure(pending, name, at_ns, took, status))
                 data = self._failed(count, answer, took, name)
-            ready.append((pending.caller, data))
+            ready.append((caller, data))
         self.in_flight -= len(ready)
         self._answered += len(ready)
         self._finish(revision, entries, ready)
-        if shadows and self._shadow is not None and self._shadow.ready:
-            self._shadow.count.mirrored += len(shadows)
-            self._shadow.send(shadows)
+        if shadows and shadow is not None and shadow.ready:
+            shadow.count.mirrored += len(shadows)
+            shadow.send(shadows)
 
     def lost(self, revision: Revision, pendings: list[Pending]) -> None:
         """Try each once more, or answer 502."""

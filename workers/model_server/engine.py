@@ -9,8 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -20,15 +19,15 @@ from workers.model_server.errors import BadInput
 from workers.model_server.infer import write_infer
 from workers.model_server.predictions import cut, write_rows, write_scoring
 from workers.serving.problem import problem_body
-from workers.serving.wire import Answered, Asked, Content
+from workers.serving.wire import Answered, Asked, Content, new
 
 INLINE_BELOW_MS: Final = 1.0
 _LEARNING_RATE: Final = 0.05
+_JSON: Final = int(Content.JSON)
 Reply = Callable[[list[Answered]], None]
 
 
-@dataclass(slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A request, whom to answer, and when it came."""
 
     asked: Asked
@@ -41,6 +40,7 @@ class Engine:
 
     def __init__(self, model: Model, *, name: str, version: str, max_rows: int) -> None:
         self._model = model
+        self._read_many = getattr(model.codec, "read_many", None)
         self._name = name
         self._version = version
         self._max_rows = max_rows
@@ -62,6 +62,9 @@ class Engine:
         With `is_all` nobody else can ask in this turn, so it need not end first.
         """
         now = time.monotonic()
+        if is_all and self._is_free and len(asked) <= self._max_rows:
+            reply(self._answers(asked, now))
+            return
         self._queue += [Waiting(one, reply, now) for one in asked]
         if is_all and not self._scheduled:
             self._turn()
@@ -70,12 +73,28 @@ class Engine:
 
     def answer(self, asked: Sequence[Asked]) -> list[Answered]:
         """Predict at once, for warming up and golden predictions."""
-        now = time.monotonic()
-        return self._work([Waiting(one, _nobody, now) for one in asked])
+        return self._answers(asked, time.monotonic())
 
     def close(self) -> None:
         """Let the thread end."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether what comes now can be answered now, in the loop."""
+        return not (self._queue or self._busy) and self.forward_ms < INLINE_BELOW_MS
+
+    def _answers(self, asked: Sequence[Asked], since: float) -> list[Answered]:
+        """Answer what came at one moment; plain requests without an object for each."""
+        quick = self._quick(asked)
+        if quick is None:
+            return self._work_slowly([Waiting(one, _nobody, since) for one in asked])
+        bodies, began = quick
+        queue_us = int((began - since) * 1e6)
+        return [
+            new(Answered, (one.number, 200, _JSON, 0, queue_us, body))
+            for one, body in zip(asked, bodies, strict=True)
+        ]
 
     def _schedule(self) -> None:
         if self._queue and not self._scheduled and not self._busy:
@@ -107,8 +126,16 @@ class Engine:
 
     def _work(self, taken: list[Waiting]) -> list[Answered]:
         """Answer each; the order is that of `taken`."""
-        if (quick := self._quick(taken)) is not None:
-            return quick
+        quick = self._quick([waiting.asked for waiting in taken])
+        if quick is None:
+            return self._work_slowly(taken)
+        bodies, began = quick
+        return [
+            new(Answered, (asked.number, 200, _JSON, 0, int((began - since) * 1e6), body))
+            for (asked, _, since), body in zip(taken, bodies, strict=True)
+        ]
+
+    def _work_slowly(self, taken: list[Waiting]) -> list[Answered]:
         answers: dict[int, Answered] = {}
         groups: dict[object, list[tuple[int, Batch]]] = {}
         began = time.monotonic()
@@ -124,10 +151,12 @@ class Engine:
                 self._predict(taken, part, answers, began)
         return [answers[place] for place in range(len(taken))]
 
-    def _quick(self, taken: list[Waiting]) -> list[Answered] | None:
-        """The way of plain requests, without an object for each."""
-        read_many = getattr(self._model.codec, "read_many", None)
-        read = read_many([waiting.asked for waiting in taken]) if read_many else None
+    def _quick(self, asked: Sequence[Asked]) -> tuple[list[bytes], float] | None:
+        """Predict plain requests: return the bodies, and when the forward pass began.
+
+        None where any is not plain, or the model cannot take them so.
+        """
+        read = self._read_many(asked) if self._read_many is not None else None
         if read is None or not self._can_join or sum(read[1]) > self._max_rows:
             return None
         inputs, counts = read
@@ -140,14 +169,7 @@ class Engine:
         if not isinstance(outputs, np.ndarray):
             return None
         bodies = write_rows(outputs, counts)
-        if bodies is None:
-            return None
-        return [
-            Answered(
-                waiting.asked.number, 200, Content.JSON, 0, int((began - waiting.since) * 1e6), body
-            )
-            for waiting, body in zip(taken, bodies, strict=True)
-        ]
+        return None if bodies is None else (bodies, began)
 
     def _parts(self, group: list[tuple[int, Batch]]) -> list[list[tuple[int, Batch]]]:
         """Cut a group so that no part has more than `max_rows` rows, unless one request has."""

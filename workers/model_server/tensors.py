@@ -18,6 +18,7 @@ from workers.model_server.json_text import check_params, read_scoring
 from workers.serving.wire import Asked, Contract
 
 _QUICK: Final = b'{"inputs":'
+_QUICK_BYTES: Final = len(_QUICK)
 # How `struct` writes a number of a type.
 _PACKING: Final = {"f4": "f", "f8": "d", "i4": "i", "i8": "q"}
 
@@ -45,32 +46,29 @@ class TensorCodec:
         only = self._quick
         if only is None:
             return None
-        rows: list[Any] = []
+        pack = self._row.pack
+        rows: list[bytes] = []
         counts = []
         texts = []
-        for one in asked:
-            body = one.body
-            if one.contract or not body.startswith(_QUICK):
-                return None
-            texts.append(body[len(_QUICK) :])
-            try:
+        try:
+            for _, contract, _, body in asked:
+                if contract or not body.startswith(_QUICK):
+                    return None
+                texts.append(body[_QUICK_BYTES:])
                 values = orjson.loads(body)["inputs"]
-            except orjson.JSONDecodeError:
-                return None
-            if type(values) is not list:
-                return None
-            counts.append(len(values))
-            rows += values
+                if type(values) is not list:
+                    return None
+                counts.append(len(values))
+                # Refuses whatever is no number of the type, and a row of another length. What was
+                # parsed is let go of at once: so it stays in the cache for the next.
+                for row in values:
+                    rows.append(pack(*row))  # noqa: PERF401
+        except (orjson.JSONDecodeError, struct.error, TypeError, OverflowError):
+            return None
         together = b"".join(texts)
         if any(sign in together for sign in self._suspicious):
             return None
-        pack = self._row.pack
-        try:
-            # Refuses whatever is no number of the type, and a row of another length.
-            packed = b"".join([pack(*row) for row in rows])
-        except (struct.error, TypeError, OverflowError):
-            return None
-        array = np.frombuffer(bytearray(packed), DTYPES[only.datatype])
+        array = np.frombuffer(bytearray().join(rows), DTYPES[only.datatype])
         return {only.name: array.reshape(len(rows), only.shape[1])}, counts
 
     def read(self, asked: Asked) -> Batch:

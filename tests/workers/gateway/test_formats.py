@@ -7,6 +7,7 @@ import tracemalloc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workers.gateway.capture import PredictionIds
 from workers.gateway.columns import read_parts
 from workers.gateway.heads import BadRequest, read_head
 from workers.gateway.segments import BLOCK, MAGIC, Entry, pack_block
@@ -85,6 +86,17 @@ def _inputs(segment: bytes, piece: int) -> list[bytes]:
 
 def _entry(number: int, body: bytes) -> Entry:
     return (b"prd_%d" % number, b"key", 1, 2, body, body[::-1], 0, 0, 0, 0, 200)
+
+
+def test_ids_are_unique_and_sort_as_they_were_given() -> None:
+    ids = PredictionIds()
+    # Beyond what the last digits count to, at once and by steps that meet it.
+    named = [*ids.next_ids(3, 1), *ids.next_ids(5000, 1), *ids.next_ids(0, 1)]
+    while len(named) < 13_000:
+        named += ids.next_ids(37, 1)
+    assert len(set(named)) == len(named)
+    assert named == sorted(named)
+    assert {len(name) for name in named} == {30}
 
 
 @given(st.binary(max_size=120))
