@@ -40,7 +40,7 @@ _LOOK_S: Final = 0.25
 # What was sealed longer ago is late: predictions are to be found within five seconds.
 _LATE_S: Final = 1.0
 _HURRY_FOR_S: Final = 3.0
-# What hurries works this long and then sleeps for three times as long: who waits for the processor
+# Both threads work this long and then sleep for three times as long: who waits for the processor
 # would have it only once the kernel's clock ticks, up to 4 ms later. What is too late has no rest.
 _WORK_S: Final = 0.0005
 _REST: Final = 3.0
@@ -221,7 +221,7 @@ def is_abandoned(segment: Path) -> bool:
 
 
 class Crew:
-    """Two threads that ship: one in the time nobody else wants, one for what is late.
+    """Two threads that ship: one to which everybody else goes first, one for what is late.
 
     There are two because a thread that gave up its priority may not take it back. What the calm one
     has not ended in time is given to the other, which begins it anew: on a busy processor the calm
@@ -232,7 +232,7 @@ class Crew:
         self._capture = capture
         self._predictions = predictions
         self._hider = hider
-        self._calm = ThreadPoolExecutor(1, "calm", _run_when_idle)
+        self._calm = ThreadPoolExecutor(1, "calm", _go_last)
         self._hurried = ThreadPoolExecutor(1, "hurried")
         self._under_way: dict[Path, Future[int]] = {}
         self._calm_now: Future[int] | None = None
@@ -259,7 +259,7 @@ class Crew:
             elif now < self._hurry_until:
                 self._start(self._hurried, segment, Attempt(rests=age_s < _TOO_LATE_S))
             elif self._calm_now is None or self._calm_now.done():
-                attempt = self._calm_attempts[segment] = Attempt(_CALM)
+                attempt = self._calm_attempts[segment] = Attempt(_CALM, rests=True)
                 self._calm_now = self._start(self._calm, segment, attempt)
 
     def wait(self, within_s: float) -> bool:
@@ -298,14 +298,10 @@ class Crew:
         return sorted([*self._capture.glob(f"*{SEALED}"), *opened])
 
 
-def _run_when_idle() -> None:
-    """Let this thread run when no other wants to: who wakes up gets its place at once."""
-    thread = threading.get_native_id()
-    try:
-        os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
-    except OSError:
-        # Not allowed in every container. The lowest priority of the others is nearly that.
-        os.setpriority(os.PRIO_PROCESS, thread, _LOWEST_NICE)
+def _go_last() -> None:
+    """Have whoever wakes up get the place of this thread at once."""
+    # SCHED_IDLE would do so, too, but beside a gateway that stays awake it hardly ends anything.
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_NICE)
 
 
 def merge_hours(predictions: Path, *, before_unix_s: float) -> int:
