@@ -60,10 +60,13 @@ def write_rows(array: Array, counts: Sequence[int]) -> list[bytes] | None:
     """Return the same bodies for a table of numbers, written at once; None if it is none."""
     if array.ndim != 2 or array.shape[1] == 0 or len(array) != sum(counts):
         return None
-    if array.dtype.kind not in "iuf" or not array.flags.c_contiguous:
+    if array.dtype.kind not in "iuf":
         return None
-    rows = orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2].split(b"],[")
-    if min(counts) == max(counts) == 1:
+    try:
+        rows = orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2].split(b"],[")
+    except orjson.JSONEncodeError:  # not in one piece, or of a type that it does not write
+        return None
+    if counts.count(1) == len(counts):
         return [b'{"predictions":[[%b]]}' % row for row in rows]
     bodies = []
     at = 0

@@ -40,6 +40,7 @@ class TensorCodec:
             if packing is not None:
                 self._quick = only
                 self._row = struct.Struct(f"<{only.shape[1]}{packing}")
+                self._dtype = DTYPES[only.datatype]
 
     def read_many(self, asked: Sequence[Asked]) -> tuple[dict[str, Array], list[int]] | None:
         """Return one array for plain requests and the rows of each; None if any is not plain."""
@@ -66,9 +67,10 @@ class TensorCodec:
         except (orjson.JSONDecodeError, struct.error, TypeError, OverflowError):
             return None
         together = b"".join(texts)
-        if any(sign in together for sign in self._suspicious):
-            return None
-        array = np.frombuffer(bytearray().join(rows), DTYPES[only.datatype])
+        for sign in self._suspicious:
+            if sign in together:
+                return None
+        array = np.frombuffer(bytearray().join(rows), self._dtype)
         return {only.name: array.reshape(len(rows), only.shape[1])}, counts
 
     def read(self, asked: Asked) -> Batch:

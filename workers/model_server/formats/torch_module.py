@@ -25,14 +25,21 @@ class TorchModel:
     def predict(self, inputs: dict[str, Any], params: dict[str, Any]) -> Any:
         """Return the outputs as arrays."""
         tensors = [torch.from_numpy(array) for array in inputs.values()]
-        if self._device != "cpu":
+        is_on_cpu = self._device == "cpu"
+        if not is_on_cpu:
             tensors = [tensor.to(self._device) for tensor in tensors]
         if not torch.is_inference_mode_enabled():
             # It is a thread's own, and stays: entering and leaving costs what a small model does.
             mode = torch.inference_mode()
             mode.__enter__()
             self._modes.append(mode)
-        return _arrays(self._module(*tensors, **params))
+        found = self._module(*tensors, **params)
+        if is_on_cpu and type(found) is torch.Tensor:
+            try:
+                return found.numpy()
+            except TypeError:  # numpy has no such type
+                return _arrays(found)
+        return _arrays(found)
 
 
 def _arrays(found: Any) -> Any:
