@@ -6,7 +6,9 @@ Ours is what is deployed: gateway and replica as two processes, keys, limits and
 shipper to Parquet running. Every server has core 0 and nothing else; wrk has core 1. All serve the
 same TorchScript module, the digits MLP. Each peer is installed into a virtual environment of its
 own in a folder outside the repository (SLIPWAY_BENCH_CACHE), and configured by its own docs
-(`serving_peers/`). Figures are medians over rounds; for `p99` and `added latency` less is better.
+(`serving_peers/`). Each peer and ours are pressed in turns, both up: a machine that others use is
+not as fast in one minute as in the next. Figures are medians over rounds; for `p99` and
+`added latency` less is better.
 
 encoder_vs_bare_model   a 6-layer, 384-wide transformer encoder through gateway and replica, beside
                         the module alone at the same batch size, on the same core
@@ -136,17 +138,18 @@ def percentile(said: str, name: str) -> float:
 Loads = dict[int, list[Load]]
 
 
-def measure(target: Target, folder: Path, rounds: int, seconds: float) -> Loads:
-    """Press at each concurrency, in turns, each time until what came before has passed.
+def measure(targets: list[Target], folder: Path, rounds: int, seconds: float) -> list[Loads]:
+    """Press at each concurrency, the targets in turns, each until what came before has passed.
 
     What a server puts off, such as making Parquet of predictions, is to be found in the figures of
     the load that it comes from, and in no other.
     """
-    found: Loads = {number: [] for number in CONCURRENCY}
+    found: list[Loads] = [{number: [] for number in CONCURRENCY} for _ in targets]
     for _ in range(rounds):
         for number in CONCURRENCY:
-            target.press(folder, number, min(seconds, SETTLED_AFTER_S))
-            found[number].append(target.press(folder, number, seconds))
+            for target, loads in zip(targets, found, strict=True):
+                target.press(folder, number, min(seconds, SETTLED_AFTER_S))
+                loads[number].append(target.press(folder, number, seconds))
     return found
 
 
@@ -260,6 +263,18 @@ def peer_server(peer: str, folder: Path, file: Path) -> Iterator[tuple[Target, f
                     continue
 
 
+@dataclass
+class Pair:
+    """Ours and a peer, pressed in turns."""
+
+    ours: Loads
+    peer: Loads
+
+    def at(self, concurrency: int) -> tuple[Load, Load]:
+        """Return the medians of both."""
+        return middle(self.ours[concurrency]), middle(self.peer[concurrency])
+
+
 def case(ours_value: float, peer: float, unit: str) -> dict[str, Any]:
     """One line of the table."""
     ratio = ours_value / peer if peer else None
@@ -271,19 +286,20 @@ def case(ours_value: float, peer: float, unit: str) -> dict[str, Any]:
     }
 
 
-def side_by_side(
-    mine: dict[int, Load], peers: dict[str, dict[int, Load]], started: dict[str, list[float]]
-) -> Cases:
+def side_by_side(pairs: dict[str, Pair], started: dict[str, list[float]]) -> Cases:
     """Compare with the best of the peers at each concurrency, and with some by name."""
     cases: Cases = {}
-    for number in CONCURRENCY:
-        best = max((loads[number].rps for loads in peers.values()), default=0)
-        cases[f"rps_c{number}_vs_best_peer"] = case(mine[number].rps, best, "requests/s")
-        least = min((loads[number].p99_ms for loads in peers.values()), default=0)
-        cases[f"p99_c{number}_vs_best_peer"] = case(mine[number].p99_ms, least, "ms")
-    for name, loads in peers.items():
-        cases[f"rps_c64_vs_{name}"] = case(mine[64].rps, loads[64].rps, "requests/s")
-        cases[f"rps_c1_vs_{name}"] = case(mine[1].rps, loads[1].rps, "requests/s")
+    for number in CONCURRENCY if pairs else ():
+        mine, best = max((pair.at(number) for pair in pairs.values()), key=lambda pair: pair[1].rps)
+        cases[f"rps_c{number}_vs_best_peer"] = case(mine.rps, best.rps, "requests/s")
+        mine, best = min(
+            (pair.at(number) for pair in pairs.values()), key=lambda pair: pair[1].p99_ms
+        )
+        cases[f"p99_c{number}_vs_best_peer"] = case(mine.p99_ms, best.p99_ms, "ms")
+    for name, pair in pairs.items():
+        for number in (64, 1):
+            mine, its = pair.at(number)
+            cases[f"rps_c{number}_vs_{name}"] = case(mine.rps, its.rps, "requests/s")
     if "mlflow" in started:
         cases["start_to_first_prediction_vs_mlflow"] = case(
             statistics.median(started["ours"]), statistics.median(started["mlflow"]), "s"
@@ -353,7 +369,7 @@ def measure_ours(
 ) -> tuple[Loads, list[Load], float]:
     """Return what we reach, what those see who ask for half of it, and how long a start took."""
     with ours(file, "mlp", GENEROUS) as (_, target, took):
-        found = measure(target, folder, rounds, seconds)
+        (found,) = measure([target], folder, rounds, seconds)
         # 64 clients that pause for 128 / rate seconds on average ask for half of the rate.
         pause_ms = max(1, round(128_000 / middle(found[64]).rps))
         half = [target.press(folder, 64, seconds, pause_ms) for _ in range(rounds)]
@@ -361,20 +377,18 @@ def measure_ours(
 
 
 def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> Cases:
-    """Measure everything. Ours comes before, between and after the peers: machines have moods."""
+    """Measure everything."""
     models = build_models(folder)
+    file = models["mlp"]
     started: dict[str, list[float]] = {"ours": []}
-    peers: dict[str, dict[int, Load]] = {}
+    pairs: dict[str, Pair] = {}
     mine: Loads = {number: [] for number in CONCURRENCY}
     half: list[Load] = []
-    save_mlflow(folder, models["mlp"])
+    save_mlflow(folder, file)
     names = [name for name in arguments.peers.split(",") if name]
-    between = (len(names) + 1) // 2
-    for name in ["", *names[:between], "", *names[between:], ""]:
+    for name in ["", *names, ""]:
         if not name:
-            found, paused, took = measure_ours(
-                models["mlp"], folder, arguments.rounds, arguments.seconds
-            )
+            found, paused, took = measure_ours(file, folder, arguments.rounds, arguments.seconds)
             started["ours"].append(took)
             half += paused
             for number, loads in found.items():
@@ -382,19 +396,24 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
             say(f"ours: {middles(found)}, at half load: {middle(paused)}")
             continue
         try:
-            with peer_server(name, folder, models["mlp"]) as (target, took):
+            with (
+                peer_server(name, folder, file) as (target, took),
+                ours(file, "mlp", GENEROUS) as (_, own, took_ours),
+            ):
                 started[name] = [took]
-                peers[name] = middles(measure(target, folder, arguments.rounds, arguments.seconds))
-                say(f"{name}: {peers[name]}")
+                started["ours"].append(took_ours)
+                pair = Pair(*measure([own, target], folder, arguments.rounds, arguments.seconds))
+                pairs[name] = pair
+                say(f"{name}: {middles(pair.peer)}, ours: {middles(pair.ours)}")
         except (RuntimeError, subprocess.CalledProcessError) as error:
             say(f"{name}: not measured: {error}")
     best = middles(mine)
-    cases = side_by_side(best, peers, started)
-    alone_ms = forward_ms(models["mlp"], [[int(value) for value in ROW]], "float32", 3.0)
+    cases = side_by_side(pairs, started)
+    alone_ms = forward_ms(file, [[int(value) for value in ROW]], "float32", 3.0)
     cases["added_latency_p50_ms"] = case(middle(half).p50_ms - alone_ms, 1.0, BESIDE_BOUND)
     cases["added_latency_p99_ms"] = case(middle(half).p99_ms - alone_ms, 3.0, BESIDE_BOUND)
     cases["added_latency_alone_p50_ms"] = case(best[1].p50_ms - alone_ms, 1.0, BESIDE_BOUND)
-    cases |= overload_cases(models["mlp"], folder, arguments.seconds)
+    cases |= overload_cases(file, folder, arguments.seconds)
     if not arguments.no_encoder:
         cases |= encoder_cases(models["encoder"], folder, arguments.seconds)
     if not arguments.no_creation:
