@@ -4,7 +4,7 @@ A processor that falls asleep between two predictions wakes up late and with emp
 virtual machine, where sleeping hands it to somebody else, a small model then takes twice as long.
 So after an answer the loop looks for the next request without sleeping, for as long as Linux's own
 `haltpoll` would (https://docs.kernel.org/virt/guest-halt-polling.html), and only where the request
-before came that soon, too. Who asks less often than two thousand times a second costs nothing.
+before came that soon, too. Who takes longer to ask again costs nothing.
 """
 
 import asyncio

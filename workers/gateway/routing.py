@@ -291,13 +291,8 @@ class Endpoint:
                 count.answered += 1
                 count.queue_us += queue_us
                 count.took(took)
-                us, key, said, head = (
-                    int(took * 1e6),
-                    pending.key_id,
-                    pending.body,
-                    pending.head_len,
-                )
-                kind = pending.contract
+                us, kind = int(took * 1e6), pending.contract
+                key, said, head = pending.key_id, pending.body, pending.head_len
                 entries.append((name, key, at_ns, us, said, body, head, head_len, kind, 0, 200))
                 if content or pending.variant:
                     data = _dressed(revision, pending, answer, name)

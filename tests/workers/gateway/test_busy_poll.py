@@ -14,40 +14,48 @@ async def _turns_until_asleep(poll: BusyPoll) -> int:
     return turns
 
 
+def _kept_awake() -> BusyPoll:
+    """Answer somebody who asked at once; it has to be in a loop."""
+    poll = BusyPoll(lambda: True)
+    poll.answered()
+    poll.asked(poll.answered_at + LIMIT_S / 2)
+    poll.answered()
+    return poll
+
+
 def test_who_asked_at_once_may_do_so_again_and_finds_the_loop_awake() -> None:
+    async def ask() -> None:
+        poll = _kept_awake()
+        assert await _turns_until_asleep(poll) > 0
+        assert time.monotonic() - poll.answered_at >= LIMIT_S
+
+    asyncio.run(ask())
+
+
+def test_nobody_is_waited_for_who_has_not_come_soon_before() -> None:
     async def ask() -> None:
         poll = BusyPoll(lambda: True)
         poll.asked(time.monotonic())
         poll.answered()
-        assert await _turns_until_asleep(poll) == 0, "nobody has shown yet that they come soon"
-        poll.asked(poll.answered_at + LIMIT_S / 2)
-        poll.answered()
-        assert await _turns_until_asleep(poll) > 1
-        assert time.monotonic() - poll.answered_at >= LIMIT_S
+        assert not poll.is_awake
 
     asyncio.run(ask())
 
 
 def test_it_stays_awake_only_while_nobody_else_needs_the_processor() -> None:
     async def ask() -> None:
-        idle = [True, False]
-        poll = BusyPoll(idle.pop)
+        poll = BusyPoll(lambda: False)
+        poll.answered()
         poll.asked(poll.answered_at)
         poll.answered()
-        assert await _turns_until_asleep(poll) == 0
-        poll.asked(poll.answered_at)
-        poll.answered()
-        assert await _turns_until_asleep(poll) > 1
+        assert not poll.is_awake
 
     asyncio.run(ask())
 
 
 def test_the_next_request_ends_it() -> None:
     async def ask() -> None:
-        poll = BusyPoll(lambda: True)
-        poll.answered()
-        poll.asked(poll.answered_at)
-        poll.answered()
+        poll = _kept_awake()
         assert poll.is_awake
         poll.asked(poll.answered_at)
         assert await _turns_until_asleep(poll) <= 2
@@ -57,10 +65,7 @@ def test_the_next_request_ends_it() -> None:
 
 def test_who_takes_longer_lets_the_loop_sleep() -> None:
     async def ask() -> None:
-        poll = BusyPoll(lambda: True)
-        poll.answered()
-        poll.asked(poll.answered_at)
-        poll.answered()
+        poll = _kept_awake()
         await _turns_until_asleep(poll)
         poll.asked(poll.answered_at + LIMIT_S * 1.01)
         poll.answered()
