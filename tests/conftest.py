@@ -94,6 +94,7 @@ def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """Fill the test run's databases: ours, and that of MLflow, whose tables Django does not make.
 
+    On PostgreSQL they are one, which Django tells MLflow's only if a test asks for it by name.
     A test that reads or writes them asks for the database by name:
     `pytest.mark.django_db(databases=["default", "tracking"])`.
     """
@@ -101,6 +102,9 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
         if connections["default"].vendor == "sqlite":
             connections["default"].ensure_connection()
             fill_in_memory(connections["default"].connection)
+        else:
+            made = connections["default"].settings_dict["NAME"]
+            connections["tracking"].settings_dict["NAME"] = made
         fill_for_tests(env().database_url)
     yield
     # The last test may have been one with a browser, whose loop counts as running until it is over.

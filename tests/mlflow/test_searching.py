@@ -206,9 +206,12 @@ def _listed(values: dict[str, str | None]) -> list[dict[str, str]]:
     return [{"key": key, "value": value} for key, value in values.items() if value is not None]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def both(tracking: TrackingPortal) -> Iterator[Both]:
-    """Two experiments of alice, and ways to ask for them."""
+    """Two experiments of alice, and ways to ask for them.
+
+    For as long as the portal they are in: a process of `-n` may come back to this module.
+    """
     rest = tracking.client("alice")
     experiments = [rest.new_experiment(name) for name in ("searched", "searched too")]
     runs = [_log(rest, experiments[number % 2], number) for number in range(16)]

@@ -31,9 +31,9 @@ print("made " + json.dumps(task.spec.env))
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def variables(tracking: TrackingPortal) -> dict[str, str]:
-    """The variables of a job that runs."""
+    """The variables of a job that runs, for as long as the portal that it runs in."""
     text = _RUNNING_JOB.format(slug=tracking.projects["alice"])
     done = tracking.portal.installation.manage("shell", "-c", text)
     assert done.returncode == 0, done.stdout + done.stderr
