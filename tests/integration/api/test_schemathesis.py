@@ -46,7 +46,7 @@ BEYOND_THE_SCHEMA = frozenset(
         "reserved_name",
     }
 )
-_ONE_IN = 3
+_ONE_IN = 5
 _BOUNDED = settings(
     max_examples=20 if asked_all() else 2,
     deadline=None,
