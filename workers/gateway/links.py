@@ -24,6 +24,7 @@ from workers.serving.wire import (
     Kind,
     Welcome,
     frame,
+    only_answer,
     pack_requests,
     proof,
     proved,
@@ -156,10 +157,15 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take frames."""
+        if self.welcome is not None and not self._frames.is_midway:
+            answer = only_answer(data)
+            if answer is not None:
+                self._answered([answer])
+                return
         try:
             for received in self._frames.feed(data):
                 if received.kind == Kind.ANSWERS and self.welcome is not None:
-                    self._answers(received)
+                    self._answered(unpack_answers(received))
                 else:
                     self._handshake(received)
         except BrokenFrame as error:
@@ -168,10 +174,10 @@ class Link(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.abort()
 
-    def _answers(self, received: Frame) -> None:
+    def _answered(self, answers: list[Answered]) -> None:
         take = self.waiting.pop
         pairs = []
-        for answer in unpack_answers(received):
+        for answer in answers:
             pending = take(answer.number, None)
             if pending is not None:
                 pairs.append((pending, answer))

@@ -23,6 +23,7 @@ from workers.serving.wire import (
     Kind,
     Welcome,
     frame,
+    only_request,
     pack_answers,
     proof,
     proved,
@@ -128,6 +129,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take frames; what came together is asked together."""
+        if self._is_known and not self._frames.is_midway:
+            one = only_request(data)
+            if one is not None:
+                self._ask([one])
+                return
         asked: list[Asked] = []
         try:
             for received in self._frames.feed(data):
@@ -142,8 +148,7 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         if asked:
-            server = self._server
-            server.engine.submit(asked, self._reply, is_all=len(server.connections) == 1)
+            self._ask(asked)
 
     def send(self, data: bytes) -> None:
         """Write, unless the gateway has gone."""
@@ -154,6 +159,10 @@ class Connection(asyncio.Protocol):
         """Close the connection."""
         if self._transport is not None:
             self._transport.close()
+
+    def _ask(self, asked: list[Asked]) -> None:
+        server = self._server
+        server.engine.submit(asked, self._reply, is_all=len(server.connections) == 1)
 
     def _hello(self, payload: bytes) -> None:
         theirs, mac = payload[:NONCE_BYTES], payload[NONCE_BYTES:]

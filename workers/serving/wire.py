@@ -23,6 +23,9 @@ HEADER: Final = struct.Struct("<IBBH")
 REQUEST: Final = struct.Struct("<IIIB3x")
 ANSWER: Final = struct.Struct("<IIIHBxI")
 _AFTER_LENGTH: Final = HEADER.size - 4
+# A frame of one, head and record together: whoever asks alone waits for every step.
+_ONE_REQUEST: Final = struct.Struct("<IBBHIIIB3x")
+_ONE_ANSWER: Final = struct.Struct("<IBBHIIIHBxI")
 # Makes a named tuple without its own __new__, which costs more than all else that is done with it.
 new: Final = tuple.__new__
 NONCE_BYTES: Final = 32
@@ -42,6 +45,10 @@ class Kind(IntEnum):
     REQUESTS = 4
     ANSWERS = 5
     DRAIN = 6
+
+
+_REQUESTS: Final = int(Kind.REQUESTS)
+_ANSWERS: Final = int(Kind.ANSWERS)
 
 
 class Contract(IntEnum):
@@ -118,6 +125,11 @@ class FrameReader:
         self.limit_bytes = limit_bytes
         self._held = bytearray()
 
+    @property
+    def is_midway(self) -> bool:
+        """Whether what comes next goes on with a frame that has begun."""
+        return bool(self._held)
+
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that are whole now; raises BrokenFrame."""
         if self._held:
@@ -150,10 +162,35 @@ class FrameReader:
 
 def pack_requests(requests: list[tuple[int, int, int, bytes]]) -> bytes:
     """Return a frame of (number, contract, head_len, body), at most MAX_COUNT of them."""
+    if len(requests) == 1:
+        number, kind, head, body = requests[0]
+        size = len(body)
+        length = _AFTER_LENGTH + REQUEST.size + size
+        return _ONE_REQUEST.pack(length, _REQUESTS, 0, 1, number, size, head, kind) + body
     pack = REQUEST.pack
     records = [pack(number, len(body), head, kind) for number, kind, head, body in requests]
     records += [request[3] for request in requests]
     return frame(Kind.REQUESTS, b"".join(records), len(requests))
+
+
+def only_request(data: bytes) -> Asked | None:
+    """Return the request of a frame of one, when that is all there is; None for anything else."""
+    if len(data) < _ONE_REQUEST.size:
+        return None
+    length, kind, _, count, number, size, head, contract = _ONE_REQUEST.unpack_from(data)
+    if kind != _REQUESTS or count != 1 or not length + 4 == len(data) == _ONE_REQUEST.size + size:
+        return None
+    return new(Asked, (number, contract, head, data[_ONE_REQUEST.size :]))
+
+
+def only_answer(data: bytes) -> Answered | None:
+    """Return the answer of a frame of one, when that is all there is; None for anything else."""
+    if len(data) < _ONE_ANSWER.size:
+        return None
+    length, kind, _, count, number, size, head, status, content, us = _ONE_ANSWER.unpack_from(data)
+    if kind != _ANSWERS or count != 1 or not length + 4 == len(data) == _ONE_ANSWER.size + size:
+        return None
+    return new(Answered, (number, status, content, head, us, data[_ONE_ANSWER.size :]))
 
 
 def unpack_requests(received: Frame) -> list[Asked]:
@@ -173,6 +210,12 @@ def unpack_requests(received: Frame) -> list[Asked]:
 
 def pack_answers(answers: list[Answered]) -> bytes:
     """Return a frame of answers, at most MAX_COUNT of them."""
+    if len(answers) == 1:
+        number, status, content, head, queue_us, body = answers[0]
+        size = len(body)
+        length = _AFTER_LENGTH + ANSWER.size + size
+        record = (number, size, head, status, content, queue_us)
+        return _ONE_ANSWER.pack(length, _ANSWERS, 0, 1, *record) + body
     pack = ANSWER.pack
     records = [
         pack(number, len(body), head, status, content, queue_us)

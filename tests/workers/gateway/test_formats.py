@@ -16,6 +16,8 @@ from workers.serving.wire import (
     Answered,
     BrokenFrame,
     FrameReader,
+    only_answer,
+    only_request,
     pack_answers,
     pack_requests,
     unpack_answers,
@@ -40,6 +42,35 @@ def test_frames_arrive_as_they_were_sent_however_they_are_cut(
     requests, answers = unpack_requests(frames[0]), unpack_answers(frames[1])
     assert [(one.number, one.contract, one.head_len, one.body) for one in requests] == asked
     assert answers == told
+
+
+@given(BODIES, st.integers(0, 60), st.integers(0, 255))
+@settings(max_examples=200)
+def test_what_is_taken_as_a_frame_of_one_is_one(bodies: list[bytes], at: int, value: int) -> None:
+    asked = [(number, 2, 1, body) for number, body in enumerate(bodies)]
+    told = [Answered(number, 200, 1, 3, 7, body) for number, body in enumerate(bodies)]
+    requests, answers = pack_requests(asked), pack_answers(told)
+    assert (only_request(requests) is None) == (only_answer(answers) is None) == (len(bodies) > 1)
+    assert only_request(answers) is None
+    assert only_answer(requests) is None
+    for sent in (requests, answers):
+        changed = bytearray(sent)
+        changed[at % len(sent)] = value
+        for data in (bytes(changed), sent[:at], sent + sent, sent + b"x"):
+            _takes_the_same(data)
+
+
+def _takes_the_same(data: bytes) -> None:
+    request, answer = only_request(data), only_answer(data)
+    if request is None and answer is None:
+        return
+    reader = FrameReader(LARGE_FRAME_BYTES)
+    (received,) = reader.feed(data)
+    assert not reader.is_midway
+    if request is not None:
+        assert unpack_requests(received) == [request]
+    if answer is not None:
+        assert unpack_answers(received) == [answer]
 
 
 @given(st.binary(max_size=200))
