@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +30,6 @@ pytestmark = pytest.mark.integration
 # A replica starts cold, and passes of the control worker come every ten seconds, on a busy machine.
 STARTS_WITHIN_S = 180.0
 LOOKS_WITHIN_S = 90.0
-PAGE = "/p/camera/endpoints/digits/monitoring"
-PREDICTIONS = f"{PAGE}/predictions"
 # As small as a window may be, so that two requests are two windows.
 WINDOW_ROWS = 200
 Table = NDArray[np.float64]
@@ -85,16 +84,18 @@ class Digits:
 
 
 class Watched:
-    """The endpoint digits of a running Slipway, watched by windows of 200."""
+    """The endpoint digits of a project in a running Slipway, watched by windows of 200."""
 
-    def __init__(self, running: RunningPortal, digits: Digits, key: str) -> None:
-        self.running, self.digits = running, digits
+    def __init__(self, running: RunningPortal, project: str, digits: Digits, key: str) -> None:
+        self.running, self.project, self.digits = running, project, digits
+        self.page = f"/p/{project}/endpoints/digits/monitoring"
+        self.predictions = f"{self.page}/predictions"
         self.client = slipway.Client(running.url, running.tokens["alice"])
-        self.endpoint = slipway.Endpoint("digits", key=key, project="camera", client=self.client)
+        self.endpoint = slipway.Endpoint("digits", key=key, project=project, client=self.client)
 
     def shown(self) -> MonitoringOut:
         """How it does, as the API tells."""
-        return self.client.endpoints.monitoring.show("digits", project="camera")
+        return self.client.endpoints.monitoring.show("digits", project=self.project)
 
     def send(self, images: Table, *own_ids: str) -> None:
         """Ask for predictions of images, in as many requests as there are ids."""
@@ -133,7 +134,7 @@ def _corrupted(images: Table) -> Table:
     return np.clip(np.array(turned) + noise, 0, 1)
 
 
-def _train(running: RunningPortal, folder: Path) -> tuple[str, Digits]:
+def _train(running: RunningPortal, project: str, folder: Path) -> tuple[str, Digits]:
     """Train on half of the digits and log the run; returns its id, and digits that are new."""
     first, rest, first_labels, rest_labels = _split()
     fitted = LogisticRegression(C=0.1, max_iter=500).fit(first, first_labels)
@@ -155,7 +156,7 @@ def _train(running: RunningPortal, folder: Path) -> tuple[str, Digits]:
         (model / name).write_text(text)
     environ = clean_environment() | {
         "PYTHONPATH": str(ROOT / "platform"),
-        "MLFLOW_TRACKING_URI": f"{running.url}/mlflow/camera",
+        "MLFLOW_TRACKING_URI": f"{running.url}/mlflow/{project}",
         "MLFLOW_TRACKING_TOKEN": running.tokens["alice"],
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "GIT_PYTHON_REFRESH": "quiet",
@@ -172,37 +173,40 @@ def _train(running: RunningPortal, folder: Path) -> tuple[str, Digits]:
     return run, Digits(new, _corrupted(new), [int(one) for one in new_labels])
 
 
-@pytest.fixture(scope="module")
-def watched(
-    whole_slipway: Callable[[], RunningPortal], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Watched]:
-    """All of Slipway with a node, and an endpoint that serves a classifier of real digits."""
-    folder = tmp_path_factory.mktemp("monitoring")
+@pytest.fixture
+def watched(whole_slipway: Callable[[], RunningPortal], tmp_path: Path) -> Iterator[Watched]:
+    """All of Slipway with a node, and an endpoint that serves a classifier of real digits.
+
+    In a project of its own: a second try finds nothing of the first.
+    """
+    project = f"camera-{secrets.token_hex(3)}"
     running = whole_slipway()
     with slipway.Client(running.url, running.tokens["alice"]) as client:
-        client.projects.create("Camera", slug="camera")
-        run, digits = _train(running, folder)
-        client.models.register("digits", f"runs:/{run}/model", project="camera")
+        client.projects.create("Camera", slug=project)
+        run, digits = _train(running, project, tmp_path)
+        client.models.register("digits", f"runs:/{run}/model", project=project)
         wait_for(
-            lambda: client.models.version("digits", 1, project="camera").golden,
+            lambda: client.models.version("digits", 1, project=project).golden,
             "golden predictions that were recorded by themselves",
             within_s=LOOKS_WITHIN_S,
             every_s=0.5,
         )
-        client.endpoints.create("digits", "digits", project="camera", version=1)
-        key = client.endpoints.keys.create("digits", "camera", project="camera")
-        client.endpoints.monitoring.change(
-            "digits", project="camera", window_rows=WINDOW_ROWS, window_at_least_s=0
-        )
-        wait_for(
-            lambda: client.endpoints.get("digits", project="camera").state == "serving",
-            "an endpoint that serves",
-            within_s=STARTS_WITHIN_S,
-            every_s=0.5,
-        )
-        yield Watched(running, digits, key.key)
-        # Its replica would take the room of what other modules run.
-        client.endpoints.delete("digits", project="camera")
+        client.endpoints.create("digits", "digits", project=project, version=1)
+        try:
+            key = client.endpoints.keys.create("digits", "camera", project=project)
+            client.endpoints.monitoring.change(
+                "digits", project=project, window_rows=WINDOW_ROWS, window_at_least_s=0
+            )
+            wait_for(
+                lambda: client.endpoints.get("digits", project=project).state == "serving",
+                "an endpoint that serves",
+                within_s=STARTS_WITHIN_S,
+                every_s=0.5,
+            )
+            yield Watched(running, project, digits, key.key)
+        finally:
+            # Its replica would take the room of what other modules run.
+            client.endpoints.delete("digits", project=project)
 
 
 def test_real_drift_alarms_and_the_truth_lies_below_its_estimate(
@@ -211,14 +215,14 @@ def test_real_drift_alarms_and_the_truth_lies_below_its_estimate(
     context = chromium.new_context(viewport=WIDE)  # type: ignore[arg-type]
     window = Window(context.new_page(), address_of(watched.running))
     window.go("/account/login").sign_in("alice").is_at("/")
-    window.go("/p/camera/endpoints/digits")
+    window.go(f"/p/{watched.project}/endpoints/digits")
     window.page.get_by_role("link", name="Monitoring").last.click()
     window.says("A verdict needs a window of at least 200 predictions.")
     _as_in_training(watched, window)
     _as_a_careless_camera_sends_them(watched, window)
     _as_it_turned_out(watched, window)
     _become_data(watched, window)
-    _are_told_elsewhere_and_snoozed(window)
+    _are_told_elsewhere_and_snoozed(watched, window)
     assert window.faults == []
     context.close()
     # Now that every page has something to show.
@@ -229,7 +233,7 @@ def _as_in_training(watched: Watched, window: Window) -> None:
     watched.send(watched.digits.images, "monday-1", "monday-2")
     watched.until("steady verdict", lambda shown: shown.verdict == "steady")
     assert watched.shown().alerts == []
-    window.go(PAGE)
+    window.go(watched.page)
     window.says("No feature differs from the baseline.")
     window.says("449 rows that the run logged.")
 
@@ -244,7 +248,7 @@ def _as_a_careless_camera_sends_them(watched: Watched, window: Window) -> None:
     assert shown.quality.estimate is not None
     assert shown.quality.is_calibrated
     assert shown.quality.figures == {}
-    window.go(PAGE)
+    window.go(watched.page)
     window.says("differ from the baseline in two windows in a row")
     window.says("it cannot see concept drift")
     window.says("Send what turned out to be true")
@@ -261,7 +265,7 @@ def _as_it_turned_out(watched: Watched, window: Window) -> None:
     assert found.estimate_low is not None
     assert found.figures["accuracy"] < found.estimate_low
     watched.until("alert", lambda shown: any(one.kind == "quality" for one in shown.alerts))
-    window.go(PAGE)
+    window.go(watched.page)
     window.says("below the range of the estimate")
     window.says(f"{found.figures['accuracy']:.4g}")
     window.says("Show 51 more")
@@ -273,11 +277,11 @@ def _as_it_turned_out(watched: Watched, window: Window) -> None:
 
 
 def _become_data(watched: Watched, window: Window) -> None:
-    page = window.go(PAGE).page
+    page = window.go(watched.page).page
     page.get_by_role("link", name="Predictions", exact=True).click()
     page.get_by_role("link", name="prd_").first.click()
     expect(page.get_by_role("heading", name="Inputs").first).to_be_visible()
-    window.go(PREDICTIONS)
+    window.go(watched.predictions)
     page.get_by_label("Feature").fill("confidence")
     page.get_by_label("is", exact=True).select_option("<")
     page.get_by_label("Value").fill("0.5")
@@ -289,7 +293,7 @@ def _become_data(watched: Watched, window: Window) -> None:
     wait_for(
         lambda: (
             next(
-                iter(client.endpoints.monitoring.selections("digits", project="camera"))
+                iter(client.endpoints.monitoring.selections("digits", project=watched.project))
             ).version_state
             == "ready"
         ),
@@ -297,33 +301,35 @@ def _become_data(watched: Watched, window: Window) -> None:
         within_s=LOOKS_WITHIN_S,
         every_s=0.5,
     )
-    made = window.go(PREDICTIONS).page.get_by_role("link", name="hard-digits:1")
+    made = window.go(watched.predictions).page.get_by_role("link", name="hard-digits:1")
     expect(made).to_be_visible()
     made.click()
     window.says("with their labels.")
     expect(page.get_by_role("cell", name="label", exact=True).first).to_be_visible()
-    graph = client.models.lineage("digits", 1, project="camera")
+    graph = client.models.lineage("digits", 1, project=watched.project)
     (data,) = [node for node in graph.nodes if node.label == "hard-digits:1"]
     before = [edge.source for edge in graph.edges if edge.target == data.key]
     assert before == ["predictions:digits/1"]
-    page = window.go("/p/camera/models/digits/versions/1").page
+    page = window.go(f"/p/{watched.project}/models/digits/versions/1").page
     page.get_by_role("link", name="hard-digits:1").click()
-    window.is_at("/p/camera/datasets/hard-digits/v/1")
+    window.is_at(f"/p/{watched.project}/datasets/hard-digits/v/1")
 
 
 def _have_no_serious_barrier(watched: Watched, chromium: Browser, axe: str) -> None:
     window = Window(chromium.new_context(bypass_csp=True).new_page(), address_of(watched.running))
     window.go("/account/login").sign_in("alice").is_at("/")
-    some = next(iter(watched.client.endpoints.monitoring.predictions("digits", project="camera")))
+    some = next(
+        iter(watched.client.endpoints.monitoring.predictions("digits", project=watched.project))
+    )
     found = []
     for name, path in (
-        ("monitoring", PAGE),
-        ("slice", f"{PAGE}?days=7&feature=confidence&operator=%3C&value=0.5"),
-        ("predictions", PREDICTIONS),
-        ("prediction", f"{PREDICTIONS}?prediction_id={some.prediction_id}&row=70"),
-        ("watching", f"{PAGE}/watching"),
-        ("data", "/p/camera/datasets/hard-digits/v/1"),
-        ("version", "/p/camera/models/digits/versions/1"),
+        ("monitoring", watched.page),
+        ("slice", f"{watched.page}?days=7&feature=confidence&operator=%3C&value=0.5"),
+        ("predictions", watched.predictions),
+        ("prediction", f"{watched.predictions}?prediction_id={some.prediction_id}&row=70"),
+        ("watching", f"{watched.page}/watching"),
+        ("data", f"/p/{watched.project}/datasets/hard-digits/v/1"),
+        ("version", f"/p/{watched.project}/models/digits/versions/1"),
     ):
         page = window.go(path).page
         found += [*barriers_in_both(window, axe), *overflow(window)]
@@ -337,8 +343,8 @@ def _have_no_serious_barrier(watched: Watched, chromium: Browser, axe: str) -> N
     assert window.faults == []
 
 
-def _are_told_elsewhere_and_snoozed(window: Window) -> None:
-    page = window.go(f"{PAGE}/watching").page
+def _are_told_elsewhere_and_snoozed(watched: Watched, window: Window) -> None:
+    page = window.go(f"{watched.page}/watching").page
     page.get_by_label("Kind").select_option("webhook")
     page.get_by_label("Address").fill("https://169.254.169.254/latest")
     page.get_by_role("button", name="Add").click()
@@ -346,7 +352,7 @@ def _are_told_elsewhere_and_snoozed(window: Window) -> None:
     page.get_by_label("Address").fill("https://example.org/hook")
     page.get_by_role("button", name="Add").click()
     window.says("shown only this once")
-    window.go(PAGE)
+    window.go(watched.page)
     page.get_by_role("button", name="Snooze for a day").first.click()
     window.toast("Snoozed for a day.")
     window.says("told again from")
