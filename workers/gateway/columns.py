@@ -13,12 +13,13 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.lib.stride_tricks import sliding_window_view
 
 from workers.gateway.segments import BLOCK, MAGIC, RECORD, SHADOW
 from workers.serving.wire import Contract
 
 _HOUR_NS: Final = 3600 * 10**9
-_BLOCKS_AT_ONCE: Final = 16
+_BYTES_BETWEEN_PAUSES: Final = 128 << 10
 # `segments.RECORD`, field by field.
 _RECORD: Final = np.dtype(
     [
@@ -57,21 +58,19 @@ SCHEMA: Final = pa.schema(
 
 
 class Part(NamedTuple):
-    """Predictions of one revision: `(n,)` records, and `(n, 2)` bodies, inputs and outputs."""
+    """Predictions of one revision: `(n,)` records, `(n,)` inputs and `(n,)` outputs."""
 
     context: dict[str, Any]
     records: np.ndarray[Any, Any]
-    bodies: pa.Array
-
-    def side(self, number: int) -> pa.Array:
-        """Return all inputs (0) or all outputs (1)."""
-        places = np.arange(number, 2 * len(self.records), 2, dtype=np.int64)
-        return self.bodies.take(pa.array(places))
+    asked: pa.Array
+    said: pa.Array
 
     def where(self, mask: np.ndarray[Any, Any]) -> "Part":
         """Return those of them."""
-        places = np.flatnonzero(np.repeat(mask, 2))
-        return Part(self.context, self.records[mask], self.bodies.take(pa.array(places)))
+        chosen = pa.array(mask)
+        return Part(
+            self.context, self.records[mask], self.asked.filter(chosen), self.said.filter(chosen)
+        )
 
 
 class Hide(Protocol):
@@ -83,6 +82,13 @@ class Hide(Protocol):
         """Return them as they may be."""
 
 
+class _Blocks(NamedTuple):
+    """Where in a piece the records of blocks of one context begin, and how many each has."""
+
+    places: list[int]
+    counts: list[int]
+
+
 def read_parts(
     segment: BinaryIO, piece_bytes: int, pause: Callable[[], None]
 ) -> Iterator[list[Part]]:
@@ -90,69 +96,100 @@ def read_parts(
 
     It ends before the first block that is not whole. `pause` is called after little work each time.
     """
-    found: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
-    held = 0
-    for number, (context, records, bodies) in enumerate(_blocks(segment)):
-        if number % _BLOCKS_AT_ONCE == 0:
-            pause()
-        kept = found.setdefault(context, ([], []))
-        kept[0].append(records)
-        kept[1].append(bodies)
-        held += len(records) + len(bodies)
-        if held >= piece_bytes:
-            pause()
-            yield [_part(context, *kept) for context, kept in found.items()]
-            found, held = {}, 0
-    if found:
-        yield [_part(context, *kept) for context, kept in found.items()]
-
-
-def _blocks(segment: BinaryIO) -> Iterator[tuple[bytes, bytes, bytes]]:
-    left = os.fstat(segment.fileno()).st_size
-    while len(head := segment.read(BLOCK.size)) == BLOCK.size:
-        magic, length, count, context_length, check = BLOCK.unpack(head)
-        left -= BLOCK.size + length
-        # What is no length is not asked for: memory for it would be taken first.
-        if magic != MAGIC or left < 0:
+    file = segment.fileno()
+    left = os.fstat(file).st_size
+    at, needed = 0, BLOCK.size
+    # What is no length is not asked for: memory for it would be taken first.
+    while needed and needed <= left:
+        piece = os.pread(file, max(piece_bytes, needed), at)
+        if len(piece) < needed:
             return
-        body = segment.read(length)
-        if len(body) != length or zlib.crc32(body) != check:
-            return
-        place = context_length + count * RECORD.size
-        yield body[:context_length], body[context_length:place], body[place:]
+        pause()
+        found, end, needed = _whole_blocks(piece, pause)
+        if parts := [_part(piece, context, blocks) for context, blocks in found.items()]:
+            pause()
+            yield parts
+        at += end
+        left -= end
 
 
-def _part(context: bytes, records: list[bytes], bodies: list[bytes]) -> Part:
-    table = np.frombuffer(b"".join(records), _RECORD)
-    ends = np.zeros(2 * len(table) + 1, np.int64)
-    np.cumsum(table["lengths"].reshape(-1), out=ends[1:])
+def _whole_blocks(piece: bytes, pause: Callable[[], None]) -> tuple[dict[bytes, _Blocks], int, int]:
+    """Return the blocks a piece begins with by their context, where they end, and what is needed.
+
+    That is how many bytes from there are to be read to go on, and 0 where no block is.
+    """
+    found: dict[bytes, _Blocks] = {}
+    unpack, head = BLOCK.unpack_from, BLOCK.size
+    bytes_of = memoryview(piece)
+    at, size, pause_at = 0, len(piece), _BYTES_BETWEEN_PAUSES
+    while at + head <= size:
+        magic, length, count, context_length, check = unpack(piece, at)
+        start = at + head
+        end = start + length
+        if magic != MAGIC:
+            return found, at, 0
+        if end > size:
+            return found, at, end - at
+        if zlib.crc32(bytes_of[start:end]) != check:
+            return found, at, 0
+        place = start + context_length
+        context = piece[start:place]
+        if context not in found:
+            found[context] = _Blocks([], [])
+        blocks = found[context]
+        blocks.places.append(place)
+        blocks.counts.append(count)
+        at = end
+        if at > pause_at:
+            pause()
+            pause_at = at + _BYTES_BETWEEN_PAUSES
+    return found, at, head
+
+
+def _part(piece: bytes, context: bytes, blocks: _Blocks) -> Part:
+    places, counts = np.array(blocks.places), np.array(blocks.counts)
+    firsts = np.cumsum(counts) - counts
+    number = np.arange(counts.sum()) - np.repeat(firsts, counts)
+    letters = sliding_window_view(np.frombuffer(piece, np.uint8), RECORD.size)
+    records = letters[np.repeat(places, counts) + number * RECORD.size].view(_RECORD)[:, 0]
+    lengths = records["lengths"].astype(np.int64)
+    before = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])
+    # Of a prediction: what stands before it and is none of it, its input, its output.
+    ends = np.zeros(3 * len(records) + 1, np.int64)
+    bodies = np.repeat(places + counts * RECORD.size - before[firsts], counts)
+    ends[1::3] = bodies + before[:-1]
+    ends[2::3] = ends[1::3] + lengths[:, 0]
+    ends[3::3] = ends[2::3] + lengths[:, 1]
     whole = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(),
-        2 * len(table),
-        [None, pa.py_buffer(ends), pa.py_buffer(b"".join(bodies))],
+        pa.large_binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(piece)]
     )
-    return Part(orjson.loads(context), table, whole)
+    asked, said = (
+        whole.take(pa.array(np.arange(side, len(ends) - 1, 3, dtype=np.int64))) for side in (1, 2)
+    )
+    return Part(orjson.loads(context), records, asked, said)
 
 
 def by_hour(part: Part) -> Iterator[tuple[str, Part]]:
     """Yield the predictions of each hour, and its name."""
     hours = part.records["at_ns"] // _HOUR_NS
-    for hour in np.unique(hours).tolist():
+    if not len(hours):
+        return
+    is_one = hours.min() == hours.max()
+    for hour in (hours[:1] if is_one else np.unique(hours)).tolist():
         name = f"{datetime.fromtimestamp(hour * 3600, UTC):%Y-%m-%dT%H}"
-        mask = hours == hour
-        yield name, part if mask.all() else part.where(mask)
+        yield name, part if is_one else part.where(hours == hour)
 
 
 def table_of(part: Part, hide: Hide | None = None) -> pa.Table:
     """Return predictions as SCHEMA has them, `hide` asked for each body."""
     records, count = part.records, len(part.records)
-    asked, asked_bytes = _side(part, 0, hide)
-    said, said_bytes = _side(part, 1, hide)
+    asked, asked_bytes = _side(part, part.asked, 0, hide)
+    said, said_bytes = _side(part, part.said, 1, hide)
     micros = (records["at_ns"] // 1000).astype(np.int64)
     status = records["status"].astype(np.int16)
     return pa.Table.from_arrays(
         [
-            _text(records["name"]),
+            _names(records["name"]),
             pa.array(micros).cast(pa.timestamp("us", tz="UTC")),
             *(
                 pa.repeat(pa.scalar(part.context[name], pa.string()), count)
@@ -169,14 +206,25 @@ def table_of(part: Part, hide: Hide | None = None) -> pa.Table:
     )
 
 
+def _names(fixed: np.ndarray[Any, Any]) -> pa.Array:
+    """Return ids: as they are where all have their full length, and are ASCII."""
+    width = fixed.dtype.itemsize
+    letters = np.ascontiguousarray(fixed).view(np.uint8)
+    if not letters.reshape(-1, width).all() or (letters > 127).any():
+        return _text(fixed)
+    ends = np.arange(0, len(letters) + 1, width, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(fixed), pa.py_buffer(ends), pa.py_buffer(letters))
+
+
 def _text(fixed: np.ndarray[Any, Any]) -> pa.Array:
     # numpy leaves the zeros at the end out.
     return pa.array(np.ascontiguousarray(fixed), pa.binary()).cast(pa.string())
 
 
-def _side(part: Part, number: int, hide: Hide | None) -> tuple[pa.Array, pa.Array]:
-    """Return the texts and the bytes behind them of all inputs, or of all outputs."""
-    bodies = part.side(number)
+def _side(
+    part: Part, bodies: pa.Array, number: int, hide: Hide | None
+) -> tuple[pa.Array, pa.Array]:
+    """Return the texts and the bytes behind them of all inputs (0), or of all outputs (1)."""
     heads = part.records["heads"][:, number]
     if hide is None and not heads.any():
         return _readable(bodies), pa.nulls(len(bodies), pa.binary())

@@ -53,10 +53,20 @@ _AFTER_FAILURE_S: Final = 5.0
 # What is read, turned into columns and written at once: it stays in the processor's cache, and no
 # single step takes long.
 _PIECE_BYTES: Final = 1 << 20
+# Of which so much is written at once: each group of rows costs the same, whatever is in it.
+_GROUP_BYTES: Final = 4 << 20
 _MERGE_EVERY_S: Final = 60.0
 _MERGE_AFTER_S: Final = 120.0
 # Of an hour that is merged, what is in memory at once, and a group of rows in its file.
 _BYTES_AT_ONCE: Final = 32 << 20
+# Of a file: what is large is compressed well and all else fast, what never repeats needs no
+# dictionary, and nobody selects by the least and the greatest of bodies.
+_BODIES: Final = ("request", "response", "request_bytes", "response_bytes")
+_COMPRESSIONS: Final = {
+    name: "zstd" if name in (*_BODIES, "prediction_id") else "snappy" for name in SCHEMA.names
+}
+_REPEATED: Final = [name for name in SCHEMA.names if name not in ("prediction_id", "answered_at")]
+_SELECTED_BY: Final = [name for name in SCHEMA.names if name not in _BODIES]
 _LOCK: Final = ".shipper"
 # Held by who rewrites files that are merged meanwhile, such as to erase predictions.
 _REWRITING: Final = ".rewriting"
@@ -136,8 +146,11 @@ def ship(
                     path = folder / f"{segment.stem}.parquet"
                     drafts[folder] = unfinished.enter_context(Draft(path, mark=attempt.mark))
                 attempt.pause()
-                shipped += drafts[folder].write(pa.concat_tables(tables))
+                shipped += sum(drafts[folder].add(table) for table in tables)
                 attempt.pause()
+        for draft in drafts.values():
+            draft.write_added()
+            attempt.pause()
         with attempt.ending():
             for draft in drafts.values():
                 draft.finish()
@@ -187,15 +200,37 @@ class Draft:
         self._path = path
         self._draft = path.with_name(f".{path.name}{mark}.part")
         self._schema = schema
-        self._writer = pq.ParquetWriter(self._draft, schema, compression="zstd")
+        self._added: list[pa.Table] = []
+        self._added_bytes = 0
+        self._writer = pq.ParquetWriter(
+            self._draft,
+            schema,
+            compression=_COMPRESSIONS,
+            use_dictionary=_REPEATED,
+            write_statistics=_SELECTED_BY,
+        )
 
     def __enter__(self) -> "Draft":
         return self
 
     def write(self, table: pa.Table) -> int:
-        """Add a group of rows; returns how many."""
+        """Write a group of rows; returns how many."""
         self._writer.write_table(table.replace_schema_metadata(self._schema.metadata))
         return len(table)
+
+    def add(self, table: pa.Table) -> int:
+        """Write rows, once there are enough for a group; returns how many."""
+        self._added.append(table)
+        self._added_bytes += table.nbytes
+        if self._added_bytes >= _GROUP_BYTES:
+            self.write_added()
+        return len(table)
+
+    def write_added(self) -> None:
+        """Write what was added and is not a whole group."""
+        if self._added:
+            self.write(pa.concat_tables(self._added))
+        self._added, self._added_bytes = [], 0
 
     def finish(self) -> None:
         """Let the file appear."""

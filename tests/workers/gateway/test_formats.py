@@ -88,31 +88,45 @@ def test_a_torn_block_takes_no_other_with_it(
 ) -> None:
     packed = [
         pack_block(
-            b'{"endpoint":"ep"}',
+            b'{"endpoint":"%d"}' % (place % 2),
             [_entry(number, body) for number, body in enumerate(bodies)],
         )
-        for bodies in blocks
+        for place, bodies in enumerate(blocks)
     ]
     whole = b"".join(packed)
-    assert _inputs(whole, piece) == [body for bodies in blocks for body in bodies]
+    assert _read(whole, piece) == [_those(blocks, 0), _those(blocks, 1)]
     cut = whole[: len(whole) - 1 - torn % len(packed[-1])]
-    assert _inputs(cut, piece) == [body for bodies in blocks[:-1] for body in bodies]
+    assert _read(cut, piece) == [_those(blocks[:-1], 0), _those(blocks[:-1], 1)]
+
+
+def _those(blocks: list[list[bytes]], endpoint: int) -> list[tuple[bytes, bytes, bytes]]:
+    return [
+        (b"prd_%d" % number, body, body[::-1])
+        for bodies in blocks[endpoint::2]
+        for number, body in enumerate(bodies)
+    ]
 
 
 def test_a_block_that_claims_to_be_huge_takes_no_memory() -> None:
     lie = BLOCK.pack(MAGIC, 2**32 - 1, 1, 0, 0) + b"x" * 100
     tracemalloc.start()
-    assert _inputs(lie, 1) == []
+    assert _read(lie, 1) == [[], []]
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
 
 
-def _inputs(segment: bytes, piece: int) -> list[bytes]:
+def _read(segment: bytes, piece: int) -> list[list[tuple[bytes, bytes, bytes]]]:
+    """Return names, inputs and outputs of each of two endpoints."""
     with tempfile.TemporaryFile() as file:
         file.write(segment)
-        file.seek(0)
+        file.flush()
         pieces = list(read_parts(file, piece, lambda: None))
-    return [body for parts in pieces for part in parts for body in part.side(0).to_pylist()]
+    found: list[list[tuple[bytes, bytes, bytes]]] = [[], []]
+    for part in [part for parts in pieces for part in parts]:
+        names = part.records["name"].tolist()
+        rows = zip(names, part.asked.to_pylist(), part.said.to_pylist(), strict=True)
+        found[int(part.context["endpoint"])] += rows
+    return found
 
 
 def _entry(number: int, body: bytes) -> Entry:

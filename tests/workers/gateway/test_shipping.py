@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -34,20 +33,28 @@ def _files(predictions: Path) -> list[Path]:
     return [path for path in predictions.rglob("*") if path.is_file()]
 
 
-def _kept_by_the_calm_thread(crew: Crew, segment: Path) -> int:
-    """Have it begin the segment and wait; returns what has to be closed for it to go on."""
-    # It waits for whoever writes into it, as for a processor that it does not get.
-    os.mkfifo(segment)
+class Slow(Hider):
+    """Keeps the first thread that asks, as one that gets no processor, until it may go on."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "snapshot.json")
+        self.has_asked = threading.Event()
+        self.may_go_on = threading.Event()
+
+    def rules_of(self, endpoint_id: str) -> None:
+        if not self.has_asked.is_set():
+            self.has_asked.set()
+            assert self.may_go_on.wait(60)
+
+
+def _kept_by_the_calm_thread(folder: Path, root: Path) -> tuple[Crew, Slow]:
+    """Return a crew whose calm thread has begun the only segment, and what keeps it."""
+    slow = Slow(folder)
+    crew = Crew(folder, root, slow)
+    _segment(folder / "1.seg")
     crew.begin()
-
-    def writer() -> int | None:
-        with suppress(OSError):  # as long as nobody reads
-            return os.open(segment, os.O_WRONLY | os.O_NONBLOCK)
-        return None
-
-    held = eventually(writer, what="the calm thread has it")
-    _segment(segment.with_name("draft")).replace(segment)
-    return held
+    assert slow.has_asked.wait(30)
+    return crew, slow
 
 
 def test_what_was_given_up_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -87,8 +94,7 @@ def test_a_segment_the_calm_thread_does_not_get_done_is_shipped_by_the_other(
     tmp_path: Path,
 ) -> None:
     root, segment = tmp_path / "predictions", tmp_path / "1.seg"
-    crew = Crew(tmp_path, root)
-    held = _kept_by_the_calm_thread(crew, segment)
+    crew, slow = _kept_by_the_calm_thread(tmp_path, root)
     crew.begin()
     assert not _files(root), "it is not late yet"
     an_hour_ago = time.time() - 3600
@@ -97,7 +103,7 @@ def test_a_segment_the_calm_thread_does_not_get_done_is_shipped_by_the_other(
     eventually(lambda: crew.wait(0.1) and not segment.exists(), what="it is shipped")
     (path,) = _files(root)
     assert pq.read_table(path)["prediction_id"].to_pylist() == ["prd_0", "prd_1", "prd_2"]
-    os.close(held)  # now the calm thread goes on, and finds that it is not wanted
+    slow.may_go_on.set()  # now the calm thread goes on, and finds that it is not wanted
     _segment(tmp_path / "2.seg")
 
     def both() -> bool:
@@ -110,12 +116,11 @@ def test_a_segment_the_calm_thread_does_not_get_done_is_shipped_by_the_other(
 
 def test_the_last_look_waits_for_no_calm_thread(tmp_path: Path) -> None:
     root, segment = tmp_path / "predictions", tmp_path / "1.seg"
-    crew = Crew(tmp_path, root)
-    held = _kept_by_the_calm_thread(crew, segment)
+    crew, slow = _kept_by_the_calm_thread(tmp_path, root)
     last = threading.Thread(target=crew.finish, daemon=True)
     last.start()
     last.join(30)
-    os.close(held)
+    slow.may_go_on.set()
     assert not last.is_alive()
     assert not segment.exists()
     assert len(_files(root)) == 1
