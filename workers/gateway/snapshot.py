@@ -24,6 +24,8 @@ _POLL_S: Final = 1.0
 # The portal holds a question for this long while nothing is new.
 _HOLD_S: Final = 1.0
 _LOOK_S: Final = 0.05
+# How soon keys that are revoked on this host are seen while there is no portal to ask.
+_CALM_LOOK_S: Final = 0.25
 _PATIENCE_S: Final = 5.0
 _LARGEST_BYTES: Final = 1 << 30
 
@@ -90,13 +92,16 @@ class SnapshotKeeper:
     def _run(self) -> None:
         settings = self._settings
         next_poll = 0.0
+        pause_s = _LOOK_S
         # No proxy of the environment may stand between gateway and portal.
         with httpx.Client(timeout=_PATIENCE_S, trust_env=False) as client:
-            while not self._stopped.wait(_LOOK_S):
+            while not self._stopped.wait(pause_s):
                 self._look_for_revocations()
-                if settings.portal_url is None or time.monotonic() < next_poll:
-                    continue
                 began = time.monotonic()
+                if settings.portal_url is None or began < next_poll:
+                    pause_s = _CALM_LOOK_S
+                    continue
+                pause_s = _LOOK_S
                 next_poll = began + _POLL_S
                 before = self._etag
                 try:
