@@ -95,6 +95,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a client, or say that there are too many."""
         self._transport = transport = cast(asyncio.Transport, transport)
+        # An answer leaves at once, not when the loop has done all else of its turn.
+        transport.set_write_buffer_limits(high=0)
         found = transport.get_extra_info("socket")
         if found is not None and found.family != socket.AF_UNIX:
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

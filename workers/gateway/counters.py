@@ -30,6 +30,15 @@ class RevisionCount:
     latency: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS_S) + 1))
     latency_s: float = 0.0
 
+    def answer(self, took_s: list[float], queue_us: int) -> None:
+        """Count answers that came together: how long each took, and all waits in the replica."""
+        self.answered += len(took_s)
+        self.queue_us += queue_us
+        latency = self.latency
+        for seconds in took_s:
+            latency[bisect_left(_BOUNDS_S, seconds)] += 1
+        self.latency_s += sum(took_s)
+
     def took(self, seconds: float) -> None:
         """Count the latency of one answer."""
         self.latency[bisect_left(_BOUNDS_S, seconds)] += 1

@@ -271,12 +271,14 @@ class Endpoint:
     # From the revisions
 
     def answered(self, revision: Revision, pairs: list[tuple[Pending, Answered]]) -> None:
-        """Capture, then answer."""
+        """Capture, then answer; whatever else there is to do, nobody waits for."""
         now, at_ns = time.monotonic(), time.time_ns()
         count, ok, shadow = revision.count, revision.ok, self._shadow
         entries: list[Entry] = []
         ready: list[tuple[Caller, bytes]] = []
         shadows: list[Pending] = []
+        times: list[float] = []
+        queued_us = 0
         names = self._capture.ids.next_ids(len(pairs), at_ns // 1_000_000)
         for (pending, answer), name in zip(pairs, names, strict=True):
             caller = pending.caller
@@ -288,9 +290,8 @@ class Endpoint:
             _, status, content, head_len, queue_us, body = answer
             took = now - pending.since
             if status == 200:
-                count.answered += 1
-                count.queue_us += queue_us
-                count.took(took)
+                times.append(took)
+                queued_us += queue_us
                 us, kind = int(took * 1e6), pending.contract
                 key, said, head = pending.key_id, pending.body, pending.head_len
                 entries.append((name, key, at_ns, us, said, body, head, head_len, kind, 0, 200))
@@ -305,8 +306,9 @@ class Endpoint:
                 data = self._failed(count, answer, took, name)
             ready.append((caller, data))
         self.in_flight -= len(ready)
-        self._answered += len(ready)
         self._finish(revision, entries, ready)
+        self._answered += len(ready)
+        count.answer(times, queued_us)
         if shadows and shadow is not None and shadow.ready:
             shadow.count.mirrored += len(shadows)
             shadow.send(shadows)
