@@ -20,7 +20,7 @@ from workers.gateway.counters import EndpointCount, RevisionCount
 from workers.gateway.limits import TokenBucket, bucket_for
 from workers.gateway.links import Link
 from workers.gateway.pending import Caller, Pending
-from workers.gateway.segments import SHADOW, Entry
+from workers.gateway.segments import RECORD, SHADOW, Entry, entry
 from workers.serving.wire import Answered, Content
 
 _MOST_TRIES: Final = 2
@@ -278,14 +278,14 @@ class Endpoint:
         ready: list[tuple[Caller, bytes]] = []
         shadows: list[Pending] = []
         times: list[float] = []
-        queued_us = 0
+        queued_us, pack = 0, RECORD.pack
         names = self._capture.ids.next_ids(len(pairs), at_ns // 1_000_000)
         for (pending, answer), name in zip(pairs, names, strict=True):
             caller = pending.caller
             if caller is None:
-                entry = self._shadowed(count, pending, answer, at_ns, now - pending.since)
-                if entry is not None:
-                    entries.append(entry)
+                copied = self._shadowed(count, pending, answer, at_ns, now - pending.since)
+                if copied is not None:
+                    entries.append(copied)
                 continue
             _, status, content, head_len, queue_us, body = answer
             took = now - pending.since
@@ -293,8 +293,12 @@ class Endpoint:
                 times.append(took)
                 queued_us += queue_us
                 us, kind = int(took * 1e6), pending.contract
-                key, said, head = pending.key_id, pending.body, pending.head_len
-                entries.append((name, key, at_ns, us, said, body, head, head_len, kind, 0, 200))
+                key, asked, head = pending.key_id, pending.body, pending.head_len
+                # As `segments.entry` does, for each of very many.
+                record = pack(
+                    name, key, at_ns, us, len(asked), len(body), head, head_len, kind, 0, 200
+                )
+                entries.append((record, asked, body))
                 if content or pending.variant:
                     data = _dressed(revision, pending, answer, name)
                 else:
@@ -439,7 +443,7 @@ class Endpoint:
         name, outputs = pending.shadow_of
         count.took(took)
         count.differed += not agree(outputs, answer.body)
-        return (
+        return entry(
             *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, answer.body),
             *(pending.head_len, answer.head_len, pending.contract, SHADOW, 200),
         )
@@ -447,7 +451,7 @@ class Endpoint:
 
 def _failure(pending: Pending, name: bytes, at_ns: int, took: float, status: int) -> Entry:
     # What is said of inputs may repeat them, also those that are to be hidden: it is not kept.
-    return (
+    return entry(
         *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, b""),
         *(pending.head_len, 0, pending.contract, 0, status),
     )

@@ -17,21 +17,37 @@ MAGIC: Final = b"SLC1"
 SHADOW: Final = 1
 OPEN: Final = ".open"
 SEALED: Final = ".seg"
-# prediction id, key id, Unix ns, latency us, input, output, JSON lengths of both, contract, flags,
-# HTTP status
-Entry = tuple[bytes, bytes, int, int, bytes, bytes, int, int, int, int, int]
+# A record, and the input and the output of its prediction.
+Entry = tuple[bytes, bytes, bytes]
+
+
+def entry(
+    prediction_id: bytes,
+    key_id: bytes,
+    at_unix_ns: int,
+    latency_us: int,
+    asked: bytes,
+    said: bytes,
+    asked_head: int,
+    said_head: int,
+    contract: int,
+    flags: int,
+    status: int,
+) -> Entry:
+    """Return a prediction for a block; the heads are lengths of JSON that stands before tensors."""
+    lengths = (len(asked), len(said), asked_head, said_head)
+    record = RECORD.pack(
+        prediction_id, key_id, at_unix_ns, latency_us, *lengths, contract, flags, status
+    )
+    return record, asked, said
 
 
 def pack_block(context: bytes, entries: list[Entry]) -> bytes:
     """Return predictions of one revision as a block."""
-    pack = RECORD.pack
     parts = [context]
-    parts += [
-        pack(e[0], e[1], e[2], e[3], len(e[4]), len(e[5]), e[6], e[7], e[8], e[9], e[10])
-        for e in entries
-    ]
-    for entry in entries:
-        parts.append(entry[4])
-        parts.append(entry[5])
+    parts += [record for record, _, _ in entries]
+    for _, asked, said in entries:
+        parts.append(asked)
+        parts.append(said)
     body = b"".join(parts)
     return BLOCK.pack(MAGIC, len(body), len(entries), len(context), zlib.crc32(body)) + body

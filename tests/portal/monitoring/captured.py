@@ -15,7 +15,7 @@ from portal.monitoring.folders import raw_root
 from portal.monitoring.looking import look_at_all
 from tests.personas import Api, json_of
 from tests.portal.endpoints.serving import Lab
-from workers.gateway.segments import pack_block
+from workers.gateway.segments import entry, pack_block
 from workers.gateway.shipper import ship
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -73,7 +73,7 @@ class Traffic:
             ids.append(prediction_id(moment))
             sent = asked if isinstance(asked, bytes) else orjson.dumps(asked)
             entries.append(
-                (
+                entry(
                     ids[-1].encode(),
                     key.encode(),
                     int(moment.timestamp() * 1_000_000) * 1_000,

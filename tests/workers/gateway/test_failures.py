@@ -18,7 +18,7 @@ from tests.processes import ROOT, clean_environment
 from tests.workers.machines import eventually
 from tests.workers.serving import Plane, endpoint
 from workers.gateway.columns import SCHEMA
-from workers.gateway.segments import pack_block
+from workers.gateway.segments import entry, pack_block
 from workers.gateway.shipper import merge_hours, ship
 
 _ROW = [[1, 2, 3, 4]]
@@ -89,7 +89,7 @@ def test_files_from_before_there_was_a_status_are_merged_with_those_that_have_on
         {"endpoint": "ep_1", "revision": "rev_1", "model": "m", "model_version": "1"}
     )
     entries = [
-        (name, b"key_1", at_ns, 5, b'{"inputs":[[1]]}', b"", 0, 0, 1, 0, status)
+        entry(name, b"key_1", at_ns, 5, b'{"inputs":[[1]]}', b"", 0, 0, 1, 0, status)
         for name, status in ((b"prd_new", 200), (b"prd_failed", 500))
     ]
     segment = tmp_path / "2.seg"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from workers.gateway.capture import PredictionIds
 from workers.gateway.columns import read_parts
 from workers.gateway.heads import BadRequest, read_head
-from workers.gateway.segments import BLOCK, MAGIC, Entry, pack_block
+from workers.gateway.segments import BLOCK, MAGIC, Entry, entry, pack_block
 from workers.serving.wire import (
     LARGE_FRAME_BYTES,
     Answered,
@@ -130,7 +130,7 @@ def _read(segment: bytes, piece: int) -> list[list[tuple[bytes, bytes, bytes]]]:
 
 
 def _entry(number: int, body: bytes) -> Entry:
-    return (b"prd_%d" % number, b"key", 1, 2, body, body[::-1], 0, 0, 0, 0, 200)
+    return entry(b"prd_%d" % number, b"key", 1, 2, body, body[::-1], 0, 0, 0, 0, 200)
 
 
 def test_ids_are_unique_and_sort_as_they_were_given() -> None:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from workers.gateway.hiding import Hider
-from workers.gateway.segments import pack_block
+from workers.gateway.segments import entry, pack_block
 from workers.gateway.shipper import ship
 
 _SECRET = "Ada Lovelace"
@@ -38,9 +38,9 @@ def _kept(folder: Path, hider: Hider, body: bytes, head: int = 0, status: int = 
     )
     # A failure is kept without what was said of it.
     said = orjson.dumps({"predictions": [{"name": _SECRET, "score": 1}]}) if status == 200 else b""
-    entry = (b"prd_1", b"key_1", 10**18, 5, body, said, head, 0, 1, 0, status)
+    kept = entry(b"prd_1", b"key_1", 10**18, 5, body, said, head, 0, 1, 0, status)
     segment = folder / "1.seg"
-    segment.write_bytes(pack_block(context, [entry]))
+    segment.write_bytes(pack_block(context, [kept]))
     assert ship(segment, folder / "predictions", hider) == 1
     (path,) = (folder / "predictions").glob("*/*/*.parquet")
     (row,) = pq.read_table(path).to_pylist()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.workers.machines import eventually
 from workers.gateway.hiding import Hider
-from workers.gateway.segments import pack_block
+from workers.gateway.segments import entry, pack_block
 from workers.gateway.shipper import Attempt, Crew, GivenUp, ship
 
 AT_NS = 1_700_000_000 * 10**9
@@ -22,7 +22,7 @@ def _segment(path: Path, count: int = 3) -> Path:
         {"endpoint": "ep_1", "revision": "rev_1", "model": "m", "model_version": "1"}
     )
     entries = [
-        (b"prd_%d" % number, b"key_1", AT_NS, 5, b'{"inputs":[[1]]}', b"", 0, 0, 1, 0, 200)
+        entry(b"prd_%d" % number, b"key_1", AT_NS, 5, b'{"inputs":[[1]]}', b"", 0, 0, 1, 0, 200)
         for number in range(count)
     ]
     path.write_bytes(pack_block(context, entries))
