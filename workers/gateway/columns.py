@@ -96,12 +96,12 @@ def read_parts(
 
     It ends before the first block that is not whole. `pause` is called after little work each time.
     """
-    file = segment.fileno()
-    left = os.fstat(file).st_size
+    left = os.fstat(segment.fileno()).st_size
     at, needed = 0, BLOCK.size
     # What is no length is not asked for: memory for it would be taken first.
     while needed and needed <= left:
-        piece = os.pread(file, max(piece_bytes, needed), at)
+        segment.seek(at)
+        piece = segment.read(max(piece_bytes, needed))
         if len(piece) < needed:
             return
         pause()
