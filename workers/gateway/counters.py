@@ -34,15 +34,14 @@ class RevisionCount:
         """Count answers that came together: how long each took, and all waits in the replica."""
         self.answered += len(took_s)
         self.queue_us += queue_us
-        latency = self.latency
-        for seconds in took_s:
-            latency[bisect_left(_BOUNDS_S, seconds)] += 1
-        self.latency_s += sum(took_s)
+        self.took(took_s)
 
-    def took(self, seconds: float) -> None:
-        """Count the latency of one answer."""
-        self.latency[bisect_left(_BOUNDS_S, seconds)] += 1
-        self.latency_s += seconds
+    def took(self, seconds: list[float]) -> None:
+        """Count how long each of these took."""
+        latency = self.latency
+        for one in seconds:
+            latency[bisect_left(_BOUNDS_S, one)] += 1
+        self.latency_s += sum(seconds)
 
     def told(self, revision_id: str) -> RevisionCounters:
         """Return the counts as they go over the wire."""

@@ -424,7 +424,7 @@ class Endpoint:
             count.refused += 1
         else:
             count.failed += 1
-            count.took(took)
+            count.took([took])
         content = _TYPES[Content(answer.content)]
         return answers.answer(answer.status, answer.body, content, _named(name))
 
@@ -441,7 +441,7 @@ class Endpoint:
             count.shadow_failed += 1
             return None
         name, outputs = pending.shadow_of
-        count.took(took)
+        count.took([took])
         count.differed += not agree(outputs, answer.body)
         return entry(
             *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, answer.body),

@@ -15,17 +15,17 @@ from workers.gateway.segments import entry, pack_block
 from workers.gateway.shipper import Attempt, Crew, GivenUp, ship
 
 AT_NS = 1_700_000_000 * 10**9
+_CONTEXT = orjson.dumps(
+    {"endpoint": "ep_1", "revision": "rev_1", "model": "m", "model_version": "1"}
+)
 
 
 def _segment(path: Path, count: int = 3) -> Path:
-    context = orjson.dumps(
-        {"endpoint": "ep_1", "revision": "rev_1", "model": "m", "model_version": "1"}
-    )
     entries = [
         entry(b"prd_%d" % number, b"key_1", AT_NS, 5, b'{"inputs":[[1]]}', b"", 0, 0, 1, 0, 200)
         for number in range(count)
     ]
-    path.write_bytes(pack_block(context, entries))
+    path.write_bytes(pack_block(_CONTEXT, entries))
     return path
 
 
@@ -55,6 +55,22 @@ def _kept_by_the_calm_thread(folder: Path, root: Path) -> tuple[Crew, Slow]:
     crew.begin()
     assert slow.has_asked.wait(30)
     return crew, slow
+
+
+def test_a_segment_of_many_pieces_and_groups_is_shipped_whole(tmp_path: Path) -> None:
+    segment, root = tmp_path / "1.seg", tmp_path / "predictions"
+    asked = b'{"inputs":[[' + b",".join([b"1.5"] * 4096) + b"]]}"
+    names = [b"prd_%026d" % number for number in range(600)]
+    entries = [entry(name, b"key_1", AT_NS, 5, asked, name, 0, 0, 0, 0, 200) for name in names]
+    blocks = [pack_block(_CONTEXT, entries[at : at + 7]) for at in range(0, len(entries), 7)]
+    segment.write_bytes(b"".join(blocks))
+    assert ship(segment, root) == 600
+    (path,) = _files(root)
+    assert pq.ParquetFile(path).num_row_groups > 1
+    shipped = pq.read_table(path)
+    assert shipped["prediction_id"].to_pylist() == [name.decode() for name in names]
+    assert shipped["response"].to_pylist() == shipped["prediction_id"].to_pylist()
+    assert set(shipped["request"].to_pylist()) == {asked.decode()}
 
 
 def test_what_was_given_up_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
