@@ -183,8 +183,8 @@ def by_hour(part: Part) -> Iterator[tuple[str, Part]]:
 def table_of(part: Part, hide: Hide | None = None) -> pa.Table:
     """Return predictions as SCHEMA has them, `hide` asked for each body."""
     records, count = part.records, len(part.records)
-    asked, asked_bytes = _side(part, part.asked, 0, hide)
-    said, said_bytes = _side(part, part.said, 1, hide)
+    asked, asked_bytes = _side(part, 0, hide)
+    said, said_bytes = _side(part, 1, hide)
     micros = (records["at_ns"] // 1000).astype(np.int64)
     status = records["status"].astype(np.int16)
     return pa.Table.from_arrays(
@@ -221,10 +221,9 @@ def _text(fixed: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array(np.ascontiguousarray(fixed), pa.binary()).cast(pa.string())
 
 
-def _side(
-    part: Part, bodies: pa.Array, number: int, hide: Hide | None
-) -> tuple[pa.Array, pa.Array]:
+def _side(part: Part, number: int, hide: Hide | None) -> tuple[pa.Array, pa.Array]:
     """Return the texts and the bytes behind them of all inputs (0), or of all outputs (1)."""
+    bodies = part.said if number else part.asked
     heads = part.records["heads"][:, number]
     if hide is None and not heads.any():
         return _readable(bodies), pa.nulls(len(bodies), pa.binary())
