@@ -166,9 +166,8 @@ class WarmPool:
         for key, warm in list(self._processes.items()):
             if warm.process.poll() is None:
                 continue
-            self._drop(key, f"it ended with status {warm.process.returncode}")
+            self._bury(key, warm)
             if warm.pinned:
-                self._failed_at_s.pop(key, None)
                 try:
                     self._get(key).pinned = True
                 except CannotFork as error:
@@ -193,7 +192,9 @@ class WarmPool:
         if warm is not None and warm.process.poll() is None:
             return warm
         if warm is not None:
-            self._drop(key, f"it ended with status {warm.process.returncode}")
+            self._bury(key, warm)
+        if self._recently_failed(key):
+            raise CannotFork("the warm process failed a moment ago")
         self._make_room()
         if memory_bytes() - memory_used_bytes() < _NEEDS_FREE_BYTES:
             raise CannotFork("the machine has too little free memory to keep a process warm")
@@ -207,6 +208,13 @@ class WarmPool:
                 raise CannotFork("as many processes are kept warm as this node may")
             oldest = min(idle, key=lambda key: self._processes[key].used_at_s)
             self._processes.pop(oldest).close()
+
+    def _bury(self, key: tuple[str, str], warm: WarmProcess) -> None:
+        """Forget one that ended: another may come at once, unless it never got ready."""
+        was_ready = warm.state == "ready"
+        self._drop(key, f"it ended with status {warm.process.returncode}")
+        if was_ready:
+            del self._failed_at_s[key]
 
     def _drop(self, key: tuple[str, str], why: str) -> None:
         warm = self._processes.pop(key, None)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.workers.fake_portal import Key, make_spec
 from tests.workers.machines import Site, eventually, is_alive
+from workers.launcher.launch import StateFolder
 from workers.launcher.processes import children
 
 pytestmark = pytest.mark.torch
@@ -88,12 +89,14 @@ def answer(site: Site, script: str, *, warm: bool = True, **changes: Any) -> Any
     return json.loads(site.whole_log(end).splitlines()[-1])
 
 
-def warm_pid(site: Site) -> int:
-    """The warm process: the child of the agent that is no shim."""
+def warm_pid(site: Site) -> int | None:
+    """The warm process; the shims forked from it look like it, but have left their mark."""
     assert site.machine.agent is not None
+    tasks = (site.machine.data_dir / "tasks").glob("*")
+    shims = {mark.pid for task in tasks if (mark := StateFolder(task / "state").shim())}
     found = [pid for pid in children(site.machine.agent.pid) if is_alive(pid)]
     named = [pid for pid in found if b"launcher.warm" in cmdline(pid)]
-    return named[0]
+    return next((pid for pid in named if pid not in shims), None)
 
 
 def cmdline(pid: int) -> bytes:
@@ -119,7 +122,9 @@ def test_two_ranks_train_and_agree_with_a_cold_start(site: Site) -> None:
 
 
 def test_the_warm_process_has_one_thread_and_tells_its_memory(site: Site) -> None:
-    assert len(os.listdir(f"/proc/{warm_pid(site)}/task")) == 1  # noqa: PTH208
+    pid = warm_pid(site)
+    assert pid is not None
+    assert len(os.listdir(f"/proc/{pid}/task")) == 1  # noqa: PTH208
     warm = site.portal.state.heartbeats[-1].warm[0]
     assert 100 << 20 < warm.memory_bytes < 1 << 30
 
@@ -191,10 +196,9 @@ def test_ranks_outlive_the_warm_process_and_a_new_one_comes(site: Site) -> None:
     eventually(lambda: "up" in site.portal.state.log_of(key))
     processes = site.machine.processes(key)
     old = warm_pid(site)
+    assert old is not None
     os.kill(old, signal.SIGKILL)
-    eventually(lambda: not is_alive(old))
-    eventually(lambda: warm_pid(site) != old, within_s=30)
-    wait_until_warm(site)
+    eventually(lambda: warm_pid(site) not in {old, None}, what="another warm process")
     assert all(is_alive(pid) for pid in processes)
     assert answer(site, "import torch\nanswer = 1") == 1
     site.portal.state.stop(key)
@@ -227,6 +231,19 @@ def test_a_warm_process_that_does_not_come_up_costs_nothing_but_time(without_tor
     assert without_torch.end_of(key).log_tail == "ran\n"
     assert was_warm(without_torch, key) is False
     assert "a warm torch process was given up" in without_torch.machine.log.read_text()
+
+
+def test_a_warm_process_that_never_comes_up_is_not_started_again_and_again(
+    without_torch: Site,
+) -> None:
+    without_torch.portal.state.prewarm = ["torch"]
+    without_torch.portal.state.bump()
+    given_up = "a warm torch process was given up"
+    eventually(lambda: given_up in without_torch.machine.log.read_text(), within_s=30)
+    beats = without_torch.portal.state.heartbeats
+    later = len(beats) + 15
+    eventually(lambda: len(beats) > later, within_s=30, what="three seconds of heartbeats")
+    assert without_torch.machine.log.read_text().count(given_up) == 1
 
 
 def test_a_peer_that_fails_first_is_named_although_all_fail(site: Site) -> None:
