@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class Engine:
     def __init__(self, model: Model, *, name: str, version: str, max_rows: int) -> None:
         self._model = model
         self._read_many = getattr(model.codec, "read_many", None)
+        self._predict_row: Callable[[Asked], Any] | None = getattr(model, "predict_row", None)
         self._name = name
         self._version = version
         self._max_rows = max_rows
@@ -86,6 +87,11 @@ class Engine:
 
     def _answers(self, asked: Sequence[Asked], since: float) -> list[Answered]:
         """Answer what came at one moment; plain requests without an object for each."""
+        predict_row = self._predict_row
+        if len(asked) == 1 and predict_row is not None:
+            answer = self._only(predict_row, asked, since)
+            if answer is not None:
+                return answer
         quick = self._quick(asked)
         if quick is None:
             return self._work_slowly([Waiting(one, _nobody, since) for one in asked])
@@ -95,6 +101,22 @@ class Engine:
             new(Answered, (one.number, 200, _JSON, 0, queue_us, body))
             for one, body in zip(asked, bodies, strict=True)
         ]
+
+    def _only(
+        self, predict_row: Callable[[Asked], Any], asked: Sequence[Asked], since: float
+    ) -> list[Answered] | None:
+        """Answer a plain request for one row; None where it is not that."""
+        (one,) = asked
+        began = time.monotonic()
+        try:
+            outputs = predict_row(one)
+            if outputs is None:
+                return None
+            self._learn(began)
+            body = write_scoring(outputs)
+        except Exception:  # noqa: BLE001 (a model may raise anything; the slow way tells of it)
+            return self._work_slowly([Waiting(one, _nobody, since)])
+        return [new(Answered, (one.number, 200, _JSON, 0, int((began - since) * 1e6), body))]
 
     def _schedule(self) -> None:
         if self._queue and not self._scheduled and not self._busy:

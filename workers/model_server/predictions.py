@@ -53,6 +53,8 @@ def _plain(value: Any) -> Any:
 
 def write_scoring(outputs: Any) -> bytes:
     """Return the body of an answer of the scoring contract; NaN is written as null."""
+    if type(outputs) is np.ndarray:
+        return b'{"predictions":%b}' % orjson.dumps(outputs, _plain, _OPTIONS)
     return orjson.dumps({"predictions": jsonable(outputs)}, _plain, _OPTIONS)
 
 

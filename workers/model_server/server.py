@@ -180,5 +180,8 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def _send_answers(self, answers: list[Answered]) -> None:
+        if len(answers) <= MAX_COUNT:
+            self.send(pack_answers(answers))
+            return
         for at in range(0, len(answers), MAX_COUNT):
             self.send(pack_answers(answers[at : at + MAX_COUNT]))

@@ -200,6 +200,71 @@ def test_numbers_are_not_bent_into_other_types() -> None:
         assert (answer.status == 200) is fits, (body, answer.body)
 
 
+class Echo(torch.nn.Module):
+    """Gives back the very tensor it was given."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the input."""
+        return x
+
+
+class Remembering(torch.nn.Module):
+    """Gives back what it was given before: it keeps its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = torch.zeros(1, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the input of the call before."""
+        found, self.before = self.before, x
+        return found
+
+
+def torchscript(folder: Path, module: torch.nn.Module, **signature: Any) -> Any:
+    """Write a module, and open it as a replica does."""
+    torch.jit.save(torch.jit.script(module.eval()), str(folder / "model.pt"))
+    changes = {"format": "torchscript", "entry": "model.pt"} | signature
+    return open_model(spec(folder, **changes), folder)
+
+
+ODD = [
+    *(b"[[1,2,3,4]]", b"[[1.5,-0.0,1e38,1e-45]]", b"[[16777217,3,3,0.1]]", b"[ [1, 2,3 ,4 ] ]"),
+    *(b"[[1,2,3,4],[5,6,7,8]]", b"[[1,2,3]]", b"[[1,2,3,4,5]]", b"[[]]", b"[]", b"[1,2,3,4]"),
+    *(b"[[1,2,3,null]]", b"[[1,2,3,true]]", b"[[1,2,3,false]]", b'[[1,2,3,"4"]]', b"[[1,2,3,[4]]]"),
+    *(b"[[1,2,3,1e39]]", b"[[1,2,3,1e400]]", b"[[1,2,3,NaN]]", b"[[1,2,3,9223372036854775808]]"),
+    *(b"[[1,2,3,4.0]]", b"[[1,2,3,4.5]]", b"[[1,2,3,4e0]]", b"{}", b'{"x":[[1,2,3,4]]}', b"null"),
+    *(b'"1234"', b'[["1","2","3","4"]]', b'[{"1":1,"2":2,"3":3,"4":4}]', b"7", b"[[1,2,3,4]"),
+    *(b'[[1,2,3,4]],"params":{}', b'[[1,2,3,4]],"inputs":[[5,6,7,8]]', b"[[1,2,3,4]]} ", b""),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("datatype", [Datatype.FP32, Datatype.FP64, Datatype.INT64, Datatype.FP16])
+def test_who_asks_alone_is_told_what_all_are_told(tmp_path: Path, datatype: Datatype) -> None:
+    whole = Signature(inputs=[FieldSpec(name="x", datatype=datatype, shape=[-1, 4])])
+    model = torchscript(tmp_path, Echo(), signature=whole)
+    engine = Engine(model, name="digits", version="1", max_rows=8)
+    other = Asked(2, Contract.SCORING, 0, b'{"inputs":[[9,9,9,9]]}')
+    statuses = set()
+    for odd in ODD:
+        asked = Asked(1, Contract.SCORING, 0, b'{"inputs":%b}' % odd)
+        (alone,), (together, _) = engine.answer([asked]), engine.answer([asked, other])
+        assert (alone.status, alone.body) == (together.status, together.body), odd
+        statuses.add(alone.status)
+    assert {200, 400} <= statuses
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_module_that_keeps_its_inputs_finds_them_as_they_were(tmp_path: Path) -> None:
+    engine = Engine(torchscript(tmp_path, Remembering()), name="r", version="1", max_rows=8)
+    found = []
+    for number in range(1, 4):
+        asked = Asked(number, Contract.SCORING, 0, b'{"inputs":[[%d,0,0,0]]}' % number)
+        found.append(json.loads(engine.answer([asked])[0].body)["predictions"][0][0])
+    assert found == [0.0, 1.0, 2.0]
+
+
 class _Echo:
     """A model that gives back what it takes."""
 

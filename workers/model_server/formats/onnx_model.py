@@ -10,6 +10,7 @@ import onnxruntime
 from slipway.schemas.serving import Datatype, FieldSpec, Signature
 from workers.model_server.errors import NotReady
 from workers.model_server.tensors import TensorCodec
+from workers.serving.wire import Asked
 
 _TYPES: Final = {
     "bool": Datatype.BOOL,
@@ -43,6 +44,12 @@ class OnnxModel:
         """Return the outputs as arrays."""
         found = self._session.run(self._outputs, inputs)
         return found[0] if len(found) == 1 else dict(zip(self._outputs, found, strict=True))
+
+    def predict_row(self, asked: Asked) -> Any | None:
+        """Return the outputs of a plain request for one row; None if it is not that."""
+        if not self.codec.read_row(asked):
+            return None
+        return self.predict({self.signature.inputs[0].name: self.codec.row}, {})
 
 
 def load(path: Path, signature: Signature | None) -> OnnxModel:

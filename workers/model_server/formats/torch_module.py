@@ -1,40 +1,70 @@
 """What TorchScript and torch.export have in common: a callable of tensors."""
 
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
 
 from slipway.schemas.serving import Signature
 from workers.model_server.tensors import TensorCodec
+from workers.serving.wire import Asked
 
 
 class TorchModel:
-    """Calls a module with tensors in the order of the signature."""
+    """Calls a module with tensors in the order of the signature.
+
+    One that `keeps_nothing` of its inputs is given each single row in the same tensor.
+    """
 
     def __init__(
-        self, platform: str, module: Callable[..., Any], signature: Signature, device: str
+        self,
+        platform: str,
+        module: Callable[..., Any],
+        signature: Signature,
+        device: str,
+        *,
+        keeps_nothing: bool = False,
     ) -> None:
         self.platform = platform
         self.signature = signature
         self.codec = TensorCodec(signature)
         self._module = module
         self._device = device
+        self._thread = 0
         self._modes: list[torch.inference_mode] = []
+        row = self.codec.row
+        self._row: torch.Tensor | None = None
+        if keeps_nothing and row is not None and device == "cpu":
+            self._row = torch.from_numpy(row)
 
     def predict(self, inputs: dict[str, Any], params: dict[str, Any]) -> Any:
         """Return the outputs as arrays."""
         tensors = [torch.from_numpy(array) for array in inputs.values()]
-        is_on_cpu = self._device == "cpu"
-        if not is_on_cpu:
+        if self._device != "cpu":
             tensors = [tensor.to(self._device) for tensor in tensors]
+        if self._thread != get_ident():
+            self._infer_only()
+        return self._arrays(self._module(*tensors, **params))
+
+    def predict_row(self, asked: Asked) -> Any | None:
+        """Return the outputs of a plain request for one row; None if it is not that."""
+        if self._row is None or not self.codec.read_row(asked):
+            return None
+        if self._thread != get_ident():
+            self._infer_only()
+        return self._arrays(self._module(self._row))
+
+    def _infer_only(self) -> None:
         if not torch.is_inference_mode_enabled():
             # It is a thread's own, and stays: entering and leaving costs what a small model does.
             mode = torch.inference_mode()
             mode.__enter__()
             self._modes.append(mode)
-        found = self._module(*tensors, **params)
-        if is_on_cpu and type(found) is torch.Tensor:
+        self._thread = get_ident()
+
+    def _arrays(self, found: Any) -> Any:
+        if self._device == "cpu" and type(found) is torch.Tensor:
             try:
                 return found.numpy()
             except TypeError:  # numpy has no such type

@@ -3,7 +3,7 @@
 import logging
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -14,6 +14,9 @@ from workers.model_server.formats.torch_module import TorchModel
 
 log = logging.getLogger(__name__)
 _SMALL_BYTES: Final = 4 << 20
+_STATEFUL: Final = frozenset(
+    {"prim::GetAttr", "prim::SetAttr", "prim::CallMethod", "prim::CallFunction", "prim::PythonOp"}
+)
 
 
 def load(path: Path, signature: Signature | None) -> TorchModel:
@@ -26,20 +29,37 @@ def load(path: Path, signature: Signature | None) -> TorchModel:
         module: Any = torch.jit.load(  # type: ignore[no-untyped-call]
             str(path), map_location=device
         )
-    return TorchModel("torchscript", _call_of(module.eval()), signature or Signature(), device)
+    call, keeps_nothing = _call_of(module.eval())
+    return TorchModel(
+        "torchscript", call, signature or Signature(), device, keeps_nothing=keeps_nothing
+    )
 
 
-def _call_of(module: Any) -> Callable[..., Any]:
-    """Return what predicts: the graph of a small module in one piece, where that is possible.
+def _call_of(module: Any) -> tuple[Callable[..., Any], bool]:
+    """Return what predicts, and whether it surely keeps nothing of what it is given.
 
-    The way through the modules in it costs some microseconds for each batch, which is what a small
-    model takes. Numbers stay what they were to the last bit: nothing is folded. A large module is
-    left as it is: frozen, a transformer took 13 % longer, since its layers were taken apart.
+    The graph of a small module is in one piece, where that is possible: the way through the modules
+    in it costs some microseconds for each batch, which is what a small model takes. Numbers stay
+    what they were to the last bit: nothing is folded. A large module is left as it is: frozen, a
+    transformer took 13 % longer, since its layers were taken apart.
     """
     if sum(weight.nbytes for weight in module.parameters()) > _SMALL_BYTES:
-        return cast(Callable[..., Any], module.forward)
+        return cast(Callable[..., Any], module.forward), False
     try:
         module = torch.jit.freeze(module, optimize_numerics=False)
     except RuntimeError as error:
         log.info("the module is used as it is, not frozen: %s", str(error).splitlines()[0][:200])
-    return cast(Callable[..., Any], module.forward)
+        return cast(Callable[..., Any], module.forward), False
+    return cast(Callable[..., Any], module.forward), all(map(_keeps_nothing, _nodes(module.graph)))
+
+
+def _nodes(block: Any) -> Iterator[str]:
+    for node in block.nodes():
+        yield node.kind()
+        for inner in node.blocks():
+            yield from _nodes(inner)
+
+
+def _keeps_nothing(kind: str) -> bool:
+    """Whether a step of a frozen graph has no state: what changes would be left an attribute."""
+    return kind.startswith(("aten::", "prim::")) and kind not in _STATEFUL
