@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from slipway.schemas.serving import GatewayReport, GatewaySnapshot
 from workers.gateway.capture import CaptureLog
 from workers.gateway.connection import Clients, Connection
 from workers.gateway.doors import Doorkeeper
+from workers.gateway.segments import AT_WORK
 from workers.gateway.settings import GatewaySettings
 from workers.gateway.snapshot import SnapshotKeeper, read_revoked, read_snapshot
 from workers.gateway.table import Table
@@ -29,6 +31,7 @@ _ROOT: Final = Path(workers.__path__[0]).parent
 _BACKLOG: Final = 4096
 _DRAIN_S: Final = 15.0
 _SHIPPER_PAUSE_S: Final = 1.0
+_LINES_BYTES: Final = 4096
 # It keeps what memory it has for the next segment: taking it anew each time is a quarter of its
 # work, in calls of the kernel that let no prediction in. So Arrow takes it from malloc: mimalloc
 # gives segments of huge pages back whatever it is told, and has them cleared again.
@@ -191,6 +194,16 @@ class Gateway:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._clients.gone.wait(), _DRAIN_S)
 
+    async def _heed(self, shipper: asyncio.subprocess.Process) -> int:
+        """Sleep between predictions while the shipper works; returns how it ended."""
+        busy_poll, said = self._table.busy_poll, shipper.stdout
+        try:
+            while said is not None and (lines := await said.read(_LINES_BYTES)):
+                busy_poll.is_shipping = lines.endswith(AT_WORK)
+        finally:
+            busy_poll.is_shipping = False
+        return await shipper.wait()
+
     async def _keep_shipping(self) -> None:
         """Run the shipper beside us: pyarrow and its work stay out of this process."""
         settings = self._settings
@@ -201,8 +214,9 @@ class Gateway:
                 cwd=_ROOT,
                 env=os.environ | _SHIPPER,
                 stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
             )
-            await _until_gone(process.wait, process.kill)
+            await _until_gone(partial(self._heed, process), process.kill)
             log.warning("the shipper ended with %s and is started again", process.returncode)
             await asyncio.sleep(_SHIPPER_PAUSE_S)
 

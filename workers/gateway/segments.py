@@ -17,6 +17,9 @@ MAGIC: Final = b"SLC1"
 SHADOW: Final = 1
 OPEN: Final = ".open"
 SEALED: Final = ".seg"
+# What the shipper says on its standard output when it begins to work, and when all is done.
+AT_WORK: Final = b"working\n"
+AT_REST: Final = b"resting\n"
 # A record, and the input and the output of its prediction.
 Entry = tuple[bytes, bytes, bytes]
 

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 from workers.gateway.columns import SCHEMA, Part, by_hour, read_parts, table_of
 from workers.gateway.hiding import Hider
-from workers.gateway.segments import OPEN, SEALED
+from workers.gateway.segments import AT_REST, AT_WORK, OPEN, SEALED
 
 log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.25
@@ -245,13 +245,18 @@ class Draft:
         self._draft.unlink(missing_ok=True)
 
 
-def is_abandoned(segment: Path) -> bool:
+def is_abandoned(segment: str | os.PathLike[str]) -> bool:
     """Whether the writer of an open segment has died."""
     try:
-        with segment.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file = os.open(segment, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
     return True
 
 
@@ -260,10 +265,18 @@ class Crew:
 
     There are two because a thread that gave up its priority may not take it back. What the calm one
     has not ended in time is given to the other, which begins it anew: on a busy processor the calm
-    one hardly runs at all.
+    one hardly runs at all. `tell` hears whether they work, at each change.
     """
 
-    def __init__(self, capture: Path, predictions: Path, hider: Hider | None = None) -> None:
+    def __init__(
+        self,
+        capture: Path,
+        predictions: Path,
+        hider: Hider | None = None,
+        tell: Callable[[bool], None] | None = None,
+    ) -> None:
+        self._tell = tell
+        self._told = False
         self._capture = capture
         self._predictions = predictions
         self._hider = hider
@@ -296,6 +309,10 @@ class Crew:
             elif self._calm_now is None or self._calm_now.done():
                 attempt = self._calm_attempts[segment] = Attempt(_CALM, rests=True)
                 self._calm_now = self._start(self._calm, segment, attempt)
+        is_at_work = bool(self._under_way)
+        if self._tell is not None and is_at_work != self._told:
+            self._told = is_at_work
+            self._tell(is_at_work)
 
     def wait(self, within_s: float) -> bool:
         """Wait until something is shipped, at most so long; False when nothing was under way.
@@ -329,14 +346,21 @@ class Crew:
         return work
 
     def _found(self) -> list[Path]:
-        opened = (segment for segment in self._capture.glob(f"*{OPEN}") if is_abandoned(segment))
-        return sorted([*self._capture.glob(f"*{SEALED}"), *opened])
+        found = []
+        with os.scandir(self._capture) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.endswith(SEALED) or (name.endswith(OPEN) and is_abandoned(entry.path)):
+                    found.append(name)
+        return [self._capture / name for name in sorted(found)]
 
 
 def _go_last() -> None:
     """Have whoever wakes up get the place of this thread at once."""
-    # SCHED_IDLE would do so, too, but beside a gateway that stays awake it hardly ends anything.
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_NICE)
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except OSError:  # not in this container
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_NICE)
 
 
 def merge_hours(predictions: Path, *, before_unix_s: float) -> int:
@@ -389,6 +413,12 @@ def _merge(folder: Path) -> int:
     return 1
 
 
+def _tell_gateway(is_at_work: bool) -> None:
+    # It may be gone; what is left is shipped all the same.
+    with suppress(OSError):
+        os.write(sys.stdout.fileno(), AT_WORK if is_at_work else AT_REST)
+
+
 def _watch_parent() -> None:
     # The gateway holds the other end of stdin: when it dies, what is left is shipped, and we end.
     sys.stdin.buffer.read()
@@ -412,7 +442,7 @@ def main() -> int:
     fcntl.flock(lock, fcntl.LOCK_EX)
     next_merge = 0.0
     hider = Hider(capture.parent / "snapshot.json")
-    crew = Crew(capture, predictions, hider)
+    crew = Crew(capture, predictions, hider, _tell_gateway)
     while True:
         is_last = _orphaned.is_set()
         pause_s = _LOOK_S

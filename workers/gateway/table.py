@@ -37,7 +37,7 @@ class Table:
         self.by_name: dict[bytes, Endpoint] = {}
         self.keys: dict[bytes, Key] = {}
         self._capture = capture
-        self._busy_poll = BusyPoll(self._is_idle)
+        self.busy_poll = BusyPoll(self._is_idle)
         self._revoked: frozenset[str] = frozenset()
 
     def key(self, text: bytes) -> Key | None:
@@ -56,7 +56,7 @@ class Table:
             if name in self.by_id:
                 self.by_id[name].update(route)
             else:
-                self.by_id[name] = Endpoint(route, self._capture, self._busy_poll)
+                self.by_id[name] = Endpoint(route, self._capture, self.busy_poll)
         self.by_name = {one.route.name.encode(): one for one in self.by_id.values()}
         self.version = snapshot.version
         self.is_loaded = True

@@ -53,6 +53,22 @@ def test_it_stays_awake_only_while_nobody_else_needs_the_processor() -> None:
     asyncio.run(ask())
 
 
+def test_it_sleeps_between_predictions_while_the_shipper_works() -> None:
+    async def ask() -> None:
+        poll = _kept_awake()
+        poll.is_shipping = True
+        assert await _turns_until_asleep(poll) <= 1
+        poll.asked(poll.answered_at)
+        poll.answered()
+        assert not poll.is_awake
+        poll.is_shipping = False
+        poll.asked(poll.answered_at)
+        poll.answered()
+        assert poll.is_awake
+
+    asyncio.run(ask())
+
+
 def test_the_next_request_ends_it() -> None:
     async def ask() -> None:
         poll = _kept_awake()

@@ -1,6 +1,9 @@
 """A segment that one thread does not get done is taken over by the other, and shipped once."""
 
 import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -9,9 +12,9 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from tests.workers.machines import eventually
+from tests.workers.machines import ROOT, eventually
 from workers.gateway.hiding import Hider
-from workers.gateway.segments import entry, pack_block
+from workers.gateway.segments import AT_REST, AT_WORK, entry, pack_block
 from workers.gateway.shipper import Attempt, Crew, GivenUp, ship
 
 AT_NS = 1_700_000_000 * 10**9
@@ -55,6 +58,32 @@ def _kept_by_the_calm_thread(folder: Path, root: Path) -> tuple[Crew, Slow]:
     crew.begin()
     assert slow.has_asked.wait(30)
     return crew, slow
+
+
+def test_the_shipper_says_when_it_works_and_that_goes_last(tmp_path: Path) -> None:
+    folder, root = tmp_path / "capture", tmp_path / "predictions"
+    command = [sys.executable, "-m", "workers.gateway.shipper", str(folder), str(root)]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'platform'}{os.pathsep}{ROOT}"}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as shipper:
+        assert shipper.stdin is not None
+        assert shipper.stdout is not None
+        eventually(folder.exists, within_s=30)
+        draft = _segment(tmp_path / "1.new")
+        for number in (1, 2):
+            shutil.copy(draft, folder / "1.new")
+            (folder / "1.new").rename(folder / f"{number}.seg")
+            assert shipper.stdout.readline() == AT_WORK
+            assert shipper.stdout.readline() == AT_REST
+            assert len(_files(root)) == number
+        policies = {
+            os.sched_getscheduler(int(task.name))
+            for task in Path(f"/proc/{shipper.pid}/task").iterdir()
+        }
+        assert os.SCHED_IDLE in policies
+        shipper.stdin.close()
+        assert shipper.wait(30) == 0
 
 
 def test_a_segment_of_many_pieces_and_groups_is_shipped_whole(tmp_path: Path) -> None:
