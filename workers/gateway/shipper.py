@@ -53,7 +53,8 @@ _AFTER_FAILURE_S: Final = 5.0
 # What is read, turned into columns and written at once: it stays in the processor's cache, and no
 # single step takes long.
 _PIECE_BYTES: Final = 1 << 20
-# Of which so much is written at once: each group of rows costs the same, whatever is in it.
+# Of which so much is written at once: each group of rows costs the same, whatever is in it. Who is in
+# a hurry and rests writes each piece, though: predictions wait for the whole of a step.
 _GROUP_BYTES: Final = 4 << 20
 _MERGE_EVERY_S: Final = 60.0
 _MERGE_AFTER_S: Final = 120.0
@@ -82,11 +83,15 @@ class Attempt:
     """One thread's work on a segment, until another takes the segment over.
 
     `mark` keeps what is not whole yet apart from that of the other thread. With `rests` it sleeps
-    often, so that predictions wait for half a millisecond of it and not for all.
+    often, so that predictions wait for half a millisecond of it and not for all. Rows are written
+    once there are `group_bytes` of them.
     """
 
-    def __init__(self, mark: str = "", *, rests: bool = False) -> None:
+    def __init__(
+        self, mark: str = "", *, rests: bool = False, group_bytes: int = _GROUP_BYTES
+    ) -> None:
         self.mark = mark
+        self.group_bytes = group_bytes
         self._rests = rests
         self._working_since_s: float | None = None
         self._ending = threading.Lock()
@@ -144,7 +149,8 @@ def ship(
                 if folder not in drafts:
                     folder.mkdir(parents=True, exist_ok=True)
                     path = folder / f"{segment.stem}.parquet"
-                    drafts[folder] = unfinished.enter_context(Draft(path, mark=attempt.mark))
+                    draft = Draft(path, mark=attempt.mark, group_bytes=attempt.group_bytes)
+                    drafts[folder] = unfinished.enter_context(draft)
                 attempt.pause()
                 shipped += sum(drafts[folder].add(table) for table in tables)
                 attempt.pause()
@@ -196,7 +202,14 @@ def _whole(table: pa.Table) -> pa.Table:
 class Draft:
     """A Parquet file that appears whole, by `finish`, or not at all. Its uses raise OSError."""
 
-    def __init__(self, path: Path, schema: pa.Schema = SCHEMA, mark: str = "") -> None:
+    def __init__(
+        self,
+        path: Path,
+        schema: pa.Schema = SCHEMA,
+        mark: str = "",
+        group_bytes: int = _GROUP_BYTES,
+    ) -> None:
+        self._group_bytes = group_bytes
         self._path = path
         self._draft = path.with_name(f".{path.name}{mark}.part")
         self._schema = schema
@@ -222,7 +235,7 @@ class Draft:
         """Write rows, once there are enough for a group; returns how many."""
         self._added.append(table)
         self._added_bytes += table.nbytes
-        if self._added_bytes >= _GROUP_BYTES:
+        if self._added_bytes >= self._group_bytes:
             self.write_added()
         return len(table)
 
@@ -303,9 +316,9 @@ class Crew:
             if attempt is not None:
                 if age_s > _LATE_S and attempt.give_up():
                     del self._calm_attempts[segment]
-                    self._start(self._hurried, segment, Attempt(rests=age_s < _TOO_LATE_S))
+                    self._start(self._hurried, segment, _in_a_hurry(age_s))
             elif now < self._hurry_until:
-                self._start(self._hurried, segment, Attempt(rests=age_s < _TOO_LATE_S))
+                self._start(self._hurried, segment, _in_a_hurry(age_s))
             elif self._calm_now is None or self._calm_now.done():
                 attempt = self._calm_attempts[segment] = Attempt(_CALM, rests=True)
                 self._calm_now = self._start(self._calm, segment, attempt)
@@ -353,6 +366,12 @@ class Crew:
                 if name.endswith(SEALED) or (name.endswith(OPEN) and is_abandoned(entry.path)):
                     found.append(name)
         return [self._capture / name for name in sorted(found)]
+
+
+def _in_a_hurry(age_s: float) -> Attempt:
+    if age_s < _TOO_LATE_S:
+        return Attempt(rests=True, group_bytes=0)
+    return Attempt()
 
 
 def _go_last() -> None:
