@@ -53,8 +53,8 @@ _AFTER_FAILURE_S: Final = 5.0
 # What is read, turned into columns and written at once: it stays in the processor's cache, and no
 # single step takes long.
 _PIECE_BYTES: Final = 1 << 20
-# Of which so much is written at once: each group of rows costs the same, whatever is in it. Who is in
-# a hurry and rests writes each piece, though: predictions wait for the whole of a step.
+# Of which so much is written at once: each group of rows costs the same, whatever is in it. Who is
+# in a hurry and rests writes each piece, though: predictions wait for the whole of a step.
 _GROUP_BYTES: Final = 4 << 20
 _MERGE_EVERY_S: Final = 60.0
 _MERGE_AFTER_S: Final = 120.0
