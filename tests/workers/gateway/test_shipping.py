@@ -76,7 +76,7 @@ def test_the_shipper_says_when_it_works_and_that_goes_last(tmp_path: Path) -> No
             (folder / "1.new").rename(folder / f"{number}.seg")
             assert shipper.stdout.readline() == AT_WORK
             assert shipper.stdout.readline() == AT_REST
-            assert len(_files(root)) == number
+            assert len(list(root.rglob("*.parquet"))) == number
         policies = {
             os.sched_getscheduler(int(task.name))
             for task in Path(f"/proc/{shipper.pid}/task").iterdir()
