@@ -146,12 +146,13 @@ def ship(
         for parts in read_parts(file, _PIECE_BYTES, attempt.pause):
             attempt.pause()
             for folder, tables in _tables_by_folder(parts, predictions, hider).items():
+                attempt.pause()
                 if folder not in drafts:
                     folder.mkdir(parents=True, exist_ok=True)
                     path = folder / f"{segment.stem}.parquet"
                     draft = Draft(path, mark=attempt.mark, group_bytes=attempt.group_bytes)
                     drafts[folder] = unfinished.enter_context(draft)
-                attempt.pause()
+                    attempt.pause()
                 shipped += sum(drafts[folder].add(table) for table in tables)
                 attempt.pause()
         for draft in drafts.values():
