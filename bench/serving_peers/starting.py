@@ -28,18 +28,20 @@ Start = tuple[list[str], str, str]
 
 
 def python_of(peer: str) -> Path:
-    """Install a peer, the first time; it shares only torch and numpy with us."""
+    """Install a peer, the first time; it shares only the interpreter, torch and numpy with us."""
     if not PACKAGES[peer]:
         return Path(sys.executable)
     folder = CACHE / peer
     ready = folder / ".ready"
-    if not ready.exists():
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    # Pythons of the same version differ in speed, by how they were compiled.
+    interpreter = f"{sys.base_prefix} {sys.version}"
+    if not ready.exists() or ready.read_text() != interpreter:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         subprocess.run([folder / "bin" / "pip", "install", "-q", *PACKAGES[peer]], check=True)
-        inside = next((folder / "lib").glob("python3*/site-packages"))
-        # Behind its own packages, which therefore win.
-        (inside / "zz-shared.pth").write_text(str(Path(torch.__file__).parents[1]) + "\n")
-        ready.touch()
+        ready.write_text(interpreter)
+    inside = next((folder / "lib").glob("python3*/site-packages"))
+    # Behind its own packages, which therefore win.
+    (inside / "zz-shared.pth").write_text(str(Path(torch.__file__).parents[1]) + "\n")
     return folder / "bin" / "python"
 
 

@@ -15,6 +15,7 @@ _PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14", "python3", "
 _INTERPRETER = """#!/bin/bash
 case "$*" in
     *version_info*) exit ${TOO_OLD:-0} ;;
+    *sysconfig*) [ ! -e "$(dirname "$0")/not-optimized" ] ;;
     --version) echo "Python ${VERSION:-3.11.9}" ;;
     *"import venv, ensurepip"*) exit ${NO_VENV:-0} ;;
     *"-m venv"*) rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
@@ -68,6 +69,15 @@ class Clone:
         assert done.stderr.startswith("slipway: ")
         assert done.stderr.count("\n") == 1
         return done.stderr
+
+    def tools(self) -> Path:
+        """Return a folder with all of /usr/bin but its Pythons."""
+        folder = self.folder / "tools"
+        folder.mkdir()
+        for path in (*Path("/usr/bin").iterdir(), *Path("/bin").iterdir()):
+            if not path.name.startswith("python") and not (folder / path.name).is_symlink():
+                (folder / path.name).symlink_to(path)
+        return folder
 
     def calls(self) -> list[str]:
         """What pip and npm were asked, in order."""
@@ -143,6 +153,38 @@ def test_an_old_python_is_named_with_what_to_do(clone: Clone) -> None:
 
 def test_a_named_python_is_the_one_that_is_used(clone: Clone) -> None:
     assert "found none" in clone.refuses(PYTHON="/nowhere/python3.11")
+
+
+def with_two_pythons(clone: Clone) -> str:
+    """Have the first Python on the PATH be one that is not optimized; returns the PATH."""
+    (clone.programs / "not-optimized").touch()
+    later = clone.folder / "later"
+    later.mkdir()
+    shutil.copy(clone.programs / "python3.11", later / "python3.11")
+    return f"{clone.programs}:{later}:/usr/bin:/bin"
+
+
+def test_of_several_pythons_an_optimized_one_is_used_and_told(clone: Clone) -> None:
+    done = clone.setup(PATH=with_two_pythons(clone))
+    assert done.returncode == 0, done
+    assert f"({clone.folder}/later/python3.11, since the first on the PATH is not" in done.stdout
+
+
+def test_a_named_python_is_used_though_it_is_not_optimized(clone: Clone) -> None:
+    path = with_two_pythons(clone)
+    done = clone.setup(PATH=path, PYTHON=f"{clone.programs}/python3.11")
+    assert done.returncode == 0, done
+    assert "(not optimized: a third slower than it could be)" in done.stdout
+    assert "later" not in done.stdout
+
+
+def test_an_optimized_python_without_venv_is_passed_over(clone: Clone) -> None:
+    path = with_two_pythons(clone)
+    later = clone.folder / "later" / "python3.11"
+    later.write_text(later.read_text().replace("${NO_VENV:-0}", "1"))
+    done = clone.setup(PATH=f"{path.removesuffix(':/usr/bin:/bin')}:{clone.tools()}")
+    assert done.returncode == 0, done
+    assert "Creating .venv with Python 3.11.9 (not optimized" in done.stdout
 
 
 def test_a_python_without_venv_names_the_package(clone: Clone) -> None:
