@@ -4,6 +4,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -23,16 +24,27 @@ def load(path: Path, signature: Signature | None) -> TorchModel:
     """Load the module on the CPU, or on the GPU the replica was given."""
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    call, keeps_nothing = _call_of(module_on(path, device).eval())
+    return TorchModel(
+        "torchscript", call, signature or Signature(), device, keeps_nothing=keeps_nothing
+    )
+
+
+def module_on(path: Path, device: str) -> Any:
+    """Return a module that makes its tensors on that device, wherever it was traced."""
     with warnings.catch_warnings():
         # That torch recommends another format is no fault of who deploys this one.
         warnings.simplefilter("ignore")
         module: Any = torch.jit.load(  # type: ignore[no-untyped-call]
             str(path), map_location=device
         )
-    call, keeps_nothing = _call_of(module.eval())
-    return TorchModel(
-        "torchscript", call, signature or Signature(), device, keeps_nothing=keeps_nothing
-    )
+    # Tracing writes its device beside each tensor that is made; map_location is for weights.
+    for part in module.modules():
+        with suppress(RuntimeError):  # it has no graph of its own
+            for node in part.graph.findAllNodes("prim::Constant"):
+                if node.output().type().kind() == "DeviceObjType":
+                    node.s_("value", device)
+    return module
 
 
 def _call_of(module: Any) -> tuple[Callable[..., Any], bool]:
