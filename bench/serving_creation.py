@@ -40,6 +40,9 @@ def creation_cases(folder: Path, *, rounds: int) -> dict[str, dict[str, Any]]:
             warm.append(_create(endpoints, f"warm-{number}", version))
             endpoints.call("DELETE", f"endpoints/warm-{number}")
             peer.append(_serve_by_mlflow(model, folder))
+        endpoints.call("DELETE", "endpoints/cold")
+        # Replicas outlive a platform that stops, on purpose: these would run on for nobody.
+        wait_for(lambda: _all_ended(endpoints), "end of all replicas", within_s=WITHIN_S)
     theirs = statistics.median(peer)
     return {
         "create_to_first_prediction_vs_mlflow": _case(statistics.median(warm), theirs),
@@ -61,6 +64,10 @@ def _create(endpoints: Endpoints, name: str, version: int) -> float:
     endpoints.create(name, version)
     endpoints.until(name, 2, within_s=WITHIN_S)
     return time.perf_counter() - began
+
+
+def _all_ended(endpoints: Endpoints) -> bool:
+    return all(one["ended_at"] for one in endpoints.call("GET", "workloads?limit=200")["items"])
 
 
 def _is_warm(endpoints: Endpoints) -> bool:

@@ -1,12 +1,10 @@
 """Notebooks as jobs: what the platform starts is run here, and tells the portal by itself."""
 
-import io
 import json
 import os
 import secrets
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from slipway.snapshots import take_snapshot
 from tests.live import ROOT, LivePortal
 from tests.portal.notebooks.notebooks import code, notebook, words
 from tests.portal.training.lab import Lab, Task, client_of
+from workers.node_agent.snapshots import unpack
 
 PARAMETERS = code("rate = 0.1\nname = 'a'  # of the run\n", count=1, tags=["parameters"])
 
@@ -60,8 +59,9 @@ class Bench:
     def carry_out(self, task: Task) -> subprocess.CompletedProcess[str]:
         """Run a task as its node would: its code, its command, its variables."""
         code_folder = self._folder / f"code-{task.epoch}-{secrets.token_hex(2)}"
-        with tarfile.open(fileobj=io.BytesIO(self.lab.fetch_code(task))) as tar:
-            tar.extractall(code_folder, filter="data")
+        archive = code_folder.with_suffix(".tar")
+        archive.write_bytes(self.lab.fetch_code(task))
+        unpack(archive, code_folder)
         argv = [sys.executable if one == "python" else one for one in task.spec["argv"]]
         kept = {"PATH": os.environ["PATH"], "HOME": str(self._folder), "LANG": "C.UTF-8"}
         done = subprocess.run(
