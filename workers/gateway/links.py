@@ -16,6 +16,7 @@ from workers.serving.wire import (
     MAC_BYTES,
     MAX_COUNT,
     NONCE_BYTES,
+    NUMBERS,
     SMALL_FRAME_BYTES,
     Answered,
     BrokenFrame,
@@ -25,10 +26,12 @@ from workers.serving.wire import (
     Welcome,
     frame,
     only_answer,
+    pack_plain_requests,
     pack_requests,
     proof,
     proved,
     unpack_answers,
+    unpack_plain_answers,
 )
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,7 @@ _PATIENCE_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 _LINGER_S: Final = 60.0
+_PLAIN: Final = int(Kind.PLAIN_ANSWERS)
 
 
 class LinkOwner(Protocol):
@@ -49,6 +53,9 @@ class LinkOwner(Protocol):
 
     def answered(self, pairs: list[tuple[Pending, Answered]]) -> None:
         """Answers came."""
+
+    def answered_plainly(self, pendings: list[Pending], bodies: list[bytes], queue_us: int) -> None:
+        """Good answers in JSON came, to requests that waited for the model as long."""
 
     def lost(self, pendings: list[Pending]) -> None:
         """A replica died with these unanswered."""
@@ -99,6 +106,12 @@ class Link(asyncio.Protocol):
         if self._transport is None:
             self._owner.lost(pendings)
             return
+        welcome = self.welcome
+        if welcome is not None and welcome.takes_plain and 1 < len(pendings) <= MAX_COUNT:
+            bodies = [one.body for one in pendings if not (one.contract or one.head_len)]
+            if len(bodies) == len(pendings):
+                self._transport.write(pack_plain_requests(self._numbered(pendings), bodies))
+                return
         number = self._number
         waiting = self.waiting
         requests = []
@@ -112,6 +125,15 @@ class Link(asyncio.Protocol):
             return
         for at in range(0, len(requests), MAX_COUNT):
             self._transport.write(pack_requests(requests[at : at + MAX_COUNT]))
+
+    def _numbered(self, pendings: list[Pending]) -> int:
+        """Have these wait for their answers; returns the number of the first."""
+        first = self._number + 1
+        if first + len(pendings) > NUMBERS:
+            first = 1
+        self._number = first + len(pendings) - 1
+        self.waiting.update(zip(range(first, first + len(pendings)), pendings, strict=True))
+        return first
 
     def expire(self, before: float) -> list[Pending]:
         """Take out what was asked before that moment and is not answered."""
@@ -164,7 +186,9 @@ class Link(asyncio.Protocol):
                 return
         try:
             for received in self._frames.feed(data):
-                if received.kind == Kind.ANSWERS and self.welcome is not None:
+                if received.kind == _PLAIN and self.welcome is not None:
+                    self._answered_plainly(*unpack_plain_answers(received))
+                elif received.kind == Kind.ANSWERS and self.welcome is not None:
                     self._answered(unpack_answers(received))
                 else:
                     self._handshake(received)
@@ -183,6 +207,18 @@ class Link(asyncio.Protocol):
                 pairs.append((pending, answer))
         if pairs:
             self._owner.answered(pairs)
+        if self.state == "draining":
+            self._close_if_done()
+
+    def _answered_plainly(self, first: int, queue_us: int, bodies: list[bytes]) -> None:
+        take = self.waiting.pop
+        found = [take(number, None) for number in range(first, first + len(bodies))]
+        pendings = [one for one in found if one is not None]
+        if len(pendings) < len(found):
+            # Some were given up meanwhile.
+            bodies = [body for body, one in zip(bodies, found, strict=True) if one is not None]
+        if pendings:
+            self._owner.answered_plainly(pendings, bodies, queue_us)
         if self.state == "draining":
             self._close_if_done()
 

@@ -21,12 +21,14 @@ from workers.gateway.limits import TokenBucket, bucket_for
 from workers.gateway.links import Link
 from workers.gateway.pending import Caller, Pending
 from workers.gateway.segments import RECORD, SHADOW, Entry, entry
-from workers.serving.wire import Answered, Content
+from workers.serving.wire import Answered, Content, Contract, new
 
 _MOST_TRIES: Final = 2
 _MOST_SHADOWS: Final = 256
 _LEAST_ADMITTED: Final = 16
 _WINDOW_S: Final = 1.0
+_JSON: Final = int(Content.JSON)
+_SCORING: Final = int(Contract.SCORING)
 _TYPES: Final = {
     Content.JSON: answers.JSON,
     Content.BINARY: answers.BINARY,
@@ -121,6 +123,11 @@ class Revision:
         """Answers came."""
         self.count.in_flight -= len(pairs)
         self.endpoint.answered(self, pairs)
+
+    def answered_plainly(self, pendings: list[Pending], bodies: list[bytes], queue_us: int) -> None:
+        """Good answers in JSON came, to requests that waited for the model as long."""
+        self.count.in_flight -= len(pendings)
+        self.endpoint.answered_plainly(self, pendings, bodies, queue_us)
 
     def lost(self, pendings: list[Pending]) -> None:
         """A replica died: each request is tried once more, elsewhere, or answered 502."""
@@ -304,9 +311,9 @@ class Endpoint:
                 else:
                     data = b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (ok, name, len(body), body)
                 if shadow is not None and self._wants_shadow(revision):
-                    shadows.append(_copy(pending, name, body, now))
+                    shadows.append(pending.copied(name, body, now))
             else:
-                entries.append(_failure(pending, name, at_ns, took, status))
+                entries.append(pending.failed(name, at_ns, took, status))
                 data = self._failed(count, answer, took, name)
             ready.append((caller, data))
         self.in_flight -= len(ready)
@@ -316,6 +323,31 @@ class Endpoint:
         if shadows and shadow is not None and shadow.ready:
             shadow.count.mirrored += len(shadows)
             shadow.send(shadows)
+
+    def answered_plainly(
+        self, revision: Revision, pendings: list[Pending], bodies: list[bytes], queue_us: int
+    ) -> None:
+        """Do the same for good answers in JSON, in the few steps that these need."""
+        now, at_ns, ok, pack = time.monotonic(), time.time_ns(), revision.ok, RECORD.pack
+        entries: list[Entry] = []
+        ready: list[tuple[Caller, bytes]] = []
+        times: list[float] = []
+        names = self._capture.ids.next_ids(len(pendings), at_ns // 1_000_000)
+        for pending, body, name in zip(pendings, bodies, names, strict=True):
+            caller, key, asked = pending.caller, pending.key_id, pending.body
+            if caller is None or pending.variant or self._shadow:
+                said = [new(Answered, (0, 200, _JSON, 0, queue_us, one)) for one in bodies]
+                return self.answered(revision, list(zip(pendings, said, strict=True)))
+            took, size = now - pending.since, len(body)
+            us = int(took * 1e6)
+            times.append(took)
+            record = pack(name, key, at_ns, us, len(asked), size, 0, 0, _SCORING, 0, 200)
+            entries.append((record, asked, body))
+            ready.append((caller, b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (ok, name, size, body)))
+        self.in_flight -= len(ready)
+        self._finish(revision, entries, ready)
+        self._answered += len(ready)
+        return revision.count.answer(times, queue_us * len(ready))
 
     def lost(self, revision: Revision, pendings: list[Pending]) -> None:
         """Try each once more, or answer 502."""
@@ -360,7 +392,7 @@ class Endpoint:
         names = self._capture.ids.next_ids(len(pendings), at_ns // 1_000_000)
         entries, ready = [], []
         for pending, name in zip(pendings, names, strict=True):
-            entries.append(_failure(pending, name, at_ns, now - pending.since, status))
+            entries.append(pending.failed(name, at_ns, now - pending.since, status))
             if pending.caller is not None:
                 said = answers.problem(
                     *(status, code, detail, next_step),
@@ -449,24 +481,8 @@ class Endpoint:
         )
 
 
-def _failure(pending: Pending, name: bytes, at_ns: int, took: float, status: int) -> Entry:
-    # What is said of inputs may repeat them, also those that are to be hidden: it is not kept.
-    return entry(
-        *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, b""),
-        *(pending.head_len, 0, pending.contract, 0, status),
-    )
-
-
 def _named(name: bytes) -> bytes:
     return b"x-slipway-prediction-id: %b\r\n" % name
-
-
-def _copy(pending: Pending, name: bytes, outputs: bytes, now: float) -> Pending:
-    copy = Pending(
-        None, pending.key_id, pending.contract, pending.head_len, pending.body, now, variant=False
-    )
-    copy.shadow_of = (name, outputs)
-    return copy
 
 
 def _dressed(revision: Revision, pending: Pending, answer: Answered, name: bytes) -> bytes:

@@ -72,6 +72,21 @@ class Engine:
         else:
             self._schedule()
 
+    def answer_plainly(self, asked: Sequence[bytes]) -> tuple[list[bytes], int] | None:
+        """Answer scoring requests at once, if nothing else is under way and all are plain.
+
+        Returns the bodies, and how many microseconds passed before the forward pass. Who is told
+        None asks again by `submit`.
+        """
+        since = time.monotonic()
+        if not self._is_free or len(asked) > self._max_rows:
+            return None
+        quick = self._quick(asked)
+        if quick is None:
+            return None
+        bodies, began = quick
+        return bodies, int((began - since) * 1e6)
+
     def answer(self, asked: Sequence[Asked]) -> list[Answered]:
         """Predict at once, for warming up and golden predictions."""
         return self._answers(asked, time.monotonic())
@@ -92,7 +107,7 @@ class Engine:
             answer = self._only(predict_row, asked, since)
             if answer is not None:
                 return answer
-        quick = self._quick(asked)
+        quick = self._quick(_scoring(asked))
         if quick is None:
             return self._work_slowly([Waiting(one, _nobody, since) for one in asked])
         bodies, began = quick
@@ -148,7 +163,7 @@ class Engine:
 
     def _work(self, taken: list[Waiting]) -> list[Answered]:
         """Answer each; the order is that of `taken`."""
-        quick = self._quick([waiting.asked for waiting in taken])
+        quick = self._quick(_scoring([waiting.asked for waiting in taken]))
         if quick is None:
             return self._work_slowly(taken)
         bodies, began = quick
@@ -173,12 +188,12 @@ class Engine:
                 self._predict(taken, part, answers, began)
         return [answers[place] for place in range(len(taken))]
 
-    def _quick(self, asked: Sequence[Asked]) -> tuple[list[bytes], float] | None:
+    def _quick(self, asked: Sequence[bytes]) -> tuple[list[bytes], float] | None:
         """Predict plain requests: return the bodies, and when the forward pass began.
 
-        None where any is not plain, or the model cannot take them so.
+        None where there are none or any is not plain, or the model cannot take them so.
         """
-        read = self._read_many(asked) if self._read_many is not None else None
+        read = self._read_many(asked) if asked and self._read_many is not None else None
         if read is None or not self._can_join or sum(read[1]) > self._max_rows:
             return None
         inputs, counts = read
@@ -265,6 +280,12 @@ class Engine:
             return write_scoring(piece), 0, Content.JSON
         named = by_name(piece, self._model.signature.outputs)
         return write_infer(named, batch.infer, self._name, self._version)
+
+
+def _scoring(asked: Sequence[Asked]) -> list[bytes]:
+    """Return the bodies, if all are scoring requests in JSON."""
+    bodies = [body for _, contract, _, body in asked if not contract]
+    return bodies if len(bodies) == len(asked) else []
 
 
 def _nobody(_answers: list[Answered]) -> None:

@@ -19,14 +19,18 @@ from workers.serving.wire import (
     Answered,
     Asked,
     BrokenFrame,
+    Contract,
     FrameReader,
     Kind,
     Welcome,
     frame,
+    new,
     only_request,
     pack_answers,
+    pack_plain_answers,
     proof,
     proved,
+    unpack_plain_requests,
     unpack_requests,
 )
 
@@ -34,6 +38,8 @@ log = logging.getLogger(__name__)
 GATEWAY: Final = b"gateway"
 REPLICA: Final = b"replica"
 _PROOF_WITHIN_S: Final = 5.0
+_PLAIN: Final = int(Kind.PLAIN_REQUESTS)
+_SCORING: Final = int(Contract.SCORING)
 
 
 class ReplicaServer:
@@ -56,6 +62,7 @@ class ReplicaServer:
                 signature=model.signature,
                 forward_ms=engine.forward_ms,
                 max_rows=spec.batching.max_rows,
+                takes_plain=True,
             )
             .model_dump_json()
             .encode()
@@ -136,8 +143,16 @@ class Connection(asyncio.Protocol):
                 return
         asked: list[Asked] = []
         try:
-            for received in self._frames.feed(data):
-                if self._is_known and received.kind == Kind.REQUESTS:
+            frames = self._frames.feed(data)
+            for received in frames:
+                if self._is_known and received.kind == _PLAIN:
+                    first, bodies = unpack_plain_requests(received)
+                    if len(frames) > 1 or not self._answered_plainly(first, bodies):
+                        asked += [
+                            new(Asked, (first + at, _SCORING, 0, body))
+                            for at, body in enumerate(bodies)
+                        ]
+                elif self._is_known and received.kind == Kind.REQUESTS:
                     asked += unpack_requests(received)
                 elif not self._is_known and received.kind == Kind.HELLO:
                     self._hello(received.payload)
@@ -159,6 +174,17 @@ class Connection(asyncio.Protocol):
         """Close the connection."""
         if self._transport is not None:
             self._transport.close()
+
+    def _answered_plainly(self, first: int, bodies: list[bytes]) -> bool:
+        """Answer scoring requests at once; False where they have to be asked like others."""
+        server = self._server
+        # Whoever else is connected may have asked in this turn, too.
+        found = server.engine.answer_plainly(bodies) if len(server.connections) == 1 else None
+        if found is None:
+            return False
+        answers, queue_us = found
+        self.send(pack_plain_answers(first, queue_us, answers))
+        return True
 
     def _ask(self, asked: list[Asked]) -> None:
         server = self._server

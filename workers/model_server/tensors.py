@@ -64,8 +64,8 @@ class TensorCodec:
             return False
         return True
 
-    def read_many(self, asked: Sequence[Asked]) -> tuple[dict[str, Array], list[int]] | None:
-        """Return one array for plain requests and the rows of each; None if any is not plain."""
+    def read_many(self, bodies: Sequence[bytes]) -> tuple[dict[str, Array], list[int]] | None:
+        """Return one array for scoring requests and the rows of each; None if any is not plain."""
         only = self._quick
         if only is None:
             return None
@@ -74,8 +74,8 @@ class TensorCodec:
         counts = []
         texts = []
         try:
-            for _, contract, _, body in asked:
-                if contract or not body.startswith(_QUICK):
+            for body in bodies:
+                if not body.startswith(_QUICK):
                     return None
                 texts.append(body[_QUICK_BYTES:])
                 values = orjson.loads(body)["inputs"]

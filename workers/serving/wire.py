@@ -2,7 +2,11 @@
 
 A frame is the length of what follows (u32), its kind (u8), a zero byte, a count (u16), and a
 payload; all little-endian. The payload of REQUESTS and ANSWERS is `count` records of fixed size and
-then the bodies, one after the other, so that a hundred requests cost one write and one read.
+then the bodies, one after the other, so that a hundred requests cost one write and one read. What
+nearly all requests are, scoring in JSON without tensors, goes by PLAIN_REQUESTS where the replica's
+WELCOME says that it takes those: numbers that follow each other, so only the first is there, then
+the lengths of all bodies, then these. PLAIN_ANSWERS are so, too, for what is 200 and JSON, with how
+long all of them waited.
 
 The replica opens with CHALLENGE (its nonce); the gateway proves by HELLO that it knows the secret
 without sending it; the replica proves the same by WELCOME, which also tells what it serves. Before
@@ -12,8 +16,10 @@ that nothing else is accepted, and frames stay small. DRAIN says: send me nothin
 import hashlib
 import hmac
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from typing import Final, NamedTuple
 
 from slipway.schemas.base import AnswerSchema
@@ -22,6 +28,8 @@ from slipway.schemas.serving import Signature
 HEADER: Final = struct.Struct("<IBBH")
 REQUEST: Final = struct.Struct("<IIIB3x")
 ANSWER: Final = struct.Struct("<IIIHBxI")
+_PLAIN_REQUESTS: Final = struct.Struct("<I")
+_PLAIN_ANSWERS: Final = struct.Struct("<II")
 _AFTER_LENGTH: Final = HEADER.size - 4
 # A frame of one, head and record together: whoever asks alone waits for every step.
 _ONE_REQUEST: Final = struct.Struct("<IBBHIIIB3x")
@@ -31,6 +39,8 @@ new: Final = tuple.__new__
 NONCE_BYTES: Final = 32
 MAC_BYTES: Final = 32
 MAX_COUNT: Final = 4096
+# A number is one of so many.
+NUMBERS: Final = 1 << 32
 # What a peer that has not proved itself may send at once, and what one that has may.
 SMALL_FRAME_BYTES: Final = 4096
 LARGE_FRAME_BYTES: Final = 3 * 1024**3
@@ -45,6 +55,8 @@ class Kind(IntEnum):
     REQUESTS = 4
     ANSWERS = 5
     DRAIN = 6
+    PLAIN_REQUESTS = 7
+    PLAIN_ANSWERS = 8
 
 
 _REQUESTS: Final = int(Kind.REQUESTS)
@@ -68,7 +80,10 @@ class Content(IntEnum):
 
 
 class Welcome(AnswerSchema):
-    """What a replica serves. `forward_ms` is a warm prediction of one row."""
+    """What a replica serves. `forward_ms` is a warm prediction of one row.
+
+    `takes_plain` is not said by replicas of before there was PLAIN_REQUESTS.
+    """
 
     replica_id: str
     revision_id: str
@@ -78,6 +93,7 @@ class Welcome(AnswerSchema):
     signature: Signature
     forward_ms: float
     max_rows: int
+    takes_plain: bool = False
 
 
 class BrokenFrame(Exception):
@@ -238,6 +254,62 @@ def unpack_answers(received: Frame) -> list[Answered]:
     if at != len(payload):
         raise BrokenFrame("lengths do not add up")
     return found
+
+
+def pack_plain_requests(first: int, bodies: Sequence[bytes]) -> bytes:
+    """Return a frame of at most MAX_COUNT scoring requests, numbered from `first` on."""
+    head = _PLAIN_REQUESTS.pack(first)
+    return frame(Kind.PLAIN_REQUESTS, _packed(head, bodies), len(bodies))
+
+
+def unpack_plain_requests(received: Frame) -> tuple[int, list[bytes]]:
+    """Return the first number, and the bodies of all; raises BrokenFrame."""
+    bodies = _bodies(received, _PLAIN_REQUESTS.size)
+    (first,) = _PLAIN_REQUESTS.unpack_from(received.payload)
+    return _checked(first, len(bodies)), bodies
+
+
+def pack_plain_answers(first: int, queue_us: int, bodies: Sequence[bytes]) -> bytes:
+    """Return a frame of good answers to requests numbered from `first` on, which waited as long."""
+    head = _PLAIN_ANSWERS.pack(first, queue_us)
+    return frame(Kind.PLAIN_ANSWERS, _packed(head, bodies), len(bodies))
+
+
+def unpack_plain_answers(received: Frame) -> tuple[int, int, list[bytes]]:
+    """Return the first number, how long all waited, and the bodies; raises BrokenFrame."""
+    bodies = _bodies(received, _PLAIN_ANSWERS.size)
+    first, queue_us = _PLAIN_ANSWERS.unpack_from(received.payload)
+    return _checked(first, len(bodies)), queue_us, bodies
+
+
+@cache
+def _lengths(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}I")
+
+
+def _packed(head: bytes, bodies: Sequence[bytes]) -> bytes:
+    return b"".join([head, _lengths(len(bodies)).pack(*map(len, bodies)), *bodies])
+
+
+def _bodies(received: Frame, head: int) -> list[bytes]:
+    payload, lengths = received.payload, _lengths(received.count)
+    at = head + lengths.size
+    if at > len(payload):
+        raise BrokenFrame("lengths are cut short")
+    found = []
+    for length in lengths.unpack_from(payload, head):
+        end = at + length
+        found.append(payload[at:end])
+        at = end
+    if at != len(payload):
+        raise BrokenFrame("lengths do not add up")
+    return found
+
+
+def _checked(first: int, count: int) -> int:
+    if first + count > NUMBERS:
+        raise BrokenFrame("there are no such numbers")
+    return first
 
 
 def proof(role: bytes, secret: str, challenge: bytes, own: bytes) -> bytes:

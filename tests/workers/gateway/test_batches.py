@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from slipway.schemas.serving import ReplicaRoute, RevisionRoute, Signature
+import pytest
+
+from slipway.schemas.serving import EndpointLimits, ReplicaRoute, RevisionRoute, Signature
 from tests.workers.machines import eventually
 from tests.workers.serving import KEY, SECRET, Plane, endpoint, plane
 from workers.serving.wire import (
@@ -21,13 +23,16 @@ from workers.serving.wire import (
     Welcome,
     frame,
     pack_answers,
+    pack_plain_answers,
     proof,
+    unpack_plain_requests,
     unpack_requests,
 )
 
 BODY = json.dumps({"inputs": [[1, 2, 3, 4]]}).encode()
 HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 TOGETHER = 8
+PREDICT, SAGEMAKER = "/v1/digits/predict", "/endpoints/digits/invocations"
 NONCE = b"n" * NONCE_BYTES
 WELCOME = Welcome(
     replica_id="rep-1",
@@ -42,10 +47,15 @@ WELCOME = Welcome(
 
 
 class Listener:
-    """A replica that answers nothing in particular, and keeps how many each frame asked for."""
+    """A replica that answers nothing in particular, and keeps how many each frame asked for.
 
-    def __init__(self, path: Path) -> None:
+    One that takes plain requests answers them with what they are, once `may_answer`.
+    """
+
+    def __init__(self, path: Path, *, takes_plain: bool = False) -> None:
         self.frames: list[int] = []
+        self.may_answer = threading.Event()
+        self._welcome = WELCOME.model_copy(update={"takes_plain": takes_plain})
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(str(path))
         self._server.listen()
@@ -69,8 +79,14 @@ class Listener:
             for received in reader.feed(data):
                 if received.kind == Kind.HELLO:
                     mine = proof(b"replica", SECRET, received.payload[:NONCE_BYTES], NONCE)
-                    told = WELCOME.model_dump_json().encode()
+                    told = self._welcome.model_dump_json().encode()
                     connection.sendall(frame(Kind.WELCOME, mine + told))
+                    continue
+                if received.kind == Kind.PLAIN_REQUESTS:
+                    first, bodies = unpack_plain_requests(received)
+                    self.frames.append(len(bodies))
+                    self.may_answer.wait(30)
+                    connection.sendall(pack_plain_answers(first, 5, bodies))
                     continue
                 asked = unpack_requests(received)
                 self.frames.append(len(asked))
@@ -79,41 +95,112 @@ class Listener:
 
 
 @contextmanager
-def _served(listener: Listener, path: Path) -> Iterator[Plane]:
+def _served(listener: Listener, path: Path, **limits: float) -> Iterator[Plane]:
     with plane() as found:
         found.start_gateway()
         replica = ReplicaRoute(id="rep-1", address=f"unix:{path}", secret=SECRET)
         revision = RevisionRoute(
             id="rev-1", model="linear", model_version="1", weight=100, replicas=[replica]
         )
-        found.portal.serve(endpoint([revision]))
+        given = EndpointLimits.model_validate(limits)
+        found.portal.serve(endpoint([revision], limits=given))
         eventually(lambda: found.get("/v1/digits/ping").status == 200, what="it serves")
         yield found
         listener.close()
 
 
 def _ask(served: Plane, clients: list[http.client.HTTPConnection]) -> None:
+    """Have all ask at once, and all be answered."""
+    _send(served, [(client, PREDICT, BODY) for client in clients])
+    for client in clients:
+        answer = client.getresponse()
+        assert (answer.status, answer.read()) == (200, b"{}")
+
+
+def _send(served: Plane, asked: list[tuple[http.client.HTTPConnection, str, bytes]]) -> None:
     """Have all ask while the gateway looks away, so that they come in one turn of its loop."""
     assert served.gateway is not None
     number = served.gateway.child.pid
     os.kill(number, signal.SIGSTOP)
     # It may be awake at this moment.
     os.waitid(os.P_PID, number, os.WSTOPPED)
-    for client in clients:
-        client.request("POST", "/v1/digits/predict", BODY, HEADERS)
+    for client, path, body in asked:
+        client.request("POST", path, body, HEADERS)
     os.kill(number, signal.SIGCONT)
-    for client in clients:
-        answer = client.getresponse()
-        assert (answer.status, answer.read()) == (200, b"{}")
+
+
+@pytest.fixture
+def plane_of_one() -> Iterator[Plane]:
+    with plane() as found:
+        replica = found.replica()
+        found.start_gateway()
+        found.serve(replica)
+        yield found
+
+
+def _clients(found: Plane, count: int = TOGETHER) -> list[http.client.HTTPConnection]:
+    return [http.client.HTTPConnection("127.0.0.1", found.port, timeout=30) for _ in range(count)]
+
+
+def _send_all(found: Plane, clients: list[http.client.HTTPConnection], letter: bytes) -> None:
+    _send(found, [(one, PREDICT, letter * (at + 1)) for at, one in enumerate(clients)])
+
+
+def test_each_of_a_plain_frame_is_given_its_own_answer_and_who_was_given_up_none(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "r.sock"
+    listener = Listener(path, takes_plain=True)
+    with _served(listener, path, timeout_s=2.0) as found:
+        # Connections have to be there for all to come in one turn, and that has to be expected.
+        clients = _clients(found)
+        listener.may_answer.set()
+        for letter in (b"a", b"b", b"c"):
+            _send_all(found, clients, letter)
+            said = [client.getresponse().read() for client in clients]
+        assert said == [b"c" * (at + 1) for at in range(TOGETHER)]
+        assert listener.frames[-1] == TOGETHER
+        listener.may_answer.clear()
+        _send_all(found, clients, b"d")
+        late = [client.getresponse() for client in clients]
+        assert [(one.status, bool(one.read())) for one in late] == [(504, True)] * TOGETHER
+        _send_all(found, clients, b"e")
+        listener.may_answer.set()
+        said = [client.getresponse().read() for client in clients]
+        assert said == [b"e" * (at + 1) for at in range(TOGETHER)]
+        for client in clients:
+            client.close()
+
+
+def test_of_those_who_go_together_each_is_answered_as_it_asked(plane_of_one: Plane) -> None:
+    rows = [b'{"inputs":[[%d,0,0,0]]}' % at for at in range(5)]
+    asked = [(PREDICT, row) for row in rows]
+    odd = [(SAGEMAKER, rows[1]), (PREDICT, b"no JSON"), (PREDICT, b'{"inputs":[]}')]
+    for together in (asked, [*asked, *odd], odd):
+        clients = _clients(plane_of_one, len(together))
+        for _ in range(3):
+            _send(
+                plane_of_one,
+                [(one, *what) for one, what in zip(clients, together, strict=True)],
+            )
+            answers = [client.getresponse() for client in clients]
+            bodies = [json.loads(answer.read()) for answer in answers]
+        for (path, body), answer, said in zip(together, answers, bodies, strict=True):
+            assert answer.status == (400 if body == b"no JSON" else 200)
+            if answer.status == 200:
+                given = json.loads(body)["inputs"]
+                assert said["predictions"] == [[2 * sum(row)] * 2 for row in given]
+            variant = answer.headers.get("x-amzn-invoked-production-variant")
+            assert (variant is not None) == (path == SAGEMAKER)
+        for client in clients:
+            client.close()
 
 
 def test_those_who_come_together_again_and_again_go_together(tmp_path: Path) -> None:
     path = tmp_path / "r.sock"
     listener = Listener(path)
     with _served(listener, path) as found:
-        clients = [
-            http.client.HTTPConnection("127.0.0.1", found.port, timeout=30) for _ in range(TOGETHER)
-        ]
+        clients = _clients(found)
         for client in clients:
             _ask(found, [client])
         assert listener.frames == [1] * TOGETHER

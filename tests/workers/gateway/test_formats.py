@@ -4,6 +4,7 @@ import contextlib
 import tempfile
 import tracemalloc
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,8 +20,12 @@ from workers.serving.wire import (
     only_answer,
     only_request,
     pack_answers,
+    pack_plain_answers,
+    pack_plain_requests,
     pack_requests,
     unpack_answers,
+    unpack_plain_answers,
+    unpack_plain_requests,
     unpack_requests,
 )
 
@@ -35,6 +40,7 @@ def test_frames_arrive_as_they_were_sent_however_they_are_cut(
     asked = [(number, 2, len(body) // 2, body) for number, body in enumerate(bodies)]
     told = [Answered(number, 200, 1, 3, 7, body) for number, body in enumerate(bodies)]
     sent = pack_requests(asked) + pack_answers(told)
+    sent += pack_plain_requests(5, bodies) + pack_plain_answers(6, 7, bodies)
     reader = FrameReader(LARGE_FRAME_BYTES)
     frames = [
         frame for at in range(0, len(sent), piece) for frame in reader.feed(sent[at : at + piece])
@@ -42,6 +48,8 @@ def test_frames_arrive_as_they_were_sent_however_they_are_cut(
     requests, answers = unpack_requests(frames[0]), unpack_answers(frames[1])
     assert [(one.number, one.contract, one.head_len, one.body) for one in requests] == asked
     assert answers == told
+    assert unpack_plain_requests(frames[2]) == (5, bodies)
+    assert unpack_plain_answers(frames[3]) == (6, 7, bodies)
 
 
 @given(BODIES, st.integers(0, 60), st.integers(0, 255))
@@ -73,12 +81,22 @@ def _takes_the_same(data: bytes) -> None:
         assert unpack_answers(received) == [answer]
 
 
-@given(st.binary(max_size=200))
-@settings(max_examples=100)
-def test_bytes_that_are_no_frames_break_nothing(data: bytes) -> None:
-    with contextlib.suppress(BrokenFrame):
-        for frame in FrameReader().feed(data):
-            unpack_requests(frame)
+@given(st.binary(max_size=200), st.integers(0, 70), BODIES)
+@settings(max_examples=200)
+def test_bytes_that_are_no_frames_break_nothing(data: bytes, at: int, bodies: list[bytes]) -> None:
+    whole = pack_plain_requests((1 << 32) - len(bodies), bodies)
+    for sent in (data, whole[:at] + data[:1] + whole[at + 1 :], whole + data):
+        with contextlib.suppress(BrokenFrame):
+            for frame in FrameReader().feed(sent):
+                for unpack in (unpack_requests, unpack_plain_requests, unpack_plain_answers):
+                    with contextlib.suppress(BrokenFrame):
+                        unpack(frame)
+
+
+def test_numbers_that_are_too_high_are_no_frame() -> None:
+    (received,) = FrameReader().feed(pack_plain_requests((1 << 32) - 1, [b"a", b"b"]))
+    with pytest.raises(BrokenFrame):
+        unpack_plain_requests(received)
 
 
 @given(st.lists(BODIES, min_size=1, max_size=4), st.integers(0, 60), st.integers(1, 900))
