@@ -8,7 +8,12 @@ from typing import IO, Any
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import (
+    _MEM_FORMAT_ENCODING,
+    Metadata,
+    StorageMeta,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 
 from slipway.distributed.errors import CheckpointError
@@ -35,11 +40,20 @@ _ALLOWED = frozenset(
 )
 
 
+def _memory_format(kind: object, name: str) -> _MEM_FORMAT_ENCODING:
+    """Stand for the getattr by which Python before 3.11.4 writes a member of an enumeration."""
+    if kind is not _MEM_FORMAT_ENCODING or name not in _MEM_FORMAT_ENCODING.__members__:
+        raise pickle.UnpicklingError(f"it names {name!r} of {kind!r}, which no index does")
+    return _MEM_FORMAT_ENCODING[name]
+
+
 class _IndexReader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         found = None
         if (module, name) in _ALLOWED:
             found = super().find_class(module, name)
+        elif (module, name) == ("builtins", "getattr"):
+            found = _memory_format
         elif module == "torch" and isinstance(kind := getattr(torch, name, None), torch.dtype):
             found = kind
         if found is None:

@@ -153,11 +153,15 @@ def test_every_rank_is_told_when_a_checkpoint_cannot_be_written(
     assert all("could not be written" in end.value for end in ends)
 
 
-def test_an_index_that_would_run_code_is_refused(run_ranks: RunRanks, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["call", "attribute"])
+def test_an_index_that_would_run_code_is_refused(
+    run_ranks: RunRanks, tmp_path: Path, kind: str
+) -> None:
     run_ranks(1, "save_and_go_on", strategy="ddp", folder=str(tmp_path), at_step=2, more=0)
     folder = tmp_path / "step-0000000002"
     marker = tmp_path / "ran"
-    (folder / ".metadata").write_bytes(pickle.dumps(_Trap(str(marker))))
+    trap = _Trap(str(marker)) if kind == "call" else _Reach()
+    (folder / ".metadata").write_bytes(pickle.dumps(trap))
     manifest = read_manifest(folder)
     files = dict(manifest.files) | {".metadata": file_facts(folder / ".metadata")}
     (folder / "manifest.json").unlink()
@@ -176,3 +180,10 @@ class _Trap:
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return os.mkdir, (self.path,)
+
+
+class _Reach:
+    """Unpickled, it is a method of a class that an index may name."""
+
+    def __reduce__(self) -> Any:
+        return getattr, (Path, "unlink")
