@@ -19,7 +19,7 @@ def load(path: Path, signature: Signature | None) -> TorchModel:
 
 
 def module_on(path: Path, device: str) -> Any:
-    """Return a module that makes its tensors on that device, wherever it was exported."""
+    """Return a module that makes its tensors on that device, if it was exported on the CPU."""
     program = torch.export.load(str(path))
     if device != "cpu":
         program = move_to_device_pass(program, device)
