@@ -5,15 +5,16 @@ cannot judge (PostgreSQL, which others may change) counts as not prepared.
 """
 
 import hashlib
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from portal.config.env import ROOT, STATIC_FOLDER, Env
 
 _STAMP = "prepared"
 _PORTAL = ROOT / "platform" / "portal"
-# SQLite counts every change of the tables in these bytes of the file's header.
-_SCHEMA_COUNTER = slice(40, 44)
+_SECONDS_FOR_ANOTHER_TO_WRITE = 1.0
 
 
 def _files() -> Iterator[Path]:
@@ -29,6 +30,18 @@ def _files() -> Iterator[Path]:
     yield STATIC_FOLDER / ".stamp"
 
 
+def _schema_version(database: Path) -> int:
+    """Return how often the tables have been changed; raises sqlite3.Error.
+
+    SQLite is asked, for what the file says may be older: its log (WAL) goes into it now and then.
+    """
+    asked = f"{database.absolute().as_uri()}?mode=rw"
+    with closing(
+        sqlite3.connect(asked, uri=True, timeout=_SECONDS_FOR_ANOTHER_TO_WRITE)
+    ) as connection:
+        return int(connection.execute("PRAGMA schema_version").fetchone()[0])
+
+
 def _fingerprint(settings: Env) -> str:
     """Return a digest of the code and the database as they are; empty when that cannot be told."""
     if settings.database_url:
@@ -36,14 +49,13 @@ def _fingerprint(settings: Env) -> str:
     database = settings.data_dir / "slipway.sqlite3"
     digest = hashlib.sha256()
     try:
-        with database.open("rb") as file:
-            digest.update(file.read(100)[_SCHEMA_COUNTER])
+        digest.update(f"{_schema_version(database)}\0".encode())
         digest.update(str(database.stat().st_ino).encode())
         digest.update(str((settings.data_dir / "mlflow.db").stat().st_ino).encode())
         for path in _files():
             found = path.stat()
             digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
-    except OSError:
+    except (OSError, sqlite3.Error):
         return ""
     return digest.hexdigest()
 

@@ -54,6 +54,18 @@ def test_what_people_do_in_the_database_does_not_matter(settings: Env) -> None:
     assert is_prepared(settings)
 
 
+def test_a_change_that_still_stands_in_the_log_of_the_database_is_seen(settings: Env) -> None:
+    connection = sqlite3.connect(settings.data_dir / "slipway.sqlite3")
+    connection.execute("PRAGMA journal_mode = WAL")
+    note_prepared(settings)
+    connection.execute("CREATE TABLE dog (name TEXT)")
+    connection.commit()
+    assert not is_prepared(settings)
+    note_prepared(settings)
+    connection.close()
+    assert is_prepared(settings), "the log went into the file; the tables are the same"
+
+
 def _other_tables(settings: Env) -> None:
     _sql(settings, "DROP TABLE person")
 

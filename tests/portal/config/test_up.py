@@ -119,11 +119,18 @@ def test_the_first_start_makes_an_administrator_who_can_sign_in(empty_place: Ins
     assert not [path for path in stored if password.encode() in path.read_bytes()]
 
 
-def _cpu_seconds(pids: list[int]) -> float:
-    """Return the processor time of some processes and of those they have collected."""
-    fields = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids)
-    ticks = sum(sum(map(int, field[11:15])) for field in fields)
-    return ticks / os.sysconf("SC_CLK_TCK")
+def _cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process and of what it has collected."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _longest_way(program: Program) -> float:
+    """Return the processor seconds between start and readiness, where nobody disturbs.
+
+    First the supervisor works, then its children do, side by side.
+    """
+    return _cpu_seconds(program.pid) + max(map(_cpu_seconds, children_of(program.pid)))
 
 
 def test_a_second_start_takes_less_than_five_seconds_and_asks_nothing(place: Installation) -> None:
@@ -131,17 +138,19 @@ def test_a_second_start_takes_less_than_five_seconds_and_asks_nothing(place: Ins
     first = _start(place)
     first.signal(signal.SIGINT)
     assert first.wait() == 0
+    noted = (place.data_dir / "prepared").stat().st_mtime_ns
     took: list[float] = []
     while not took or (min(took) >= 5 and len(took) < 3):
         began = time.monotonic()
         program = _start(place)
         took.append(time.monotonic() - began)
-        worked = _cpu_seconds(_everything(program))
+        worked = _longest_way(program)
         answer = httpx.get(f"http://localhost:{place.portal_port}/readyz")
         assert answer.status_code == 200
         assert "password" not in program.text()
         program.signal(signal.SIGINT)
         assert program.wait() == 0
+    assert (place.data_dir / "prepared").stat().st_mtime_ns == noted, "it prepared again"
     # Where others keep the processors busy the clock says nothing about us; the work still does.
     is_busy = os.getloadavg()[0] > (os.cpu_count() or 1)
     assert min(took) < 5 or (is_busy and worked < 5), (took, worked)
