@@ -1,6 +1,5 @@
 """Endpoints as the gateway runs them: whom a request goes to, and what its answer looks like."""
 
-import asyncio
 import math
 import time
 from bisect import bisect
@@ -17,6 +16,7 @@ from workers.gateway.busy_poll import BusyPoll
 from workers.gateway.capture import CaptureLog
 from workers.gateway.comparison import agree
 from workers.gateway.counters import EndpointCount, RevisionCount
+from workers.gateway.gathering import Gathering
 from workers.gateway.limits import TokenBucket, bucket_for
 from workers.gateway.links import Link
 from workers.gateway.pending import Caller, Pending
@@ -147,8 +147,7 @@ class Endpoint:
         self.admits = route.limits.max_in_flight
         self._capture = capture
         self._busy_poll = busy_poll
-        self._queue: list[Pending] = []
-        self._together = 1
+        self._gathering = Gathering(self._dispatch)
         self._choices: list[Revision] = []
         self._shares: list[float] = []
         self._shadow: Revision | None = None
@@ -156,7 +155,6 @@ class Endpoint:
         self._measured = time.monotonic()
         self._pace = 0.0
         self._last_pace = 0.0
-        self._loop = asyncio.get_running_loop()
         self.update(route)
 
     def update(self, route: EndpointRoute) -> None:
@@ -227,18 +225,16 @@ class Endpoint:
         return None
 
     def admit(self, pending: Pending) -> None:
-        """Predict and answer; what is admitted in one turn of the loop goes out together."""
+        """Predict and answer; what is admitted without a pause goes out together."""
         self.in_flight += 1
         if self.in_flight == 1:
             self._busy_poll.asked(pending.since)
-        if self.in_flight == 1 and self._together == 1:
+        if self.in_flight == 1 and self._gathering.last == 1:
             # Nothing else is under way, nor was it in the turn before: there is nobody to go with.
             # The first of many who come again together would else be a batch of its own each time.
             self._dispatch([pending])
             return
-        self._queue.append(pending)
-        if len(self._queue) == 1:
-            self._loop.call_soon(self._turn)
+        self._gathering.add(pending)
 
     def measure(self, now: float) -> None:
         """Learn the pace, and from it how many may wait; called a few times a second."""
@@ -415,11 +411,6 @@ class Endpoint:
         _answer(ready)
         if not self.in_flight:
             self._busy_poll.answered()
-
-    def _turn(self) -> None:
-        pendings, self._queue = self._queue, []
-        self._together = len(pendings)
-        self._dispatch(pendings)
 
     def _dispatch(self, pendings: list[Pending]) -> None:
         choices = self._choices
