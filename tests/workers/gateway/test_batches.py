@@ -1,5 +1,6 @@
 """Who comes together goes to the replica together, again and again; who is alone goes at once."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -15,6 +16,10 @@ import pytest
 from slipway.schemas.serving import EndpointLimits, ReplicaRoute, RevisionRoute, Signature
 from tests.workers.machines import eventually
 from tests.workers.serving import KEY, SECRET, Plane, endpoint, plane
+from workers.gateway.busy_poll import BusyPoll
+from workers.gateway.capture import CaptureLog
+from workers.gateway.pending import Pending
+from workers.gateway.routing import Endpoint
 from workers.serving.wire import (
     NONCE_BYTES,
     Answered,
@@ -94,16 +99,19 @@ class Listener:
                 connection.sendall(pack_answers(said))
 
 
+def _revision(path: Path) -> RevisionRoute:
+    replica = ReplicaRoute(id="rep-1", address=f"unix:{path}", secret=SECRET)
+    return RevisionRoute(
+        id="rev-1", model="linear", model_version="1", weight=100, replicas=[replica]
+    )
+
+
 @contextmanager
 def _served(listener: Listener, path: Path, **limits: float) -> Iterator[Plane]:
     with plane() as found:
         found.start_gateway()
-        replica = ReplicaRoute(id="rep-1", address=f"unix:{path}", secret=SECRET)
-        revision = RevisionRoute(
-            id="rev-1", model="linear", model_version="1", weight=100, replicas=[replica]
-        )
         given = EndpointLimits.model_validate(limits)
-        found.portal.serve(endpoint([revision], limits=given))
+        found.portal.serve(endpoint([_revision(path)], limits=given))
         eventually(lambda: found.get("/v1/digits/ping").status == 200, what="it serves")
         yield found
         listener.close()
@@ -216,3 +224,22 @@ def test_those_who_come_together_again_and_again_go_together(tmp_path: Path) -> 
         assert listener.frames == [1, 1, TOGETHER - 1]
         for client in clients:
             client.close()
+
+
+def test_who_comes_in_the_turns_that_follow_goes_with_those_before(tmp_path: Path) -> None:
+    listener = Listener(tmp_path / "r.sock")
+
+    async def come_one_a_turn() -> None:
+        log = CaptureLog(tmp_path / "log", limit_bytes=1 << 20)
+        asked = Endpoint(endpoint([_revision(tmp_path / "r.sock")]), log, BusyPoll(lambda: False))
+        await asyncio.to_thread(eventually, lambda: asked.is_ready, what="it is connected")
+        for _ in range(TOGETHER):
+            asked.admit(Pending(None, b"", 0, 0, BODY, 0.0, variant=False))
+            await asyncio.sleep(0)
+        await asyncio.to_thread(eventually, lambda: len(listener.frames) == 2, what="all came")
+        asked.close()
+        log.close()
+
+    asyncio.run(come_one_a_turn())
+    listener.close()
+    assert listener.frames == [1, TOGETHER - 1]
