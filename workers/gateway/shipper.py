@@ -31,6 +31,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workers.gateway.attempts import GROUP_BYTES, Attempt, go_last
 from workers.gateway.columns import SCHEMA, Part, by_hour, read_parts, table_of
 from workers.gateway.hiding import Hider
 from workers.gateway.segments import AT_REST, AT_WORK, OPEN, SEALED
@@ -38,24 +39,15 @@ from workers.gateway.segments import AT_REST, AT_WORK, OPEN, SEALED
 log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.25
 # What was sealed longer ago is late: predictions are to be found within five seconds.
-_LATE_S: Final = 1.0
+_LATE_S: Final = 1.5
 _HURRY_FOR_S: Final = 3.0
-# Both threads work this long and then sleep for three times as long: who waits for the processor
-# would have it only once the kernel's clock ticks, up to 4 ms later. What is too late has no rest.
-_WORK_S: Final = 0.0005
-_REST: Final = 3.0
-_LONGEST_REST_S: Final = 0.02
 _TOO_LATE_S: Final = 3.0
 _NICE: Final = 5
-_LOWEST_NICE: Final = 19
 _CALM: Final = ".calm"
 _AFTER_FAILURE_S: Final = 5.0
 # What is read, turned into columns and written at once: it stays in the processor's cache, and no
 # single step takes long.
 _PIECE_BYTES: Final = 1 << 20
-# Of which so much is written at once: each group of rows costs the same, whatever is in it. Who is
-# in a hurry and rests writes each piece, though: predictions wait for the whole of a step.
-_GROUP_BYTES: Final = 4 << 20
 _MERGE_EVERY_S: Final = 60.0
 _MERGE_AFTER_S: Final = 120.0
 # Of an hour that is merged, what is in memory at once, and a group of rows in its file.
@@ -73,63 +65,6 @@ _LOCK: Final = ".shipper"
 _REWRITING: Final = ".rewriting"
 _MERGED: Final = "hour.parquet"
 _PARTS: Final = b"slipway.parts"
-
-
-class GivenUp(Exception):
-    """Another thread ships the segment."""
-
-
-class Attempt:
-    """One thread's work on a segment, until another takes the segment over.
-
-    `mark` keeps what is not whole yet apart from that of the other thread. With `rests` it sleeps
-    often, so that predictions wait for half a millisecond of it and not for all. Rows are written
-    once there are `group_bytes` of them.
-    """
-
-    def __init__(
-        self, mark: str = "", *, rests: bool = False, group_bytes: int = _GROUP_BYTES
-    ) -> None:
-        self.mark = mark
-        self.group_bytes = group_bytes
-        self._rests = rests
-        self._working_since_s: float | None = None
-        self._ending = threading.Lock()
-        self._is_given_up = False
-        self._has_ended = False
-
-    def give_up(self) -> bool:
-        """Have it come to nothing; False when it has ended, or does at this moment."""
-        if not self._ending.acquire(blocking=False):
-            return False
-        self._is_given_up = not self._has_ended
-        self._ending.release()
-        return self._is_given_up
-
-    def check(self) -> None:
-        """Raise GivenUp once another thread has the segment."""
-        if self._is_given_up:
-            raise GivenUp
-
-    def pause(self) -> None:
-        """Rest if there was work enough; call it from the thread that ships. Raises GivenUp."""
-        self.check()
-        if not self._rests:
-            return
-        now = time.thread_time()
-        if self._working_since_s is None:
-            self._working_since_s = now
-        elif (worked_s := now - self._working_since_s) > _WORK_S:
-            time.sleep(min(worked_s * _REST, _LONGEST_REST_S))
-            self._working_since_s = time.thread_time()
-
-    @contextmanager
-    def ending(self) -> Iterator[None]:
-        """End: nobody takes the segment over from here on. Raises GivenUp when somebody has."""
-        with self._ending:
-            self.check()
-            yield
-            self._has_ended = True
 
 
 def ship(
@@ -208,7 +143,7 @@ class Draft:
         path: Path,
         schema: pa.Schema = SCHEMA,
         mark: str = "",
-        group_bytes: int = _GROUP_BYTES,
+        group_bytes: int = GROUP_BYTES,
     ) -> None:
         self._group_bytes = group_bytes
         self._path = path
@@ -294,7 +229,7 @@ class Crew:
         self._capture = capture
         self._predictions = predictions
         self._hider = hider
-        self._calm = ThreadPoolExecutor(1, "calm", _go_last)
+        self._calm = ThreadPoolExecutor(1, "calm", go_last)
         self._hurried = ThreadPoolExecutor(1, "hurried")
         self._under_way: dict[Path, Future[int]] = {}
         self._calm_now: Future[int] | None = None
@@ -321,7 +256,7 @@ class Crew:
             elif now < self._hurry_until:
                 self._start(self._hurried, segment, _in_a_hurry(age_s))
             elif self._calm_now is None or self._calm_now.done():
-                attempt = self._calm_attempts[segment] = Attempt(_CALM, rests=True)
+                attempt = self._calm_attempts[segment] = Attempt(_CALM, yields=True)
                 self._calm_now = self._start(self._calm, segment, attempt)
         is_at_work = bool(self._under_way)
         if self._tell is not None and is_at_work != self._told:
@@ -373,14 +308,6 @@ def _in_a_hurry(age_s: float) -> Attempt:
     if age_s < _TOO_LATE_S:
         return Attempt(rests=True, group_bytes=0)
     return Attempt()
-
-
-def _go_last() -> None:
-    """Have whoever wakes up get the place of this thread at once."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    except OSError:  # not in this container
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_NICE)
 
 
 def merge_hours(predictions: Path, *, before_unix_s: float) -> int:

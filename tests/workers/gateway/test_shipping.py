@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.workers.machines import ROOT, eventually
+from workers.gateway.attempts import Attempt, GivenUp
 from workers.gateway.hiding import Hider
 from workers.gateway.segments import AT_REST, AT_WORK, entry, pack_block
-from workers.gateway.shipper import Attempt, Crew, GivenUp, ship
+from workers.gateway.shipper import Crew, ship
 
 AT_NS = 1_700_000_000 * 10**9
 _CONTEXT = orjson.dumps(

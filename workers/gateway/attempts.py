@@ -1,0 +1,95 @@
+"""How the two threads of the shipper work on a segment, and when each lets others go first."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+# Of which so much is written at once: each group of rows costs the same, whatever is in it. Who is
+# in a hurry and rests writes each piece, though: predictions wait for the whole of a step.
+GROUP_BYTES: Final = 4 << 20
+# Who is in a hurry works this long and then sleeps for three times as long: who waits for the
+# processor would have it only once the kernel's clock ticks, up to 4 ms later. What is too late has
+# no rest.
+_WORK_S: Final = 0.0005
+_REST: Final = 3.0
+_LONGEST_REST_S: Final = 0.02
+_LOWEST_NICE: Final = 19
+
+
+class GivenUp(Exception):
+    """Another thread ships the segment."""
+
+
+class Attempt:
+    """One thread's work on a segment, until another takes the segment over.
+
+    `mark` keeps what is not whole yet apart from that of the other thread. One that `yields` has
+    its turn only when nobody else wants one. With `rests` it sleeps often, so that predictions wait
+    for half a millisecond of it and not for all. Rows are written once there are `group_bytes` of
+    them.
+    """
+
+    def __init__(
+        self,
+        mark: str = "",
+        *,
+        yields: bool = False,
+        rests: bool = False,
+        group_bytes: int = GROUP_BYTES,
+    ) -> None:
+        self.mark = mark
+        self.group_bytes = group_bytes
+        self._yields = yields
+        self._rests = rests
+        self._working_since_s: float | None = None
+        self._ending = threading.Lock()
+        self._is_given_up = False
+        self._has_ended = False
+
+    def give_up(self) -> bool:
+        """Have it come to nothing; False when it has ended, or does at this moment."""
+        if not self._ending.acquire(blocking=False):
+            return False
+        self._is_given_up = not self._has_ended
+        self._ending.release()
+        return self._is_given_up
+
+    def check(self) -> None:
+        """Raise GivenUp once another thread has the segment."""
+        if self._is_given_up:
+            raise GivenUp
+
+    def pause(self) -> None:
+        """Rest if there was work enough; call it from the thread that ships. Raises GivenUp."""
+        self.check()
+        if self._yields:
+            # Even who goes last has a share, and has it at once when it slept or was alone: a
+            # gateway that its replica wakes waits then. Who yields has none for a second.
+            os.sched_yield()
+        if not self._rests:
+            return
+        now = time.thread_time()
+        if self._working_since_s is None:
+            self._working_since_s = now
+        elif (worked_s := now - self._working_since_s) > _WORK_S:
+            time.sleep(min(worked_s * _REST, _LONGEST_REST_S))
+            self._working_since_s = time.thread_time()
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """End: nobody takes the segment over from here on. Raises GivenUp when somebody has."""
+        with self._ending:
+            self.check()
+            yield
+            self._has_ended = True
+
+
+def go_last() -> None:
+    """Have whoever wakes up get the place of this thread at once."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except OSError:  # not in this container
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_NICE)
