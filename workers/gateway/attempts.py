@@ -63,11 +63,12 @@ class Attempt:
             raise GivenUp
 
     def pause(self) -> None:
-        """Rest if there was work enough; call it from the thread that ships. Raises GivenUp."""
+        """Let others go first, each in its way; call it from the thread that ships. Raises GivenUp."""
         self.check()
         if self._yields:
             # Even who goes last has a share, and has it at once when it slept or was alone: a
-            # gateway that its replica wakes waits then. Who yields has none for a second.
+            # gateway that its replica wakes waits then. Who yields has none for a second (seen on
+            # Linux 6.18; elsewhere it may change nothing).
             os.sched_yield()
         if not self._rests:
             return
