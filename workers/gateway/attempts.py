@@ -63,7 +63,7 @@ class Attempt:
             raise GivenUp
 
     def pause(self) -> None:
-        """Let others go first, each in its way; call it from the thread that ships. Raises GivenUp."""
+        """Let others go first; call it from the thread that ships. Raises GivenUp."""
         self.check()
         if self._yields:
             # Even who goes last has a share, and has it at once when it slept or was alone: a
