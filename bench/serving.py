@@ -384,8 +384,9 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
     pairs: dict[str, Pair] = {}
     mine: Loads = {number: [] for number in CONCURRENCY}
     half: list[Load] = []
-    save_mlflow(folder, file)
     names = [name for name in arguments.peers.split(",") if name]
+    if "mlflow" in names:
+        save_mlflow(folder, file)
     for name in ["", *names, ""]:
         if not name:
             found, paused, took = measure_ours(file, folder, arguments.rounds, arguments.seconds)
