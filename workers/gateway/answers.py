@@ -61,6 +61,13 @@ def problem(
     )
 
 
+def end(length: int) -> bytes:
+    """Return the end of a head, from the last line but one on; the body has so many bytes."""
+    return b"\r\ncontent-length: %d\r\n\r\n" % length
+
+
+# Of answers that are not long.
+ENDS: Final = {length: end(length) for length in range(4096)}
 NOT_FOUND: Final = problem(
     404,
     "not_found",

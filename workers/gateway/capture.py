@@ -13,12 +13,12 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from slipway.schemas.serving import CaptureCounters
-from workers.gateway.segments import OPEN, SEALED, Entry, pack_block
+from workers.gateway.segments import OPEN, SEALED, Entry, pack_block, pack_plain_block
 
 log = logging.getLogger(__name__)
 _SYNC_EVERY_S: Final = 0.05
@@ -83,21 +83,37 @@ class CaptureLog:
 
     def append(self, context: bytes, entries: list[Entry]) -> bool:
         """Write predictions of one revision; False when they were dropped."""
+        return self._append(pack_block(context, entries), len(entries))
+
+    def append_plainly(
+        self,
+        context: bytes,
+        at_unix_ns: int,
+        names: Sequence[bytes],
+        keys: Sequence[bytes],
+        latencies_us: Sequence[int],
+        asked: Sequence[bytes],
+        said: Sequence[bytes],
+    ) -> bool:
+        """Write good predictions of one moment and revision; False when they were dropped."""
+        block = pack_plain_block(context, at_unix_ns, names, keys, latencies_us, asked, said)
+        return self._append(block, len(names))
+
+    def _append(self, block: bytes, count: int) -> bool:
         if self._silent_until and time.monotonic() < self._silent_until:
-            self.counters.dropped += len(entries)
+            self.counters.dropped += count
             return False
-        block = pack_block(context, entries)
         try:
             if self._fd < 0:
                 self._open()
             self._write(block)
         except OSError as error:
-            self._fail(error, len(entries))
+            self._fail(error, count)
             return False
         self._silent_until = 0.0
         self._size += len(block)
         self._dirty = True
-        self.counters.written += len(entries)
+        self.counters.written += count
         if self._size > _SEGMENT_BYTES:
             self.seal()
         return True

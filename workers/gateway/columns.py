@@ -3,37 +3,20 @@
 Only the shipper imports this; numpy and pyarrow stay out of the gateway.
 """
 
-import os
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.lib.stride_tricks import sliding_window_view
 
-from workers.gateway.segments import BLOCK, MAGIC, RECORD, SHADOW
+from workers.gateway.segments import SHADOW
 from workers.serving.wire import Contract
 
 _HOUR_NS: Final = 3600 * 10**9
-_BYTES_BETWEEN_PAUSES: Final = 128 << 10
-# `segments.RECORD`, field by field.
-_RECORD: Final = np.dtype(
-    [
-        ("name", "S30"),
-        ("key", "S64"),
-        ("at_ns", "<u8"),
-        ("took_us", "<u4"),
-        ("lengths", "<u4", 2),
-        ("heads", "<u4", 2),
-        ("contract", "u1"),
-        ("flags", "u1"),
-        ("status", "<u2"),
-    ]
-)
+_GOOD: Final = pa.scalar(200, pa.int16())
 _CONTRACTS: Final = pa.array([contract.name.lower() for contract in sorted(Contract)])
 SCHEMA: Final = pa.schema(
     [
@@ -57,20 +40,36 @@ SCHEMA: Final = pa.schema(
 )
 
 
-class Part(NamedTuple):
-    """Predictions of one revision: `(n,)` records, `(n,)` inputs and `(n,)` outputs."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Predictions of one revision: columns of `(n,)`, and `(n, 2)` lengths of JSON before tensors.
+
+    Those that are None are alike for all: no tensors, scoring in JSON, no shadow, answered.
+    """
 
     context: dict[str, Any]
-    records: np.ndarray[Any, Any]
+    names: pa.Array
+    at_ns: np.ndarray[Any, Any]
+    keys: pa.Array
+    took_us: np.ndarray[Any, Any]
     asked: pa.Array
     said: pa.Array
+    heads: np.ndarray[Any, Any] | None = None
+    contracts: np.ndarray[Any, Any] | None = None
+    flags: np.ndarray[Any, Any] | None = None
+    status: np.ndarray[Any, Any] | None = None
 
     def where(self, mask: np.ndarray[Any, Any]) -> "Part":
         """Return those of them."""
         chosen = pa.array(mask)
-        return Part(
-            self.context, self.records[mask], self.asked.filter(chosen), self.said.filter(chosen)
-        )
+        found = {}
+        for field in fields(self):
+            column = getattr(self, field.name)
+            if isinstance(column, np.ndarray):
+                found[field.name] = column[mask]
+            elif isinstance(column, pa.Array):
+                found[field.name] = column.filter(chosen)
+        return replace(self, **found)
 
 
 class Hide(Protocol):
@@ -82,96 +81,9 @@ class Hide(Protocol):
         """Return them as they may be."""
 
 
-class _Blocks(NamedTuple):
-    """Where in a piece the records of blocks of one context begin, and how many each has."""
-
-    places: list[int]
-    counts: list[int]
-
-
-def read_parts(
-    segment: BinaryIO, piece_bytes: int, pause: Callable[[], None]
-) -> Iterator[list[Part]]:
-    """Yield the predictions of a segment, about so many bytes at a time.
-
-    It ends before the first block that is not whole. `pause` is called after little work each time.
-    """
-    left = os.fstat(segment.fileno()).st_size
-    at, needed = 0, BLOCK.size
-    # What is no length is not asked for: memory for it would be taken first.
-    while needed and needed <= left:
-        segment.seek(at)
-        piece = segment.read(max(piece_bytes, needed))
-        if len(piece) < needed:
-            return
-        pause()
-        found, end, needed = _whole_blocks(piece, pause)
-        if parts := [_part(piece, context, blocks) for context, blocks in found.items()]:
-            pause()
-            yield parts
-        at += end
-        left -= end
-
-
-def _whole_blocks(piece: bytes, pause: Callable[[], None]) -> tuple[dict[bytes, _Blocks], int, int]:
-    """Return the blocks a piece begins with by their context, where they end, and what is needed.
-
-    That is how many bytes from there are to be read to go on, and 0 where no block is.
-    """
-    found: dict[bytes, _Blocks] = {}
-    unpack, head = BLOCK.unpack_from, BLOCK.size
-    bytes_of = memoryview(piece)
-    at, size, pause_at = 0, len(piece), _BYTES_BETWEEN_PAUSES
-    while at + head <= size:
-        magic, length, count, context_length, check = unpack(piece, at)
-        start = at + head
-        end = start + length
-        if magic != MAGIC:
-            return found, at, 0
-        if end > size:
-            return found, at, end - at
-        if zlib.crc32(bytes_of[start:end]) != check:
-            return found, at, 0
-        place = start + context_length
-        context = piece[start:place]
-        if context not in found:
-            found[context] = _Blocks([], [])
-        blocks = found[context]
-        blocks.places.append(place)
-        blocks.counts.append(count)
-        at = end
-        if at > pause_at:
-            pause()
-            pause_at = at + _BYTES_BETWEEN_PAUSES
-    return found, at, head
-
-
-def _part(piece: bytes, context: bytes, blocks: _Blocks) -> Part:
-    places, counts = np.array(blocks.places), np.array(blocks.counts)
-    firsts = np.cumsum(counts) - counts
-    number = np.arange(counts.sum()) - np.repeat(firsts, counts)
-    letters = sliding_window_view(np.frombuffer(piece, np.uint8), RECORD.size)
-    records = letters[np.repeat(places, counts) + number * RECORD.size].view(_RECORD)[:, 0]
-    lengths = records["lengths"].astype(np.int64)
-    before = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])
-    # Of a prediction: what stands before it and is none of it, its input, its output.
-    ends = np.zeros(3 * len(records) + 1, np.int64)
-    bodies = np.repeat(places + counts * RECORD.size - before[firsts], counts)
-    ends[1::3] = bodies + before[:-1]
-    ends[2::3] = ends[1::3] + lengths[:, 0]
-    ends[3::3] = ends[2::3] + lengths[:, 1]
-    whole = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(piece)]
-    )
-    asked, said = (
-        whole.take(pa.array(np.arange(side, len(ends) - 1, 3, dtype=np.int64))) for side in (1, 2)
-    )
-    return Part(orjson.loads(context), records, asked, said)
-
-
 def by_hour(part: Part) -> Iterator[tuple[str, Part]]:
     """Yield the predictions of each hour, and its name."""
-    hours = part.records["at_ns"] // _HOUR_NS
+    hours = part.at_ns // _HOUR_NS
     if not len(hours):
         return
     is_one = hours.min() == hours.max()
@@ -182,41 +94,56 @@ def by_hour(part: Part) -> Iterator[tuple[str, Part]]:
 
 def table_of(part: Part, hide: Hide | None = None) -> pa.Table:
     """Return predictions as SCHEMA has them, `hide` asked for each body."""
-    records, count = part.records, len(part.records)
+    count = len(part.names)
     asked, asked_bytes = _side(part, 0, hide)
     said, said_bytes = _side(part, 1, hide)
-    micros = (records["at_ns"] // 1000).astype(np.int64)
-    status = records["status"].astype(np.int16)
+    micros = (part.at_ns // 1000).astype(np.int64)
     return pa.Table.from_arrays(
         [
-            _names(records["name"]),
+            part.names,
             pa.array(micros).cast(pa.timestamp("us", tz="UTC")),
             *(
                 pa.repeat(pa.scalar(part.context[name], pa.string()), count)
                 for name in ("revision", "model", "model_version")
             ),
-            _text(records["key"]),
-            _CONTRACTS.take(pa.array(records["contract"].astype(np.int8))),
-            pa.array(records["took_us"].astype(np.int64)),
-            pa.array(records["flags"] & SHADOW > 0),
-            pa.array(np.where(status == 0, np.int16(200), status)),
+            part.keys,
+            _contracts(part.contracts, count),
+            pa.array(part.took_us.astype(np.int64)),
+            _shadows(part.flags, count),
+            _status(part.status, count),
             *(asked, said, asked_bytes, said_bytes),
         ],
         schema=SCHEMA,
     )
 
 
-def _names(fixed: np.ndarray[Any, Any]) -> pa.Array:
+def _contracts(found: np.ndarray[Any, Any] | None, count: int) -> pa.Array:
+    if found is None:
+        return pa.repeat(_CONTRACTS[Contract.SCORING], count)
+    return _CONTRACTS.take(pa.array(found.astype(np.int8)))
+
+
+def _status(found: np.ndarray[Any, Any] | None, count: int) -> pa.Array:
+    if found is None:
+        return pa.repeat(_GOOD, count)
+    return pa.array(np.where(found == 0, 200, found).astype(np.int16))
+
+
+def _shadows(found: np.ndarray[Any, Any] | None, count: int) -> pa.Array:
+    return pa.array(np.zeros(count, np.bool_) if found is None else found & SHADOW > 0)
+
+
+def names_of(fixed: np.ndarray[Any, Any]) -> pa.Array:
     """Return ids: as they are where all have their full length, and are ASCII."""
     width = fixed.dtype.itemsize
     letters = np.ascontiguousarray(fixed).view(np.uint8)
     if not letters.reshape(-1, width).all() or (letters > 127).any():
-        return _text(fixed)
+        return text_of(fixed)
     ends = np.arange(0, len(letters) + 1, width, dtype=np.int32)
     return pa.StringArray.from_buffers(len(fixed), pa.py_buffer(ends), pa.py_buffer(letters))
 
 
-def _text(fixed: np.ndarray[Any, Any]) -> pa.Array:
+def text_of(fixed: np.ndarray[Any, Any]) -> pa.Array:
     # numpy leaves the zeros at the end out.
     return pa.array(np.ascontiguousarray(fixed), pa.binary()).cast(pa.string())
 
@@ -224,12 +151,14 @@ def _text(fixed: np.ndarray[Any, Any]) -> pa.Array:
 def _side(part: Part, number: int, hide: Hide | None) -> tuple[pa.Array, pa.Array]:
     """Return the texts and the bytes behind them of all inputs (0), or of all outputs (1)."""
     bodies = part.said if number else part.asked
-    heads = part.records["heads"][:, number]
-    if hide is None and not heads.any():
+    heads = None if part.heads is None else part.heads[:, number]
+    if hide is None and (heads is None or not heads.any()):
         return _readable(bodies), pa.nulls(len(bodies), pa.binary())
-    rows = list(zip(bodies.to_pylist(), heads.tolist(), strict=True))
+    lengths = [0] * len(bodies) if heads is None else heads.tolist()
+    rows = list(zip(bodies.to_pylist(), lengths, strict=True))
     if hide is not None:
-        failed = ~np.isin(part.records["status"], (0, 200))
+        status = np.zeros(len(bodies)) if part.status is None else part.status
+        failed = ~np.isin(status, (0, 200))
         rows = [
             (body, head)
             if number and is_failed
@@ -245,6 +174,8 @@ def _side(part: Part, number: int, hide: Hide | None) -> tuple[pa.Array, pa.Arra
 
 def _readable(bodies: pa.Array) -> pa.Array:
     try:
+        if pa.types.is_binary(bodies.type):
+            return pc.cast(bodies, pa.string())
         return pc.cast(bodies, pa.large_string()).cast(pa.string())
     except pa.ArrowInvalid:
         return pa.array([body.decode(errors="replace") for body in bodies.to_pylist()], pa.string())

@@ -6,9 +6,10 @@ import time
 from typing import Final, cast
 
 from workers.gateway import answers
-from workers.gateway.doors import Doorkeeper, Entry
+from workers.gateway.doors import Doorkeeper, Entry, Usual
 from workers.gateway.heads import MAX_HEAD_BYTES, BadRequest, ChunkedBody
 from workers.gateway.pending import Pending
+from workers.gateway.table import Key
 
 _MAX_AHEAD_BYTES: Final = 64 * 1024
 _IDLE_S: Final = 75.0
@@ -71,6 +72,7 @@ class Connection(asyncio.Protocol):
         "_rest",
         "_transport",
         "_turning",
+        "_usual",
     )
 
     def __init__(self, clients: Clients) -> None:
@@ -85,6 +87,7 @@ class Connection(asyncio.Protocol):
         self._held = 0
         self._busy = False
         self._turning = False
+        self._usual: Usual | None = None
         self._is_reading = True
         self._is_lingering = False
         self._is_blocked = False
@@ -136,10 +139,20 @@ class Connection(asyncio.Protocol):
                 self._take(left)
             return
         if self._rest:
-            data = self._rest + data
-        elif (end := data.find(b"\r\n\r\n")) > 0:
-            # Nearly always a whole request comes at once, with a head that was seen before.
-            entry = self._clients.keeper.known.get(data[:end])
+            self._take(self._rest + data)
+            return
+        # Nearly always a whole request comes at once, with a head that was seen before.
+        usual, keeper = self._usual, self._clients.keeper
+        if (
+            usual is not None
+            and len(data) == usual.size
+            and usual.generation == keeper.generation
+            and data.startswith(usual.start)
+        ):
+            self._predict(usual.entry, usual.key, data[usual.body_at :])
+            return
+        if (end := data.find(b"\r\n\r\n")) > 0:
+            entry = keeper.known.get(data[:end])
             if entry is not None and not entry.is_chunked and len(data) == end + 4 + entry.length:
                 self._serve(entry, data[end + 4 :])
                 return
@@ -181,6 +194,18 @@ class Connection(asyncio.Protocol):
             self._go_on()
         elif not self._is_reading:
             self._resume()
+
+    def deliver(self, data: bytes, now: float) -> None:
+        """Give a good answer; what is not usual about the connection is left to `finish`."""
+        transport, entry = self._transport, self._entry
+        if transport is None or entry is None or not (self._is_reading and entry.keep_alive):
+            return self.finish(data)
+        if self._rest or self._held or self._is_blocked or self._clients.is_stopping:
+            return self.finish(data)
+        self._busy = False
+        self._entry = None
+        self._deadline = now + _IDLE_S
+        return transport.write(data)
 
     def sweep(self, now: float) -> None:
         """Close, if the client is too slow at what it is doing."""
@@ -299,20 +324,24 @@ class Connection(asyncio.Protocol):
         if entry.tell is not None:
             self.finish(entry.tell())
             return
-        key = entry.key
-        if key is None:
+        if entry.key is None:
             self.finish(answers.NOT_FOUND)
             return
+        self._usual = entry.usual
+        self._predict(entry, entry.key, body)
+
+    def _predict(self, entry: Entry, key: Key, body: bytes) -> None:
+        self._entry = entry
         endpoint = key.endpoint
         now = time.monotonic()
-        refused = self._clients.keeper.refuse_now(key, now) or endpoint.refusal()
+        refused = self._clients.keeper.refuse_now(key, now)
+        if refused is None and (endpoint.in_flight >= endpoint.admits or endpoint.is_paused):
+            refused = endpoint.refusal()
         if refused is not None:
             self.finish(refused)
             return
         self._busy = True
-        endpoint.admit(
-            Pending(self, key.id, entry.contract, entry.head_len, body, now, entry.variant)
-        )
+        endpoint.admit(Pending(self, key.id, entry.ask, body, now))
 
     # The socket
 

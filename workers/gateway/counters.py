@@ -1,6 +1,6 @@
 """What happened, counted since the process started."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,7 +11,7 @@ from slipway.schemas.serving import (
     RevisionCounters,
 )
 
-_BOUNDS_S: Final = tuple(bound / 1000 for bound in LATENCY_BOUNDS_MS)
+_BOUNDS_US: Final = tuple(bound * 1000 for bound in LATENCY_BOUNDS_MS)
 
 
 @dataclass(slots=True)
@@ -27,21 +27,26 @@ class RevisionCount:
     shadow_failed: int = 0
     in_flight: int = 0
     queue_us: int = 0
-    latency: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS_S) + 1))
-    latency_s: float = 0.0
+    latency: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS_US) + 1))
+    latency_us: int = 0
 
-    def answer(self, took_s: list[float], queue_us: int) -> None:
+    def answer(self, took_us: list[int], queue_us: int) -> None:
         """Count answers that came together: how long each took, and all waits in the replica."""
-        self.answered += len(took_s)
+        self.answered += len(took_us)
         self.queue_us += queue_us
-        self.took(took_s)
+        self.took(took_us)
 
-    def took(self, seconds: list[float]) -> None:
+    def took(self, took_us: list[int]) -> None:
         """Count how long each of these took."""
-        latency = self.latency
-        for one in seconds:
-            latency[bisect_left(_BOUNDS_S, one)] += 1
-        self.latency_s += sum(seconds)
+        self.latency_us += sum(took_us)
+        # By buckets, not one by one: what came together took about as long.
+        left = sorted(took_us)
+        place = bisect_left(_BOUNDS_US, left[0]) if left else 0
+        at = 0
+        while at < len(left):
+            end = bisect_right(left, _BOUNDS_US[place]) if place < len(_BOUNDS_US) else len(left)
+            self.latency[place] += end - at
+            at, place = end, place + 1
 
     def told(self, revision_id: str) -> RevisionCounters:
         """Return the counts as they go over the wire."""
@@ -56,7 +61,7 @@ class RevisionCount:
             shadow_failed=self.shadow_failed,
             in_flight=self.in_flight,
             queue_ms_sum=self.queue_us / 1000,
-            latency=Histogram(counts=list(self.latency), sum_ms=self.latency_s * 1000),
+            latency=Histogram(counts=list(self.latency), sum_ms=self.latency_us / 1000),
         )
 
 

@@ -18,6 +18,7 @@ from typing import Final
 from slipway.schemas.serving import KeyScope
 from workers.gateway import answers, describe
 from workers.gateway.heads import Head, read_head
+from workers.gateway.pending import Ask
 from workers.gateway.routing import Endpoint
 from workers.gateway.table import Key, Table
 from workers.serving.wire import Contract
@@ -86,6 +87,7 @@ class Entry:
     """What is known of a request by its head alone. `refused` is the answer if that is no."""
 
     __slots__ = (
+        "ask",
         "contract",
         "expects",
         "head_len",
@@ -95,6 +97,7 @@ class Entry:
         "length",
         "refused",
         "tell",
+        "usual",
         "variant",
     )
 
@@ -110,6 +113,26 @@ class Entry:
         self.contract: int = Contract.SCORING
         self.head_len = 0
         self.variant = False
+        self.ask = Ask()
+        self.usual: Usual | None = None
+
+
+class Usual:
+    """A request for a prediction as its client sends one after the other.
+
+    What begins with `start`, up to `body_at`, and has `size` bytes is a whole one, as long as the
+    doorkeeper's generation is that of then.
+    """
+
+    __slots__ = ("body_at", "entry", "generation", "key", "size", "start")
+
+    def __init__(self, start: bytes, entry: Entry, key: Key, generation: int) -> None:
+        self.start = start
+        self.body_at = len(start)
+        self.size = len(start) + entry.length
+        self.entry = entry
+        self.key = key
+        self.generation = generation
 
 
 class Doorkeeper:
@@ -118,9 +141,12 @@ class Doorkeeper:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.known: dict[bytes, Entry] = {}
+        # Of what was learned of heads: counts up when the table changes.
+        self.generation = 0
 
     def forget(self) -> None:
         """The table changed: look at every head anew."""
+        self.generation += 1
         self.known.clear()
 
     def open(self, block: bytes) -> Entry:
@@ -131,10 +157,13 @@ class Doorkeeper:
         head = read_head(block)
         entry = Entry(head)
         self._judge(entry, head)
+        entry.ask = Ask(entry.contract, entry.head_len, entry.variant)
         if len(block) <= _LONGEST_MEMO_BYTES and b"AWS4" not in block:
             if len(self.known) >= _MEMO_ENTRIES:
                 self.known.clear()
             self.known[block] = entry
+            if entry.key and not (entry.refused or entry.tell or entry.is_chunked):
+                entry.usual = Usual(block + b"\r\n\r\n", entry, entry.key, self.generation)
         return entry
 
     def refuse_now(self, key: Key, now: float) -> bytes | None:

@@ -108,7 +108,7 @@ class Link(asyncio.Protocol):
             return
         welcome = self.welcome
         if welcome is not None and welcome.takes_plain and 1 < len(pendings) <= MAX_COUNT:
-            bodies = [one.body for one in pendings if not (one.contract or one.head_len)]
+            bodies = [one.body for one in pendings if one.ask.is_plain]
             if len(bodies) == len(pendings):
                 self._transport.write(pack_plain_requests(self._numbered(pendings), bodies))
                 return
@@ -118,7 +118,8 @@ class Link(asyncio.Protocol):
         for pending in pendings:
             number = (number + 1) & 0xFFFFFFFF
             waiting[number] = pending
-            requests.append((number, pending.contract, pending.head_len, pending.body))
+            ask = pending.ask
+            requests.append((number, ask.contract, ask.head_len, pending.body))
         self._number = number
         if len(requests) <= MAX_COUNT:
             self._transport.write(pack_requests(requests))

@@ -1,5 +1,6 @@
 """A prediction on its way: from the connection it came by to the answer."""
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from workers.gateway.segments import Entry, entry
@@ -11,50 +12,47 @@ class Caller(Protocol):
     def finish(self, data: bytes) -> None:
         """Give the whole answer."""
 
+    def deliver(self, data: bytes, now: float) -> None:
+        """Give the whole answer, which is a good one, at that moment (monotonic)."""
 
-class Pending:
-    """One request. `shadow_of` is the id of the prediction it copies, with the outputs to match.
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """How something is asked for. What is plain is scoring in JSON, answered with no headers more.
 
     `variant` asks for the header in which SageMaker's clients look for who answered.
     """
 
-    __slots__ = (
-        "body",
-        "caller",
-        "contract",
-        "head_len",
-        "key_id",
-        "shadow_of",
-        "since",
-        "tries",
-        "variant",
-    )
+    contract: int = 0
+    head_len: int = 0
+    variant: bool = False
+    is_plain: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Work out whether it is plain."""
+        is_plain = not (self.contract or self.head_len or self.variant)
+        object.__setattr__(self, "is_plain", is_plain)
+
+
+class Pending:
+    """One request. `shadow_of` is the id of the prediction it copies, with the outputs to match."""
+
+    __slots__ = ("ask", "body", "caller", "key_id", "shadow_of", "since", "tries")
 
     def __init__(
-        self,
-        caller: Caller | None,
-        key_id: bytes,
-        contract: int,
-        head_len: int,
-        body: bytes,
-        since: float,
-        variant: bool,
+        self, caller: Caller | None, key_id: bytes, ask: Ask, body: bytes, since: float
     ) -> None:
         self.caller = caller
         self.key_id = key_id
-        self.contract = contract
-        self.head_len = head_len
+        self.ask = ask
         self.body = body
         self.since = since
-        self.variant = variant
         self.tries = 0
         self.shadow_of: tuple[bytes, bytes] | None = None
 
     def copied(self, name: bytes, outputs: bytes, now: float) -> "Pending":
         """Return a copy for a shadow, of the prediction of that id, which has these outputs."""
-        copy = Pending(
-            None, self.key_id, self.contract, self.head_len, self.body, now, variant=False
-        )
+        copy = Pending(None, self.key_id, self.ask, self.body, now)
         copy.shadow_of = (name, outputs)
         return copy
 
@@ -63,5 +61,5 @@ class Pending:
         # What is said of inputs may repeat them, also those that are to be hidden: it is not kept.
         return entry(
             *(name, self.key_id, at_ns, int(took * 1e6), self.body, b""),
-            *(self.head_len, 0, self.contract, 0, status),
+            *(self.ask.head_len, 0, self.ask.contract, 0, status),
         )

@@ -3,6 +3,7 @@
 import math
 import time
 from bisect import bisect
+from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
 from random import random
@@ -21,14 +22,13 @@ from workers.gateway.limits import TokenBucket, bucket_for
 from workers.gateway.links import Link
 from workers.gateway.pending import Caller, Pending
 from workers.gateway.segments import RECORD, SHADOW, Entry, entry
-from workers.serving.wire import Answered, Content, Contract, new
+from workers.serving.wire import Answered, Content, new
 
 _MOST_TRIES: Final = 2
 _MOST_SHADOWS: Final = 256
 _LEAST_ADMITTED: Final = 16
 _WINDOW_S: Final = 1.0
 _JSON: Final = int(Content.JSON)
-_SCORING: Final = int(Contract.SCORING)
 _TYPES: Final = {
     Content.JSON: answers.JSON,
     Content.BINARY: answers.BINARY,
@@ -160,6 +160,7 @@ class Endpoint:
     def update(self, route: EndpointRoute) -> None:
         """Take over what a new snapshot says, without touching what is on its way."""
         self.route = route
+        self.is_paused = route.state == "paused"
         self.bucket = bucket_for(route.limits.rate, self.bucket)
         self.admits = min(self.admits, route.limits.max_in_flight)
         wanted = {revision.id: revision for revision in route.revisions}
@@ -208,7 +209,7 @@ class Endpoint:
 
     def refusal(self) -> bytes | None:
         """Return the answer if nothing more is admitted now, before a body is even read."""
-        if self.route.state == "paused":
+        if self.is_paused:
             self.count.unavailable += 1
             reason = self.route.reason or "The endpoint is paused by its owner."
             return answers.problem(503, "endpoint_paused", reason, retry_after_s=30)
@@ -280,7 +281,7 @@ class Endpoint:
         entries: list[Entry] = []
         ready: list[tuple[Caller, bytes]] = []
         shadows: list[Pending] = []
-        times: list[float] = []
+        took_us: list[int] = []
         queued_us, pack = 0, RECORD.pack
         names = self._capture.ids.next_ids(len(pairs), at_ns // 1_000_000)
         for (pending, answer), name in zip(pairs, names, strict=True):
@@ -293,16 +294,16 @@ class Endpoint:
             _, status, content, head_len, queue_us, body = answer
             took = now - pending.since
             if status == 200:
-                times.append(took)
+                us, ask = int(took * 1e6), pending.ask
+                took_us.append(us)
                 queued_us += queue_us
-                us, kind = int(took * 1e6), pending.contract
-                key, asked, head = pending.key_id, pending.body, pending.head_len
+                key, asked, head, kind = pending.key_id, pending.body, ask.head_len, ask.contract
                 # As `segments.entry` does, for each of very many.
                 record = pack(
                     name, key, at_ns, us, len(asked), len(body), head, head_len, kind, 0, 200
                 )
                 entries.append((record, asked, body))
-                if content or pending.variant:
+                if content or ask.variant:
                     data = _dressed(revision, pending, answer, name)
                 else:
                     data = b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (ok, name, len(body), body)
@@ -315,7 +316,7 @@ class Endpoint:
         self.in_flight -= len(ready)
         self._finish(revision, entries, ready)
         self._answered += len(ready)
-        count.answer(times, queued_us)
+        count.answer(took_us, queued_us)
         if shadows and shadow is not None and shadow.ready:
             shadow.count.mirrored += len(shadows)
             shadow.send(shadows)
@@ -324,26 +325,27 @@ class Endpoint:
         self, revision: Revision, pendings: list[Pending], bodies: list[bytes], queue_us: int
     ) -> None:
         """Do the same for good answers in JSON, in the few steps that these need."""
-        now, at_ns, ok, pack = time.monotonic(), time.time_ns(), revision.ok, RECORD.pack
-        entries: list[Entry] = []
-        ready: list[tuple[Caller, bytes]] = []
-        times: list[float] = []
+        callers = [one.caller for one in pendings if one.caller and one.ask.is_plain]
+        if self._shadow or len(callers) < len(pendings):
+            said = [new(Answered, (0, 200, _JSON, 0, queue_us, body)) for body in bodies]
+            self.answered(revision, list(zip(pendings, said, strict=True)))
+            return
+        now, at_ns = time.monotonic(), time.time_ns()
         names = self._capture.ids.next_ids(len(pendings), at_ns // 1_000_000)
-        for pending, body, name in zip(pendings, bodies, names, strict=True):
-            caller, key, asked = pending.caller, pending.key_id, pending.body
-            if caller is None or pending.variant or self._shadow:
-                said = [new(Answered, (0, 200, _JSON, 0, queue_us, one)) for one in bodies]
-                return self.answered(revision, list(zip(pendings, said, strict=True)))
-            took, size = now - pending.since, len(body)
-            us = int(took * 1e6)
-            times.append(took)
-            record = pack(name, key, at_ns, us, len(asked), size, 0, 0, _SCORING, 0, 200)
-            entries.append((record, asked, body))
-            ready.append((caller, b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (ok, name, size, body)))
-        self.in_flight -= len(ready)
-        self._finish(revision, entries, ready)
-        self._answered += len(ready)
-        return revision.count.answer(times, queue_us * len(ready))
+        took_us = [int((now - one.since) * 1e6) for one in pendings]
+        is_kept = self.route.capture != CaptureMode.OFF and self._capture.append_plainly(
+            *(revision.context, at_ns, names, [one.key_id for one in pendings]),
+            *(took_us, [one.body for one in pendings], bodies),
+        )
+        self.in_flight -= len(pendings)
+        self._answered += len(pendings)
+        ok, ends = revision.ok, answers.ENDS
+        data = [
+            b"".join((ok, name, ends.get(len(body)) or answers.end(len(body)), body))
+            for name, body in zip(names, bodies, strict=True)
+        ]
+        self._give(partial(_deliver, callers, data, now), is_kept=is_kept)
+        revision.count.answer(took_us, queue_us * len(pendings))
 
     def lost(self, revision: Revision, pendings: list[Pending]) -> None:
         """Try each once more, or answer 502."""
@@ -402,13 +404,15 @@ class Endpoint:
         self, revision: Revision, entries: list[Entry], ready: list[tuple[Caller, bytes]]
     ) -> None:
         """Capture, then answer; in strict mode once that is on the disk."""
-        mode = self.route.capture
-        if entries and mode != CaptureMode.OFF:
-            written = self._capture.append(revision.context, entries)
-            if written and mode == CaptureMode.STRICT:
-                self._capture.when_synced(partial(_answer, ready))
-                return
-        _answer(ready)
+        is_wanted = entries and self.route.capture != CaptureMode.OFF
+        is_kept = is_wanted and self._capture.append(revision.context, entries)
+        self._give(partial(_answer, ready), is_kept=bool(is_kept))
+
+    def _give(self, answer: Callable[[], None], *, is_kept: bool) -> None:
+        if is_kept and self.route.capture == CaptureMode.STRICT:
+            self._capture.when_synced(answer)
+            return
+        answer()
         if not self.in_flight:
             self._busy_poll.answered()
 
@@ -447,7 +451,7 @@ class Endpoint:
             count.refused += 1
         else:
             count.failed += 1
-            count.took([took])
+            count.took([int(took * 1e6)])
         content = _TYPES[Content(answer.content)]
         return answers.answer(answer.status, answer.body, content, _named(name))
 
@@ -464,11 +468,11 @@ class Endpoint:
             count.shadow_failed += 1
             return None
         name, outputs = pending.shadow_of
-        count.took([took])
+        count.took([int(took * 1e6)])
         count.differed += not agree(outputs, answer.body)
         return entry(
             *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, answer.body),
-            *(pending.head_len, answer.head_len, pending.contract, SHADOW, 200),
+            *(pending.ask.head_len, answer.head_len, pending.ask.contract, SHADOW, 200),
         )
 
 
@@ -479,7 +483,7 @@ def _named(name: bytes) -> bytes:
 def _dressed(revision: Revision, pending: Pending, answer: Answered, name: bytes) -> bytes:
     version = revision.route.model_version.encode("ascii", "replace")
     lines = b"x-slipway-model-version: %b\r\nx-slipway-prediction-id: %b\r\n" % (version, name)
-    if pending.variant:
+    if pending.ask.variant:
         lines += b"x-amzn-invoked-production-variant: %b\r\n" % revision.route.id.encode()
     if answer.head_len:
         lines += b"inference-header-content-length: %d\r\n" % answer.head_len
@@ -489,3 +493,8 @@ def _dressed(revision: Revision, pending: Pending, answer: Answered, name: bytes
 def _answer(ready: list[tuple[Caller, bytes]]) -> None:
     for caller, data in ready:
         caller.finish(data)
+
+
+def _deliver(callers: list[Caller], data: list[bytes], now: float) -> None:
+    for caller, one in zip(callers, data, strict=True):
+        caller.deliver(one, now)

@@ -32,7 +32,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workers.gateway.attempts import GROUP_BYTES, Attempt, go_last
-from workers.gateway.columns import SCHEMA, Part, by_hour, read_parts, table_of
+from workers.gateway.blocks import read_parts
+from workers.gateway.columns import SCHEMA, Part, by_hour, table_of
 from workers.gateway.hiding import Hider
 from workers.gateway.segments import AT_REST, AT_WORK, OPEN, SEALED
 

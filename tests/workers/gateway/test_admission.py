@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import threading
 import time
 import urllib.request
@@ -85,6 +86,57 @@ def test_keys_are_scoped_and_expire_and_belong_to_one_endpoint(
     assert served.predict(ROW, "/invocations", key="theirs").json()["code"] == "no_replica"
 
 
+def test_a_connection_that_asks_the_same_again_is_judged_each_time(
+    served: Plane, revision: RevisionRoute
+) -> None:
+    """What a client sends with the same head as before is known by it, but not for good."""
+    soon = int(time.time()) + 4
+    expiring = key_route("expires", "key-2", expires_unix_s=soon)
+    served.portal.serve(endpoint([revision], keys=[key_route(KEY), expiring]))
+    served.until_in_force()
+    with _Same(served, KEY) as mine, _Same(served, "expires") as other:
+        assert [mine.asks() for _ in range(3)] == [200, 200, 200]
+        assert other.asks() == 200
+        eventually(lambda: other.asks() == 401, within_s=8)
+        assert mine.asks() == 200
+        served.portal.serve(endpoint([revision], keys=[key_route(KEY)], state="paused"))
+        served.until_in_force()
+        assert mine.asks() == 503
+        served.portal.serve(endpoint([revision], keys=[key_route("another", "key-3")]))
+        served.until_in_force()
+        assert mine.asks() == 401
+        served.portal.serve(endpoint([revision]))
+        served.until_in_force()
+        assert mine.asks() == 200
+
+
+class _Same:
+    """One connection on which the same request is sent, each time in one piece."""
+
+    def __init__(self, served: Plane, key: str) -> None:
+        body = json.dumps({"inputs": ROW}).encode()
+        self._request = (
+            b"POST /v1/digits/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            b"Authorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
+            % (key.encode(), len(body), body)
+        )
+        self._socket = socket.create_connection(("127.0.0.1", served.port), timeout=30)
+
+    def asks(self) -> int:
+        """Ask, and return the status."""
+        self._socket.sendall(self._request)
+        answer = http.client.HTTPResponse(self._socket)
+        answer.begin()
+        answer.read()
+        return answer.status
+
+    def __enter__(self) -> "_Same":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
 def test_rates_and_sizes_are_limited(served: Plane, revision: RevisionRoute) -> None:
     slow = Rate(per_s=0.5, burst=3)
     served.portal.serve(
@@ -155,7 +207,8 @@ def test_a_shadow_is_asked_and_compared_and_never_answers(
     assert {one.headers["x-slipway-model-version"] for one in answers} == {"1"}
 
     def counted() -> bool:
-        found = {one.revision_id: one for one in served.portal.reports[-1].endpoints[0].revisions}
+        told = [one.endpoints[0] for one in served.portal.reports[-1:] if one.endpoints]
+        found = {one.revision_id: one for count in told for one in count.revisions}
         two = found.get("rev-2")
         # Twice nothing and thrice nothing are the same; the other nineteen differ.
         return two is not None and (two.mirrored, two.differed) == (20, 19)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workers.gateway.blocks import read_parts
 from workers.gateway.capture import PredictionIds
-from workers.gateway.columns import read_parts
 from workers.gateway.heads import BadRequest, read_head
-from workers.gateway.segments import BLOCK, MAGIC, Entry, entry, pack_block
+from workers.gateway.segments import BLOCK, MAGIC, Entry, entry, pack_block, pack_plain_block
 from workers.serving.wire import (
     LARGE_FRAME_BYTES,
     Answered,
@@ -29,6 +29,7 @@ from workers.serving.wire import (
     unpack_requests,
 )
 
+Row = tuple[bytes, bytes, bytes]
 BODIES = st.lists(st.binary(max_size=40), min_size=1, max_size=8)
 
 
@@ -99,30 +100,38 @@ def test_numbers_that_are_too_high_are_no_frame() -> None:
         unpack_plain_requests(received)
 
 
-@given(st.lists(BODIES, min_size=1, max_size=4), st.integers(0, 60), st.integers(1, 900))
-@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(st.booleans(), BODIES), min_size=1, max_size=4),
+    st.integers(0, 60),
+    st.integers(1, 900),
+)
+@settings(max_examples=100)
 def test_a_torn_block_takes_no_other_with_it(
-    blocks: list[list[bytes]], torn: int, piece: int
+    blocks: list[tuple[bool, list[bytes]]], torn: int, piece: int
 ) -> None:
-    packed = [
-        pack_block(
-            b'{"endpoint":"%d"}' % (place % 2),
-            [_entry(number, body) for number, body in enumerate(bodies)],
-        )
-        for place, bodies in enumerate(blocks)
-    ]
+    packed = [_packed(place % 2, *block) for place, block in enumerate(blocks)]
     whole = b"".join(packed)
     assert _read(whole, piece) == [_those(blocks, 0), _those(blocks, 1)]
     cut = whole[: len(whole) - 1 - torn % len(packed[-1])]
     assert _read(cut, piece) == [_those(blocks[:-1], 0), _those(blocks[:-1], 1)]
 
 
-def _those(blocks: list[list[bytes]], endpoint: int) -> list[tuple[bytes, bytes, bytes]]:
-    return [
-        (b"prd_%d" % number, body, body[::-1])
-        for bodies in blocks[endpoint::2]
+def _packed(endpoint: int, is_plain: bool, bodies: list[bytes]) -> bytes:
+    context = b'{"endpoint":"%d"}' % endpoint
+    if not is_plain:
+        entries = [_entry(number, body) for number, body in enumerate(bodies)]
+        return pack_block(context, entries)
+    names = [_name(number) for number in range(len(bodies))]
+    keys, took_us = [b"key"] * len(bodies), list(range(len(bodies)))
+    return pack_plain_block(context, 1, names, keys, took_us, bodies, [one[::-1] for one in bodies])
+
+
+def _those(blocks: list[tuple[bool, list[bytes]]], endpoint: int) -> list[Row]:
+    return sorted(
+        (_name(number), body, body[::-1])
+        for _, bodies in blocks[endpoint::2]
         for number, body in enumerate(bodies)
-    ]
+    )
 
 
 def test_a_block_that_claims_to_be_huge_takes_no_memory() -> None:
@@ -133,22 +142,26 @@ def test_a_block_that_claims_to_be_huge_takes_no_memory() -> None:
     tracemalloc.stop()
 
 
-def _read(segment: bytes, piece: int) -> list[list[tuple[bytes, bytes, bytes]]]:
-    """Return names, inputs and outputs of each of two endpoints."""
+def _read(segment: bytes, piece: int) -> list[list[Row]]:
+    """Return names, inputs and outputs of each of two endpoints, sorted."""
     with tempfile.TemporaryFile() as file:
         file.write(segment)
         file.flush()
         pieces = list(read_parts(file, piece, lambda: None))
-    found: list[list[tuple[bytes, bytes, bytes]]] = [[], []]
+    found: list[list[Row]] = [[], []]
     for part in [part for parts in pieces for part in parts]:
-        names = part.records["name"].tolist()
+        names = [name.encode() for name in part.names.to_pylist()]
         rows = zip(names, part.asked.to_pylist(), part.said.to_pylist(), strict=True)
         found[int(part.context["endpoint"])] += rows
-    return found
+    return [sorted(rows) for rows in found]
+
+
+def _name(number: int) -> bytes:
+    return b"prd_%026d" % number
 
 
 def _entry(number: int, body: bytes) -> Entry:
-    return entry(b"prd_%d" % number, b"key", 1, 2, body, body[::-1], 0, 0, 0, 0, 200)
+    return entry(_name(number), b"key", 1, 2, body, body[::-1], 0, 0, 0, 0, 200)
 
 
 def test_ids_are_unique_and_sort_as_they_were_given() -> None:

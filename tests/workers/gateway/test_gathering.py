@@ -3,13 +3,13 @@
 import asyncio
 
 from workers.gateway.gathering import LONGEST_S, Gathering
-from workers.gateway.pending import Pending
+from workers.gateway.pending import Ask, Pending
 
 _LOOK_S = LONGEST_S / 100
 
 
 def _request(since: float) -> Pending:
-    return Pending(None, b"", 0, 0, b"{}", since, variant=False)
+    return Pending(None, b"", Ask(), b"{}", since)
 
 
 def _sizes_of(moments: list[float], *, pause_after: int = -1) -> list[int]:

@@ -15,7 +15,7 @@ import pytest
 from tests.workers.machines import ROOT, eventually
 from workers.gateway.attempts import Attempt, GivenUp
 from workers.gateway.hiding import Hider
-from workers.gateway.segments import AT_REST, AT_WORK, entry, pack_block
+from workers.gateway.segments import AT_REST, AT_WORK, entry, pack_block, pack_plain_block
 from workers.gateway.shipper import Crew, ship
 
 AT_NS = 1_700_000_000 * 10**9
@@ -106,6 +106,50 @@ def test_a_segment_of_many_pieces_and_groups_is_shipped_whole(tmp_path: Path) ->
     assert shipped["prediction_id"].to_pylist() == [name.decode() for name in names]
     assert shipped["response"].to_pylist() == shipped["prediction_id"].to_pylist()
     assert set(shipped["request"].to_pylist()) == {asked.decode()}
+
+
+@pytest.mark.parametrize("keys", [[b"key_1"] * 5, [b"key_1", b"k" * 64, b"a", b"key_1", b"b"]])
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_plain_blocks_become_the_same_rows_as_others(
+    tmp_path: Path, keys: list[bytes], is_hidden: bool
+) -> None:
+    hider = None
+    if is_hidden:
+        hidden = {"id": "ep_1", "name": "m", "hidden": {"x": "drop"}, "hiding_key": "key"}
+        (tmp_path / "snapshot.json").write_bytes(
+            orjson.dumps({"version": 1, "endpoints": [hidden | {"revisions": [{"id": "rev_1"}]}]})
+        )
+        hider = Hider(tmp_path / "snapshot.json")
+        hider.refresh()
+    rows, plain = [], []
+    # Three moments, of two hours; one body is no text, and some are empty.
+    for moment in (0, 1, 3600):
+        at_ns = AT_NS + moment * 10**9
+        names = [b"prd_%026d" % (10 * moment + number) for number in range(5)]
+        asked = [b'{"inputs":[[%d]]}' % number for number in range(3)] + [b"\xff{", b""]
+        said = [b"", b'{"predictions":[[1]]}', *asked[2:]]
+        took_us = [5, 4, 3, 2, 2**32 - 1]
+        told = zip(names, keys, took_us, asked, said, strict=True)
+        rows.append(
+            pack_block(
+                _CONTEXT,
+                [
+                    entry(name, key, at_ns, us, body, answer, 0, 0, 0, 0, 200)
+                    for name, key, us, body, answer in told
+                ],
+            )
+        )
+        plain.append(pack_plain_block(_CONTEXT, at_ns, names, keys, took_us, asked, said))
+    tables = []
+    for name, blocks in (("rows", rows), ("plain", plain), ("both", [rows[0], *plain[1:]])):
+        (tmp_path / "1.seg").write_bytes(b"".join(blocks))
+        assert ship(tmp_path / "1.seg", tmp_path / name, hider) == 15
+        files = sorted((tmp_path / name).glob("*/*/*.parquet"))
+        assert len(files) == 2
+        tables.append([row for path in files for row in pq.read_table(path).to_pylist()])
+    assert tables[0] == tables[1] == tables[2]
+    assert {row["key_id"] for row in tables[0]} == {key.decode() for key in keys}
+    assert {row["status"] for row in tables[0]} == {200}
 
 
 def test_what_was_given_up_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
