@@ -134,7 +134,7 @@ def _part(piece: bytes, context: dict[str, Any], blocks: _Blocks) -> Part:
         context=context,
         names=names_of(records["name"]),
         at_ns=records["at_ns"],
-        keys=text_of(records["key"]),
+        keys=text_of(records["key"]).dictionary_encode(),
         took_us=records["took_us"],
         asked=asked,
         said=said,
@@ -176,12 +176,13 @@ def _keys(found: list[bytes], counts: list[int]) -> pa.Array:
     """Return the key of each prediction, of blocks that have one each or one for all."""
     first = found[0]
     if len(first) == KEY_BYTES and found.count(first) == len(found):
-        return pa.repeat(pa.scalar(first.rstrip(b"\0").decode(), pa.string()), sum(counts))
+        word = pa.array([first.rstrip(b"\0").decode()])
+        return pa.DictionaryArray.from_arrays(np.zeros(sum(counts), np.int32), word)
     whole = [
         keys if len(keys) == KEY_BYTES * count else keys * count
         for keys, count in zip(found, counts, strict=True)
     ]
-    return text_of(np.frombuffer(b"".join(whole), f"S{KEY_BYTES}"))
+    return text_of(np.frombuffer(b"".join(whole), f"S{KEY_BYTES}")).dictionary_encode()
 
 
 def _bodies(parts: list[memoryview], lengths: np.ndarray[Any, Any]) -> pa.Array:

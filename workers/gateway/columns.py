@@ -40,6 +40,15 @@ SCHEMA: Final = pa.schema(
 )
 
 
+# What is mostly alike for many goes to Parquet as it stands there, as numbers of a few words: so no
+# word is looked up for each row. In the file it is the same text, and is read as such.
+_WORDS: Final = pa.dictionary(pa.int32(), pa.string())
+_FEW: Final = ("revision", "model", "model_version", "key_id", "contract")
+WRITTEN: Final = pa.schema(
+    [field.with_type(_WORDS) if field.name in _FEW else field for field in SCHEMA]
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Predictions of one revision: columns of `(n,)`, and `(n, 2)` lengths of JSON before tensors.
@@ -93,8 +102,9 @@ def by_hour(part: Part) -> Iterator[tuple[str, Part]]:
 
 
 def table_of(part: Part, hide: Hide | None = None) -> pa.Table:
-    """Return predictions as SCHEMA has them, `hide` asked for each body."""
+    """Return predictions as WRITTEN has them, `hide` asked for each body."""
     count = len(part.names)
+    same = pa.array(np.zeros(count, np.int32))
     asked, asked_bytes = _side(part, 0, hide)
     said, said_bytes = _side(part, 1, hide)
     micros = (part.at_ns // 1000).astype(np.int64)
@@ -103,24 +113,21 @@ def table_of(part: Part, hide: Hide | None = None) -> pa.Table:
             part.names,
             pa.array(micros).cast(pa.timestamp("us", tz="UTC")),
             *(
-                pa.repeat(pa.scalar(part.context[name], pa.string()), count)
+                pa.DictionaryArray.from_arrays(same, pa.array([part.context[name]], pa.string()))
                 for name in ("revision", "model", "model_version")
             ),
             part.keys,
-            _contracts(part.contracts, count),
+            pa.DictionaryArray.from_arrays(
+                same if part.contracts is None else pa.array(part.contracts.astype(np.int32)),
+                _CONTRACTS,
+            ),
             pa.array(part.took_us.astype(np.int64)),
             _shadows(part.flags, count),
             _status(part.status, count),
             *(asked, said, asked_bytes, said_bytes),
         ],
-        schema=SCHEMA,
+        schema=WRITTEN,
     )
-
-
-def _contracts(found: np.ndarray[Any, Any] | None, count: int) -> pa.Array:
-    if found is None:
-        return pa.repeat(_CONTRACTS[Contract.SCORING], count)
-    return _CONTRACTS.take(pa.array(found.astype(np.int8)))
 
 
 def _status(found: np.ndarray[Any, Any] | None, count: int) -> pa.Array:

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 from workers.gateway.attempts import GROUP_BYTES, Attempt, go_last
 from workers.gateway.blocks import read_parts
-from workers.gateway.columns import SCHEMA, Part, by_hour, table_of
+from workers.gateway.columns import SCHEMA, WRITTEN, Part, by_hour, table_of
 from workers.gateway.hiding import Hider
 from workers.gateway.segments import AT_REST, AT_WORK, OPEN, SEALED
 
@@ -86,7 +86,7 @@ def ship(
                 if folder not in drafts:
                     folder.mkdir(parents=True, exist_ok=True)
                     path = folder / f"{segment.stem}.parquet"
-                    draft = Draft(path, mark=attempt.mark, group_bytes=attempt.group_bytes)
+                    draft = Draft(path, WRITTEN, attempt.mark, attempt.group_bytes)
                     drafts[folder] = unfinished.enter_context(draft)
                     attempt.pause()
                 shipped += sum(drafts[folder].add(table) for table in tables)
@@ -158,6 +158,8 @@ class Draft:
             compression=_COMPRESSIONS,
             use_dictionary=_REPEATED,
             write_statistics=_SELECTED_BY,
+            # Else who reads would be told of words, not of text.
+            store_schema=False,
         )
 
     def __enter__(self) -> "Draft":
