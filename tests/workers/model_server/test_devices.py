@@ -1,5 +1,6 @@
 """Models on another device than they were saved on, such as the GPU that a replica was given."""
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 
 from slipway.schemas.serving import Datatype, FieldSpec, GoldenPrediction, ModelFormat, Signature
 from tests.workers.serving import plane
+from workers.model_server.errors import NotReady
 from workers.model_server.formats import torch_export, torchscript
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
@@ -68,6 +70,22 @@ def test_a_module_makes_its_tensors_where_it_is_served_and_not_where_it_was_save
         module = module_on(path, device)
         numbers = module(torch.zeros(2, 16, dtype=torch.int64, device=device))
         assert (numbers.device.type, numbers.shape) == (device, (16,))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_what_was_exported_on_a_gpu_says_that_it_needs_one(tmp_path: Path) -> None:
+    path = exported(tmp_path, Places().eval())
+    # As it is saved there.
+    moved = tmp_path / "moved.pt2"
+    with zipfile.ZipFile(path) as saved, zipfile.ZipFile(moved, "w") as written:
+        for name in saved.namelist():
+            content = saved.read(name)
+            if name.endswith("weights_config.json"):
+                assert b'"cpu"' in content
+                content = content.replace(b'"cpu"', b'"cuda"')
+            written.writestr(name.replace("model/", "moved/", 1), content)
+    with pytest.raises(NotReady, match=r"exported on a GPU.*a tier with a GPU"):
+        torch_export.load(moved, None)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -1,14 +1,19 @@
 """torch.export: a `.pt2` file. Loading one runs code, which is why it happens only here."""
 
 import os
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.export.passes import move_to_device_pass
 
 from slipway.schemas.serving import Signature
+from workers.model_server.errors import NotReady
 from workers.model_server.formats.torch_module import TorchModel
+
+# What torch says without a GPU, compiled for one or not.
+_NEEDS_GPU: Final = re.compile(r"CUDA|NVIDIA")
 
 
 def load(path: Path, signature: Signature | None) -> TorchModel:
@@ -20,7 +25,17 @@ def load(path: Path, signature: Signature | None) -> TorchModel:
 
 def module_on(path: Path, device: str) -> Any:
     """Return a module that makes its tensors on that device, if it was exported on the CPU."""
-    program = torch.export.load(str(path))
+    try:
+        program = torch.export.load(str(path))
+    except (AssertionError, RuntimeError) as error:
+        # Unlike TorchScript's, this format has no way to load what is on another device.
+        if device != "cpu" or not _NEEDS_GPU.search(str(error)):
+            raise
+        detail = "The program was exported on a GPU, and this replica has none."
+        raise NotReady(
+            f"{detail} Give the endpoint a tier with a GPU, or export the model on the processor: "
+            "torch.export.export(model.cpu(), …)."
+        ) from error
     if device != "cpu":
         program = move_to_device_pass(program, device)
     return program.module()
