@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# Of which so much is written at once: each group of rows costs the same, whatever is in it. Who is
-# in a hurry and rests writes each piece, though: predictions wait for the whole of a step.
+# Of which so much is written at once: each group of rows costs as much as six hundred of them. Who
+# is in a hurry and rests writes less at once, though: predictions wait for the whole of a step.
 GROUP_BYTES: Final = 4 << 20
+HURRIED_GROUP_BYTES: Final = 2 << 20
 # Who is in a hurry works this long and then sleeps for three times as long: who waits for the
 # processor would have it only once the kernel's clock ticks, up to 4 ms later. What is too late has
 # no rest.

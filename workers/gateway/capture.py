@@ -83,6 +83,8 @@ class CaptureLog:
 
     def append(self, context: bytes, entries: list[Entry]) -> bool:
         """Write predictions of one revision; False when they were dropped."""
+        if self._is_silent(len(entries)):
+            return False
         return self._append(pack_block(context, entries), len(entries))
 
     def append_plainly(
@@ -96,13 +98,19 @@ class CaptureLog:
         said: Sequence[bytes],
     ) -> bool:
         """Write good predictions of one moment and revision; False when they were dropped."""
+        if self._is_silent(len(names)):
+            return False
         block = pack_plain_block(context, at_unix_ns, names, keys, latencies_us, asked, said)
         return self._append(block, len(names))
 
-    def _append(self, block: bytes, count: int) -> bool:
-        if self._silent_until and time.monotonic() < self._silent_until:
-            self.counters.dropped += count
+    def _is_silent(self, count: int) -> bool:
+        """Whether nothing is written after a failure; so many are dropped then."""
+        if not self._silent_until or time.monotonic() >= self._silent_until:
             return False
+        self.counters.dropped += count
+        return True
+
+    def _append(self, block: bytes, count: int) -> bool:
         try:
             if self._fd < 0:
                 self._open()

@@ -31,7 +31,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workers.gateway.attempts import GROUP_BYTES, Attempt, go_last
+from workers.gateway.attempts import GROUP_BYTES, HURRIED_GROUP_BYTES, Attempt, go_last
 from workers.gateway.blocks import read_parts
 from workers.gateway.columns import SCHEMA, WRITTEN, Part, by_hour, table_of
 from workers.gateway.hiding import Hider
@@ -49,9 +49,6 @@ _AFTER_FAILURE_S: Final = 5.0
 # What is read, turned into columns and written at once: it stays in the processor's cache, and no
 # single step takes long.
 _PIECE_BYTES: Final = 1 << 20
-# A group of rows costs as much as six hundred of them, and is one step: of what is late, groups are
-# smaller than of the rest.
-_HURRIED_GROUP_BYTES: Final = 2 << 20
 _MERGE_EVERY_S: Final = 60.0
 _MERGE_AFTER_S: Final = 120.0
 # Of an hour that is merged, what is in memory at once, and a group of rows in its file.
@@ -161,8 +158,8 @@ class Draft:
             compression=_COMPRESSIONS,
             use_dictionary=_REPEATED,
             write_statistics=_SELECTED_BY,
-            # Else who reads would be told of words, not of text.
-            store_schema=False,
+            # Else who reads would be told of words, not of text. Without it no metadata is kept.
+            store_schema=not schema.equals(WRITTEN),
         )
 
     def __enter__(self) -> "Draft":
@@ -312,7 +309,7 @@ class Crew:
 
 def _in_a_hurry(age_s: float) -> Attempt:
     if age_s < _TOO_LATE_S:
-        return Attempt(rests=True, group_bytes=_HURRIED_GROUP_BYTES)
+        return Attempt(rests=True, group_bytes=HURRIED_GROUP_BYTES)
     return Attempt()
 
 

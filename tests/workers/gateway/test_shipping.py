@@ -16,7 +16,7 @@ from tests.workers.machines import ROOT, eventually
 from workers.gateway.attempts import Attempt, GivenUp
 from workers.gateway.hiding import Hider
 from workers.gateway.segments import AT_REST, AT_WORK, entry, pack_block, pack_plain_block
-from workers.gateway.shipper import Crew, ship
+from workers.gateway.shipper import Crew, merge_hours, ship
 
 AT_NS = 1_700_000_000 * 10**9
 _CONTEXT = orjson.dumps(
@@ -150,6 +150,21 @@ def test_plain_blocks_become_the_same_rows_as_others(
     assert tables[0] == tables[1] == tables[2]
     assert {row["key_id"] for row in tables[0]} == {key.decode() for key in keys}
     assert {row["status"] for row in tables[0]} == {200}
+
+
+def test_a_part_that_outlives_its_merge_is_not_merged_again(tmp_path: Path) -> None:
+    root = tmp_path / "predictions"
+    for name in ("1", "2"):
+        assert ship(_segment(tmp_path / f"{name}.seg"), root) == 3
+    first, _ = sorted(_shipped(root))
+    content = first.read_bytes()
+    assert merge_hours(root, before_unix_s=AT_NS / 10**9 + 7200) == 1
+    # As when the shipper is killed before it has removed the parts.
+    first.write_bytes(content)
+    merge_hours(root, before_unix_s=AT_NS / 10**9 + 7200)
+    (merged,) = _shipped(root)
+    assert merged.name == "hour.parquet"
+    assert len(pq.read_table(merged)) == 6
 
 
 def test_what_was_given_up_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
