@@ -1,14 +1,17 @@
 """How fast predictions are served, beside every Python model server that installs here.
 
-    .venv/bin/python bench/serving.py [--seconds 3] [--rounds 3] [--peers mosec,fastapi] [--json]
+    .venv/bin/python bench/serving.py [--seconds 3] [--rounds 3] [--starts 3] [--peers mosec]
+        [--no-encoder] [--no-creation] [--json]
 
 Ours is what is deployed: gateway and replica as two processes, keys, limits and capture on, the
 shipper to Parquet running. Every server has core 0 and nothing else; wrk has core 1. All serve the
 same TorchScript module, the digits MLP. Each peer is installed into a virtual environment of its
 own in a folder outside the repository (SLIPWAY_BENCH_CACHE), and configured by its own docs
 (`serving_peers/`). Each peer and ours are pressed in turns, both up: a machine that others use is
-not as fast in one minute as in the next. Figures are medians over rounds; for `p99` and
-`added latency` less is better.
+not as fast in one minute as in the next, so a ratio is the median of those of two presses that
+follow each other, and ours and the peer's figures are medians over all of them. A start of two
+processes is as fast as another only within 15 %, so whoever is best at a concurrency is met there
+by further starts of both (`--starts`). For `p99` and `added latency` less is better.
 
 encoder_vs_bare_model   a 6-layer, 384-wide transformer encoder through gateway and replica, beside
                         the module alone at the same batch size, on the same core
@@ -25,17 +28,15 @@ import json
 import os
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
@@ -43,6 +44,20 @@ sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 import torch  # noqa: E402  (the path comes first)
 
 from bench.serving_creation import creation_cases  # noqa: E402
+from bench.serving_figures import (  # noqa: E402
+    CONCURRENCY,
+    Cases,
+    Load,
+    Loads,
+    Pair,
+    best_peers,
+    case,
+    middle,
+    middles,
+    p50_ms,
+    p99_ms,
+    side_by_side,
+)
 from bench.serving_peers.modules import ROW, WORDS, build_models  # noqa: E402
 from bench.serving_peers.starting import PACKAGES, PEERS, command_of, save_mlflow  # noqa: E402
 from slipway.schemas.serving import (  # noqa: E402
@@ -56,23 +71,11 @@ from slipway.schemas.serving import (  # noqa: E402
 )
 from tests.workers.serving import KEY, Plane, key_route, plane  # noqa: E402
 
-CONCURRENCY = (1, 16, 64)
 START_WITHIN_S = 120
 TURNS = 5
 SETTLED_AFTER_S = 2.0
 BESIDE_BOUND = "ms, beside the bound"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-Cases = dict[str, dict[str, Any]]
-
-
-@dataclass
-class Load:
-    """What wrk found at one concurrency."""
-
-    rps: float
-    p50_ms: float
-    p99_ms: float
-    refused: int = 0
 
 
 @dataclass
@@ -135,37 +138,25 @@ def percentile(said: str, name: str) -> float:
     return float(found[1]) * units[found[2]]
 
 
-Loads = dict[int, list[Load]]
-
-
-def measure(targets: list[Target], folder: Path, rounds: int, seconds: float) -> list[Loads]:
+def measure(
+    targets: list[Target],
+    folder: Path,
+    rounds: int,
+    seconds: float,
+    numbers: Sequence[int] = CONCURRENCY,
+) -> list[Loads]:
     """Press at each concurrency, the targets in turns, each until what came before has passed.
 
     What a server puts off, such as making Parquet of predictions, is to be found in the figures of
     the load that it comes from, and in no other.
     """
-    found: list[Loads] = [{number: [] for number in CONCURRENCY} for _ in targets]
+    found: list[Loads] = [{number: [] for number in numbers} for _ in targets]
     for _ in range(rounds):
-        for number in CONCURRENCY:
+        for number in numbers:
             for target, loads in zip(targets, found, strict=True):
                 target.press(folder, number, min(seconds, SETTLED_AFTER_S))
                 loads[number].append(target.press(folder, number, seconds))
     return found
-
-
-def middle(loads: list[Load]) -> Load:
-    """Return the medians."""
-    return Load(
-        statistics.median(load.rps for load in loads),
-        statistics.median(load.p50_ms for load in loads),
-        statistics.median(load.p99_ms for load in loads),
-        sum(load.refused for load in loads),
-    )
-
-
-def middles(found: Loads) -> dict[int, Load]:
-    """Return the medians at each concurrency."""
-    return {number: middle(loads) for number, loads in found.items()}
 
 
 @contextmanager
@@ -263,50 +254,6 @@ def peer_server(peer: str, folder: Path, file: Path) -> Iterator[tuple[Target, f
                     continue
 
 
-@dataclass
-class Pair:
-    """Ours and a peer, pressed in turns."""
-
-    ours: Loads
-    peer: Loads
-
-    def at(self, concurrency: int) -> tuple[Load, Load]:
-        """Return the medians of both."""
-        return middle(self.ours[concurrency]), middle(self.peer[concurrency])
-
-
-def case(ours_value: float, peer: float, unit: str) -> dict[str, Any]:
-    """One line of the table."""
-    ratio = ours_value / peer if peer else None
-    return {
-        "ours": round(ours_value, 3),
-        "peer": round(peer, 3),
-        "ratio": round(ratio, 3) if ratio is not None else None,
-        "unit": unit,
-    }
-
-
-def side_by_side(pairs: dict[str, Pair], started: dict[str, list[float]]) -> Cases:
-    """Compare with the best of the peers at each concurrency, and with some by name."""
-    cases: Cases = {}
-    for number in CONCURRENCY if pairs else ():
-        mine, best = max((pair.at(number) for pair in pairs.values()), key=lambda pair: pair[1].rps)
-        cases[f"rps_c{number}_vs_best_peer"] = case(mine.rps, best.rps, "requests/s")
-        mine, best = min(
-            (pair.at(number) for pair in pairs.values()), key=lambda pair: pair[1].p99_ms
-        )
-        cases[f"p99_c{number}_vs_best_peer"] = case(mine.p99_ms, best.p99_ms, "ms")
-    for name, pair in pairs.items():
-        for number in (64, 1):
-            mine, its = pair.at(number)
-            cases[f"rps_c{number}_vs_{name}"] = case(mine.rps, its.rps, "requests/s")
-    if "mlflow" in started:
-        cases["start_to_first_prediction_vs_mlflow"] = case(
-            statistics.median(started["ours"]), statistics.median(started["mlflow"]), "s"
-        )
-    return cases
-
-
 ALONE = """
 import json, statistics, sys, time, torch
 torch.set_num_threads(1)
@@ -346,22 +293,29 @@ def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
             alone.append(8000 / forward_ms(file, [WORDS] * 8, "int64", span_s))
             # Two batches are always there: one that runs and one that waits.
             served.append(target.press(folder, 16, 2 * span_s).rps)
-    return {
-        "encoder_vs_bare_model": case(statistics.median(served), statistics.median(alone), "rows/s")
-    }
+    return {"encoder_vs_bare_model": case(served, alone, "rows/s")}
 
 
-def overload_cases(file: Path, folder: Path, seconds: float) -> Cases:
+def overload_cases(file: Path, folder: Path, rounds: int, seconds: float) -> Cases:
     """Three times as many ask as are admitted: what is answered well all the same."""
     limits = EndpointLimits(max_in_flight=64, max_queue_ms=60_000)
     with ours(file, "mlp", limits) as (_, target, _):
         target.press(folder, 16, 1.0)
         able, good = [], []
-        for _ in range(3):
+        for _ in range(rounds):
             able.append(target.press(folder, 64, seconds).rps)
             load = target.press(folder, 192, seconds)
             good.append(load.rps - load.refused / seconds)
-    return {"overload_goodput": case(statistics.median(good), statistics.median(able), "answers/s")}
+    return {"overload_goodput": case(good, able, "answers/s")}
+
+
+def at_half_load(
+    target: Target, folder: Path, rounds: int, seconds: float, full: list[Load]
+) -> list[Load]:
+    """Return what those see who ask for half of what concurrency 64 reached."""
+    # 64 clients that pause for 128 / rate seconds on average ask for half of the rate.
+    pause_ms = max(1, round(128_000 / middle(full).rps))
+    return [target.press(folder, 64, seconds, pause_ms) for _ in range(rounds)]
 
 
 def measure_ours(
@@ -370,10 +324,25 @@ def measure_ours(
     """Return what we reach, what those see who ask for half of it, and how long a start took."""
     with ours(file, "mlp", GENEROUS) as (_, target, took):
         (found,) = measure([target], folder, rounds, seconds)
-        # 64 clients that pause for 128 / rate seconds on average ask for half of the rate.
-        pause_ms = max(1, round(128_000 / middle(found[64]).rps))
-        half = [target.press(folder, 64, seconds, pause_ms) for _ in range(rounds)]
-    return found, half, took
+        return found, at_half_load(target, folder, rounds, seconds, found[64]), took
+
+
+def meet_again(
+    pairs: dict[str, Pair], file: Path, folder: Path, rounds: int, seconds: float
+) -> list[Load]:
+    """Start the best peers and ours once more; also what is seen at half load of each start."""
+    best = {number: set(best_peers(pairs, number)) for number in CONCURRENCY}
+    half: list[Load] = []
+    for name in sorted(set.union(*best.values())):
+        numbers = [number for number in CONCURRENCY if name in best[number]]
+        with (
+            peer_server(name, folder, file) as (target, _),
+            ours(file, "mlp", GENEROUS) as (_, own, _),
+        ):
+            pairs[name].add(Pair(*measure([own, target], folder, rounds, seconds, numbers)))
+            full = pairs[name].ours[64][-rounds:] if 64 in numbers else []
+            half += at_half_load(own, folder, rounds, seconds, full) if full else []
+    return half
 
 
 def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> Cases:
@@ -408,13 +377,17 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
                 say(f"{name}: {middles(pair.peer)}, ours: {middles(pair.ours)}")
         except (RuntimeError, subprocess.CalledProcessError) as error:
             say(f"{name}: not measured: {error}")
-    best = middles(mine)
+    for start in range(1, arguments.starts if pairs else 1):
+        half += meet_again(pairs, file, folder, arguments.rounds, arguments.seconds)
+        say(f"start {start + 1} of the best: {side_by_side(pairs, started)}")
     cases = side_by_side(pairs, started)
     alone_ms = forward_ms(file, [[int(value) for value in ROW]], "float32", 3.0)
-    cases["added_latency_p50_ms"] = case(middle(half).p50_ms - alone_ms, 1.0, BESIDE_BOUND)
-    cases["added_latency_p99_ms"] = case(middle(half).p99_ms - alone_ms, 3.0, BESIDE_BOUND)
-    cases["added_latency_alone_p50_ms"] = case(best[1].p50_ms - alone_ms, 1.0, BESIDE_BOUND)
-    cases |= overload_cases(file, folder, arguments.seconds)
+    for label, figure, bound in (("p50", p50_ms, 1.0), ("p99", p99_ms, 3.0)):
+        added = [figure(load) - alone_ms for load in half]
+        cases[f"added_latency_{label}_ms"] = case(added, [bound] * len(added), BESIDE_BOUND)
+    added = [load.p50_ms - alone_ms for load in mine[1]]
+    cases["added_latency_alone_p50_ms"] = case(added, [1.0] * len(added), BESIDE_BOUND)
+    cases |= overload_cases(file, folder, arguments.rounds, arguments.seconds)
     if not arguments.no_encoder:
         cases |= encoder_cases(models["encoder"], folder, arguments.seconds)
     if not arguments.no_creation:
@@ -428,6 +401,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--peers", default=",".join(PACKAGES))
     parser.add_argument("--no-encoder", action="store_true")
     parser.add_argument("--no-creation", action="store_true")
