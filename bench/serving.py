@@ -100,14 +100,14 @@ class Target:
         except OSError:
             return False
 
-    def press(self, folder: Path, concurrency: int, seconds: float, pause_ms: int = 0) -> Load:
+    def press(self, folder: Path, concurrency: int, seconds: float, pause_ms: float = 0) -> Load:
         """Ask from core 1 as fast as answers come, or with a pause before each request."""
         lua = folder / "wrk.lua"
         headers = {"Content-Type": "application/json"} | self.headers
         lines = ['wrk.method = "POST"', f"wrk.body = [==[{self.body}]==]"]
         lines += [f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items()]
         if pause_ms:
-            lines.append(f"function delay() return math.random(0, {2 * pause_ms}) end")
+            lines.append(f"function delay() return math.random(0, {round(2 * pause_ms)}) end")
         lua.write_text("\n".join(lines) + "\n")
         said = subprocess.run(
             [
@@ -296,26 +296,31 @@ def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
     return {"encoder_vs_bare_model": case(served, alone, "rows/s")}
 
 
-def overload_cases(file: Path, folder: Path, rounds: int, seconds: float) -> Cases:
+def overload_cases(file: Path, folder: Path, seconds: float) -> Cases:
     """Three times as many ask as are admitted: what is answered well all the same."""
     limits = EndpointLimits(max_in_flight=64, max_queue_ms=60_000)
     with ours(file, "mlp", limits) as (_, target, _):
-        target.press(folder, 16, 1.0)
         able, good = [], []
-        for _ in range(rounds):
+        for _ in range(TURNS):
+            target.press(folder, 64, min(seconds, SETTLED_AFTER_S))
             able.append(target.press(folder, 64, seconds).rps)
+            target.press(folder, 192, min(seconds, SETTLED_AFTER_S))
             load = target.press(folder, 192, seconds)
             good.append(load.rps - load.refused / seconds)
     return {"overload_goodput": case(good, able, "answers/s")}
 
 
-def at_half_load(
-    target: Target, folder: Path, rounds: int, seconds: float, full: list[Load]
-) -> list[Load]:
-    """Return what those see who ask for half of what concurrency 64 reached."""
-    # 64 clients that pause for 128 / rate seconds on average ask for half of the rate.
-    pause_ms = max(1, round(128_000 / middle(full).rps))
-    return [target.press(folder, 64, seconds, pause_ms) for _ in range(rounds)]
+def at_half_load(target: Target, folder: Path, rounds: int, seconds: float) -> list[Load]:
+    """Return what those see who ask for half of what concurrency 64 reached a moment ago."""
+    settled_s = min(seconds, SETTLED_AFTER_S)
+    found = []
+    for _ in range(rounds):
+        # Of 64 clients each has to ask once in 128 / rate seconds. It pauses before it asks, and
+        # waits for the answer.
+        turn_ms = 128_000 / target.press(folder, 64, seconds).rps
+        waits_ms = target.press(folder, 64, settled_s, turn_ms).p50_ms
+        found.append(target.press(folder, 64, seconds, turn_ms - waits_ms))
+    return found
 
 
 def measure_ours(
@@ -324,7 +329,7 @@ def measure_ours(
     """Return what we reach, what those see who ask for half of it, and how long a start took."""
     with ours(file, "mlp", GENEROUS) as (_, target, took):
         (found,) = measure([target], folder, rounds, seconds)
-        return found, at_half_load(target, folder, rounds, seconds, found[64]), took
+        return found, at_half_load(target, folder, rounds, seconds), took
 
 
 def meet_again(
@@ -340,8 +345,7 @@ def meet_again(
             ours(file, "mlp", GENEROUS) as (_, own, _),
         ):
             pairs[name].add(Pair(*measure([own, target], folder, rounds, seconds, numbers)))
-            full = pairs[name].ours[64][-rounds:] if 64 in numbers else []
-            half += at_half_load(own, folder, rounds, seconds, full) if full else []
+            half += at_half_load(own, folder, rounds, seconds) if 64 in numbers else []
     return half
 
 
@@ -378,8 +382,10 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
         except (RuntimeError, subprocess.CalledProcessError) as error:
             say(f"{name}: not measured: {error}")
     for start in range(1, arguments.starts if pairs else 1):
-        half += meet_again(pairs, file, folder, arguments.rounds, arguments.seconds)
-        say(f"start {start + 1} of the best: {side_by_side(pairs, started)}")
+        try:
+            half += meet_again(pairs, file, folder, arguments.rounds, arguments.seconds)
+        except (RuntimeError, subprocess.CalledProcessError) as error:
+            say(f"start {start + 1} of the best: not measured: {error}")
     cases = side_by_side(pairs, started)
     alone_ms = forward_ms(file, [[int(value) for value in ROW]], "float32", 3.0)
     for label, figure, bound in (("p50", p50_ms, 1.0), ("p99", p99_ms, 3.0)):
@@ -387,7 +393,7 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
         cases[f"added_latency_{label}_ms"] = case(added, [bound] * len(added), BESIDE_BOUND)
     added = [load.p50_ms - alone_ms for load in mine[1]]
     cases["added_latency_alone_p50_ms"] = case(added, [1.0] * len(added), BESIDE_BOUND)
-    cases |= overload_cases(file, folder, arguments.rounds, arguments.seconds)
+    cases |= overload_cases(file, folder, arguments.seconds)
     if not arguments.no_encoder:
         cases |= encoder_cases(models["encoder"], folder, arguments.seconds)
     if not arguments.no_creation:
