@@ -16,7 +16,8 @@ by further starts of both (`--starts`). For `p99` and `added latency` less is be
 encoder_vs_bare_model   a 6-layer, 384-wide transformer encoder through gateway and replica, beside
                         the module alone at the same batch size, on the same core
 added_latency_*         what gateway and replica add to the bare forward pass: p50 and p99 when
-                        clients pause so that they ask for half of what concurrency 64 reaches
+                        clients pause so that they ask for half of what concurrency 64 reaches,
+                        less those of the module alone on that core, asked as often, in turns
 overload_goodput        answered per second when three times as many ask as are admitted, beside
                         as many as are admitted
 start_to_first_prediction_vs_mlflow   from starting the processes to the first good answer
@@ -52,7 +53,6 @@ from bench.serving_figures import (  # noqa: E402
     Pair,
     best_peers,
     case,
-    middle,
     middles,
     p50_ms,
     p99_ms,
@@ -75,7 +75,12 @@ START_WITHIN_S = 120
 TURNS = 5
 SETTLED_AFTER_S = 2.0
 BESIDE_BOUND = "ms, beside the bound"
+DIGIT = [int(value) for value in ROW]
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+# Ours, and the module alone.
+Halves = tuple[Load, Load]
 
 
 @dataclass
@@ -255,31 +260,46 @@ def peer_server(peer: str, folder: Path, file: Path) -> Iterator[tuple[Target, f
 
 
 ALONE = """
-import json, statistics, sys, time, torch
+import json, random, statistics, sys, time, torch
 torch.set_num_threads(1)
 module = torch.jit.load(sys.argv[1]).eval()
 batch = torch.tensor(json.loads(sys.argv[2]), dtype=getattr(torch, sys.argv[3]))
-took, until = [], time.perf_counter() + float(sys.argv[4])
+seconds, rate = float(sys.argv[4]), float(sys.argv[5])
 with torch.inference_mode():
-    while time.perf_counter() < until or len(took) < 10:
-        began = time.perf_counter()
+    for _ in range(10):
         module(batch)
-        took.append((time.perf_counter() - began) * 1000)
-print(statistics.mean(took[3:]))
+    took, due = [], time.perf_counter()
+    until = due + seconds
+    while due < until or len(took) < 10:
+        while time.perf_counter() < due:
+            pass
+        module(batch)
+        done = time.perf_counter()
+        took.append((done - due) * 1000)
+        due = due + random.expovariate(rate) if rate else time.perf_counter()
+percentiles = statistics.quantiles(took, n=100)
+print(statistics.mean(took), percentiles[49], percentiles[98])
 """
 
 
-def forward_ms(file: Path, rows: list[list[int]], dtype: str, seconds: float) -> float:
-    """Return the mean time of the module alone on these rows, by itself on core 0."""
+def forward(
+    file: Path, rows: list[list[int]], dtype: str, seconds: float, rate: float = 0
+) -> tuple[float, Load]:
+    """Ask the module alone for these rows, by itself on core 0: the mean in ms, and percentiles.
+
+    One after the other, or `rate` times a second at random; whoever comes while another is served
+    waits, which counts.
+    """
     command = ["taskset", "-c", "0", sys.executable, "-c", ALONE, str(file)]
     said = subprocess.run(
-        [*command, json.dumps(rows), dtype, str(seconds)],
+        [*command, json.dumps(rows), dtype, str(seconds), str(rate)],
         env=os.environ | ONE_THREAD,
         check=True,
         capture_output=True,
         text=True,
     ).stdout
-    return float(said)
+    mean, p50, p99 = map(float, said.split())
+    return mean, Load(rate, p50, p99)
 
 
 def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
@@ -290,7 +310,7 @@ def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
         target.press(folder, 16, 2.0)
         # In turns: a machine that others use, too, is not as fast in one minute as in the next.
         for _ in range(TURNS):
-            alone.append(8000 / forward_ms(file, [WORDS] * 8, "int64", span_s))
+            alone.append(8000 / forward(file, [WORDS] * 8, "int64", span_s)[0])
             # Two batches are always there: one that runs and one that waits.
             served.append(target.press(folder, 16, 2 * span_s).rps)
     return {"encoder_vs_bare_model": case(served, alone, "rows/s")}
@@ -310,8 +330,11 @@ def overload_cases(file: Path, folder: Path, seconds: float) -> Cases:
     return {"overload_goodput": case(good, able, "answers/s")}
 
 
-def at_half_load(target: Target, folder: Path, rounds: int, seconds: float) -> list[Load]:
-    """Return what those see who ask for half of what concurrency 64 reached a moment ago."""
+def at_half_load(
+    target: Target, file: Path, folder: Path, rounds: int, seconds: float
+) -> list[Halves]:
+    """Return what those see who ask for half of what concurrency 64 reached a moment ago, and what
+    those would who ask the module alone as often, in turns."""
     settled_s = min(seconds, SETTLED_AFTER_S)
     found = []
     for _ in range(rounds):
@@ -319,25 +342,26 @@ def at_half_load(target: Target, folder: Path, rounds: int, seconds: float) -> l
         # waits for the answer.
         turn_ms = 128_000 / target.press(folder, 64, seconds).rps
         waits_ms = target.press(folder, 64, settled_s, turn_ms).p50_ms
-        found.append(target.press(folder, 64, seconds, turn_ms - waits_ms))
+        served = target.press(folder, 64, seconds, turn_ms - waits_ms)
+        found.append((served, forward(file, [DIGIT], "float32", seconds, served.rps)[1]))
     return found
 
 
 def measure_ours(
     file: Path, folder: Path, rounds: int, seconds: float
-) -> tuple[Loads, list[Load], float]:
-    """Return what we reach, what those see who ask for half of it, and how long a start took."""
+) -> tuple[Loads, list[Halves], float]:
+    """Return what we reach, what is seen at half load, and how long a start took."""
     with ours(file, "mlp", GENEROUS) as (_, target, took):
         (found,) = measure([target], folder, rounds, seconds)
-        return found, at_half_load(target, folder, rounds, seconds), took
+        return found, at_half_load(target, file, folder, rounds, seconds), took
 
 
 def meet_again(
     pairs: dict[str, Pair], file: Path, folder: Path, rounds: int, seconds: float
-) -> list[Load]:
+) -> list[Halves]:
     """Start the best peers and ours once more; also what is seen at half load of each start."""
     best = {number: set(best_peers(pairs, number)) for number in CONCURRENCY}
-    half: list[Load] = []
+    half: list[Halves] = []
     for name in sorted(set.union(*best.values())):
         numbers = [number for number in CONCURRENCY if name in best[number]]
         with (
@@ -345,8 +369,22 @@ def meet_again(
             ours(file, "mlp", GENEROUS) as (_, own, _),
         ):
             pairs[name].add(Pair(*measure([own, target], folder, rounds, seconds, numbers)))
-            half += at_half_load(own, folder, rounds, seconds) if 64 in numbers else []
+            half += at_half_load(own, file, folder, rounds, seconds) if 64 in numbers else []
     return half
+
+
+def latency_cases(half: list[Halves], alone: list[Load], file: Path) -> Cases:
+    """What gateway and replica add to the forward pass, at half load and for who is alone."""
+    cases: Cases = {}
+    for label, figure, bound in (("p50", p50_ms, 1.0), ("p99", p99_ms, 3.0)):
+        added = [figure(served) - figure(bare) for served, bare in half]
+        cases[f"added_latency_{label}_ms"] = case(added, [bound] * len(added), BESIDE_BOUND)
+        served, bare = ([figure(loads[side]) for loads in half] for side in (0, 1))
+        cases[f"half_load_{label}_vs_bare_model"] = case(served, bare, "ms")
+    mean_ms, _ = forward(file, [DIGIT], "float32", 3.0)
+    added = [load.p50_ms - mean_ms for load in alone]
+    cases["added_latency_alone_p50_ms"] = case(added, [1.0] * len(added), BESIDE_BOUND)
+    return cases
 
 
 def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> Cases:
@@ -356,7 +394,7 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
     started: dict[str, list[float]] = {"ours": []}
     pairs: dict[str, Pair] = {}
     mine: Loads = {number: [] for number in CONCURRENCY}
-    half: list[Load] = []
+    half: list[Halves] = []
     names = [name for name in arguments.peers.split(",") if name]
     if "mlflow" in names:
         save_mlflow(folder, file)
@@ -367,7 +405,7 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
             half += paused
             for number, loads in found.items():
                 mine[number] += loads
-            say(f"ours: {middles(found)}, at half load: {middle(paused)}")
+            say(f"ours: {middles(found)}, at half load: {paused}")
             continue
         try:
             with (
@@ -387,12 +425,7 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
         except (RuntimeError, subprocess.CalledProcessError) as error:
             say(f"start {start + 1} of the best: not measured: {error}")
     cases = side_by_side(pairs, started)
-    alone_ms = forward_ms(file, [[int(value) for value in ROW]], "float32", 3.0)
-    for label, figure, bound in (("p50", p50_ms, 1.0), ("p99", p99_ms, 3.0)):
-        added = [figure(load) - alone_ms for load in half]
-        cases[f"added_latency_{label}_ms"] = case(added, [bound] * len(added), BESIDE_BOUND)
-    added = [load.p50_ms - alone_ms for load in mine[1]]
-    cases["added_latency_alone_p50_ms"] = case(added, [1.0] * len(added), BESIDE_BOUND)
+    cases |= latency_cases(half, mine[1], file)
     cases |= overload_cases(file, folder, arguments.seconds)
     if not arguments.no_encoder:
         cases |= encoder_cases(models["encoder"], folder, arguments.seconds)
