@@ -73,6 +73,7 @@ from tests.workers.serving import KEY, Plane, key_route, plane  # noqa: E402
 
 START_WITHIN_S = 120
 TURNS = 5
+OVERLOAD_STARTS = 2
 SETTLED_AFTER_S = 2.0
 BESIDE_BOUND = "ms, beside the bound"
 DIGIT = [int(value) for value in ROW]
@@ -319,14 +320,17 @@ def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
 def overload_cases(file: Path, folder: Path, seconds: float) -> Cases:
     """Three times as many ask as are admitted: what is answered well all the same."""
     limits = EndpointLimits(max_in_flight=64, max_queue_ms=60_000)
-    with ours(file, "mlp", limits) as (_, target, _):
-        able, good = [], []
-        for _ in range(TURNS):
-            target.press(folder, 64, min(seconds, SETTLED_AFTER_S))
-            able.append(target.press(folder, 64, seconds).rps)
-            target.press(folder, 192, min(seconds, SETTLED_AFTER_S))
-            load = target.press(folder, 192, seconds)
-            good.append(load.rps - load.refused / seconds)
+    settled_s = min(seconds, SETTLED_AFTER_S)
+    able: list[float] = []
+    good: list[float] = []
+    for _ in range(OVERLOAD_STARTS):
+        with ours(file, "mlp", limits) as (_, target, _):
+            for _ in range(TURNS):
+                target.press(folder, 64, settled_s)
+                able.append(target.press(folder, 64, seconds).rps)
+                target.press(folder, 192, settled_s)
+                load = target.press(folder, 192, seconds)
+                good.append(load.rps - load.refused / seconds)
     return {"overload_goodput": case(good, able, "answers/s")}
 
 
