@@ -42,10 +42,12 @@ def test_that_is_well(tries):
 def test_the_first_failure_is_told(tmp_path: Path, processes: str) -> None:
     (tmp_path / "test_twice.py").write_text(_TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    # Of its own: it would clear away what runs of before have left in the shared one, for minutes.
+    places = (f"--basetemp={tmp_path / 'temporary'}", str(tmp_path))
     plugins = ("-p", "tests.reruns", "-p", "no:django", "-p", "no:schemathesis")
     kept = {key: value for key, value in clean_environment().items() if "PYTEST" not in key}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, "-n", processes, "--reruns", "1", tmp_path],
+        [sys.executable, "-m", "pytest", *plugins, "-n", processes, "--reruns", "1", *places],
         cwd=ROOT,
         env=kept,
         stdin=subprocess.DEVNULL,
