@@ -25,12 +25,13 @@ class EngineError(Exception):
 class Engine:
     """One Docker Engine behind its socket."""
 
-    def __init__(self, socket_path: Path) -> None:
+    def __init__(self, socket_path: Path, *, patience_s: float = _PATIENCE_S) -> None:
         self._path = socket_path
+        self._patience_s = patience_s
         self._client = httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(uds=str(socket_path)),
             base_url=f"http://engine/{_VERSION}",
-            timeout=_PATIENCE_S,
+            timeout=patience_s,
         )
 
     def answers(self) -> bool:
@@ -71,7 +72,7 @@ class Engine:
             params=query,
             content=context,
             headers={"Content-Type": "application/x-tar"},
-            timeout=httpx.Timeout(_PATIENCE_S, read=None),
+            timeout=httpx.Timeout(self._patience_s, read=None),
         )
         try:
             async with request as response:
@@ -84,27 +85,30 @@ class Engine:
                         raise EngineError(0, str(event["error"]))
                     yield str(event.get("stream", ""))
         except httpx.HTTPError as error:
-            raise EngineError(0, f"{type(error).__name__}: {error}") from error
+            raise EngineError(0, _said(error)) from error
 
     async def start_with_input(self, container: str, data: bytes) -> None:
         """Start a container and give it `data` as its whole standard input; raises EngineError."""
-        reader, writer = await asyncio.open_unix_connection(str(self._path))
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(self._path))
+        except OSError as error:
+            raise EngineError(0, _said(error)) from error
         try:
             writer.write(
                 f"POST /{_VERSION}/containers/{container}/attach?stream=1&stdin=1 HTTP/1.1\r\n"
                 "Host: engine\r\nUpgrade: tcp\r\nConnection: Upgrade\r\n\r\n".encode("ascii")
             )
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _PATIENCE_S)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), self._patience_s)
             if b" 101 " not in head.split(b"\r\n", 1)[0]:
                 raise EngineError(0, f"attaching failed: {head[:200]!r}")
             await self.post(f"/containers/{container}/start")
             writer.write(data)
             writer.write_eof()
-            await asyncio.wait_for(writer.drain(), _PATIENCE_S)
+            await asyncio.wait_for(writer.drain(), self._patience_s)
             # The engine closes its side once the container has closed or read its input.
-            await asyncio.wait_for(reader.read(1), _PATIENCE_S)
+            await asyncio.wait_for(reader.read(1), self._patience_s)
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-            raise EngineError(0, f"{type(error).__name__}: {error}") from error
+            raise EngineError(0, _said(error)) from error
         finally:
             writer.close()
 
@@ -112,9 +116,16 @@ class Engine:
         try:
             response = await self._client.request(method, path, **options)
         except httpx.HTTPError as error:
-            raise EngineError(0, f"{type(error).__name__}: {error}") from error
+            raise EngineError(0, _said(error)) from error
         _raise_for(response)
         return response
+
+
+def _said(error: Exception) -> str:
+    """Say what was wrong with the connection to the engine; some errors have no words."""
+    if isinstance(error, TimeoutError | httpx.TimeoutException):
+        return "the Docker engine did not answer in time (it is busy, or stuck)"
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _raise_for(response: httpx.Response) -> None:
