@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from slipway.visible import visible
 
+# Not at run time: a rank of a job raises these errors where pydantic may not be installed.
 if TYPE_CHECKING:
-    # Not at run time: a rank of a job raises these errors where pydantic may not be installed.
     from slipway.schemas.problem import FieldFault, Problem
 
 

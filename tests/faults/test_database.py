@@ -28,9 +28,9 @@ _A_BURST_S = 7.0
 def test_who_comes_in_a_burst_waits_for_a_connection(live: Live) -> None:
     with (
         live.api() as client,
+        ThreadPoolExecutor(_CONNECTIONS_OF_THE_PORTAL + 1) as people,
         psycopg.connect(live.place.environ["DATABASE_URL"]) as busy,
         psycopg.connect(live.place.environ["DATABASE_URL"], autocommit=True) as onlooker,
-        ThreadPoolExecutor(_CONNECTIONS_OF_THE_PORTAL + 1) as people,
     ):
 
         def all_connections_are_in_use() -> bool:

@@ -7,7 +7,10 @@ import pytest
 
 from workers.node_agent.backends.engine import Engine, EngineError
 
-_IN_TIME = "the Docker engine did not answer in time (it is busy, or stuck)"
+_IN_TIME = (
+    "the Docker engine did not answer within 0.05 s; see on this node whether `docker info` "
+    "answers, and start the engine again if it does not"
+)
 
 
 @pytest.fixture

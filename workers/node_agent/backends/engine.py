@@ -85,14 +85,14 @@ class Engine:
                         raise EngineError(0, str(event["error"]))
                     yield str(event.get("stream", ""))
         except httpx.HTTPError as error:
-            raise EngineError(0, _said(error)) from error
+            raise self._failed(error) from error
 
     async def start_with_input(self, container: str, data: bytes) -> None:
         """Start a container and give it `data` as its whole standard input; raises EngineError."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._path))
         except OSError as error:
-            raise EngineError(0, _said(error)) from error
+            raise self._failed(error) from error
         try:
             writer.write(
                 f"POST /{_VERSION}/containers/{container}/attach?stream=1&stdin=1 HTTP/1.1\r\n"
@@ -108,7 +108,7 @@ class Engine:
             # The engine closes its side once the container has closed or read its input.
             await asyncio.wait_for(reader.read(1), self._patience_s)
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-            raise EngineError(0, _said(error)) from error
+            raise self._failed(error) from error
         finally:
             writer.close()
 
@@ -116,16 +116,19 @@ class Engine:
         try:
             response = await self._client.request(method, path, **options)
         except httpx.HTTPError as error:
-            raise EngineError(0, _said(error)) from error
+            raise self._failed(error) from error
         _raise_for(response)
         return response
 
-
-def _said(error: Exception) -> str:
-    """Say what was wrong with the connection to the engine; some errors have no words."""
-    if isinstance(error, TimeoutError | httpx.TimeoutException):
-        return "the Docker engine did not answer in time (it is busy, or stuck)"
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
+    def _failed(self, error: Exception) -> EngineError:
+        """Return what to say of the way to the engine; some errors have no words."""
+        if isinstance(error, TimeoutError | httpx.TimeoutException):
+            return EngineError(
+                0,
+                f"the Docker engine did not answer within {self._patience_s:g} s; see on this node "
+                "whether `docker info` answers, and start the engine again if it does not",
+            )
+        return EngineError(0, f"{type(error).__name__}: {error}".removesuffix(": "))
 
 
 def _raise_for(response: httpx.Response) -> None:
