@@ -17,6 +17,7 @@ from slipway.schemas.workloads import ReasonCode
 from tests.workers.fake_portal import FakePortal, make_spec
 from tests.workers.machines import Machine, eventually
 from tests.workers.node_agent.backend_contract import (
+    BENCH,
     WAITING,
     BackendContract,
     Bench,
@@ -47,14 +48,16 @@ class Engine:
 
     def container(self, handle: str) -> dict[str, Any]:
         """The description of a task's container."""
-        found: dict[str, Any] = json.loads(self.run("inspect", f"slipway-bench-{handle}"))[0]
+        found: dict[str, Any] = json.loads(self.run("inspect", f"slipway-{BENCH}-{handle}"))[0]
         return found
 
     def clear(self) -> None:
         """Remove what a test left."""
-        for name in self.run("ps", "-aq", "--filter", "name=slipway-bench-").split():
+        of_ours = ("--filter", f"name=slipway-{BENCH}-")
+        for name in self.run("ps", "-aq", *of_ours).split():
             self.run("rm", "--force", name)
-        self.run("network", "prune", "--force")
+        for name in self.run("network", "ls", "-q", *of_ours).split():
+            self.run("network", "rm", name)
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +77,7 @@ def bench(engine_socket: Path, base_image: str, engine: Engine) -> Iterator[Benc
 
 
 def make_backend(folders: NodeFolders, engine_socket: Path, base_image: str) -> DockerBackend:
-    """A back end of the node `bench`."""
+    """A back end of the node of this process of tests."""
     settings = make_settings(
         folders.root,
         docker_socket=engine_socket,
@@ -99,7 +102,7 @@ class TestDockerBackend(BackendContract):
         self.engine, self.socket, self.image = engine, engine_socket, base_image
 
     def kill_supervisor(self, bench: Bench, order: Order, handle: str) -> None:
-        self.engine.run("kill", f"slipway-bench-{handle}")
+        self.engine.run("kill", f"slipway-{BENCH}-{handle}")
 
     def renewed(self, bench: Bench) -> Backend:
         return make_backend(bench.folders, self.socket, self.image)
@@ -124,7 +127,7 @@ def test_a_container_may_do_as_little_as_possible(bench: Bench, engine: Engine) 
         assert host["Memory"] == host["MemorySwap"] == 2 * 1024**3
         assert host["NanoCpus"] == 2 * 10**9
         assert 0 < host["PidsLimit"] <= 4096
-        assert list(found["NetworkSettings"]["Networks"]) == ["slipway-work-task0"]
+        assert list(found["NetworkSettings"]["Networks"]) == [f"slipway-{BENCH}-task0"]
         assert "SECRET" not in json.dumps(found)
         output = (await bench.backend.logs(handle, 0, 0, 4096)).data
         answer: dict[str, Any] = json.loads(output.splitlines()[0])

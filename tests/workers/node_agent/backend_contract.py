@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ from workers.node_agent.backends.base import Backend, Order, Phase
 from workers.node_agent.folders import NodeFolders, handle_of
 
 Answer = TypeVar("Answer")
+# The node's name, and what its workloads' names begin with: the processes of `-n` share an engine.
+BENCH = f"bench-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
 COUNTING = """
 import os, pathlib
 with open(pathlib.Path(os.environ["SLIPWAY_PERSISTENT_DIR"], "starts"), "a") as file:
@@ -56,7 +59,7 @@ class Bench:
         persistent.mkdir(exist_ok=True)
         return Order(
             key=key,
-            workload_id=f"work-{key.task_id}",
+            workload_id=f"{BENCH}-{key.task_id}",
             spec=make_spec("python", "a.py", backend=self.backend.name, **changes),
             folder=folder,
             persistent=persistent,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.node_agent.backend_contract import BackendContract, Bench, node_folders
+from tests.workers.node_agent.backend_contract import BENCH, BackendContract, Bench, node_folders
 from workers.launcher.launch import StateFolder
 from workers.node_agent.backends.base import Backend, Order
 from workers.node_agent.backends.process import ProcessBackend
@@ -25,7 +25,7 @@ def make_settings(data_dir: Path, **changes: object) -> AgentSettings:
         url="http://127.0.0.1:9",
         data_dir=data_dir,
         token_file=None,
-        name="bench",
+        name=BENCH,
         python=Path(sys.executable),
         labels={},
     )
