@@ -43,6 +43,22 @@ class GpuFacts(AnswerSchema):
     memory_bytes: Count
 
 
+IsolationLevel = Literal["namespaces", "users", "containers", "shared"]
+
+
+class IsolationFacts(AnswerSchema):
+    """How one back end of a node keeps the tasks of different projects apart, as measured there.
+
+    `features` lists what the kernel grants (`user`, `mount`, `pid`, `ipc`, `network`, `seccomp`,
+    `landlock` …). `detail` says why no stronger level is available. It is empty for the strongest.
+    """
+
+    backend: BackendName
+    level: IsolationLevel
+    features: list[Annotated[Line, Field(max_length=32)]] = Field(default=[], max_length=32)
+    detail: Annotated[Line, Field(max_length=500)] = ""
+
+
 class NodeFacts(AnswerSchema):
     """What a machine is: what it can give to tasks, and how its peers reach it."""
 
@@ -52,6 +68,8 @@ class NodeFacts(AnswerSchema):
     address: Annotated[Line, Field(max_length=253)]
     labels: Labels = {}
     agent_version: Annotated[Line, Field(max_length=32)]
+    # Agents that do not report it count as `shared`.
+    isolation: list[IsolationFacts] = Field(default=[], max_length=8)
 
 
 class Join(RequestSchema):
@@ -129,7 +147,9 @@ class TaskSpec(AnswerSchema):
     project's secrets and the short-lived token: the agent never logs it and never writes it where
     user code of another task can read it. `warm` names the flavour of warm process to fork from; an
     agent that has none starts cold. What outlives an attempt (checkpoints) lives in the folder of
-    `persistent_key`. `gpu_indices` are the GPUs of the node this task may see, and no others.
+    `persistent_key`, and what belongs to one person alone in that of `personal_key`.
+    `gpu_indices` are the GPUs of the node this task may see, and no others. `network` is the
+    project's rule: `platform` reaches the portal and the gateways and nothing else.
     Ranks start once that folder has `checkpoint`, or a newer one; the newest it gets, of at most
     `copy_limit_bytes`, is copied to the portal (0: none is).
     """
@@ -146,6 +166,8 @@ class TaskSpec(AnswerSchema):
     gpu_indices: list[int] = []
     warm: Literal["torch", "jupyterlab", "serving"] | None = None
     persistent_key: str
+    personal_key: str | None = None
+    network: Literal["open", "platform"] = "open"
     stop_grace_s: float = Field(default=10.0, ge=0)
     hang_after_s: float | None = None
     keep_on_fence: bool = False
