@@ -36,7 +36,8 @@ class Cgroup:
     def join(self) -> None:
         """Put the calling process into every group; raises OSError."""
         for folder in self.folders:
-            (Path(folder) / "cgroup.procs").write_text(f"{os.getpid()}\n", "ascii")
+            # 0 is the process that writes. Its own number differs inside a PID namespace.
+            (Path(folder) / "cgroup.procs").write_text("0\n", "ascii")
 
     def memory_limit(self) -> int | None:
         """The limit in bytes; None when there is none."""

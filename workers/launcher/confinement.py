@@ -125,13 +125,34 @@ def forbid_new_privileges() -> None:
     _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-def drop_capabilities() -> None:
-    """Give up what makes root special; nothing happens for anybody else."""
-    if os.geteuid() != 0:
-        return
+def scope_signals_and_sockets() -> bool:
+    """Keep signals and abstract sockets inside (Linux 6.12); False where the kernel cannot."""
+    version = landlock_version()
+    if version < 6:
+        return False
+    forbid_new_privileges()
+    ruleset = _create_ruleset(version, 0, _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS)
+    try:
+        if _LIBC.syscall(_RESTRICT_SELF, ruleset, 0):
+            raise _last_error("landlock_restrict_self")
+    finally:
+        os.close(ruleset)
+    return True
+
+
+def drop_bounding_set() -> None:
+    """Let no program that is started later gain a capability.
+
+    Does nothing without CAP_SETPCAP, where none can be gained either.
+    """
     for capability in range(64):
         if _LIBC.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0):
             break
+
+
+def drop_capabilities() -> None:
+    """Give up what makes root special, in this user namespace or in all."""
+    drop_bounding_set()
     _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = ctypes.create_string_buffer(struct.pack("Ii", _CAPABILITY_VERSION_3, 0), 8)
     nothing = ctypes.create_string_buffer(24)
@@ -140,10 +161,13 @@ def drop_capabilities() -> None:
         raise _last_error("capset")
 
 
-def die_with(parent: int, number: int) -> bool:
-    """Be sent a signal when the parent dies; False when it is already dead."""
+def die_with(parent: int, number: int, *, parent_is_outside: bool = False) -> bool:
+    """Be sent a signal when the parent dies; False when it is already dead.
+
+    A parent outside of this PID namespace is seen as 0. Changing the user undoes this.
+    """
     _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
-    return os.getppid() == parent
+    return os.getppid() == (0 if parent_is_outside else parent)
 
 
 def adopt_orphans() -> None:

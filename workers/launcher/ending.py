@@ -30,6 +30,8 @@ class Ending:
         self._kill_at_s: float | None = None
         self._stacks_until_s: float | None = None
         self._failing: Rank | None = None
+        # PID 1 of the ranks' sandbox. It ends only once all ranks have been collected.
+        self.init: int | None = None
         self.stop_reason: str | None = None
         self.fenced_after_s: float | None = None
         self.memory_over_bytes: int | None = None
@@ -106,10 +108,10 @@ class Ending:
         deadline = time.monotonic() + _KILL_PATIENCE_S
         while time.monotonic() < deadline:
             living = living_descendants(os.getpid())
-            if not living:
-                return
             for pid in living:
                 send(pid, signal.SIGKILL)
+            if not set(living) - {self.init}:
+                return
             time.sleep(0.002)
 
 

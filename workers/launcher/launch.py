@@ -11,6 +11,7 @@ from typing import Any
 
 from workers.launcher.cgroup import Cgroup
 from workers.launcher.durable import read_json, write_atomically
+from workers.launcher.forwarding import Service
 from workers.launcher.logs import BOUND_BYTES
 from workers.launcher.processes import ProcessMark
 
@@ -26,10 +27,30 @@ class MeetingPoint:
 
 @dataclass(frozen=True)
 class Confined:
-    """Whether to confine ranks to their folders, and what else they may read."""
+    """The boundary around the ranks of a task.
 
-    files: bool = True
+    `level` is `namespaces` (a sandbox of their own), `users` (the Unix user of their project and
+    Landlock), `shared` (Landlock alone), or `container` where the shim is inside one already and
+    `none`. `uid` and `gid` are the project's user, where the agent is root. `readable` may be read
+    besides the task's folders and the system, `hidden` may not although it is part of the system.
+    With `offline` there is no network but the loopback interface of the sandbox, where nothing
+    answers but `services`.
+    """
+
+    level: str = "shared"
     readable: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    uid: int | None = None
+    gid: int | None = None
+    offline: bool = False
+    services: tuple[Service, ...] = ()
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> "Confined":
+        """The inverse of `dataclasses.asdict`."""
+        lists = {name: tuple(fields[name]) for name in ("readable", "hidden")}
+        services = tuple(Service(**service) for service in fields["services"])
+        return cls(**{**fields, **lists, "services": services})
 
 
 @dataclass(frozen=True)
@@ -61,6 +82,7 @@ class Launch:
     gpus: tuple[str, ...] = ()
     sdk_dir: str | None = None
     cache_dir: str = ""
+    personal_dir: str = ""
     cgroup: Cgroup = field(default_factory=Cgroup)
     confined: Confined = field(default_factory=Confined)
     in_container: bool = False
@@ -78,14 +100,14 @@ class Launch:
         """The inverse of `to_json`."""
         found: dict[str, Any] = json.loads(text)
         meeting = found.pop("meeting")
-        confined = found.pop("confined")
+        confined = Confined.from_json(found.pop("confined"))
         return cls(
             **{
                 **found,
                 "argv": tuple(found["argv"]),
                 "gpus": tuple(found["gpus"]),
                 "cgroup": Cgroup.from_json(found["cgroup"]),
-                "confined": Confined(confined["files"], tuple(confined["readable"])),
+                "confined": confined,
                 "meeting": None if meeting is None else MeetingPoint(**meeting),
             }
         )

@@ -6,6 +6,8 @@ import struct
 from contextlib import suppress
 
 _SIOCGIFADDR = 0x8915
+_SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK = 0x8914, 0x8916, 0x891C
+_IFF_UP, _IFF_RUNNING = 0x1, 0x40
 _BACKLOG = 4096
 
 
@@ -65,3 +67,21 @@ def own_address() -> str:
             return "127.0.0.1"
         address: str = probe.getsockname()[0]
         return address
+
+
+def close_network() -> None:
+    """In a fresh network namespace: bring up the loopback interface, the only one there is."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        request = struct.pack("16sh14x", b"lo", _IFF_UP | _IFF_RUNNING)
+        fcntl.ioctl(probe.fileno(), _SIOCSIFFLAGS, request)
+
+
+def add_loopback_address(address: str) -> None:
+    """In a network namespace of our own: let the loopback interface carry one more address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Interface aliases: the oldest interface, and it needs no netlink.
+        name = f"lo:{int.from_bytes(socket.inet_aton(address), 'big') % 10_000_000}"
+        packed = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
+        fcntl.ioctl(probe.fileno(), _SIOCSIFADDR, struct.pack("16s16s8x", name.encode(), packed))
+        mask = struct.pack("HH4s8x", socket.AF_INET, 0, b"\xff\xff\xff\xff")
+        fcntl.ioctl(probe.fileno(), _SIOCSIFNETMASK, struct.pack("16s16s8x", name.encode(), mask))

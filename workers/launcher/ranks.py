@@ -9,17 +9,20 @@ from fcntl import fcntl
 from pathlib import Path
 from typing import Final
 
-from workers.launcher.confinement import Confinement, confine, die_with, drop_capabilities
+from workers.launcher.confinement import Confinement, confine, die_with
 from workers.launcher.contact import Failure
 from workers.launcher.launch import Launch
 from workers.launcher.logs import LogWriter
+from workers.launcher.mounts import View, graphics_devices
 from workers.launcher.program import STACK_SIGNAL, Program
+from workers.launcher.sandbox import Sandbox, give_up_privileges
 
 _PIPE_BYTES: Final = 1024 * 1024
 _F_SETPIPE_SZ: Final = 1031
 _TAIL_BYTES: Final = 16 * 1024
 _MEMORY_SLACK_BYTES: Final = 1024**3
 _LAST_DESCRIPTOR: Final = 1 << 20
+_LEAST_SHM_BYTES: Final = 64 << 20
 NOT_STARTED: Final = 127
 # What of our own code is shown to tasks: it starts them, or is what they run.
 PARTS: Final = ("lab", "launcher", "model_server", "serving")
@@ -81,7 +84,13 @@ class InRank:
 
 
 def start_rank(
-    launch: Launch, program: Program, env: dict[str, str], *, rank: int, forked: bool
+    launch: Launch,
+    program: Program,
+    env: dict[str, str],
+    *,
+    rank: int,
+    forked: bool,
+    sandbox: Sandbox | None,
 ) -> Rank | InRank:
     """Start one rank. Returns twice when `forked`: in the shim a Rank, in the rank an InRank."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
@@ -91,7 +100,7 @@ def start_rank(
     shim = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _enter(launch, writing, shim, forked=forked)
+        _enter(launch, writing, shim, forked=forked, sandbox=sandbox)
         if forked:
             return InRank(program, env)
         _replace(program, env)
@@ -100,21 +109,27 @@ def start_rank(
     return Rank(rank, pid, reading, log, shows_stack=program.in_place)
 
 
-def _enter(launch: Launch, output: int, shim: int, *, forked: bool) -> None:
+def _enter(
+    launch: Launch, output: int, shim: int, *, forked: bool, sandbox: Sandbox | None
+) -> None:
     """Turn the fresh fork into a rank: session, limits, streams, confinement; or end it."""
+    confined = launch.confined
     try:
         os.setsid()
         _reset_signals()
         launch.cgroup.join()
         _limit(launch)
+        groups = _device_groups() if launch.gpus else ()
+        if sandbox is not None:
+            sandbox.enter()
         os.chdir(launch.work_dir)
         _redirect(output)
         if forked:
             os.closerange(3, _LAST_DESCRIPTOR)
-        if launch.confined.files:
+        if confined.level in ("users", "shared"):
             confine(confinement_of(launch))
-        drop_capabilities()
-        if not die_with(shim, signal.SIGKILL):
+        give_up_privileges(uid=confined.uid, gid=confined.gid, groups=groups)
+        if not die_with(shim, signal.SIGKILL, parent_is_outside=sandbox is not None):
             os._exit(NOT_STARTED)
     except Exception as error:  # noqa: BLE001 - this process must never go on as a second shim
         os.write(output, f"[slipway] the rank could not be set up: {error}\n".encode())
@@ -127,11 +142,40 @@ def confinement_of(launch: Launch) -> Confinement:
     places = [launch.root, *ours, *launch.confined.readable, *interpreter_places(launch.python)]
     if launch.sdk_dir is not None:
         places.extend((launch.sdk_dir, str(Path(launch.sdk_dir, "slipway").resolve())))
-    cache = (launch.cache_dir,) if launch.cache_dir else ()
+    some = tuple(path for path in (launch.cache_dir, launch.personal_dir) if path)
     return Confinement(
-        writable=(launch.work_dir, launch.home_dir, launch.tmp_dir, launch.persistent_dir, *cache),
+        writable=(launch.work_dir, launch.home_dir, launch.tmp_dir, launch.persistent_dir, *some),
         readable=tuple(places),
     )
+
+
+def view_of(launch: Launch) -> View:
+    """What the sandbox of a task shows: the same, and a private /tmp, /dev/shm and /etc."""
+    confinement = confinement_of(launch)
+    confined = launch.confined
+    return View(
+        writable=confinement.writable,
+        # Ranks speak to their shim by the socket in this folder.
+        readable=(*confinement.readable, str(Path(launch.contact_path).parent)),
+        hidden=confined.hidden,
+        tmp=launch.tmp_dir,
+        home=launch.home_dir,
+        uid=os.getuid() if confined.uid is None else confined.uid,
+        gid=os.getgid() if confined.gid is None else confined.gid,
+        shm_bytes=max(launch.memory_bytes // 2, _LEAST_SHM_BYTES),
+        gpus=bool(launch.gpus),
+        offline=confined.offline,
+    )
+
+
+def _device_groups() -> tuple[int, ...]:
+    """Groups whose members may use the graphics cards, where cards are not open to everybody."""
+    groups = set()
+    for path in graphics_devices():
+        with suppress(OSError):
+            groups.add(Path(path).stat().st_gid)
+            groups.update(entry.stat().st_gid for entry in os.scandir(path))
+    return tuple(sorted(groups - {0}))
 
 
 def interpreter_places(python: str) -> list[str]:

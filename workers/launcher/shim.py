@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Final, Protocol
 
 from workers.launcher import reasons
+from workers.launcher.beside import Beside
 from workers.launcher.cgroup import of_container
 from workers.launcher.confinement import Confinement, adopt_orphans, confine
 from workers.launcher.contact import ContactDoor, Failure, ring
@@ -34,7 +35,8 @@ from workers.launcher.network import listen_on_free_port, own_address, port_of, 
 from workers.launcher.processes import ProcessMark, uptime_s
 from workers.launcher.program import plan
 from workers.launcher.progress import Progress
-from workers.launcher.ranks import InRank, Rank, confinement_of, start_rank
+from workers.launcher.ranks import InRank, Rank, confinement_of, start_rank, view_of
+from workers.launcher.sandbox import Sandbox
 from workers.launcher.usage import SAMPLE_EVERY_S, UsageMeter, keep_sample
 
 _TICK_S: Final = 1.0
@@ -67,6 +69,7 @@ class Shim:
         self._selector = selectors.DefaultSelector()
         self._bound: socket.socket | None = None
         self._store: object | None = None
+        self._beside: Beside | None = None
         now = uptime_s()
         self._active_at_s = self._sampled_at_s = now
         self._rang_at_s = 0.0
@@ -98,9 +101,12 @@ class Shim:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._on_term)
+        confined = self._launch.confined
         self._contact = ContactDoor(Path(self._launch.contact_path))
+        if confined.uid is not None and confined.gid is not None:
+            self._contact.give_to(confined.uid, confined.gid)
         spare_us = offer_to_oom_killer()
-        if self._launch.confined.files:
+        if confined.level == "shared":
             self._confine()
         in_rank = self._start()
         if in_rank is not None:
@@ -146,16 +152,26 @@ class Shim:
             sdk_dir=launch.sdk_dir,
         )
         warm = self._host is not None and program.in_place
+        if warm and launch.meeting is None and launch.confined.level == "namespaces":
+            self._beside = Beside(self._serve_for_ever, 1)
+        sandbox = None
+        if launch.confined.level == "namespaces":
+            sandbox = Sandbox.create(
+                view_of(launch), join=launch.cgroup.join, services=launch.confined.services
+            )
+            self._ending.init = sandbox.init
         meeting = self._meet(warm=warm)
         for local_rank in range(launch.procs):
             env = rank_environment(launch, local_rank, meeting)
             if program.brings_own_launcher:
                 env = without_contract(env)
             rank = launch.first_rank + local_rank
-            started = start_rank(launch, program, env, rank=rank, forked=warm)
+            started = start_rank(launch, program, env, rank=rank, forked=warm, sandbox=sandbox)
             if isinstance(started, InRank):
                 return started
             self._ranks.append(started)
+        if sandbox is not None:
+            sandbox.close()
         self._serve_store(meeting)
         self._note("running", warm=warm, message=self._started_how(warm=warm))
         return None
@@ -182,14 +198,27 @@ class Shim:
         return meeting
 
     def _serve_store(self, meeting: MeetingPoint) -> None:
-        # Only after the last fork: the store runs threads, and a fork would lose them.
-        if meeting.agent_store and self._bound is not None and self._host is not None:
+        if not meeting.agent_store or self._bound is None or self._host is None:
+            return
+        if self._beside is not None:
+            self._beside.give(self._bound)
+            self._beside.close()
+        else:
+            # Only after the last fork: the store runs threads, and a fork would lose them.
             listening = self._bound.detach()
             self._store = self._host.serve(listening, meeting.address, meeting.port)
 
+    def _serve_for_ever(self, sockets: list[socket.socket]) -> None:
+        """In the process beside: serve the store where the ranks were told that it is."""
+        assert self._host is not None  # noqa: S101 - started for a host alone
+        address, port = sockets[0].getsockname()[:2]
+        self._store = self._host.serve(sockets[0].detach(), address, port)
+        while True:
+            signal.pause()
+
     def _let_go(self) -> None:
         """In a forked rank: no object may close, when it is collected, a number that is reused."""
-        held = (self._selector, self._contact, self._bound)
+        held = (self._selector, self._contact, self._bound, self._beside)
         for thing in held:
             with suppress(OSError):
                 if isinstance(thing, ContactDoor):

@@ -3,6 +3,9 @@
 It must stay single-threaded until the fork: no matrix product, no backward pass, no process group,
 no CUDA call. It serves one agent over one socket and ends when that socket closes. For each launch
 it forks a shim, which forks the ranks; neither depends on this process afterwards.
+
+A launch holds a project's secrets and comes as a descriptor that only the fork reads. This process
+never does, because everything in its memory is inherited by the tasks of every other project.
 """
 
 import ctypes
@@ -25,6 +28,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from workers.launcher.handover import read_all, receive_descriptor
 from workers.launcher.imports import LAB, SERVING, TRAINING
 from workers.launcher.launch import Launch
 from workers.launcher.program import become, register_stack_signal
@@ -33,7 +37,6 @@ from workers.launcher.shim import Shim
 from workers.launcher.usage import memory_of
 
 _LENGTH: Final = struct.Struct("!I")
-_LAUNCH_LIMIT_BYTES: Final = 16 * 1024**2
 _OPENBLAS_SETTERS: Final = (
     *("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads"),
     *("openblas_set_num_threads64_", "openblas_set_num_threads"),
@@ -57,25 +60,6 @@ def send_message(door: socket.socket, body: dict[str, Any]) -> None:
     """Send one JSON object, with its length in front."""
     data = json.dumps(body).encode()
     door.sendall(_LENGTH.pack(len(data)) + data)
-
-
-def receive_message(door: socket.socket) -> bytes | None:
-    """Receive one message; None when the other side is gone."""
-    head = _receive(door, _LENGTH.size)
-    if head is None:
-        return None
-    (length,) = _LENGTH.unpack(head)
-    return None if length > _LAUNCH_LIMIT_BYTES else _receive(door, length)
-
-
-def _receive(door: socket.socket, count: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < count:
-        part = door.recv(count - len(data))
-        if not part:
-            return None
-        data += part
-    return bytes(data)
 
 
 class Warm:
@@ -177,7 +161,7 @@ def check_forkable() -> None:
 def serve(door: socket.socket, flavour: Warm) -> InRank | None:
     """Fork a shim for each launch that comes in. Returns in a rank, or at the end in ourselves."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects our shims
-    while (message := receive_message(door)) is not None:
+    while (descriptor := receive_descriptor(door)) is not None:
         try:
             check_forkable()
         except NotForkable as error:
@@ -186,10 +170,11 @@ def serve(door: socket.socket, flavour: Warm) -> InRank | None:
         pid = os.fork()
         if pid == 0:
             door.close()
-            found = _be_shim(Launch.from_json(message), flavour)
-            if found is not None:
-                return found
+            in_rank = _be_shim(Launch.from_json(read_all(descriptor)), flavour)
+            if in_rank is not None:
+                return in_rank
             os._exit(0)
+        os.close(descriptor)
         send_message(door, {"pid": pid})
     return None
 

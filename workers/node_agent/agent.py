@@ -28,6 +28,7 @@ from workers.node_agent.folders import NodeFolders
 from workers.node_agent.gpus import Gpus
 from workers.node_agent.heartbeat import Heart
 from workers.node_agent.identity import become_node
+from workers.node_agent.isolation import Isolation
 from workers.node_agent.log_shipper import LogShipper
 from workers.node_agent.news import News
 from workers.node_agent.portal import Portal
@@ -61,9 +62,11 @@ class Agent:
         self._portal = Portal(settings.url)
         self._table = AttemptTable(self._folders)
         self._bell = News()
-        self._process = ProcessBackend(settings, self._folders)
+        self._isolation = Isolation.measure(settings, self._folders)
+        log.info("isolation of projects: %s. %s", self._isolation.level, self._isolation.detail)
+        self._process = ProcessBackend(settings, self._folders, self._isolation)
         self._backends = self._find_backends()
-        self._facts = node_facts(settings, self._gpus, sorted(self._backends))
+        self._facts = node_facts(settings, self._gpus, sorted(self._backends), self._isolation)
         self._lease = Lease(self._folders.shared)
         self._shipper = LogShipper(self._portal, self._table, self._backends, self._bell)
         self._builds = EnvironmentBuilds(self._portal, self._folders.root / "builds")
@@ -87,7 +90,7 @@ class Agent:
         if "process" in self._settings.backends:
             found["process"] = self._process
         if "docker" in self._settings.backends:
-            docker = DockerBackend(self._settings, self._folders)
+            docker = DockerBackend(self._settings, self._folders, self._isolation)
             if docker.is_available():
                 found["docker"] = docker
         if not found:

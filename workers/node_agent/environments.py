@@ -132,6 +132,8 @@ class VirtualEnvironments:
             raise
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        # Tasks run as the users of their projects and reach nothing of it but by a mount.
+        attempt.chmod(0o755)
         size_bytes = await asyncio.to_thread(_size_of, attempt)
         build_log.write(f"Ready: {size_bytes >> 20} MiB.\n")
         facts = {"attempt": attempt.name, "size_bytes": size_bytes, "locked": locked}

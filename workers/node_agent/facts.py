@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from slipway.schemas.agent import NodeFacts
+from slipway.schemas.agent import IsolationFacts, NodeFacts
 from slipway.schemas.workloads import Resources
 from slipway.version import __version__
 from workers.launcher.cgroup import own_paths
 from workers.node_agent.gpus import Gpus
+from workers.node_agent.isolation import Isolation
 from workers.node_agent.settings import AgentSettings
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -111,7 +112,9 @@ class CpuLoad:
         return total - times[3] - times[4], total
 
 
-def node_facts(settings: AgentSettings, gpus: Gpus, backends: list[str]) -> NodeFacts:
+def node_facts(
+    settings: AgentSettings, gpus: Gpus, backends: list[str], isolation: Isolation
+) -> NodeFacts:
     """Everything the portal should know about this machine."""
     return NodeFacts(
         capacity=Resources(
@@ -122,4 +125,13 @@ def node_facts(settings: AgentSettings, gpus: Gpus, backends: list[str]) -> Node
         address=settings.address or address_towards(settings.url),
         labels=settings.labels,
         agent_version=__version__,
+        isolation=[
+            isolation.facts() if backend == "process" else _of_containers(backend)
+            for backend in backends
+        ],
     )
+
+
+def _of_containers(backend: str) -> IsolationFacts:
+    features = ["mount", "pid", "ipc", "seccomp"]
+    return IsolationFacts(backend=backend, level="containers", features=features)

@@ -144,15 +144,24 @@ class NodeFolders:
         """
         for folder in (
             *(self.root, self.tasks, self.persistent, self.cache),
-            *(self.snapshots, self.environments),
-            *(self.code / "workers", self.sdk, self.contacts),
+            *(self.snapshots, self.environments, self.contacts),
         ):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.code, self.code / "workers", self.sdk):
+            folder.mkdir(exist_ok=True)
+            # Nothing but links to our code, which the users of projects have to read.
+            folder.chmod(0o755)
         self.shared.mkdir(mode=0o755, exist_ok=True)
         self.bell.parent.mkdir(mode=0o755, exist_ok=True)
         for name in PARTS:
             _link(self.code / "workers" / name, launcher.parent / name)
         _link(self.sdk / "slipway", sdk)
+
+    def open_to_users(self) -> None:
+        """Let other users pass through our own folders to what is theirs, without listing any."""
+        for folder in (self.root, self.tasks, self.persistent, self.cache, self.contacts):
+            folder.chmod(0o711)
+        self.environments.chmod(0o711)
 
     def lock(self) -> None:
         """Be the only agent of this folder until this process ends; raises AgentError."""

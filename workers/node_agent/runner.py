@@ -129,6 +129,10 @@ class AttemptRunner:
         cache = self._rooms.folders.cache_of(spec.persistent_key)
         if cache is not None:
             cache.mkdir(mode=0o700, exist_ok=True)
+        personal = None
+        if spec.personal_key is not None:
+            personal = self._rooms.folders.persistent_of(spec.personal_key)
+            personal.mkdir(mode=0o700, exist_ok=True)
         runtime, *_ = await asyncio.gather(
             self._environment(backend, spec), self._code(spec), self._checkpoint(spec, persistent)
         )
@@ -141,6 +145,7 @@ class AttemptRunner:
             folder=folder,
             persistent=persistent,
             cache=cache,
+            personal=personal,
             address=self._rooms.address,
             runtime=runtime,
             meeting=meeting,

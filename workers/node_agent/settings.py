@@ -36,7 +36,9 @@ class AgentSettings:
     requirements: Path = DEFAULT_REQUIREMENTS
     address: str | None = None
     backends: tuple[str, ...] = _BACKENDS
-    confine: bool = True
+    isolation: str = "auto"
+    hidden: tuple[str, ...] = ()
+    user_range: tuple[int, int] | None = None
     cgroups: bool = True
     readable: tuple[str, ...] = ()
     pass_env: tuple[str, ...] = ()
@@ -45,6 +47,11 @@ class AgentSettings:
     warm_limit: int = 3
     stop_tasks_on_exit: bool = False
     log_bound_bytes: int = BOUND_BYTES
+
+    @property
+    def confine(self) -> bool:
+        """Whether tasks and builds are confined at all."""
+        return self.isolation != "none"
 
     def passed(self) -> dict[str, str]:
         """Return the variables of the agent's own that tasks get."""
@@ -62,6 +69,13 @@ def _label(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
     return key, value
+
+
+def _user_range(text: str) -> tuple[int, int]:
+    first, separator, last = text.partition("-")
+    if not (separator and first.isdigit() and last.isdigit()) or not 0 < int(first) < int(last):
+        raise argparse.ArgumentTypeError(f"{text!r} is not FIRST-LAST, such as 200000-265535")
+    return int(first), int(last) - int(first) + 1
 
 
 def _node_name(text: str) -> str:
@@ -87,7 +101,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--python", type=Path, help="interpreter of tasks that name no environment")
     add("--requirements", type=Path, default=DEFAULT_REQUIREMENTS, help="or what is built for them")
     add("--backend", choices=_BACKENDS, action="append", help="offer only these; may be repeated")
-    add("--no-confine", action="store_true", help="do not confine processes to their folders")
+    add(
+        "--isolation",
+        choices=("auto", "namespaces", "users", "shared", "none"),
+        default="auto",
+        help="how projects are kept apart; auto takes the strongest that this machine permits",
+    )
+    add("--user-range", type=_user_range, help="FIRST-LAST: Unix users of projects, where root")
+    add("--hide", action="append", default=[], help="folder no task may see; may be repeated")
     add("--no-cgroups", action="store_true", help="keep limits by watching, without control groups")
     add("--readable", action="append", default=[], help="path tasks may read; may be repeated")
     add("--pass-env", action="append", default=[], help="variable tasks get from the agent's own")
@@ -113,7 +134,9 @@ def read_settings(arguments: Sequence[str]) -> AgentSettings:
         labels=dict(found.label),
         address=found.address,
         backends=tuple(found.backend or _BACKENDS),
-        confine=not found.no_confine,
+        isolation=found.isolation,
+        user_range=found.user_range,
+        hidden=tuple(found.hide),
         cgroups=not found.no_cgroups,
         readable=tuple(found.readable),
         pass_env=tuple(found.pass_env),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 from slipway.schemas.agent import WarmFacts
 from workers.launcher.confinement import Confinement
+from workers.launcher.handover import sealed_file, send_descriptor
 from workers.launcher.launch import Launch
 from workers.launcher.processes import uptime_s
 from workers.launcher.ranks import interpreter_places
@@ -97,6 +99,7 @@ class WarmPool:
         *,
         limit: int,
         confinement: Confinement | None,
+        only_trusted: bool,
         environment: Mapping[str, str],
     ) -> None:
         self._code = code
@@ -104,6 +107,10 @@ class WarmPool:
         self._sdk = sdk
         self._limit = limit
         self._confinement = confinement
+        # Tasks of all projects are forked from a warm process, and it may do what the agent may.
+        # So it runs the node's own environment, and never one that a project has chosen.
+        self._only_trusted = only_trusted
+        self._trusted: set[str] = set()
         # What tasks are given anyway: libraries that they find loaded have read some of it, as
         # whose certificates to trust.
         self._passed = dict(environment)
@@ -118,6 +125,10 @@ class WarmPool:
             WarmFacts(flavour=warm.flavour, state=warm.state, memory_bytes=warm.memory_bytes)
             for warm in self._processes.values()
         ]
+
+    def trust(self, python: str) -> None:
+        """Allow warm processes of this interpreter: it is the node's own."""
+        self._trusted.add(python)
 
     def keep(self, python: str, flavours: Sequence[str]) -> None:
         """Keep these flavours of the platform's own environment warm, from now on."""
@@ -135,6 +146,8 @@ class WarmPool:
         """Fork the shim of a task; answers its pid. Raises CannotFork."""
         if flavour not in FLAVOURS:
             raise CannotFork(f"there is no warm process of the flavour {flavour}")
+        if self._only_trusted and launch.python not in self._trusted:
+            raise CannotFork("only the node's own environment is kept warm, not a project's")
         key = (launch.python, flavour)
         if self._recently_failed(key):
             raise CannotFork("the warm process failed a moment ago")
@@ -280,9 +293,12 @@ async def _wait_until_ready(door: socket.socket, flavour: str) -> int:
 
 
 async def _ask(door: socket.socket, launch: Launch) -> int:
-    loop = asyncio.get_running_loop()
-    data = launch.to_json().encode()
-    await loop.sock_sendall(door, len(data).to_bytes(4, "big") + data)
+    descriptor = sealed_file(launch.to_json().encode())
+    try:
+        # One byte and a descriptor always fit: at most one launch is under way.
+        send_descriptor(door, descriptor)
+    finally:
+        os.close(descriptor)
     answer = await _receive(door)
     if "error" in answer:
         raise CannotFork(str(answer["error"]))

@@ -142,6 +142,7 @@ def agent_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
     argv = [
         *(sys.executable, "-m", "workers.node_agent", "--url", portal_url(settings)),
         *("--data-dir", str(folder), "--name", name_of(settings)),
+        *("--hide", str(settings.data_dir)),
         *("--token-file", str(token_file(settings)), "--address", _address(settings)),
         "--stop-tasks-on-exit",
     ]

@@ -190,7 +190,7 @@ def test_joining_becomes_the_agent(tmp_path: Path) -> None:
     done = join(
         tmp_path,
         *("http://portal.test/", "--token", "-", "--name", "n9", "--label", "zone=a"),
-        *("--data-dir", "node", "--", "--no-confine"),
+        *("--data-dir", "node", "--", "--isolation=none"),
         agent=AGENT,
     )
     data = tmp_path / "node"
@@ -198,7 +198,7 @@ def test_joining_becomes_the_agent(tmp_path: Path) -> None:
     arguments, token = done.stdout.splitlines()
     assert arguments == (
         f'["--url", "http://portal.test", "--data-dir", "{data}", "--token-file", '
-        f'"{data}/join-token", "--name", "n9", "--label", "zone=a", "--no-confine"]'
+        f'"{data}/join-token", "--name", "n9", "--label", "zone=a", "--isolation=none"]'
     )
     assert token == "slj_x 0o600"
     assert stat.S_IMODE(data.stat().st_mode) == 0o700

@@ -1,4 +1,4 @@
-"""The back end `process` keeps the promises of all back ends, with and without control groups."""
+"""The back end `process` keeps the promises of all back ends, at each level of isolation."""
 
 import os
 import shutil
@@ -15,7 +15,9 @@ from tests.workers.node_agent.backend_contract import BENCH, BackendContract, Be
 from workers.launcher.launch import StateFolder
 from workers.node_agent.backends.base import Backend, Order
 from workers.node_agent.backends.process import ProcessBackend
+from workers.node_agent.errors import AgentError
 from workers.node_agent.folders import NodeFolders
+from workers.node_agent.isolation import Isolation
 from workers.node_agent.settings import AgentSettings
 
 
@@ -35,20 +37,25 @@ def make_settings(data_dir: Path, **changes: object) -> AgentSettings:
 class TestProcessBackend(BackendContract):
     """All promises, through shims on this machine."""
 
-    @pytest.fixture(params=["as the machine permits", "without control groups"])
+    @pytest.fixture(params=["namespaces", "users", "shared", "namespaces without control groups"])
     def bench(self, request: pytest.FixtureRequest) -> Iterator[Bench]:
         data_dir = Path(tempfile.mkdtemp(prefix="sl-"))
         folders = node_folders(data_dir)
-        self.use_cgroups = request.param != "without control groups"
-        found = Bench(self.make(folders), folders)
+        self.level, _, without = request.param.partition(" ")
+        self.use_cgroups = not without
+        try:
+            found = Bench(self.make(folders), folders)
+        except AgentError as error:
+            shutil.rmtree(data_dir)
+            pytest.skip(str(error))
         yield found
         for handle in found.handles:
             self.leave_nothing(found, handle)
         shutil.rmtree(data_dir)
 
     def make(self, folders: NodeFolders) -> Backend:
-        settings = make_settings(folders.root, cgroups=self.use_cgroups)
-        return ProcessBackend(settings, folders)
+        settings = make_settings(folders.root, cgroups=self.use_cgroups, isolation=self.level)
+        return ProcessBackend(settings, folders, Isolation.measure(settings, folders))
 
     def leave_nothing(self, bench: Bench, handle: str) -> None:
         assert isinstance(bench.backend, ProcessBackend)

@@ -34,7 +34,8 @@ class Observation:
 class Order:
     """Everything needed to start one attempt. `runtime` is what `prepare` answered.
 
-    `cache` is the folder in which tasks of the same project share what they have downloaded.
+    `cache` is the folder in which tasks of the same project share what they have downloaded,
+    `personal` the one that belongs to the person whose task it is.
     """
 
     key: TaskKey
@@ -45,9 +46,22 @@ class Order:
     address: str
     runtime: str
     cache: Path | None = None
+    personal: Path | None = None
     meeting: MeetingPoint | None = None
     gpus: tuple[str, ...] = ()
     environment: dict[str, str] | None = None
+
+    @property
+    def project(self) -> str:
+        """The project whose work it is: what the boundary is drawn around."""
+        return self.spec.persistent_key.partition("/")[0]
+
+    @property
+    def own_folders(self) -> list[Path]:
+        """The folders that the task may change."""
+        folder = self.folder
+        some = [path for path in (self.cache, self.personal) if path is not None]
+        return [folder.work, folder.home, folder.tmp, self.persistent, *some]
 
 
 @dataclass(frozen=True)

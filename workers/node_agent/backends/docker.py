@@ -5,6 +5,7 @@ files as outside, into a folder of the task that is mounted; for the agent both 
 alike, except that what lies there may have been written by user code and is read with care.
 """
 
+import asyncio
 import logging
 import os
 from contextlib import suppress
@@ -21,6 +22,8 @@ from workers.node_agent.backends.images import INTERPRETER, Images
 from workers.node_agent.environments import default_environment
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, checked_name, handle_of
+from workers.node_agent.isolation import Isolation, ProjectUser
+from workers.node_agent.ownership import give_to
 from workers.node_agent.saved import owned_by_us
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.warm_pool import boot
@@ -35,6 +38,7 @@ _HOME: Final = "/slipway/home"
 _SHARED: Final = "/slipway/shared"
 _PERSISTENT: Final = "/slipway/persistent"
 _CACHE: Final = "/slipway/cache"
+_PERSONAL: Final = "/slipway/personal"
 _SDK: Final = "/slipway/sdk"
 _TMP: Final = "/tmp"  # noqa: S108 - a file system of the container's own
 _LABEL: Final = "slipway.attempt"
@@ -47,14 +51,14 @@ class DockerBackend:
 
     name = "docker"
 
-    def __init__(self, settings: AgentSettings, folders: NodeFolders) -> None:
+    def __init__(
+        self, settings: AgentSettings, folders: NodeFolders, isolation: Isolation | None = None
+    ) -> None:
         self._settings = settings
         self._folders = folders
+        self._isolation = isolation or Isolation.none()
         self._engine = Engine(settings.docker_socket)
         self._images = Images(self._engine, settings.docker_image)
-        # Never root inside: our own user, or nobody where the agent itself is root.
-        self._uid = os.getuid() or _NOBODY
-        self._gid = os.getgid() if os.getuid() else _NOBODY
 
     def is_available(self) -> bool:
         """Whether an engine answers."""
@@ -71,7 +75,7 @@ class DockerBackend:
         try:
             if not await self._exists(handle):
                 # Only before the first start: later the folders are user code's to change.
-                self._give_folders(order)
+                await asyncio.to_thread(self._give_folders, order)
                 network = await self._network(order.workload_id)
                 await self._create(handle, order, network)
             if (await self._container(handle))["State"]["Status"] == "created":
@@ -95,18 +99,20 @@ class DockerBackend:
 
     def _give_folders(self, order: Order) -> None:
         """Make the task's folders writable for the user inside."""
-        if os.getuid():
-            return
-        folder = order.folder
-        places = [folder.state, folder.home, order.persistent]
-        places.extend([order.cache] if order.cache else [])
-        places.extend(owned_by_us(order.persistent))
-        for root, _, files in os.walk(folder.work):
-            places.extend((Path(root), *(Path(root) / name for name in files)))
-        if (folder.state / "journal.jsonl").exists():
-            places.extend((folder.state / "journal.jsonl", folder.state / "ballast"))
-        for place in places:
-            os.chown(place, self._uid, self._gid, follow_symlinks=False)
+        if os.getuid() == 0:
+            user = self._user(order.project)
+            for place in (order.folder.state, *order.own_folders):
+                give_to(place, user.uid, user.gid)
+            for path in owned_by_us(order.persistent):
+                os.chown(path, user.uid, user.gid, follow_symlinks=False)
+
+    def _user(self, project: str) -> ProjectUser:
+        """Who runs inside: the project's user, or ours where the agent is not root itself."""
+        user = self._isolation.user_of(project)
+        if user is not None:
+            return user
+        is_root = os.getuid() == 0
+        return ProjectUser(_NOBODY, _NOBODY) if is_root else ProjectUser(os.getuid(), os.getgid())
 
     async def _network(self, workload_id: str) -> str:
         """A network of the workload's own: its tasks here reach each other, others do not."""
@@ -127,11 +133,12 @@ class DockerBackend:
                 raise
 
     def _description(self, handle: str, order: Order, network: str) -> dict[str, Any]:
+        user = self._user(order.project)
         return {
             "Image": order.runtime,
             "Entrypoint": [INTERPRETER, "-I", "-S", "-c", boot("shim", isolated=True), _CODE],
             "Cmd": [],
-            "User": f"{self._uid}:{self._gid}",
+            "User": f"{user.uid}:{user.gid}",
             "WorkingDir": "/",
             "Env": ["LANG=C.UTF-8"],
             "Labels": {_LABEL: handle},
@@ -156,6 +163,8 @@ class DockerBackend:
         ]
         if order.cache is not None:
             mounts.append(_mount(order.cache, _CACHE))
+        if order.personal is not None:
+            mounts.append(_mount(order.personal, _PERSONAL))
         cards = {
             "Driver": "nvidia",
             "DeviceIDs": list(order.gpus),
@@ -198,6 +207,7 @@ class DockerBackend:
             tmp_dir=_TMP,
             persistent_dir=_PERSISTENT,
             cache_dir=_CACHE if order.cache else "",
+            personal_dir=_PERSONAL if order.personal else "",
             shared_dir=_SHARED,
             bell_path=f"{_SHARED}/bell",
             contact_path=f"{_STATE}/contact",
@@ -210,7 +220,7 @@ class DockerBackend:
             meeting=order.meeting,
             gpus=tuple(map(str, range(len(order.gpus)))),
             # The container is the confinement, and its limits are the engine's.
-            confined=Confined(files=False),
+            confined=Confined(level="container"),
             in_container=True,
             hang_after_s=spec.hang_after_s,
             keep_on_fence=spec.keep_on_fence,
@@ -256,7 +266,9 @@ class DockerBackend:
         with suppress(OSError):
             state.ask_to_stop(request)
             if not os.getuid():
-                os.chown(state.stop, self._uid, self._gid, follow_symlinks=False)
+                # Whoever owns the folder inside also reads what we leave there.
+                owner = state.path.stat()
+                os.chown(state.stop, owner.st_uid, owner.st_gid, follow_symlinks=False)
         with suppress(EngineError):
             await self._engine.post(f"/containers/{self._named(handle)}/kill", signal="SIGTERM")
 

@@ -1,8 +1,7 @@
-"""Back end `process`: a shim and its ranks as processes of the agent's own user.
+"""Back end `process`: a shim and its ranks as processes of this machine.
 
-It keeps honest tasks apart from each other and from the agent: sessions, limits, folders, and
-Landlock where the kernel has it. It is no wall against code that means harm; the back end `docker`
-is.
+What a rank reaches depends on the isolation level of the node (`workers.node_agent.isolation`): a
+sandbox of namespaces where the kernel permits it, else a Unix user for each project, else Landlock.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from slipway.schemas.agent import EnvironmentSpec
+from slipway.schemas.agent import EnvironmentSpec, TaskSpec
 from workers.launcher.cgroup import Cgroup, CgroupLimits, CgroupParent
 from workers.launcher.confinement import Confinement
 from workers.launcher.contact import VARIABLE
@@ -41,6 +40,8 @@ from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase
 from workers.node_agent.environments import VirtualEnvironments, default_environment
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
+from workers.node_agent.isolation import Isolation
+from workers.node_agent.ownership import give_to
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.warm_pool import CannotFork, WarmPool, boot
 
@@ -74,9 +75,12 @@ class ProcessBackend:
 
     name = "process"
 
-    def __init__(self, settings: AgentSettings, folders: NodeFolders) -> None:
+    def __init__(
+        self, settings: AgentSettings, folders: NodeFolders, isolation: Isolation | None = None
+    ) -> None:
         self._settings = settings
         self._folders = folders
+        self._isolation = isolation or Isolation.none()
         self._environments = VirtualEnvironments(settings, folders)
         self._cgroups = CgroupParent.find() if settings.cgroups else CgroupParent.none()
         self._started: dict[str, subprocess.Popen[bytes]] = {}
@@ -88,7 +92,8 @@ class ProcessBackend:
             home,
             folders.sdk,
             limit=settings.warm_limit,
-            confinement=self._outer() if settings.confine else None,
+            confinement=self._outer() if self._isolation.level == "shared" else None,
+            only_trusted=self._isolation.level != "none",
             environment=settings.passed(),
         )
         if not self._cgroups.limits_memory:
@@ -111,11 +116,15 @@ class ProcessBackend:
 
     async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> Prepared:
         """Build the virtual environment; None stands for the one of tasks that name none."""
-        if spec is None:
-            if self._settings.python is not None:
-                return Prepared(str(self._settings.python))
+        if spec is not None:
+            return await self._environments.ensure(spec, log)
+        if self._settings.python is not None:
+            prepared = Prepared(str(self._settings.python))
+        else:
             spec = default_environment(self._settings.requirements)
-        return await self._environments.ensure(spec, log)
+            prepared = await self._environments.ensure(spec, log)
+        self.warm.trust(prepared.runtime)
+        return prepared
 
     async def start(self, order: Order) -> str:
         """Start the shim; by the time this returns it has claimed the task."""
@@ -124,7 +133,7 @@ class ProcessBackend:
         if state.shim() is not None:
             return handle
         try:
-            launch = self._launch(order)
+            launch = await asyncio.to_thread(self._launch, order)
         except OSError as error:
             raise StartError(f"The task's folder could not be made: {error}.") from error
         flavour = order.spec.warm
@@ -151,6 +160,13 @@ class ProcessBackend:
         write_atomically(folder.path / _GROUPS, json.dumps(asdict(cgroup)))
         contact = self._folders.contact(handle_of(order.key))
         contact.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        user = self._isolation.user_of(order.project)
+        if user is not None:
+            # Others than the owner find their way to the socket in there by its exact name only.
+            contact.parent.chmod(0o711)
+            folder.path.chmod(0o711)
+            for path in order.own_folders:
+                give_to(path, user.uid, user.gid)
         return Launch(
             task_id=order.key.task_id,
             workload_id=order.workload_id,
@@ -166,6 +182,7 @@ class ProcessBackend:
             tmp_dir=str(folder.tmp),
             persistent_dir=str(order.persistent),
             cache_dir=str(order.cache) if order.cache else "",
+            personal_dir=str(order.personal) if order.personal else "",
             shared_dir=str(self._folders.shared),
             bell_path=str(self._folders.bell),
             contact_path=str(contact),
@@ -178,11 +195,28 @@ class ProcessBackend:
             meeting=order.meeting,
             gpus=order.gpus,
             cgroup=cgroup,
-            confined=Confined(self._settings.confine, self._settings.readable),
+            confined=Confined(
+                level=self._isolation.level,
+                readable=self._settings.readable,
+                hidden=self._isolation.hidden,
+                uid=user.uid if user else None,
+                gid=user.gid if user else None,
+                offline=self._is_offline(spec),
+            ),
             hang_after_s=spec.hang_after_s,
             keep_on_fence=spec.keep_on_fence,
             log_bound_bytes=self._settings.log_bound_bytes,
         )
+
+    def _is_offline(self, spec: TaskSpec) -> bool:
+        if spec.network == "open":
+            return False
+        if "network" not in self._isolation.features:
+            raise StartError(
+                "The project's network rule allows the platform alone, and this node cannot keep a "
+                "task from the network. Use a node whose isolation lists the feature network."
+            )
+        return True
 
     async def _start_cold(self, handle: str, launch: Launch) -> None:
         process = self._spawn_shim(launch)
