@@ -10,6 +10,7 @@ Nothing here needs a set-user-ID helper, a container engine or root.
 import array
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -183,7 +184,7 @@ def _collect_orphans() -> None:
 
 
 def run_inside(description: dict[str, Any], program: list[str]) -> int:
-    """Run a program in a sandbox of its own and answer its exit status, 128 + N for signal N.
+    """Run a program in a sandbox of its own and answer its exit status, -N for signal N.
 
     `description` has the fields of View, the `services` that it reaches when offline, and
     `own_user`: whether to become its uid and gid.
@@ -210,11 +211,19 @@ def run_inside(description: dict[str, Any], program: list[str]) -> int:
         finally:
             os._exit(127)
     sandbox.close()
+    _leave_streams()
     _, status = os.waitpid(child, 0)
     with suppress(ProcessLookupError):
         os.kill(sandbox.init, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+    return os.waitstatus_to_exitcode(status)
+
+
+def _leave_streams() -> None:
+    """Let whoever reads from the program, or writes to it, see when it closes its streams."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    os.close(nothing)
 
 
 def main() -> None:
@@ -222,4 +231,10 @@ def main() -> None:
     # A build or a warm process is of no use without the agent that started it.
     if not die_with(os.getppid(), signal.SIGKILL):
         raise failure("the parent is gone")
-    sys.exit(run_inside(json.loads(sys.argv[2]), sys.argv[3:]))
+    status = run_inside(json.loads(sys.argv[2]), sys.argv[3:])
+    if status < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with suppress(OSError, ValueError):
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    sys.exit(status)

@@ -5,7 +5,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from typing import IO, Any
 import structlog
 
 import portal
+from portal.core.confined_process import confined_command
 from portal.datasets.bytes import content_of, entries_of
 from portal.datasets.models import Version
 from portal.datasets.tables import Group
@@ -82,7 +82,7 @@ def _examined(reader: Reader, frames: Iterator[bytes], go_on: Callable[[], None]
     until = reader.until
     with tempfile.TemporaryFile() as said, tempfile.TemporaryDirectory() as nowhere:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "portal.datasets.examining", *arguments],
+            confined_command("portal.datasets.examining", *arguments, writable=[nowhere]),
             stdin=subprocess.PIPE,
             stdout=said,
             stderr=subprocess.DEVNULL,

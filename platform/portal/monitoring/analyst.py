@@ -3,7 +3,6 @@
 import os
 import selectors
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from typing import Any
 import orjson
 
 import portal
+from portal.core.confined_process import confined_command
+from portal.monitoring.folders import flat_root, raw_root
 
 _MEMORY_MIB = 3_072
 _ANSWERS_WITHIN_S = 300.0
@@ -24,10 +25,13 @@ class AnalysisFailed(Exception):
 
 
 class Analyst:
-    """A process that is started with the first order, and again should it have died of one."""
+    """A process that is started with the first order, and again should it have died of one.
+
+    It sees captured predictions and `folder`, where files for it belong.
+    """
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
+        self.folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
 
@@ -60,16 +64,23 @@ class Analyst:
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.close()
+            roots = [raw_root(), Path(flat_root())]
+            for root in roots:
+                root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "portal.monitoring.analysing", str(_MEMORY_MIB)],
+                confined_command(
+                    "portal.monitoring.analysing",
+                    str(_MEMORY_MIB),
+                    writable=[self.folder, *roots],
+                ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                cwd=self._folder,
+                cwd=self.folder,
                 # Nothing of our environment: it holds the secrets of the installation.
                 env={
                     "PYTHONPATH": str(Path(portal.__path__[0]).parent),
-                    "TMPDIR": self._folder,
+                    "TMPDIR": self.folder,
                     "LANG": "C.UTF-8",
                     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
                     "ARROW_DEFAULT_MEMORY_POOL": "system",

@@ -98,7 +98,7 @@ def _made(asked: Analyst, one: Selection) -> _Made:
     filters = kept_filters(one.filters)
     found = ids_of(one.endpoint, filters)
     labels = _labels(one, sorted(found.ids))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         target = Path(folder) / "predictions.parquet"
         said = asked.ask(
             "export",

@@ -37,10 +37,10 @@ def raw_hour(endpoint_id: str, hour: datetime) -> Path:
 
 def flat_hour(endpoint_id: str, hour: datetime) -> Path:
     """Where the flat files of an hour lie."""
-    return Path(_flat_hour(_flat_root(), endpoint_id, hour))
+    return Path(_flat_hour(flat_root(), endpoint_id, hour))
 
 
-def _flat_root() -> str:
+def flat_root() -> str:
     """Where the flat files of this machine lie."""
     return str(Path(settings.DATA_DIR) / "monitoring")
 
@@ -70,7 +70,7 @@ def captured_endpoints() -> set[str]:
 
 def parts_of(hours: Iterable[CapturedHour]) -> list[str]:
     """Return the paths of the flat files of hours."""
-    root = _flat_root()
+    root = flat_root()
     return [
         f"{_flat_hour(root, hour.endpoint_id, hour.hour)}/{name}"
         for hour in hours

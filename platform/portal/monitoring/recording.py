@@ -124,7 +124,7 @@ def _found(
     run = Run.objects.in_projects([project.pk]).filter(run_uuid=facts.run_id).first()
     if run is None:
         return None
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         tensors = bool(record.signature) and not columns
         for sample in _samples(project, run, Path(folder)):
             result = asked.ask("profile_sample", path=str(sample), columns=columns, tensors=tensors)

@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 import structlog
 
 import portal
+from portal.core.confined_process import confined_command
 from portal.core.errors import Conflict
 
 log = structlog.get_logger(__name__)
@@ -60,7 +60,7 @@ def differences(before: bytes, after: bytes) -> list[DiffCell]:
     with tempfile.TemporaryDirectory() as nowhere:
         try:
             process = subprocess.run(
-                [sys.executable, "-P", "-m", "portal.notebooks.comparing"],
+                confined_command("portal.notebooks.comparing", writable=[nowhere]),
                 input=b"%d\n%b%b" % (len(before), before, after),
                 capture_output=True,
                 timeout=_PATIENCE_S,

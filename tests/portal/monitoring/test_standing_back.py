@@ -13,15 +13,17 @@ from tests.processes import ROOT, clean_environment, is_alive, wait_for
 _AUTOGROUP_ON = Path("/proc/sys/kernel/sched_autogroup_enabled")
 # Lets a process analyse nothing, tells which it is, and waits.
 _STARTED = """
-import json, os, sys, tempfile, time
+import json, os, time
 from pathlib import Path
+import django
+django.setup()
 from portal.monitoring.analyst import analyst
-sample = Path(tempfile.mkdtemp()) / "sample.json"
-sample.write_text(json.dumps({"inputs": [[1.0], [2.0]], "rows": 2}))
+from tests.portal.monitoring.analysis import analysing_process
 with analyst() as asked:
+    sample = Path(asked.folder) / "sample.json"
+    sample.write_text(json.dumps({"inputs": [[1.0], [2.0]], "rows": 2}))
     asked.ask("profile_sample", path=str(sample), columns=[])
-    children = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
-    print(*sum(children, []), flush=True)
+    print(analysing_process(os.getpid()), flush=True)
     time.sleep(600)
 """
 
@@ -31,7 +33,12 @@ def started(tmp_path: Path) -> "subprocess.Popen[str]":
     """A process that has started one that analyses, and says which."""
     return subprocess.Popen(
         [sys.executable, "-c", _STARTED],
-        env=clean_environment() | {"PYTHONPATH": str(ROOT / "platform"), "TMPDIR": str(tmp_path)},
+        env=clean_environment()
+        | {
+            "PYTHONPATH": f"{ROOT / 'platform'}:{ROOT}",
+            "TMPDIR": str(tmp_path),
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+        },
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -1,0 +1,71 @@
+"""Command lines of processes that read what strangers wrote: files, notebooks, tables.
+
+Such a process runs our code, and a flaw in a library that parses hostile bytes must not open the
+installation. It sees the system, the platform's code and the folders it works in: in a sandbox of
+namespaces where the machine permits one, else confined by Landlock where the kernel has it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final, Literal
+
+import portal
+
+_PLATFORM: Final = Path(portal.__path__[0]).parent
+_ROOT: Final = _PLATFORM.parent
+_ENTER: Final = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from workers.launcher.{} import main; main()"
+)
+_TRIAL_WITHIN_S: Final = 20.0
+
+
+def confined_command(module: str, *arguments: str, writable: Sequence[Path | str]) -> list[str]:
+    """Return the command line that runs a module of ours and shows it these folders alone.
+
+    The first of the writable ones is where it starts. The caller gives it an environment without
+    secrets, with PYTHONPATH naming the platform's code.
+    """
+    program = [sys.executable, "-P", "-m", module, *arguments]
+    places = (_PLATFORM, _ROOT / "workers", sys.prefix, sys.base_prefix)
+    return _confined(program, [str(path) for path in writable], [str(path) for path in places])
+
+
+def _confined(program: list[str], writable: list[str], readable: list[str]) -> list[str]:
+    if isolation_of_readers() == "namespaces":
+        view = {"writable": writable, "readable": readable, "offline": True}
+        identity = {"uid": os.getuid(), "gid": os.getgid()}
+        return [*_enter("sandbox"), json.dumps(view | identity), *program]
+    return [
+        *_enter("confinement"),
+        *(word for path in writable for word in ("-w", path)),
+        *(word for path in readable for word in ("-r", path)),
+        *("--", *program),
+    ]
+
+
+def _enter(module: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", _ENTER.format(module), str(_ROOT)]
+
+
+@cache
+def isolation_of_readers() -> Literal["namespaces", "landlock"]:
+    """Return how these processes are kept apart on this machine, found out once by trying."""
+    view = {"writable": [], "offline": True, "uid": os.getuid(), "gid": os.getgid()}
+    trial = [*_enter("sandbox"), json.dumps(view), "/bin/sh", "-c", "exit 0"]
+    try:
+        done = subprocess.run(
+            trial,
+            env={},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TRIAL_WITHIN_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "landlock"
+    return "namespaces" if done.returncode == 0 else "landlock"
