@@ -14,6 +14,7 @@ from workers.lab.activity import Watch
 from workers.lab.desk import Desk, desk_here
 from workers.lab.notices import PAGE_EXTENSIONS, add_notices
 from workers.lab.reports import Reporter
+from workers.launcher.contract import LISTENER_VARIABLE
 
 _REPORTS: Final = "SLIPWAY_LAB_REPORTS"
 _ADDRESS: Final = "SLIPWAY_LAB_ADDRESS"
@@ -65,10 +66,18 @@ def find_hosts_as_this_machine_does() -> None:
 
 
 def bind() -> tuple[socket.socket, str]:
-    """Bind a free port of the address the node is reached at; returns it and `host:port`."""
+    """Bind a free port of the address the node is reached at; returns it and `host:port`.
+
+    A server without network is given a socket that listens outside.
+    """
     advertised = os.environ.get(_ADDRESS, _LOOPBACK)
     is_here = advertised == _LOOPBACK
     family = socket.AF_INET6 if ":" in advertised else socket.AF_INET
+    number = os.environ.pop(LISTENER_VARIABLE, "")
+    if number:
+        bound = socket.socket(fileno=int(number))
+        bound.setblocking(False)
+        return bound, f"{advertised}:{bound.getsockname()[1]}"
     bound = socket.socket(family, socket.SOCK_STREAM)
     everywhere = "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - of another machine
     bound.bind((_LOOPBACK if is_here else everywhere, 0))

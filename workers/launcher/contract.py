@@ -6,6 +6,8 @@ from workers.launcher.contact import VARIABLE
 from workers.launcher.launch import Launch, MeetingPoint
 from workers.launcher.network import interface_of
 
+# The number of a socket that listens outside, for a program without network that others ask.
+LISTENER_VARIABLE = "SLIPWAY_LISTENER"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Read by the interpreter, the C library or torch when they are loaded: a fork comes too late.
 _READ_AT_START = (

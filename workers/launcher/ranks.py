@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fcntl import fcntl
@@ -11,6 +12,7 @@ from typing import Final
 
 from workers.launcher.confinement import Confinement, confine, die_with
 from workers.launcher.contact import Failure
+from workers.launcher.contract import LISTENER_VARIABLE
 from workers.launcher.launch import Launch
 from workers.launcher.logs import LogWriter
 from workers.launcher.mounts import View, graphics_devices
@@ -23,6 +25,7 @@ _TAIL_BYTES: Final = 16 * 1024
 _MEMORY_SLACK_BYTES: Final = 1024**3
 _LAST_DESCRIPTOR: Final = 1 << 20
 _LEAST_SHM_BYTES: Final = 64 << 20
+_LISTENER: Final = 3
 NOT_STARTED: Final = 127
 # What of our own code is shown to tasks: it starts them, or is what they run.
 PARTS: Final = ("lab", "launcher", "model_server", "serving")
@@ -91,8 +94,12 @@ def start_rank(
     rank: int,
     forked: bool,
     sandbox: Sandbox | None,
+    listener: socket.socket | None = None,
 ) -> Rank | InRank:
-    """Start one rank. Returns twice when `forked`: in the shim a Rank, in the rank an InRank."""
+    """Start one rank. Returns twice when `forked`: in the shim a Rank, in the rank an InRank.
+
+    A `listener` is handed to the rank, which finds its number in LISTENER_VARIABLE.
+    """
     reading, writing = os.pipe2(os.O_CLOEXEC)
     with suppress(OSError):  # a user may hold only so much pipe memory
         fcntl(reading, _F_SETPIPE_SZ, _PIPE_BYTES)
@@ -100,7 +107,9 @@ def start_rank(
     shim = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _enter(launch, writing, shim, forked=forked, sandbox=sandbox)
+        if listener is not None:
+            env = {**env, LISTENER_VARIABLE: str(_LISTENER)}
+        _enter(launch, writing, shim, forked=forked, sandbox=sandbox, listener=listener)
         if forked:
             return InRank(program, env)
         _replace(program, env)
@@ -110,7 +119,13 @@ def start_rank(
 
 
 def _enter(
-    launch: Launch, output: int, shim: int, *, forked: bool, sandbox: Sandbox | None
+    launch: Launch,
+    output: int,
+    shim: int,
+    *,
+    forked: bool,
+    sandbox: Sandbox | None,
+    listener: socket.socket | None,
 ) -> None:
     """Turn the fresh fork into a rank: session, limits, streams, confinement; or end it."""
     confined = launch.confined
@@ -124,8 +139,10 @@ def _enter(
             sandbox.enter()
         os.chdir(launch.work_dir)
         _redirect(output)
+        if listener is not None:
+            os.dup2(listener.fileno(), _LISTENER, inheritable=True)
         if forked:
-            os.closerange(3, _LAST_DESCRIPTOR)
+            os.closerange(_LISTENER + (listener is not None), _LAST_DESCRIPTOR)
         if confined.level in ("users", "shared"):
             confine(confinement_of(launch))
         give_up_privileges(uid=confined.uid, gid=confined.gid, groups=groups)

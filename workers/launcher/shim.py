@@ -33,7 +33,7 @@ from workers.launcher.launch import Launch, MeetingPoint, StopRequest
 from workers.launcher.lease import Lease
 from workers.launcher.network import listen_on_free_port, own_address, port_of, reserve_port
 from workers.launcher.processes import ProcessMark, uptime_s
-from workers.launcher.program import plan
+from workers.launcher.program import Program, plan
 from workers.launcher.progress import Progress
 from workers.launcher.ranks import InRank, Rank, confinement_of, start_rank, view_of
 from workers.launcher.sandbox import Sandbox
@@ -155,6 +155,7 @@ class Shim:
         if warm and launch.meeting is None and launch.confined.level == "namespaces":
             self._beside = Beside(self._serve_for_ever, 1)
         sandbox = None
+        listener = self._listener(program)
         if launch.confined.level == "namespaces":
             sandbox = Sandbox.create(
                 view_of(launch), join=launch.cgroup.join, services=launch.confined.services
@@ -166,10 +167,20 @@ class Shim:
             if program.brings_own_launcher:
                 env = without_contract(env)
             rank = launch.first_rank + local_rank
-            started = start_rank(launch, program, env, rank=rank, forked=warm, sandbox=sandbox)
+            started = start_rank(
+                launch,
+                program,
+                env,
+                rank=rank,
+                forked=warm,
+                sandbox=sandbox,
+                listener=listener,
+            )
             if isinstance(started, InRank):
                 return started
             self._ranks.append(started)
+        if listener is not None:
+            listener.close()
         if sandbox is not None:
             sandbox.close()
         self._serve_store(meeting)
@@ -182,6 +193,13 @@ class Shim:
             return f"{ranks} forked from a warm process."
         because = f": {self._launch.cold_reason}" if self._launch.cold_reason else ""
         return f"{ranks} started cold{because}."
+
+    def _listener(self, program: Program) -> socket.socket | None:
+        """Before the network is left: the socket of a server that others outside will ask."""
+        if not self._launch.confined.offline or program.kind != "own":
+            return None
+        is_local = self._launch.address in ("", "127.0.0.1", "localhost")
+        return listen_on_free_port("127.0.0.1" if is_local else "0.0.0.0")  # noqa: S104
 
     def _meet(self, *, warm: bool) -> MeetingPoint:
         launch = self._launch

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import secrets
 import socket
 from contextlib import suppress
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from slipway.schemas.serving import ReplicaSpec
+from workers.launcher.contract import LISTENER_VARIABLE
 from workers.model_server.codecs import Model
 from workers.model_server.engine import Engine
 from workers.serving.wire import (
@@ -77,7 +79,13 @@ class ReplicaServer:
             self._server = await loop.create_unix_server(lambda: Connection(self), sock=found)
             return listen
         host, _, port = listen.rpartition(":")
-        self._server = await loop.create_server(lambda: Connection(self), host, int(port))
+        number = os.environ.pop(LISTENER_VARIABLE, "")
+        if number:
+            # Without network: a socket that listens outside.
+            listener = socket.socket(fileno=int(number))
+            self._server = await loop.create_server(lambda: Connection(self), sock=listener)
+        else:
+            self._server = await loop.create_server(lambda: Connection(self), host, int(port))
         bound = self._server.sockets[0].getsockname()[1]
         return f"{self._spec.advertise_host or host}:{bound}"
 

@@ -18,6 +18,13 @@ from slipway.schemas.accounts import Role, Scope
 
 
 def _require_scope(principal: Principal, scope: Scope | None) -> None:
+    if principal.token is not None and not principal.token.scopes:
+        # That of a replica, which finds its own orders by it. Its model's code can read it.
+        raise Forbidden(
+            "This token carries no scope, so nothing of the API is open to it.",
+            code="missing_scope",
+            next_step="Create a token with the scopes you need under Settings → API tokens.",
+        )
     if scope is not None and not principal.allows(scope):
         raise Forbidden(
             f"This token does not carry the scope {scope.value}.",

@@ -16,7 +16,6 @@ from portal.registry.ports import register_downstream, register_upstream
 from portal.workloads.ports import Grouping, Kind, register_kind
 from portal.workloads.retries import RetryRule
 from portal.workloads.signals import WorkloadChanged, workload_changed
-from slipway.schemas.accounts import Scope
 from slipway.schemas.registry import NodeKind
 
 
@@ -41,7 +40,8 @@ def _when_replica_moved(news: WorkloadChanged) -> None:
 
 
 # A replica that ended is replaced by another one, so its workload never runs again by itself. It
-# serves on while its node cannot reach the portal, and is not moved without a substitute.
+# serves on while its node cannot reach the portal, and is not moved without a substitute. Code of
+# the model runs in the process that has read the token, so the token opens nothing of the API.
 register_kind(
     Kind(
         name=KIND,
@@ -51,7 +51,7 @@ register_kind(
         stop_grace_s=30.0,
         warm="serving",
         keeps_warm=_is_in_use,
-        scopes=(Scope.PROJECTS_READ, Scope.EXPERIMENTS_READ),
+        scopes=(),
         surroundings=_surroundings,
         grouping=Grouping(
             noun="endpoint",

@@ -140,6 +140,13 @@ class StoredCheckpoint(AnswerSchema):
     digest: Annotated[Line, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+class ServiceAddress(AnswerSchema):
+    """A service of the platform, as tasks reach it."""
+
+    host: Annotated[Line, Field(min_length=1, max_length=253)]
+    port: Whole = Field(ge=1, le=65_535)
+
+
 class TaskSpec(AnswerSchema):
     """How to run one task: `procs` processes of `argv` (ranks) in a fresh working folder.
 
@@ -149,7 +156,7 @@ class TaskSpec(AnswerSchema):
     agent that has none starts cold. What outlives an attempt (checkpoints) lives in the folder of
     `persistent_key`, and what belongs to one person alone in that of `personal_key`.
     `gpu_indices` are the GPUs of the node this task may see, and no others. `network` is the
-    project's rule: `platform` reaches the portal and the gateways and nothing else.
+    project's rule: `platform` reaches the `services` and nothing else.
     Ranks start once that folder has `checkpoint`, or a newer one; the newest it gets, of at most
     `copy_limit_bytes`, is copied to the portal (0: none is).
     """
@@ -168,6 +175,7 @@ class TaskSpec(AnswerSchema):
     persistent_key: str
     personal_key: str | None = None
     network: Literal["open", "platform"] = "open"
+    services: list[ServiceAddress] = []
     stop_grace_s: float = Field(default=10.0, ge=0)
     hang_after_s: float | None = None
     keep_on_fence: bool = False

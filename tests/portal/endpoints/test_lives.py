@@ -356,6 +356,15 @@ def test_a_replica_fetches_its_own_model_and_no_other(lab: Lab) -> None:
     assert own.call("GET", f"replicas/{other.pk}/files/0").status_code == 404
 
 
+def test_the_token_of_a_replica_opens_nothing_of_the_api(lab: Lab) -> None:
+    """Code of the model can read it in the memory of its own process."""
+    lab.serving()
+    stolen = Api(_token(lab.replicas(1)[0]))
+    for path in ("whoami", "projects", "projects/vision", "projects/vision/models", "tiers"):
+        assert stolen.get(path).status_code == 403, path
+    assert stolen.post("projects/vision/jobs", {}).status_code == 403
+
+
 def _token(replica: Replica) -> str:
     assert replica.workload is not None
     return token_of(replica.workload.pk, 1)

@@ -24,6 +24,7 @@ from workers.launcher.confinement import Confinement
 from workers.launcher.contact import VARIABLE
 from workers.launcher.contract import why_not_warm
 from workers.launcher.durable import read_json, write_atomically
+from workers.launcher.forwarding import Service
 from workers.launcher.journal import Journal
 from workers.launcher.launch import Confined, Launch, StateFolder, StopRequest
 from workers.launcher.logs import Chunk, read_chunk
@@ -202,6 +203,7 @@ class ProcessBackend:
                 uid=user.uid if user else None,
                 gid=user.gid if user else None,
                 offline=self._is_offline(spec),
+                services=tuple(Service(item.host, item.port) for item in spec.services),
             ),
             hang_after_s=spec.hang_after_s,
             keep_on_fence=spec.keep_on_fence,
