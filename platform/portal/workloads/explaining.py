@@ -140,9 +140,7 @@ class Explainer:
             )
         suiting = [i for i, site in enumerate(self._sites) if site.suits(need)]
         admitting = [i for i in suiting if room.admits(i, need, workload.project_id)]
-        at = min(
-            admitting or suiting, key=lambda i: missing_part(self._sites[i].free, need)
-        )
+        at = min(admitting or suiting, key=lambda i: missing_part(self._sites[i].free, need))
         site = self._sites[at]
         lacking = _lacking(site.free, need.amount, need.gpu_model)
         holders = self._holders(site, lacking)

@@ -8,7 +8,6 @@ from portal.compute.models import Node, Quota, Tier
 from portal.compute.resources import Amount, Need, amount_text, count_noun, cpus_text
 from portal.core.errors import InvalidInput
 
-
 OTHER_PROJECT = (
     "Nodes with room for it cannot keep projects apart and are running another project's work."
 )

@@ -300,9 +300,7 @@ class Room:
         if sum(self.sites[i].capacity.count_of(need) for i in fitting) < tasks:
             return
         shared = [i for i in fitting if self.sites[i].shared_backends]
-        if any(
-            self._tenancies[i].tasks[project] and self.admits(i, need, project) for i in shared
-        ):
+        if any(self._tenancies[i].tasks[project] and self.admits(i, need, project) for i in shared):
             return
         counts = [0] * len(self.sites)
         for i in shared:

@@ -105,9 +105,7 @@ def _try(run: _Pass, candidate: Candidate) -> bool:
     if shape in run.does_not_fit or is_gang_without_network(need, tasks):
         return False
     moment = clock.now()
-    place = partial(
-        run.room.place, need, tasks, project=project, moment=moment, lifetime=lifetime
-    )
+    place = partial(run.room.place, need, tasks, project=project, moment=moment, lifetime=lifetime)
     places: list[Place] = []
     if avoided := _where_it_failed(candidate):
         places = place(avoid=avoided)

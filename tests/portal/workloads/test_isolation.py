@@ -264,4 +264,3 @@ def test_what_a_form_offers_counts_for_the_project_that_asks(people: Personas) -
     )
     assert quote["would_wait"] is True
     assert "keep projects apart" in quote["explanation"]
-

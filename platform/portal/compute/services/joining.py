@@ -85,7 +85,10 @@ def join_node(*, secret: str, name: str, facts: NodeFacts) -> JoinedNode:
                 after={
                     "cpu_millis": node.cpu_millis,
                     "gpus": node.gpus,
-                    **{f"isolation of {level.backend}": str(level) for level in node.isolation_levels},
+                    **{
+                        f"isolation of {level.backend}": str(level)
+                        for level in node.isolation_levels
+                    },
                 },
             )
             node_changed.send_on_commit(NodeChanged(node.pk))

@@ -77,7 +77,9 @@ def _initial(request: HttpRequest, project: Project, offered: list[Tier]) -> dic
 def project_endpoint_quote(request: HttpRequest, project: str) -> HttpResponse:
     """Say what the form as it stands would cost and whether its first replica would wait."""
     form = NewEndpoint(request.POST)
-    return render(request, "web/endpoints/quote.html", {"form": form, **_priced(gated_project(request), form)})
+    return render(
+        request, "web/endpoints/quote.html", {"form": form, **_priced(gated_project(request), form)}
+    )
 
 
 def _priced(project: Project, form: NewEndpoint) -> dict[str, Any]:

@@ -52,8 +52,9 @@ class Workload(Row):
 
     What a task needs is copied from the tier at submit. `tags` are what its submitter calls it by,
     for good: spend is split by them. `epoch` counts placements, and `network` is the project's rule
-    at the last of them. `plan` says what becomes of it once its last lease is closed. `waits_since` is when the present wait began;
-    `failures` and `losses` count ends by its own fault and by that of machines.
+    at the last of them. `plan` says what becomes of it once its last lease is closed. `waits_since`
+    is when the present wait began; `failures` and `losses` count ends by its own fault and by that
+    of machines.
     """
 
     id = IdField("wl")
