@@ -11,7 +11,7 @@ from portal.notebooks.server_idle import idle_limit_s
 from portal.notebooks.server_lifecycle import ALIVE
 from portal.notebooks.services.reading import cost_of, explanation_of, next_step_of, price_of
 from portal.workloads.explaining import Explainer
-from portal.workloads.lifecycle import ENDS, WAITING
+from portal.workloads.lifecycle import WAITING
 from slipway.schemas.notebook_servers import NotebookState
 
 _S = NotebookState
@@ -75,14 +75,6 @@ class ServerStanding:
     def lasted(self) -> timedelta:
         """How long it has run, or waits."""
         return (self.until or clock.now()) - self.began
-
-    @property
-    def network(self) -> str:
-        """The network rule it runs under, or will after its next start."""
-        workload = self.server.workload
-        if workload is None or workload.status in ENDS:
-            return self.server.project.network
-        return workload.network_rule
 
     @property
     def idle_minutes(self) -> int:

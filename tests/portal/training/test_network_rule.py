@@ -28,7 +28,9 @@ def test_what_no_node_can_enforce_is_refused_with_a_next_step(bob: Api) -> None:
     quote = json_of(bob.post("projects/vision/jobs/quote", body))
     assert quote["can_ever_run"] is False
     assert "no node can enforce it" in quote["explanation"]
-    server = json_of(bob.post("projects/vision/notebooks/servers", {"name": "lab", "tier": "small"}))
+    server = json_of(
+        bob.post("projects/vision/notebooks/servers", {"name": "lab", "tier": "small"})
+    )
     assert server["code"] == "network_rule_not_enforced"
 
 
