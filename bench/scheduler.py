@@ -87,6 +87,7 @@ def add_nodes() -> None:
             token_hash=f"hash-{i}",
             address="127.0.0.1",
             backends=["process"],
+            isolation=[{"backend": "process", "level": "namespaces", "features": [], "detail": ""}],
             cpu_millis=CPUS_A_NODE * 1000,
             memory_bytes=CPUS_A_NODE * 4 * GIB,
             last_seen_at=clock.now(),

@@ -29,7 +29,7 @@ from portal.workloads.services.logs import append_log
 from portal.workloads.services.reports import accept_reports
 from portal.workloads.services.snapshots import take_build_report
 from portal.workloads.tokens import token_of
-from slipway.schemas.agent import EnvironmentReport, Heartbeat, NodeFacts, Report
+from slipway.schemas.agent import EnvironmentReport, Heartbeat, IsolationFacts, NodeFacts, Report
 from slipway.schemas.training import JobIn
 from slipway.schemas.workloads import Resources
 from tests.checkpoints import make_packed
@@ -41,6 +41,7 @@ FACTS = NodeFacts(
     backends=["process"],
     address="127.0.0.1",
     agent_version="test",
+    isolation=[IsolationFacts(backend="process", level="namespaces", features=["network"])],
 )
 
 

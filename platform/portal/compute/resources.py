@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from slipway.schemas.accounts import NetworkRule
+
 GIB = 1024**3
 # What one CPU weighs in the fair share against memory and GPUs.
 _MEMORY_BYTES_A_CPU = 4 * GIB
@@ -70,16 +72,29 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one task asks of a node: an amount, a model of GPU, labels, and a back end."""
+    """What one task asks of a node: an amount, a model of GPU, labels, and a back end.
+
+    `network` is the rule of its project, which that back end must be able to enforce.
+    """
 
     amount: Amount
     gpu_model: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     backend: str = ""
+    network: NetworkRule = "open"
 
-    def matches(self, labels: Mapping[str, str], backends: Collection[str]) -> bool:
-        """Whether a node with these labels and back ends is of the right kind."""
-        if self.backend and self.backend not in backends:
+    def matches(
+        self,
+        labels: Mapping[str, str],
+        backends: Collection[str],
+        network_backends: Collection[str],
+    ) -> bool:
+        """Whether a node with these labels and back ends is of the right kind.
+
+        `network_backends` are those that can enforce the network rule `platform`.
+        """
+        able = backends if self.network == "open" else network_backends
+        if not able or (self.backend and self.backend not in able):
             return False
         return not self.labels or all(labels.get(key) == value for key, value in self.labels)
 

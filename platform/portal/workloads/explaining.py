@@ -13,7 +13,7 @@ from portal.accounts.models import Project, User
 from portal.compute.models import Node, Quota
 from portal.compute.resources import Amount, amount_text, count_noun, cpus_text
 from portal.core import clock
-from portal.workloads.feasibility import why_never
+from portal.workloads.feasibility import is_gang_without_network, why_never
 from portal.workloads.models import Lease, Share, Workload
 from portal.workloads.placement import Room, Site, Spot, missing_part
 from portal.workloads.ports import kind_of
@@ -77,10 +77,20 @@ class Explainer:
 
     def _why_waiting(self, workload: Workload) -> str:
         return (
-            self._by_quota(workload)
+            self._by_network(workload)
+            or self._by_quota(workload)
             or self._by_nodes(workload)
             or self._by_room(workload)
             or self._by_turn(workload)
+        )
+
+    def _by_network(self, workload: Workload) -> str:
+        if not is_gang_without_network(workload.need, workload.nodes):
+            return ""
+        return (
+            f"the network rule of project {workload.project.slug} is platform now, and tasks on "
+            "several nodes need the network to reach each other. An owner can set the rule to "
+            "open in the project's settings."
         )
 
     def _by_quota(self, workload: Workload) -> str:
@@ -116,25 +126,50 @@ class Explainer:
     def _by_room(self, workload: Workload) -> str:
         """Say what is missing where, and who has it, if it does not fit now."""
         need = workload.need
-        fitting = Room(self._sites).count_of(need)
+        room = Room(self._sites)
+        fitting = room.count_of(need, project=workload.project_id)
         if fitting >= workload.nodes:
             return ""
+        if room.count_of(need) >= workload.nodes:
+            return self._by_other_project(workload, room)
         asks = amount_text(need.amount, need.gpu_model)
         if workload.nodes > 1:
             return (
                 f"needs {workload.nodes} tasks of {asks} at once; "
                 f"{fitting} {'fits' if fitting == 1 else 'fit'} now{self._behind(workload)}."
             )
-        site = min(
-            (site for site in self._sites if site.suits(need)),
-            key=lambda site: missing_part(site.free, need),
-        )
+        suiting = [i for i, site in enumerate(self._sites) if site.suits(need)]
+        admitting = [i for i in suiting if room.admits(i, need, workload.project_id)]
+        at = min(admitting or suiting, key=lambda i: missing_part(self._sites[i].free, need))
+        site = self._sites[at]
         lacking = _lacking(site.free, need.amount, need.gpu_model)
         holders = self._holders(site, lacking)
         return (
             f"needs {amount_text(lacking, need.gpu_model)}; node {site.name} has "
             f"{_free_text(site.free, lacking, need.gpu_model)} free"
             f"{f', the rest is held by {holders}' if holders else ''}{self._behind(workload)}."
+        )
+
+    def _by_other_project(self, workload: Workload, room: Room) -> str:
+        """Say which nodes run another project's work and cannot keep the two apart."""
+        need = workload.need
+        names = [
+            site.name
+            for i, site in enumerate(self._sites)
+            if site.suits(need)
+            and site.free.count_of(need)
+            and not room.admits(i, need, workload.project_id)
+        ]
+        if len(names) == 1:
+            which = f"node {names[0]} cannot keep projects apart and is running another project's"
+            when, whose = "it becomes free when that ends", "the node's"
+        else:
+            listed = _listed(names[:_NAMED] if len(names) <= _NAMED else [*names[:2], "others"])
+            which = f"nodes {listed} cannot keep projects apart and are running other projects'"
+            when, whose = "each becomes free when that ends", "a node's"
+        return (
+            f"{which} work; {when}{self._behind(workload)}. An administrator can allow mixing in "
+            f"{whose} settings."
         )
 
     def _by_turn(self, workload: Workload) -> str:

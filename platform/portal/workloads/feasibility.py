@@ -1,5 +1,6 @@
 """Whether something can ever run here, by all nodes there are and the quotas in force."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from portal.accounts.models import Project
@@ -7,9 +8,23 @@ from portal.compute.models import Node, Quota, Tier
 from portal.compute.resources import Amount, Need, amount_text, count_noun, cpus_text
 from portal.core.errors import InvalidInput
 
+OTHER_PROJECT = (
+    "Nodes with room for it cannot keep projects apart and are running another project's work."
+)
+
 
 def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str = "") -> None:
     """Raise InvalidInput, saying what is in the way, if this can never run on any node there is."""
+    need = need_of(project, tier, backend=backend)
+    if is_gang_without_network(need, tasks):
+        raise InvalidInput(
+            f"The network rule of project {project.slug} is platform, and tasks on several nodes "
+            "need the network to reach each other.",
+            code="network_rule_one_node",
+            field="nodes",
+            next_step="Use more processes on one node, or ask an owner to set the rule to open in "
+            "the project's settings.",
+        )
     nodes = list(Node.objects.present().order_by("name"))
     if not nodes:
         raise InvalidInput(
@@ -34,7 +49,15 @@ def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str 
             field="nodes",
             next_step="Use more processes on one node, or the back end process.",
         )
-    why = why_never(nodes, replace(tier.need, backend=backend), tasks)
+    if need.network != "open" and not any(map(_enforcing(need), nodes)):
+        raise InvalidInput(
+            f"The network rule of project {project.slug} is platform, and no node can enforce it"
+            f"{f' for the back end {backend}' if backend else ''}.",
+            code="network_rule_not_enforced",
+            next_step="Ask an administrator for a node whose isolation has the feature network, "
+            "or an owner to set the rule to open in the project's settings.",
+        )
+    why = why_never(nodes, need, tasks)
     if why:
         raise InvalidInput(
             f"No node can ever fit tier {tier.slug}: {why}"
@@ -47,13 +70,40 @@ def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str 
     _refuse_over_quota(project, tier, tasks)
 
 
+def need_of(project: Project, tier: Tier, *, backend: str = "") -> Need:
+    """Return what a task of a project in a tier asks of a node."""
+    return replace(tier.need, backend=backend, network=project.network_rule)
+
+
+def is_gang_without_network(need: Need, tasks: int) -> bool:
+    """Whether tasks that have to reach each other may use no network."""
+    return tasks > 1 and need.network != "open"
+
+
+def _enforcing(need: Need) -> Callable[[Node], bool]:
+    def enforces(node: Node) -> bool:
+        able = node.network_backends
+        return need.backend in able if need.backend else bool(able)
+
+    return enforces
+
+
 def why_never(nodes: list[Node], need: Need, tasks: int) -> str:
     """Return why some tasks can never run on these nodes at once; empty if they could."""
     amount = need.amount
     able = [node for node in nodes if not need.backend or need.backend in node.backends]
     if not able:
         return f"it needs the back end {need.backend}, and no node offers it."
-    labelled = [node for node in able if need.matches(node.labels, node.backends)]
+    if need.network != "open":
+        able = list(filter(_enforcing(need), able))
+        if not able:
+            return (
+                "the network rule of its project is platform, and no node can enforce it. An "
+                "owner can set the rule to open in the project's settings."
+            )
+    labelled = [
+        node for node in able if need.matches(node.labels, node.backends, node.network_backends)
+    ]
     if not labelled:
         wanted = ", ".join(f"{key}={value}" for key, value in need.labels)
         return f"it needs a node with the labels {wanted}, and none has them."

@@ -22,6 +22,7 @@ from portal.workloads.placement import Place
 from portal.workloads.ports import kind_of
 from portal.workloads.queueing import Candidate
 from portal.workloads.signals import WorkloadChanged, workload_changed
+from slipway.schemas.accounts import NetworkRule
 from slipway.schemas.workloads import WorkloadState
 
 _NOTHING = Amount(0, 0, 0)
@@ -69,13 +70,17 @@ def _still_queued(decisions: Sequence[Decision]) -> list[Decision]:
 
 
 def _place_workloads(decisions: Sequence[Decision], moment: datetime) -> None:
-    by_lifetime: dict[timedelta | None, list[str]] = {}
+    alike: dict[tuple[timedelta | None, NetworkRule], list[str]] = {}
     for decision in decisions:
-        lifetime = decision.candidate.lifetime
-        by_lifetime.setdefault(lifetime, []).append(decision.candidate.workload_id)
-    for lifetime, ids in by_lifetime.items():
-        moved = Workload.objects.filter(pk__in=ids, state=WorkloadState.QUEUED).update(
+        candidate = decision.candidate
+        ids = alike.setdefault((candidate.lifetime, candidate.need.network), [])
+        ids.append(candidate.workload_id)
+    for (lifetime, network), ids in alike.items():
+        # A rule that has changed since the pass read it decides anew who can be placed where.
+        rows = Workload.objects.filter(pk__in=ids, project__network=network)
+        moved = rows.filter(state=WorkloadState.QUEUED).update(
             state=WorkloadState.PLACED,
+            network=network,
             epoch=F("epoch") + 1,
             plan=Plan.NONE,
             reason="",

@@ -2,8 +2,13 @@
 
 Plain arithmetic on what a pass has read. Free room only shrinks while a pass runs, so what did not
 fit once does not fit later in the same pass. No Django, no I/O.
+
+Where a back end of a node cannot keep projects apart, tasks of different projects never meet: the
+node admits one project until the tasks of that project have ended (`Tenancy`), and it is reserved
+for a project that waits for that (`Claim`), since a stream of short tasks would hold it for ever.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -52,9 +57,59 @@ def _of_model(gpus: Iterable[Gpu], model: str) -> list[Gpu]:
     return [gpu for gpu in gpus if not model or gpu[1] == model]
 
 
+@dataclass(slots=True)
+class Tenancy:
+    """The tasks on a node by project: all of them, and those on back ends that are `shared`."""
+
+    tasks: Counter[str] = field(default_factory=Counter)
+    shared: Counter[str] = field(default_factory=Counter)
+
+    def copy(self) -> "Tenancy":
+        """Return another one with the same tasks."""
+        return Tenancy(self.tasks.copy(), self.shared.copy())
+
+    def admits(self, project: str, *, is_shared: bool) -> bool:
+        """Whether a task of the project may join these.
+
+        Tasks of two projects may be on one node only if both their back ends keep projects apart.
+        """
+        others = self.tasks if is_shared else self.shared
+        return all(other == project for other in others)
+
+    def add(self, project: str, *, is_shared: bool, count: int = 1) -> None:
+        """Count tasks that were placed there."""
+        self.tasks[project] += count
+        if is_shared:
+            self.shared[project] += count
+
+    def remove(self, project: str, *, is_shared: bool) -> None:
+        """Count off a task that has ended."""
+        for counts in (self.tasks, self.shared) if is_shared else (self.tasks,):
+            counts[project] -= 1
+            if counts[project] <= 0:
+                del counts[project]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A project that waits until the tasks of other projects on a node have ended.
+
+    Where the head of the queue claims it, others may still use it for a time that ends before the
+    head starts.
+    """
+
+    project: str
+    is_shared: bool
+    is_head: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node: what it is, and what is free on it when the pass begins."""
+    """A node: what it is, and what is free on it when the pass begins.
+
+    `shared_backends` cannot keep projects apart, `network_backends` can enforce the network rule.
+    `tenancy` is counted for sites with shared back ends alone.
+    """
 
     node_id: str
     name: str
@@ -62,6 +117,9 @@ class Site:
     backends: Collection[str]
     capacity: Spot
     free: Spot
+    shared_backends: Collection[str] = ()
+    network_backends: Collection[str] = ()
+    tenancy: Tenancy = field(default_factory=Tenancy)
 
     def suits(self, need: Need) -> bool:
         """Whether the node could hold such a task if it were empty."""
@@ -69,7 +127,13 @@ class Site:
 
     def matches(self, need: Need) -> bool:
         """Whether the node is of the right kind, however large."""
-        return need.matches(self.labels, self.backends)
+        return need.matches(self.labels, self.backends, self.network_backends)
+
+    def is_shared(self, need: Need) -> bool:
+        """Whether projects would reach each other in such a task's back end (in any, if open)."""
+        if need.backend:
+            return need.backend in self.shared_backends
+        return all(backend in self.shared_backends for backend in self.backends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +152,8 @@ class KnownEnd:
     at: datetime
     amount: Amount
     gpus: tuple[Gpu, ...]
+    project: str = ""
+    backend: str = ""
 
 
 def spread(counts: Sequence[int], rank: Sequence[tuple[float, ...]], tasks: int) -> list[int]:
@@ -120,13 +186,21 @@ class Room:
         self.free = [site.free.copy() for site in sites]
         self._spare: dict[int, Spot] = {}
         self._head_starts: datetime | None = None
-        self._tightest: dict[Need, list[tuple[tuple[float, ...], int]]] = {}
+        self._tightest: dict[tuple[Need, str], list[tuple[tuple[float, ...], int]]] = {}
+        self._has_shared = any(site.shared_backends for site in sites)
+        self._tenancies = [site.tenancy.copy() for site in sites] if self._has_shared else []
+        self._claims: dict[int, Claim] = {}
+
+    def domain_of(self, project: str) -> str:
+        """Return what tells projects apart here: the same for all where no node is shared."""
+        return project if self._has_shared else ""
 
     def place(
         self,
         need: Need,
         tasks: int,
         *,
+        project: str,
         moment: datetime,
         lifetime: timedelta | None = None,
         avoid: frozenset[str] = frozenset(),
@@ -136,10 +210,10 @@ class Room:
         `avoid` holds the ids of nodes it must not be put on.
         """
         if tasks == 1 and not self._spare and not avoid:
-            return self._place_one(need)
+            return self._place_one(need, project)
         is_short = self._is_gone_in_time(moment, lifetime)
         counts = [
-            0 if site.node_id in avoid else self._count(i, need, is_short=is_short)
+            0 if site.node_id in avoid else self._count(i, need, project, is_short=is_short)
             for i, site in enumerate(self.sites)
         ]
         if sum(counts) < tasks:
@@ -148,28 +222,30 @@ class Room:
             _tightness(spot, need) if count else ()
             for spot, count in zip(self.free, counts, strict=True)
         ]
-        return [self._take(i, need, is_short=is_short) for i in spread(counts, rank, tasks)]
+        chosen = spread(counts, rank, tasks)
+        return [self._take(i, need, project, is_short=is_short) for i in chosen]
 
-    def _place_one(self, need: Need) -> list[Place]:
+    def _place_one(self, need: Need, project: str) -> list[Place]:
         """Take room on about the tightest node that fits, without looking at all of them.
 
         Nodes stand in a heap for each need; what others took from one meanwhile is noticed when
-        its turn comes.
+        its turn comes. Where nodes are shared each project has heaps of its own.
         """
-        heap = self._tightest.get(need)
+        key = need, self.domain_of(project)
+        heap = self._tightest.get(key)
         if heap is None:
             fitting = (i for i, site in enumerate(self.sites) if site.suits(need))
             heap = [(_tightness(self.free[i], need), i) for i in fitting]
             heapify(heap)
-            self._tightest[need] = heap
+            self._tightest[key] = heap
         while heap:
             rank, i = heap[0]
-            if not self.free[i].count_of(need):
+            if not self.free[i].count_of(need) or not self.admits(i, need, project):
                 heappop(heap)
                 continue
             now = _tightness(self.free[i], need)
             if now == rank:
-                return [self._take(i, need, is_short=False)]
+                return [self._take(i, need, project, is_short=False)]
             heapreplace(heap, (now, i))
         return []
 
@@ -177,25 +253,62 @@ class Room:
         """Whether any node has CPU and memory left at all."""
         return any(spot.cpu_millis > 0 and spot.memory_bytes > 0 for spot in self.free)
 
-    def count_of(self, need: Need) -> int:
-        """Return how many such tasks would fit now, whoever they belong to."""
-        return sum(self._count(i, need, is_short=True) for i in range(len(self.sites)))
+    def count_of(self, need: Need, *, project: str = "") -> int:
+        """Return how many such tasks of a project would fit now; without one, of any project."""
+        return sum(self._count(i, need, project, is_short=True) for i in range(len(self.sites)))
 
-    def keep_for(self, need: Need, tasks: int, ends: Iterable[KnownEnd]) -> bool:
+    def admits(self, i: int, need: Need, project: str, *, is_short: bool = False) -> bool:
+        """Whether no other project keeps such a task of this project off a site."""
+        site = self.sites[i]
+        if not site.shared_backends or not project:
+            return True
+        is_shared = site.is_shared(need)
+        if not self._tenancies[i].admits(project, is_shared=is_shared):
+            return False
+        claim = self._claims.get(i)
+        if claim is None or claim.project == project or not (claim.is_shared or is_shared):
+            return True
+        return claim.is_head and is_short
+
+    def keep_for(self, need: Need, tasks: int, ends: Iterable[KnownEnd], *, project: str) -> bool:
         """Keep room for the first workload that does not fit now; False if it never could here.
 
         The nodes kept are those on which it can start soonest by what is known of the ends of what
         runs; without such knowledge, those on which least is missing.
         """
         later = [spot.copy() for spot in self.free]
-        chosen = self._when_known(later, need, tasks, ends)
+        chosen = self._when_known(later, need, tasks, ends, project)
         if not chosen:
             later = [spot.copy() for spot in self.free]
-            chosen = self._where_least_is_missing(need, tasks)
+            chosen = self._where_least_is_missing(need, tasks, project)
         for i in chosen:
             spare = self._spare.setdefault(i, later[i])
             spare.take(need, self._gpus_for_head(i, spare, need))
+            if self.sites[i].shared_backends:
+                self._claims[i] = Claim(project, self.sites[i].is_shared(need), is_head=True)
         return bool(chosen)
+
+    def claim_for(self, need: Need, tasks: int, *, project: str) -> None:
+        """Reserve nodes for a project that tasks of other projects keep from starting there.
+
+        Room is kept for one head, and not always on such a node. A project claims once in a pass,
+        and nothing while it has a node of this kind to itself: what becomes free there is its own.
+        """
+        if not self._has_shared or any(c.project == project for c in self._claims.values()):
+            return
+        fitting = [i for i, site in enumerate(self.sites) if site.suits(need)]
+        if sum(self.sites[i].capacity.count_of(need) for i in fitting) < tasks:
+            return
+        shared = [i for i in fitting if self.sites[i].shared_backends]
+        if any(self._tenancies[i].tasks[project] and self.admits(i, need, project) for i in shared):
+            return
+        counts = [0] * len(self.sites)
+        for i in shared:
+            if i not in self._claims and not self.admits(i, need, project):
+                counts[i] = self.sites[i].capacity.count_of(need)
+        rank = [(float(tenancy.tasks.total()),) for tenancy in self._tenancies]
+        for i in spread(counts, rank, min(tasks, sum(counts))):
+            self._claims[i] = Claim(project, self.sites[i].is_shared(need), is_head=False)
 
     @property
     def head_starts(self) -> datetime | None:
@@ -207,9 +320,11 @@ class Room:
             return False
         return moment + lifetime + _END_SLACK <= self._head_starts
 
-    def _count(self, i: int, need: Need, *, is_short: bool) -> int:
+    def _count(self, i: int, need: Need, project: str, *, is_short: bool) -> int:
         count = self.free[i].count_of(need)
         if not count or not self.sites[i].matches(need):
+            return 0
+        if not self.admits(i, need, project, is_short=is_short):
             return 0
         if is_short or i not in self._spare:
             return count
@@ -224,24 +339,34 @@ class Room:
             [gpu for gpu in free.gpus if gpu in spare.gpus],
         )
 
-    def _take(self, i: int, need: Need, *, is_short: bool) -> Place:
+    def _take(self, i: int, need: Need, project: str, *, is_short: bool) -> Place:
         is_kept = i in self._spare and not is_short
         source = self._common(i) if is_kept else self.free[i]
         gpus = _of_model(source.gpus, need.gpu_model)[: need.amount.gpus]
         self.free[i].take(need, gpus)
         if is_kept:
             self._spare[i].take(need, gpus)
+        if self.sites[i].shared_backends:
+            self._tenancies[i].add(project, is_shared=self.sites[i].is_shared(need))
         return Place(self.sites[i].node_id, tuple(index for index, _ in gpus))
 
     def _when_known(
-        self, later: list[Spot], need: Need, tasks: int, ends: Iterable[KnownEnd]
+        self, later: list[Spot], need: Need, tasks: int, ends: Iterable[KnownEnd], project: str
     ) -> list[int]:
         """Let what runs end in time until the head fits; note when that is."""
         at = {site.node_id: i for i, site in enumerate(self.sites)}
-        counts = [
-            spot.count_of(need) if site.suits(need) else 0
-            for site, spot in zip(self.sites, later, strict=True)
-        ]
+        tenancies = [tenancy.copy() for tenancy in self._tenancies]
+
+        def count_at(i: int) -> int:
+            site = self.sites[i]
+            if not site.suits(need):
+                return 0
+            is_shared = site.is_shared(need)
+            if site.shared_backends and not tenancies[i].admits(project, is_shared=is_shared):
+                return 0
+            return later[i].count_of(need)
+
+        counts = [count_at(i) for i in range(len(self.sites))]
         for end in sorted(ends, key=lambda end: end.at):
             i = at.get(end.node_id)
             if i is None:
@@ -249,15 +374,20 @@ class Room:
             later[i].cpu_millis += end.amount.cpu_millis
             later[i].memory_bytes += end.amount.memory_bytes
             later[i].gpus += end.gpus
-            counts[i] = later[i].count_of(need) if self.sites[i].suits(need) else 0
+            if shared := self.sites[i].shared_backends:
+                tenancies[i].remove(end.project, is_shared=end.backend in shared)
+            counts[i] = count_at(i)
             if sum(counts) >= tasks:
                 self._head_starts = end.at
                 return spread(counts, [_tightness(spot, need) for spot in later], tasks)
         return []
 
-    def _where_least_is_missing(self, need: Need, tasks: int) -> list[int]:
+    def _where_least_is_missing(self, need: Need, tasks: int, project: str) -> list[int]:
         counts = [site.capacity.count_of(need) if site.suits(need) else 0 for site in self.sites]
         rank = [missing_part(spot, need) for spot in self.free]
+        for i, (most, total) in enumerate(rank):
+            if counts[i] and not self.admits(i, need, project):
+                rank[i] = max(most, 1.0), total + 1.0  # nothing of it is free for this project
         return spread(counts, rank, tasks)
 
     def _gpus_for_head(self, i: int, spare: Spot, need: Need) -> list[Gpu]:
@@ -273,7 +403,7 @@ def _tightness(spot: Spot, need: Need) -> tuple[float, ...]:
     return (len(spot.gpus) - need.amount.gpus, spot.cpu_millis, spot.memory_bytes)
 
 
-def missing_part(spot: Spot, need: Need) -> tuple[float, ...]:
+def missing_part(spot: Spot, need: Need) -> tuple[float, float]:
     """Rank nodes by how much of the need is not free, in parts of the need."""
     amount = need.amount
     gpus = len(_of_model(spot.gpus, need.gpu_model))

@@ -36,6 +36,7 @@ _COLUMNS = (
     "max_lifetime_s",
     "waits_since",
     "reason",
+    "project__network",
 )
 
 
@@ -66,9 +67,9 @@ class Candidate:
 
 def _candidate(row: tuple[Any, ...]) -> Candidate:
     pk, project, team, epoch, kind, tier, tasks, *rest = row
-    cpu, memory, gpus, model, labels, backend, seconds, since, reason = rest
+    cpu, memory, gpus, model, labels, backend, seconds, since, reason, network = rest
     pairs = tuple(sorted(labels.items())) if labels else ()
-    need = Need(Amount(cpu, memory, gpus), model, pairs, backend)
+    need = Need(Amount(cpu, memory, gpus), model, pairs, backend, network)
     lifetime = timedelta(seconds=seconds) if seconds is not None else None
     failed = reason == ReasonCode.START_FAILED
     return Candidate(pk, project, team, epoch, kind, tier, tasks, need, lifetime, since, failed)

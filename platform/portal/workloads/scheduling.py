@@ -7,17 +7,21 @@ by the guards of its UPDATEs, and the pass is done again.
 """
 
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import Count, F
 
-from portal.compute.models import Node
+from portal.accounts.models import Project
+from portal.compute.models import Node, Tier
 from portal.core import clock
+from portal.workloads.feasibility import is_gang_without_network, need_of
 from portal.workloads.granting import Decision, Overtaken, grant
 from portal.workloads.models import Lease, SchedulerTurn
-from portal.workloads.placement import Gpu, KnownEnd, Place, Room, Site, Spot
+from portal.workloads.placement import Gpu, KnownEnd, Place, Room, Site, Spot, Tenancy
 from portal.workloads.queueing import Candidate, Queue
 from slipway.schemas.workloads import ReasonCode
 
@@ -95,21 +99,25 @@ def _decide(run: _Pass, queue: Queue) -> None:
 
 def _try(run: _Pass, candidate: Candidate) -> bool:
     """Place a candidate if it fits; for the first that does not, the head, room is kept."""
-    shape = (candidate.need, candidate.tasks, candidate.lifetime)
-    if shape in run.does_not_fit:
+    need, tasks, lifetime = candidate.need, candidate.tasks, candidate.lifetime
+    project = candidate.project_id
+    shape = (need, tasks, lifetime, run.room.domain_of(project))
+    if shape in run.does_not_fit or is_gang_without_network(need, tasks):
         return False
     moment = clock.now()
-    need, tasks, lifetime = candidate.need, candidate.tasks, candidate.lifetime
+    place = partial(run.room.place, need, tasks, project=project, moment=moment, lifetime=lifetime)
     places: list[Place] = []
     if avoided := _where_it_failed(candidate):
-        places = run.room.place(need, tasks, moment=moment, lifetime=lifetime, avoid=avoided)
-    places = places or run.room.place(need, tasks, moment=moment, lifetime=lifetime)
+        places = place(avoid=avoided)
+    places = places or place()
     if places:
         run.decisions.append(Decision(candidate, tuple(places)))
         return True
     run.does_not_fit.add(shape)
     if not run.has_head:
-        run.has_head = run.room.keep_for(candidate.need, candidate.tasks, _known_ends())
+        run.has_head = run.room.keep_for(need, tasks, _known_ends(), project=project)
+    if run.has_head:
+        run.room.claim_for(need, tasks, project=project)
     return False
 
 
@@ -131,10 +139,24 @@ def read_sites() -> list[Site]:
         holding = Lease.objects.open().filter(gpus__gt=0, node__in=nodes)
         for node_id, indices in holding.values_list("node_id", "gpu_indices"):
             taken.setdefault(node_id, set()).update(indices)
-    return [_site(node, taken.get(node.pk, set())) for node in nodes]
+    tenancies = _tenancies(nodes)
+    return [_site(node, taken.get(node.pk, set()), tenancies[node.pk]) for node in nodes]
 
 
-def _site(node: Node, taken: set[int]) -> Site:
+def _tenancies(nodes: Iterable[Node]) -> defaultdict[str, Tenancy]:
+    """Count the tasks by project on those nodes that cannot keep projects apart."""
+    tenancies: defaultdict[str, Tenancy] = defaultdict(Tenancy)
+    shared = {node.pk: backends for node in nodes if (backends := node.shared_backends)}
+    if shared:
+        leases = Lease.objects.open().filter(node__in=shared).order_by()
+        grouped = leases.values_list("node_id", "project_id", "workload__backend")
+        for node_id, project, backend, count in grouped.annotate(Count("pk")):
+            is_shared = backend in shared[node_id]
+            tenancies[node_id].add(project, is_shared=is_shared, count=count)
+    return tenancies
+
+
+def _site(node: Node, taken: set[int], tenancy: Tenancy) -> Site:
     gpus: list[Gpu] = list(enumerate(node.gpu_models))
     free = node.free
     return Site(
@@ -144,18 +166,37 @@ def _site(node: Node, taken: set[int]) -> Site:
         backends=node.backends,
         capacity=Spot(node.cpu_millis, node.memory_bytes, gpus),
         free=Spot(free.cpu_millis, free.memory_bytes, [gpu for gpu in gpus if gpu[0] not in taken]),
+        shared_backends=node.shared_backends,
+        network_backends=node.network_backends,
+        tenancy=tenancy,
     )
 
 
 def _known_ends() -> Iterator[KnownEnd]:
     """Yield what runs now and has a maximum lifetime, soonest first."""
     ending = Lease.objects.open().filter(ends_by__isnull=False).order_by("ends_by")
+    ending = ending.select_related("workload").only(
+        *("node", "project", "ends_by", "workload__backend"),
+        *("cpu_millis", "memory_bytes", "gpus", "gpu_indices"),
+    )
     models = dict(Node.objects.present().filter(gpus__gt=0).values_list("pk", "gpu_models"))
     for lease in ending[:_MAX_KNOWN_ENDS]:
         if lease.ends_by is not None:
             named = models.get(lease.node_id, [])
             gpus = tuple((i, named[i] if i < len(named) else "") for i in lease.gpu_indices)
-            yield KnownEnd(lease.node_id, lease.ends_by, lease.amount, gpus)
+            yield KnownEnd(
+                lease.node_id,
+                lease.ends_by,
+                lease.amount,
+                gpus,
+                project=lease.project_id,
+                backend=lease.workload.backend,
+            )
+
+
+def free_places(room: Room, project: Project, tier: Tier) -> int:
+    """Return how many tasks of a project would fit now in a tier, on any back end."""
+    return room.count_of(need_of(project, tier), project=project.pk)
 
 
 def run_passes(*, within_s: float = 10.0) -> int:

@@ -83,6 +83,7 @@ def show(session: Session, job: JobOut) -> None:
         "Ranks": f"{_ranks(job)} ({workload.nodes} x {workload.procs})",
         "Tier": workload.tier,
         "Back end": job.backend,
+        "Network": workload.network,
         "Attempt": workload.attempt,
         "Step": job.step,
         "Resumable from step": job.resumable_step,

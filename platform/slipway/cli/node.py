@@ -21,9 +21,9 @@ from slipway.cli.questions import confirm, read_piped_secret
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.credentials import clean_token, clean_url
-from slipway.schemas.workloads import NodeOut, Resources
+from slipway.schemas.workloads import NodeIsolation, NodeOut, Resources
 
-app = typer.Typer(no_args_is_help=True, help="Nodes: list, cordon, drain, remove, join.")
+app = typer.Typer(no_args_is_help=True, help="Nodes: list, show, edit, drain, remove, join.")
 
 AGENT = "workers.node_agent"
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
@@ -38,6 +38,19 @@ def resources_text(resources: Resources) -> str:
     if resources.gpus:
         parts.append(f"{resources.gpus} GPUs")
     return ", ".join(parts)
+
+
+def _isolation_text(isolation: NodeIsolation) -> str:
+    features = f" ({', '.join(isolation.features)})" if isolation.features else ""
+    level = f"{isolation.backend}: {isolation.level}{features}."
+    return " ".join(filter(None, [level, isolation.meaning, isolation.detail]))
+
+
+def _levels_text(node: NodeOut) -> str:
+    """Return the levels of a node in a few words: namespaces, or process shared, docker …"""
+    if len({isolation.level for isolation in node.isolation}) == 1:
+        return node.isolation[0].level
+    return ", ".join(f"{each.backend} {each.level}" for each in node.isolation)
 
 
 def show(session: Session, node: NodeOut) -> None:
@@ -57,6 +70,8 @@ def show(session: Session, node: NodeOut) -> None:
                 "GPU models": node.gpu_models,
                 "Back ends": node.backends,
                 "Labels": [f"{name}={value}" for name, value in node.labels.items()],
+                "Isolation": [_isolation_text(level) for level in node.isolation],
+                "Mixes projects": node.mixes_projects,
                 "Tasks": node.tasks,
                 "Last seen": node.last_seen_at,
                 "Id": node.id,
@@ -75,6 +90,7 @@ def list_nodes(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = 
             Column("State"),
             Column("Has", fit=Fit.WRAPPED),
             Column("Free", fit=Fit.WRAPPED),
+            Column("Isolation", fit=Fit.WRAPPED, dispensable=2),
             Column("Tasks", dispensable=1),
             Column("CPU", dispensable=3),
             Column("Last seen", dispensable=2),
@@ -85,6 +101,7 @@ def list_nodes(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = 
             n.state,
             resources_text(n.capacity),
             resources_text(n.free),
+            _levels_text(n),
             n.tasks,
             None if n.cpu_percent is None else f"{n.cpu_percent:.0f} %",
             n.last_seen_at,
@@ -93,6 +110,37 @@ def list_nodes(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = 
         key=lambda n: n.name,
         nothing="There is no node. Make a token for a machine: slipway node token",
     )
+
+
+@command(app, "show")
+def show_node(session: Session, node: NodeArgument) -> None:
+    """Show one node: what it has, and how well it keeps projects apart."""
+    show(session, session.client.nodes.get(node))
+
+
+@command(app, "edit")
+def edit(
+    session: Session,
+    node: NodeArgument,
+    mix_projects: Annotated[
+        bool | None,
+        typer.Option(
+            "--mix-projects/--no-mix-projects",
+            help="Run several projects at a time where the node cannot keep them apart.",
+            show_default=False,
+        ),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Change the settings of a node."""
+    if mix_projects:
+        confirm(
+            f"Let projects mix on {node}? Code of one project can read files, memory and secrets "
+            "of other projects that run on this node.",
+            yes=yes,
+            output=session.output,
+        )
+    show(session, session.client.nodes.edit(node, mixes_projects=mix_projects))
 
 
 @command(app, "cordon")

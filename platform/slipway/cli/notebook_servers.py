@@ -323,6 +323,7 @@ def _write(session: Session, server: ServerOut) -> None:
             "Every day": _schedule_of(server),
             "Whose": server.owner,
             "Tier": server.tier,
+            "Network": server.network,
             "Price" if not runs else "Stopping saves": (
                 f"{dollars(server.nano_usd_per_hour)} an hour"
             ),

@@ -13,7 +13,7 @@ from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.credentials import ServerLogin, read_logins, write_logins
 from slipway.errors import NotLoggedIn
-from slipway.schemas.accounts import ProjectOut, Role
+from slipway.schemas.accounts import NetworkRule, ProjectOut, Role
 
 app = typer.Typer(no_args_is_help=True, help="Projects: make, edit, archive, share.")
 member_app = typer.Typer(no_args_is_help=True, help="Change who belongs to a project.")
@@ -65,6 +65,7 @@ def show(session: Session, project: ProjectOut) -> None:
                 "Name": project.name,
                 "Description": project.description,
                 "Team": project.team,
+                "Network": project.network,
                 "Your role": project.role,
                 "Created": project.created_at,
                 "Archived": project.archived_at,
@@ -143,10 +144,23 @@ def edit(
     description: Annotated[
         str | None, typer.Option("--description", "-d", help="The new description.")
     ] = None,
+    network: Annotated[
+        NetworkRule | None,
+        typer.Option(
+            "--network",
+            help="What its tasks reach, for owners: everything (open), or the portal and the "
+            "gateways alone (platform).",
+        ),
+    ] = None,
 ) -> None:
-    """Change the name or the description; the slug stays."""
-    slug = session.project(project)
-    show(session, session.client.projects.edit(slug, name=name, description=description))
+    """Change the name, the description or the network rule; the slug stays."""
+    edited = session.client.projects.edit(
+        session.project(project),
+        name=name,
+        description=description,
+        network=network,
+    )
+    show(session, edited)
 
 
 @command(app, "archive")

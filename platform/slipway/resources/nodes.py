@@ -4,13 +4,19 @@ from slipway.connection import Connection
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
-from slipway.schemas.workloads import JoinTokenCreated, JoinTokenIn, NodeOut, NodeReason
+from slipway.schemas.workloads import (
+    JoinTokenCreated,
+    JoinTokenIn,
+    NodeChange,
+    NodeOut,
+    NodeReason,
+)
 
 
 class Nodes:
     """The machines that run work; for administrators only. `node` is the name of one.
 
-    GET nodes · GET, DELETE nodes/{name} · POST nodes/{name}/cordon, drain, uncordon ·
+    GET nodes · GET, PATCH, DELETE nodes/{name} · POST nodes/{name}/cordon, drain, uncordon ·
     POST nodes/join-tokens
     """
 
@@ -24,6 +30,15 @@ class Nodes:
     def get(self, node: str) -> NodeOut:
         """Return one node."""
         return self._connection.fetch(NodeOut, "GET", "nodes", node)
+
+    def edit(self, node: str, *, mixes_projects: bool | None = None) -> NodeOut:
+        """Change the settings of a node.
+
+        With `mixes_projects` a node that cannot keep projects apart runs several at a time, so that
+        code of one can read files, memory and secrets of the others that run there.
+        """
+        body = build(NodeChange, mixes_projects=mixes_projects)
+        return self._connection.fetch(NodeOut, "PATCH", "nodes", node, body=body)
 
     def cordon(self, node: str, *, reason: str | None = None) -> NodeOut:
         """Give a node no new work; what runs there runs on."""

@@ -3,7 +3,7 @@
 from slipway.connection import Connection
 from slipway.pages import Pages
 from slipway.resources.requests import build
-from slipway.schemas.accounts import ProjectChange, ProjectIn, ProjectOut
+from slipway.schemas.accounts import NetworkRule, ProjectChange, ProjectIn, ProjectOut
 from slipway.schemas.base import PageOf
 
 
@@ -38,10 +38,19 @@ class Projects:
         return self._connection.fetch(ProjectOut, "POST", "projects", body=body)
 
     def edit(
-        self, slug: str, *, name: str | None = None, description: str | None = None
+        self,
+        slug: str,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        network: NetworkRule | None = None,
     ) -> ProjectOut:
-        """Change what is given; the slug stays."""
-        body = build(ProjectChange, name=name, description=description)
+        """Change what is given; the slug stays.
+
+        `network` is for owners: with `platform` tasks that start from now on reach the portal and
+        the gateways and nothing else.
+        """
+        body = build(ProjectChange, name=name, description=description, network=network)
         return self._connection.fetch(ProjectOut, "PATCH", "projects", slug, body=body)
 
     def archive(self, slug: str) -> None:

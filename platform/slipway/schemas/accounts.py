@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -66,6 +66,10 @@ class Scope(StrEnum):
     EXPERIMENTS_READ = "experiments:read"
     EXPERIMENTS_WRITE = "experiments:write"
     ADMIN = "admin"
+
+
+# What the tasks of a project reach: the whole network, or the portal and the gateways alone.
+NetworkRule = Literal["open", "platform"]
 
 
 class UserOut(AnswerSchema):
@@ -151,12 +155,18 @@ class ProjectIn(RequestSchema):
 
 
 class ProjectChange(RequestSchema):
+    """What may change. `network` is for owners: what the project's tasks reach from now on."""
+
     name: Name | None = None
     description: Annotated[Text, Field(max_length=2000)] | None = None
+    network: NetworkRule | None = None
 
 
 class ProjectOut(AnswerSchema):
-    """A project. `role` is the caller's own; `team` the slug of its team."""
+    """A project. `role` is the caller's own; `team` the slug of its team.
+
+    `network` says what its tasks reach: everything, or the platform alone.
+    """
 
     id: str
     slug: str
@@ -164,6 +174,7 @@ class ProjectOut(AnswerSchema):
     description: str
     team: str | None = None
     role: Role | None = None
+    network: NetworkRule = "open"
     created_at: datetime
     archived_at: datetime | None = None
 

@@ -32,6 +32,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from slipway.schemas.accounts import NetworkRule
 from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Slug, Text, Truth, Whole
 from slipway.schemas.training import Tags
 
@@ -121,6 +122,7 @@ class ServerOut(AnswerSchema):
     `explanation` says how it stands and what it waits for, `why_alive` what keeps it from stopping
     by itself, and `stops_at` when it will, if nobody does anything in it. `nano_usd_per_hour` is
     what it costs now, so it is what stopping saves. `url` opens it and is given to its owner alone.
+    `network` is the rule it runs under: what it reaches of the network.
     """
 
     id: str
@@ -144,6 +146,7 @@ class ServerOut(AnswerSchema):
     days: list[Weekday] = []
     requirements: str = ""
     tags: dict[str, str] = {}
+    network: NetworkRule = "open"
     workload: str | None = None
     url: str | None = None
     created_at: datetime

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.config import JsonDict
 
+from slipway.schemas.accounts import NetworkRule
 from slipway.schemas.base import (
     LINE_PATTERN,
     AnswerSchema,
@@ -126,8 +127,25 @@ class TierPriceOut(AnswerSchema):
     effective_from: datetime
 
 
+class NodeIsolation(AnswerSchema):
+    """How one back end of a node keeps the tasks of different projects apart.
+
+    `level` is `namespaces`, `users`, `containers` or `shared`, and `meaning` says in plain words
+    what that keeps apart. `detail` says why no stronger level is available there.
+    """
+
+    backend: str
+    level: str
+    features: list[str] = []
+    meaning: str
+    detail: str = ""
+
+
 class NodeOut(AnswerSchema):
-    """A machine of the installation. `reason` says why it takes no new work, if it does not."""
+    """A machine of the installation. `reason` says why it takes no new work, if it does not.
+
+    A back end whose isolation is `shared` runs one project at a time, unless `mixes_projects`.
+    """
 
     id: str
     name: str
@@ -138,11 +156,23 @@ class NodeOut(AnswerSchema):
     free: Resources
     labels: dict[str, str]
     gpu_models: list[str] = []
+    isolation: list[NodeIsolation] = []
+    mixes_projects: bool = False
     tasks: int = 0
     agent_version: str = ""
     cpu_percent: float | None = None
     memory_used_bytes: int | None = None
     last_seen_at: datetime | None = None
+
+
+class NodeChange(RequestSchema):
+    """Settings of a node.
+
+    `mixes_projects` allows several projects at a time where the node cannot keep them apart: code
+    of one project can then read files, memory and secrets of the others that run there.
+    """
+
+    mixes_projects: Truth | None = None
 
 
 class NodeReason(RequestSchema):
@@ -200,7 +230,10 @@ class WorkloadEventOut(AnswerSchema):
 
 
 class WorkloadOut(AnswerSchema):
-    """A workload. `explanation` is the sentence a person reads: why it waits, runs or ended."""
+    """A workload. `explanation` is the sentence a person reads: why it waits, runs or ended.
+
+    `network` is the rule it runs under: what it reaches of the network.
+    """
 
     id: str
     project: str
@@ -218,6 +251,7 @@ class WorkloadOut(AnswerSchema):
     queue_position: int | None = None
     exit_code: int | None = None
     environment: str | None = None
+    network: NetworkRule = "open"
     nano_usd_per_hour: int = 0
     submitted_by: str
     created_at: datetime

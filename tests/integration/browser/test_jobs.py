@@ -216,7 +216,10 @@ def test_no_page_about_jobs_or_machines_has_a_serious_barrier(
     root = alice("root", bypass_csp=True)
     with lab.client("root") as api:
         node = api.get("/nodes").json()["items"][0]["name"]
-    pages = ("nodes", f"nodes/{node}", "tiers", "tiers/new", "tiers/cpu-small", "quotas")
+    pages = (
+        *("nodes", f"nodes/{node}", f"nodes/{node}/mix"),
+        *("tiers", "tiers/new", "tiers/cpu-small", "quotas"),
+    )
     for name in pages:
         root.go(f"/settings/{name}")
         found += [*barriers_in_both(root, axe), *overflow(root)]

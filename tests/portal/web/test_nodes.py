@@ -12,6 +12,7 @@ from pytest_django import Settings
 from portal.accounts.models import User
 from portal.compute.models import JoinToken, Node, Quota, Tier, TierPrice
 from portal.core.clock import frozen
+from slipway.schemas.agent import IsolationFacts
 from tests.personas import Personas
 from tests.portal.web.conftest import Browse
 from tests.portal.web.labs import make_job, run_job, use_store
@@ -22,6 +23,7 @@ PAGES = (
     "/settings/nodes",
     "/settings/nodes/lab-1",
     "/settings/nodes/lab-1/drain",
+    "/settings/nodes/lab-1/mix",
     "/settings/nodes/lab-1/remove",
     "/settings/tiers",
     "/settings/tiers/new",
@@ -124,6 +126,47 @@ def test_a_node_in_use_is_not_removed_and_the_page_says_why(
     answer = root.post("/settings/nodes/lab-1/remove", follow=True)
     assert "1 task still runs on lab-1" in text_of(answer)
     assert Node.objects.present().exists()
+
+
+def test_the_page_of_a_node_says_how_well_it_keeps_projects_apart(
+    people: Personas, browse: Browse, machine: Machine
+) -> None:
+    root = browse(people.root)
+    page = text_of(root.get("/settings/nodes/lab-1"))
+    assert "namespaces Tasks of different projects cannot see each other's files" in page
+    assert "Features: user, mount, pid, ipc, network" in page
+    assert "projects mix" not in page
+    assert "namespaces" in text_of(root.get("/settings/nodes"))
+    weak = IsolationFacts(backend="process", level="shared", detail="No user namespaces here.")
+    machine.facts = machine.facts.model_copy(update={"isolation": [weak]})
+    machine.beat()
+    page = text_of(root.get("/settings/nodes/lab-1"))
+    assert "shared Tasks run as one user; only one project at a time." in page
+    assert "Why no stronger level: No user namespaces here." in page
+    assert "Work of other projects waits" in page
+    events = text_of(root.get("/settings/audit"))
+    assert "reported weaker isolation of the node lab-1" in events
+
+
+def test_mixing_asks_first_and_can_be_ended(
+    people: Personas, browse: Browse, machine: Machine
+) -> None:
+    machine.facts = machine.facts.model_copy(update={"isolation": []})
+    machine.beat()
+    root = browse(people.root)
+    risk = "Code of one project can read files, memory and secrets of other projects"
+    asked = text_of(root.get("/settings/nodes/lab-1/mix"))
+    assert "Let projects mix on lab-1?" in asked
+    assert risk in asked
+    assert not Node.objects.get().mixes_projects, "looking changes nothing"
+    page = text_of(root.post("/settings/nodes/lab-1/mix", follow=True))
+    assert risk in page
+    assert Node.objects.get().mixes_projects
+    change = "/settings/nodes/lab-1/change"
+    page = text_of(root.post(change, {"do": "separate"}, follow=True))
+    assert "runs one project at a time" in page
+    assert not Node.objects.get().mixes_projects
+    assert browse(people.alice).post("/settings/nodes/lab-1/mix").status_code == 403
 
 
 def _new_tier(**changes: str) -> dict[str, str]:

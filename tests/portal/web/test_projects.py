@@ -125,3 +125,21 @@ def test_the_overview_shows_a_person_once_with_the_higher_role(
     page = browse(people.alice).get("/p/ours")
     shown = [(member.user.email, member.role) for member in page.context["members"]]
     assert shown == [(people.alice.email, Role.OWNER), (people.bob.email, Role.CONTRIBUTOR)]
+
+
+def test_owners_choose_the_network_rule_and_others_read_it(
+    people: Personas, browse: Browse
+) -> None:
+    alice = browse(people.alice)
+    assert "Tasks of this project reach" in text_of(alice.get("/p/vision/settings"))
+    page = alice.post("/p/vision/network", {"network": "platform"}, follow=True)
+    assert "It counts for what starts from now on." in text_of(page)
+    assert Project.objects.get(slug="vision").network == "platform"
+    assert alice.post("/p/vision/network", {"network": "none"}).status_code == 422
+    mia = browse(people.mia)
+    settings = text_of(mia.get("/p/vision/settings"))
+    assert "platform what its tasks reach; owners choose it" in settings
+    assert "Save the rule" not in settings
+    assert mia.post("/p/vision/network", {"network": "open"}).status_code == 403
+    assert "tasks reach Slipway and nothing else" in text_of(mia.get("/p/vision"))
+    assert Project.objects.get(slug="vision").network == "platform"

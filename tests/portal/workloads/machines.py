@@ -1,6 +1,6 @@
 """Machines and workloads for tests: nodes that join and beat through the agent API's services."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -29,6 +29,7 @@ from slipway.schemas.agent import (
     GpuFacts,
     Heartbeat,
     HeartbeatAnswer,
+    IsolationFacts,
     NodeFacts,
     Report,
     ReportsAnswer,
@@ -46,6 +47,7 @@ JOB = Kind(
 )
 NOTEBOOK = Kind("notebook", "notebook", warm="jupyterlab")
 REPLICA = Kind("endpoint_replica", "endpoint replica", keeps_on_fence=True)
+APART = {"level": "namespaces", "features": ["user", "mount", "pid", "ipc", "network"]}
 _numbers = count(1)
 
 
@@ -81,8 +83,11 @@ def facts(
     gpu_model: str = "H100",
     labels: dict[str, str] | None = None,
     backends: tuple[str, ...] = ("process",),
+    isolation: Iterable[IsolationFacts] | None = None,
 ) -> NodeFacts:
-    """Describe a machine."""
+    """Describe a machine; unless told otherwise, one that keeps projects apart."""
+    if isolation is None:
+        isolation = [IsolationFacts.model_validate({"backend": b, **APART}) for b in backends]
     return NodeFacts(
         capacity=Resources(cpu_millis=int(cpus * 1000), memory_bytes=int(gib * GIB), gpus=gpus),
         gpus=[GpuFacts(index=i, model=gpu_model, memory_bytes=80 * GIB) for i in range(gpus)],
@@ -90,6 +95,7 @@ def facts(
         address="127.0.0.1",
         labels=labels or {},
         agent_version="test",
+        isolation=list(isolation),
     )
 
 

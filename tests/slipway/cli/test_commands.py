@@ -29,6 +29,10 @@ def test_a_project_is_made_shown_edited_archived_and_restored(alice: Cli) -> Non
     assert dict(alice("project", "show", slug).rows)["Description"] == "Sees"
     edited = alice("project", "edit", slug, "--name", name + " 2", "--json").document
     assert (edited["name"], edited["description"]) == (name + " 2", "Sees")
+    assert alice("project", "edit", slug, "--network", "platform", "--json").document == (
+        edited | {"network": "platform"}
+    )
+    assert dict(alice("project", "show", slug).rows)["Network"] == "platform"
     assert alice("project", "archive", slug).code == 2, "nobody agreed"
     assert alice("project", "archive", slug, "--yes", "--json").document == {"archived": slug}
     assert slug not in alice("project", "list", "-q").out.split()

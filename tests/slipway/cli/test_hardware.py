@@ -37,6 +37,16 @@ NODE: dict[str, Any] = {
     "capacity": {"cpu_millis": 8000, "memory_bytes": 32 * 1024**3, "gpus": 2},
     "free": {"cpu_millis": 4000, "memory_bytes": 1536 * 1024**2, "gpus": 0},
     "labels": {"zone": "a"},
+    "isolation": [
+        {
+            "backend": "process",
+            "level": "shared",
+            "features": ["landlock"],
+            "meaning": "Tasks run as one user; only one project at a time.",
+            "detail": "The kernel refuses user namespaces.",
+        },
+        {"backend": "docker", "level": "containers", "features": [], "meaning": "Boxes."},
+    ],
     "tasks": 2,
     "cpu_percent": 49.7,
 }
@@ -143,7 +153,8 @@ def test_quantities_are_read_and_shown_in_the_same_words() -> None:
 
 def test_nodes_are_listed_and_taken_out_of_use(admin: Cli, server: TrainingServer) -> None:
     row = admin("node", "list").rows[1]
-    assert row[:6] == ["n1", "ready", "8 CPUs, 32 GiB, 2 GPUs", "4 CPUs, 1.5 GiB", "2", "50 %"]
+    assert row[:4] == ["n1", "ready", "8 CPUs, 32 GiB, 2 GPUs", "4 CPUs, 1.5 GiB"]
+    assert row[4:7] == ["process shared, docker containers", "2", "50 %"]
     facts = dict(admin("node", "cordon", "n1", "--reason", "new disk").rows)
     assert (facts["State"], facts["Reason"]) == ("cordoned", "new disk")
     assert dict(admin("node", "drain", "n1").rows)["State"] == "draining"
@@ -152,6 +163,26 @@ def test_nodes_are_listed_and_taken_out_of_use(admin: Cli, server: TrainingServe
     assert admin("node", "remove", "n1").code == 2, "nobody agreed"
     assert admin("node", "remove", "n1", "--yes", "--json").document == {"removed": "n1"}
     assert server.requests[-1][:2] == ("DELETE", "/api/v1/nodes/n1")
+
+
+def test_a_node_shows_how_it_keeps_projects_apart(admin: Cli, server: TrainingServer) -> None:
+    facts = dict(admin("node", "show", "n1").rows)
+    assert facts["Isolation"] == (
+        "process: shared (landlock). Tasks run as one user; only one project at a time. "
+        "The kernel refuses user namespaces., docker: containers. Boxes."
+    )
+    assert facts["Mixes projects"] == "no"
+
+
+def test_mixing_projects_has_to_be_confirmed(admin: Cli, server: TrainingServer) -> None:
+    refused = admin("node", "edit", "n1", "--mix-projects")
+    assert refused.code == 2, "nobody agreed"
+    assert "Code of one project can read files, memory and secrets" in refused.err
+    assert not _bodies(server)
+    assert admin("node", "edit", "n1", "--mix-projects", "--yes", "-q").out == "n1\n"
+    assert admin("node", "edit", "n1", "--no-mix-projects", "-q").out == "n1\n"
+    bodies = [body for _, _, body in _bodies(server)]
+    assert bodies == [{"mixes_projects": True}, {"mixes_projects": False}]
 
 
 def test_a_join_token_is_shown_once(admin: Cli, server: TrainingServer) -> None:

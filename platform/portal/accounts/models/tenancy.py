@@ -1,14 +1,14 @@
 """Teams, projects (the tenant) and who belongs to them."""
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, cast, get_args
 
 from django.db import models
 from django.db.models import Q
 
 from portal.accounts.models.people import User
 from portal.core.models import IdField, Row
-from slipway.schemas.accounts import Role
+from slipway.schemas.accounts import NetworkRule, Role
 
 ROLE_CHOICES = [(role.value, role.value) for role in Role]
 
@@ -69,7 +69,10 @@ class ProjectQuerySet(models.QuerySet["Project"]):
 
 
 class Project(Row):
-    """The tenant: everything a person makes belongs to exactly one project."""
+    """The tenant: everything a person makes belongs to exactly one project.
+
+    `network` is what its tasks reach: the whole network, or the platform alone.
+    """
 
     id = IdField("prj")
     slug = models.CharField(max_length=48, unique=True)
@@ -78,12 +81,25 @@ class Project(Row):
     team = models.ForeignKey(
         Team, null=True, blank=True, on_delete=models.PROTECT, related_name="projects"
     )
+    network = models.CharField(max_length=16, default="open", db_default="open")
     archived_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[ProjectQuerySet] = ProjectQuerySet.as_manager()  # type: ignore[assignment]
 
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(
+                condition=Q(network__in=get_args(NetworkRule)), name="project_known_network"
+            ),
+        ]
+
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def network_rule(self) -> NetworkRule:
+        """What its tasks reach of the network."""
+        return cast("NetworkRule", self.network)
 
 
 class MembershipQuerySet(models.QuerySet["Membership"]):

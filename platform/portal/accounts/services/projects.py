@@ -10,7 +10,7 @@ from portal.accounts.signals import tell
 from portal.core import clock
 from portal.core.errors import Conflict, Forbidden
 from portal.core.text import clean_name
-from slipway.schemas.accounts import Role
+from slipway.schemas.accounts import NetworkRule, Role
 
 
 def create_project(
@@ -58,9 +58,16 @@ def create_project(
 
 
 def change_project(
-    *, project: Project, name: str | None = None, description: str | None = None
+    *,
+    project: Project,
+    name: str | None = None,
+    description: str | None = None,
+    network: NetworkRule | None = None,
 ) -> Project:
-    """Change what is given; the slug never changes, because addresses hold it."""
+    """Change what is given; the slug never changes, because addresses hold it.
+
+    A new network rule counts for what starts from now on.
+    """
     with transaction.atomic():
         project = Project.objects.select_for_update(of=("self",), no_key=True).get(pk=project.pk)
         old = facts_of(project)
@@ -68,9 +75,11 @@ def change_project(
             project.name = clean_name(name)
         if description is not None:
             project.description = description.strip()
+        if network is not None:
+            project.network = network
         before, after = audit.difference(old, facts_of(project))
         if after:
-            project.save(update_fields=["name", "description"])
+            project.save(update_fields=["name", "description", "network"])
             audit.record(
                 "project.change",
                 kind="project",
@@ -120,4 +129,5 @@ def facts_of(project: Project) -> dict[str, str | None]:
         "name": project.name,
         "description": project.description,
         "team": project.team.slug if project.team else None,
+        "network": project.network,
     }

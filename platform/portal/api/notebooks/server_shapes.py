@@ -39,6 +39,7 @@ def server_out(server: Server, viewer: User, explainer: Explainer) -> ServerOut:
         days=server.days if server.daily_start or server.daily_stop else [],
         requirements=server.requirements,
         tags=server.tags,
+        network=server.network_rule,
         workload=server.workload_id,
         url=url_of(server) if is_mine and is_alive else None,
         created_at=server.created_at,

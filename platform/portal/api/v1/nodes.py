@@ -11,11 +11,23 @@ from portal.api.v1.shapes import PageParameters, page_of
 from portal.api.v1.workload_shapes import node_out
 from portal.compute.models import Node
 from portal.compute.services.joining import make_join_token
-from portal.compute.services.nodes import cordon_node, drain_node, remove_node, uncordon_node
+from portal.compute.services.nodes import (
+    cordon_node,
+    drain_node,
+    remove_node,
+    set_project_mixing,
+    uncordon_node,
+)
 from portal.core.errors import NotFound
 from portal.core.pagination import paginate
 from slipway.schemas.base import PageOf
-from slipway.schemas.workloads import JoinTokenCreated, JoinTokenIn, NodeOut, NodeReason
+from slipway.schemas.workloads import (
+    JoinTokenCreated,
+    JoinTokenIn,
+    NodeChange,
+    NodeOut,
+    NodeReason,
+)
 
 router = Router(tags=["Nodes"])
 
@@ -53,6 +65,19 @@ def make_token_to_join(request: HttpRequest, payload: JoinTokenIn) -> Status[Joi
 def show_node(request: HttpRequest, node: str) -> NodeOut:
     """Show one machine."""
     return node_out(_node(node))
+
+
+@router.patch("/nodes/{node}", auth=gate(Administrator()), response=NodeOut)
+def edit_node(request: HttpRequest, node: str, payload: NodeChange) -> NodeOut:
+    """Change the settings of a machine.
+
+    With `mixes_projects` code of one project can read files, memory and secrets of other projects
+    that run on this node.
+    """
+    found = _node(node)
+    if payload.mixes_projects is not None:
+        found = set_project_mixing(node=found, is_allowed=payload.mixes_projects)
+    return node_out(found)
 
 
 @router.post("/nodes/{node}/cordon", auth=gate(Administrator()), response=NodeOut)

@@ -15,7 +15,7 @@ from portal.accounts.services.projects import (
 )
 from portal.api.routing import gate
 from portal.api.v1.shapes import SearchQuery, page_of, project_out
-from portal.core.errors import InvalidInput
+from portal.core.errors import Forbidden, InvalidInput
 from portal.core.pagination import paginate
 from slipway.schemas.accounts import ProjectChange, ProjectIn, ProjectOut, Role, Scope
 from slipway.schemas.base import PageOf
@@ -84,11 +84,22 @@ def show_project(request: HttpRequest, project: str) -> ProjectOut:
     response=ProjectOut,
 )
 def edit_project(request: HttpRequest, project: str, payload: ProjectChange) -> ProjectOut:
-    """Change name or description."""
+    """Change name or description; for owners the network rule, too."""
+    role = gated_role(request)
+    if payload.network is not None and role != Role.OWNER:
+        raise Forbidden(
+            "Only owners change the network rule of a project.",
+            code="role_too_low",
+            field="network",
+            next_step="Ask an owner of the project.",
+        )
     changed = change_project(
-        project=gated_project(request), name=payload.name, description=payload.description
+        project=gated_project(request),
+        name=payload.name,
+        description=payload.description,
+        network=payload.network,
     )
-    return project_out(changed, gated_role(request))
+    return project_out(changed, role)
 
 
 @router.delete(

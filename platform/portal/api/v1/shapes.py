@@ -75,6 +75,7 @@ def project_out(project: Project, role: Role | None) -> ProjectOut:
         description=project.description,
         team=project.team.slug if project.team else None,
         role=role,
+        network=project.network_rule,
         created_at=project.created_at,
         archived_at=project.archived_at,
     )

@@ -15,6 +15,7 @@ from slipway.schemas.training import SampleOut
 from slipway.schemas.workloads import (
     BuildOut,
     EnvironmentOut,
+    NodeIsolation,
     NodeOut,
     QuotaOut,
     RankLogOut,
@@ -72,6 +73,17 @@ def node_out(node: Node, moment: datetime | None = None) -> NodeOut:
         free=resources_out(node.free),
         labels=node.labels,
         gpu_models=node.gpu_models,
+        isolation=[
+            NodeIsolation(
+                backend=level.backend,
+                level=level.level,
+                features=list(level.features),
+                meaning=level.meaning(mixes_projects=node.mixes_projects),
+                detail=level.detail,
+            )
+            for level in node.isolation_levels
+        ],
+        mixes_projects=node.mixes_projects,
         tasks=node.tasks,
         agent_version=node.agent_version,
         cpu_percent=node.cpu_percent,
@@ -111,6 +123,7 @@ def workload_out(workload: Workload, explainer: Explainer) -> WorkloadOut:
         queue_position=position_of(workload),
         exit_code=workload.exit_code,
         environment=workload.environment or None,
+        network=workload.network_rule,
         nano_usd_per_hour=workload.tier.nano_usd_per_hour * workload.nodes,
         submitted_by=workload.submitted_by.email,
         created_at=workload.created_at,

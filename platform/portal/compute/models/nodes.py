@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from portal.accounts.models import User
+from portal.compute.isolation import Isolation, isolation_of
 from portal.compute.lifecycle import LEASE, QUIET, NodeState, node_sources
 from portal.compute.resources import Amount, Need
 from portal.core import clock
@@ -80,7 +81,8 @@ class Node(Row):
 
     `used_*` is the sum of the open leases on it. `desired_version` grows with every change of what
     it should run, which is what its agent waits for. `hearing_since` is when the present unbroken
-    row of heartbeats began.
+    row of heartbeats began. `isolation` is what its agent reported last. `mixes_projects` lets
+    back ends that cannot keep projects apart run several at a time.
     """
 
     id = IdField("node")
@@ -94,6 +96,8 @@ class Node(Row):
     backends = models.JSONField(default=list)
     labels = models.JSONField(default=dict)
     gpu_models = models.JSONField(default=list)
+    isolation = models.JSONField(default=list, db_default=[])
+    mixes_projects = models.BooleanField(default=False, db_default=False)
     cpu_millis = models.BigIntegerField()
     memory_bytes = models.BigIntegerField()
     gpus = models.IntegerField(default=0)
@@ -141,6 +145,24 @@ class Node(Row):
             Amount(self.used_cpu_millis, self.used_memory_bytes, self.used_gpus)
         )
 
+    @property
+    def isolation_levels(self) -> list[Isolation]:
+        """How each back end keeps projects apart."""
+        return isolation_of(self.backends, self.isolation)
+
+    @property
+    def shared_backends(self) -> frozenset[str]:
+        """Back ends on which one project at a time may run."""
+        if self.mixes_projects:
+            return frozenset()
+        return frozenset(level.backend for level in self.isolation_levels if level.is_shared)
+
+    @property
+    def network_backends(self) -> frozenset[str]:
+        """Back ends that can enforce the network rule `platform`."""
+        levels = self.isolation_levels
+        return frozenset(level.backend for level in levels if level.enforces_network)
+
     def is_quiet(self, moment: datetime | None = None) -> bool:
         """Whether it has not been heard of for so long that it gets nothing new."""
         moment = moment or clock.now()
@@ -153,7 +175,7 @@ class Node(Row):
 
     def suits(self, need: Need) -> bool:
         """Whether it is of the right kind: labels, and enough GPUs of the model in all."""
-        return need.matches(self.labels, self.backends) and (
+        return need.matches(self.labels, self.backends, self.network_backends) and (
             not need.amount.gpus or self.gpus_of(need.gpu_model) >= need.amount.gpus
         )
 

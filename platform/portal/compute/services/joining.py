@@ -9,6 +9,7 @@ from django.db.models import Q
 from portal.accounts import audit
 from portal.accounts.models import User
 from portal.accounts.tokens import hash_of
+from portal.compute.isolation import stored_reports
 from portal.compute.models import JoinToken, Node
 from portal.compute.services.tiers import make_default_tiers
 from portal.compute.signals import NodeChanged, node_changed
@@ -81,7 +82,14 @@ def join_node(*, secret: str, name: str, facts: NodeFacts) -> JoinedNode:
                 kind="node",
                 target=node,
                 label=name,
-                after={"cpu_millis": node.cpu_millis, "gpus": node.gpus},
+                after={
+                    "cpu_millis": node.cpu_millis,
+                    "gpus": node.gpus,
+                    **{
+                        f"isolation of {level.backend}": str(level)
+                        for level in node.isolation_levels
+                    },
+                },
             )
             node_changed.send_on_commit(NodeChanged(node.pk))
     except IntegrityError as error:
@@ -105,6 +113,7 @@ def apply_facts(node: Node, facts: NodeFacts) -> None:
     node.address = facts.address
     node.labels = dict(facts.labels)
     node.agent_version = facts.agent_version
+    node.isolation = stored_reports(facts.isolation)
 
 
 def _usable_token(secret: str, name: str) -> JoinToken:

@@ -1,8 +1,13 @@
 """Verbs on nodes: their heartbeats, and what administrators do with them."""
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from django.db import transaction
 
 from portal.accounts import audit
+from portal.accounts.origin import acting_as, current_origin
+from portal.compute.isolation import Isolation, weakened
 from portal.compute.lifecycle import QUIET, NodeState
 from portal.compute.models import Node
 from portal.compute.services.joining import apply_facts
@@ -20,6 +25,7 @@ _FACTS = (
     "address",
     "labels",
     "agent_version",
+    "isolation",
 )
 
 
@@ -31,6 +37,7 @@ def note_heartbeat(*, node: Node, beat: Heartbeat) -> None:
     moment = clock.now()
     was_quiet = node.is_quiet(moment)
     old = {fact: getattr(node, fact) for fact in _FACTS}
+    levels = node.isolation_levels
     apply_facts(node, beat.facts)
     changed = [fact for fact in _FACTS if getattr(node, fact) != old[fact]]
     node.last_seen_at = moment
@@ -43,8 +50,24 @@ def note_heartbeat(*, node: Node, beat: Heartbeat) -> None:
     Node.objects.filter(pk=node.pk).update(
         **{column: getattr(node, column) for column in [*loads, *changed]}
     )
+    _audit_weaker_isolation(node, before=levels)
     if was_quiet or changed:
         node_changed.send_on_commit(NodeChanged(node.pk))
+
+
+def _audit_weaker_isolation(node: Node, *, before: Iterable[Isolation]) -> None:
+    weaker = weakened(before, node.isolation_levels)
+    if not weaker:
+        return
+    with acting_as(replace(current_origin(), label=f"node {node.name}")):
+        audit.record(
+            "node.isolation",
+            kind="node",
+            target=node,
+            label=node.name,
+            before={was.backend: str(was) for was, _ in weaker},
+            after={now.backend: str(now) for _, now in weaker},
+        )
 
 
 def is_heard_steadily(*, other_than: Node) -> bool:
@@ -72,6 +95,27 @@ def uncordon_node(*, node: Node) -> Node:
 def drain_node(*, node: Node, reason: str = "") -> Node:
     """Give the node no new work and move away what can be moved. Idempotent."""
     return _move(node, NodeState.DRAINING, "node.drain", reason)
+
+
+def set_project_mixing(*, node: Node, is_allowed: bool) -> Node:
+    """Allow several projects at a time on back ends that cannot keep them apart. Idempotent.
+
+    Forbidding it again stops nothing: what runs there ends by itself.
+    """
+    with transaction.atomic():
+        nodes = Node.objects.present().filter(pk=node.pk, mixes_projects=not is_allowed)
+        if nodes.update(mixes_projects=is_allowed):
+            audit.record(
+                "node.mix_projects" if is_allowed else "node.separate_projects",
+                kind="node",
+                target=node,
+                label=node.name,
+                before={"mixes_projects": not is_allowed},
+                after={"mixes_projects": is_allowed},
+            )
+            node_changed.send_on_commit(NodeChanged(node.pk))
+    node.refresh_from_db()
+    return node
 
 
 def remove_node(*, node: Node) -> None:

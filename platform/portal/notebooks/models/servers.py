@@ -10,7 +10,9 @@ from portal.compute.models import Tier
 from portal.core import clock
 from portal.core.models import IdField, Row
 from portal.notebooks.server_lifecycle import ALIVE
+from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Workload
+from slipway.schemas.accounts import NetworkRule
 from slipway.schemas.notebook_servers import NotebookState
 
 _STATES = [state.value for state in NotebookState]
@@ -102,6 +104,13 @@ class Server(Row):
     def status(self) -> NotebookState:
         """The state, as a value of the enum."""
         return NotebookState(self.state)
+
+    @property
+    def network_rule(self) -> NetworkRule:
+        """The network rule it runs under, or would after its next start."""
+        if self.workload is None or self.workload.status in ENDS:
+            return self.project.network_rule
+        return self.workload.network_rule
 
 
 class ServerRun(Row):

@@ -1,13 +1,11 @@
 """What a notebook server would cost, and whether it could start now."""
 
-from dataclasses import replace
-
 from portal.accounts.models import Project, User
 from portal.compute.models import Tier
 from portal.core.errors import SlipwayError
 from portal.notebooks.kinds import KIND
 from portal.notebooks.services.servers import lifetime_of, tier_called
-from portal.workloads.feasibility import refuse_impossible
+from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
 from portal.workloads.models import Workload
 from portal.workloads.placement import Room
 from portal.workloads.ports import AdmissionRequest
@@ -51,6 +49,9 @@ def _wait_of(project: Project, tier: Tier) -> tuple[bool, str]:
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
         return True, f"{ahead} of this project {verb} already and would go first."
-    if Room(read_sites()).count_of(replace(tier.need, backend="process")):
+    need, room = need_of(project, tier, backend="process"), Room(read_sites())
+    if room.count_of(need, project=project.pk):
         return False, "It can start at once."
+    if room.count_of(need):
+        return True, OTHER_PROJECT
     return True, f"Every node that fits tier {tier.slug} is busy."

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
@@ -18,7 +17,7 @@ from portal.datasets.services.uses import record_use
 from portal.training.models import Job
 from portal.training.services.snapshots import require_script, snapshot_of
 from portal.workloads.costs import lease_cost, lease_price, steps_of_tier, unix_ms
-from portal.workloads.feasibility import refuse_impossible
+from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
 from portal.workloads.models import Workload
 from portal.workloads.placement import Room
 from portal.workloads.ports import AdmissionRequest
@@ -321,9 +320,13 @@ def _wait_of(project: Project, tier: Tier, wanted: JobIn) -> tuple[bool, str]:
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
         return True, f"{ahead} of this project {verb} already and would go first."
-    fitting = Room(read_sites()).count_of(replace(tier.need, backend=wanted.backend))
+    need = need_of(project, tier, backend=wanted.backend)
+    room = Room(read_sites())
+    fitting = room.count_of(need, project=project.pk)
     if fitting >= wanted.nodes:
         return False, "It can start at once."
+    if room.count_of(need) >= wanted.nodes:
+        return True, OTHER_PROJECT
     if wanted.nodes == 1:
         return True, f"Every node that fits tier {tier.slug} is busy."
     return True, f"It needs {wanted.nodes} places of tier {tier.slug} at once; {fitting} are free."

@@ -15,6 +15,10 @@ ROLE_MEANINGS = {
     Role.OWNER: "also archives it and makes owners",
 }
 SLUG_HINT = "Stands in addresses and commands and never changes. Made from the name if empty."
+NETWORK_RULES = (
+    ("open", "Open: the whole network, as far as the node reaches it"),
+    ("platform", "Platform: Slipway's portal and gateways, and nothing else"),
+)
 DAYS = ((1, "1 day"), (7, "7 days"), (14, "14 days"), (30, "30 days"))
 
 
@@ -87,6 +91,17 @@ class EditProject(forms.Form):
     name = forms.CharField(max_length=100)
     description = forms.CharField(
         required=False, max_length=2000, widget=forms.Textarea(attrs={"rows": 4})
+    )
+
+
+class ChooseNetwork(forms.Form):
+    """What the tasks of a project reach of the network."""
+
+    network = forms.ChoiceField(
+        label="Tasks of this project reach",
+        choices=NETWORK_RULES,
+        widget=forms.RadioSelect(attrs={"class": "form-check-input"}),
+        help_text="Counts for what starts from now on. Jobs on several nodes need the network.",
     )
 
 

@@ -19,7 +19,7 @@ from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.listing import word
 from portal.web.views.endpoints import WHERE
 from portal.workloads.placement import Room
-from portal.workloads.scheduling import read_sites
+from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope
 
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -47,9 +47,9 @@ def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
     room = Room(read_sites())
     context = {
         "form": form,
-        "tiers": [(tier, room.count_of(tier.need)) for tier in offered],
+        "tiers": [(tier, free_places(room, found, tier)) for tier in offered],
         "models": [facts.name for facts in list_models(found.pk, limit=100).items],
-        **_priced(form),
+        **_priced(found, form),
     }
     status = 200 if asks_price else status_of(form)
     return render(request, "web/endpoints/new.html", context | WHERE, status=status)
@@ -77,10 +77,12 @@ def _initial(request: HttpRequest, project: Project, offered: list[Tier]) -> dic
 def project_endpoint_quote(request: HttpRequest, project: str) -> HttpResponse:
     """Say what the form as it stands would cost and whether its first replica would wait."""
     form = NewEndpoint(request.POST)
-    return render(request, "web/endpoints/quote.html", {"form": form, **_priced(form)})
+    return render(
+        request, "web/endpoints/quote.html", {"form": form, **_priced(gated_project(request), form)}
+    )
 
 
-def _priced(form: NewEndpoint) -> dict[str, Any]:
+def _priced(project: Project, form: NewEndpoint) -> dict[str, Any]:
     """Price what can be read of the form so far, whatever else is still wrong in it."""
     slug = str(form["tier"].value() or "")
     tier = Tier.objects.filter(is_active=True, slug=slug[:48]).first()
@@ -98,7 +100,7 @@ def _priced(form: NewEndpoint) -> dict[str, Any]:
             "most_an_hour": price * most,
             "least_a_month": price * least * _HOURS_A_MONTH,
             "most_a_month": price * most * _HOURS_A_MONTH,
-            "free": Room(read_sites()).count_of(tier.need),
+            "free": free_places(Room(read_sites()), project, tier),
         }
     }
 

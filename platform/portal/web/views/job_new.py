@@ -25,7 +25,7 @@ from portal.web.jobs import job_of
 from portal.web.listing import word
 from portal.web.places import address_of
 from portal.workloads.placement import Room
-from portal.workloads.scheduling import read_sites
+from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.training import JobIn, Quote
 
@@ -57,7 +57,7 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
     context = {
         "form": form,
         "source": source,
-        "tiers": [(tier, room.count_of(tier.need)) for tier in offered],
+        "tiers": [(tier, free_places(room, found, tier)) for tier in offered],
         "strategies": STRATEGIES.items(),
         **_priced(found, by, form),
     }

@@ -12,9 +12,16 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal.accounts.gates import Administrator
 from portal.accounts.principal import Principal, require_principal
+from portal.compute.isolation import MIXING_RISK, Isolation
 from portal.compute.models import Node
 from portal.compute.services.joining import NewJoinToken, make_join_token
-from portal.compute.services.nodes import cordon_node, drain_node, remove_node, uncordon_node
+from portal.compute.services.nodes import (
+    cordon_node,
+    drain_node,
+    remove_node,
+    set_project_mixing,
+    uncordon_node,
+)
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.policy import guarded_by
@@ -45,6 +52,21 @@ class Machine:
     memory_taken: int
     cpu_busy: int | None
     memory_busy: int | None
+    levels: tuple["Level", ...]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether some back end cannot keep projects apart."""
+        return any(level.isolation.is_shared for level in self.levels)
+
+
+@dataclass(frozen=True)
+class Level:
+    """The isolation of one back end, with what it means in plain words."""
+
+    isolation: Isolation
+    meaning: str
+    tone: str
 
 
 @dataclass(frozen=True)
@@ -108,6 +130,16 @@ def _machine(node: Node) -> Machine:
         memory_taken=_percent(node.used_memory_bytes, node.memory_bytes),
         cpu_busy=None if node.cpu_percent is None else min(100, round(node.cpu_percent)),
         memory_busy=None if used is None else _percent(used, node.memory_bytes),
+        levels=tuple(_level(node, isolation) for isolation in node.isolation_levels),
+    )
+
+
+def _level(node: Node, isolation: Isolation) -> Level:
+    shared_tone = "bad" if node.mixes_projects else "warn"
+    return Level(
+        isolation=isolation,
+        meaning=isolation.meaning(mixes_projects=node.mixes_projects),
+        tone=shared_tone if isolation.is_shared else "ok",
     )
 
 
@@ -125,6 +157,7 @@ def node(request: HttpRequest, node: str) -> HttpResponse:
         "node": found,
         "running": _running_on(found, require_principal(request)),
         "form": Reason(),
+        "mixing_risk": MIXING_RISK,
     }
     return render(request, "web/nodes/node.html", context | _WHERE)
 
@@ -149,17 +182,46 @@ def _told(lease: Lease, mine: set[str]) -> Running:
 @guarded_by(Administrator())
 @require_POST
 def node_change(request: HttpRequest, node: str) -> HttpResponse:
-    """Cordon a machine, or open it for work again."""
+    """Cordon a machine, open it for work again, or end the mixing of projects there."""
     found, form = _found(node), Reason(request.POST)
     asked = request.POST.get("do", "")
-    if asked not in ("cordon", "uncordon"):
+    if asked not in ("cordon", "uncordon", "separate"):
         raise InvalidInput("There is no such change.", next_step="Use the buttons of the page.")
     reason = form.cleaned_data["reason"] if form.is_valid() else ""
     if asked == "cordon" and one_click(request, lambda: cordon_node(node=found, reason=reason)):
         messages.success(request, f"{node} gets no new work; what runs there runs on.")
     if asked == "uncordon" and one_click(request, lambda: uncordon_node(node=found)):
         messages.success(request, f"{node} is open for work again.")
+    if asked == "separate":
+        set_project_mixing(node=found, is_allowed=False)
+        messages.success(request, f"{node} runs one project at a time; what runs there runs on.")
     return redirect("node", node)
+
+
+@guarded_by(Administrator())
+@require_http_methods(["GET", "HEAD", "POST"])
+def node_mix(request: HttpRequest, node: str) -> HttpResponse:
+    """Ask, then allow several projects at a time on a machine that cannot keep them apart."""
+    found = _found(node)
+    if request.method == "POST":
+        set_project_mixing(node=found, is_allowed=True)
+        messages.success(request, f"Projects may mix on {node}.")
+        return redirect("node", node)
+    return ask(request, _about_mixing(found))
+
+
+def _about_mixing(node: Node) -> Question:
+    return Question(
+        title=f"Let projects mix on {node.name}?",
+        effects=(
+            MIXING_RISK,
+            "Work that waits for this node starts as soon as there is room.",
+            "The audit log records it. You can end it at any time; what runs then runs on.",
+        ),
+        button="Let projects mix",
+        back=reverse("node", args=[node.name]),
+        **_WHERE,
+    )
 
 
 @guarded_by(Administrator())

@@ -20,7 +20,7 @@ from portal.web.forms.notebook_servers import LaunchServer
 from portal.web.forms.submission import carry_out, sent, status_of, words_of
 from portal.web.places import address_of
 from portal.workloads.placement import Room
-from portal.workloads.scheduling import read_sites
+from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import ServerIn
 
@@ -44,7 +44,7 @@ def project_notebook_new(request: HttpRequest, project: str) -> HttpResponse:
     room = Room(read_sites())
     context = {
         "form": form,
-        "tiers": [(tier, room.count_of(tier.need)) for tier in offered],
+        "tiers": [(tier, free_places(room, found, tier)) for tier in offered],
         **_priced(found, by, form),
     }
     status = 200 if asks_price else status_of(form)

@@ -24,7 +24,7 @@ from portal.web.notebook_files import numbered_version, shown_runs
 from portal.web.places import address_of
 from portal.web.views.notebook_files import MOST_PREVIEWED_BYTES, WHERE, as_file, page_of
 from portal.workloads.placement import Room
-from portal.workloads.scheduling import read_sites
+from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope
 
 _RUN = NotebookRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -66,7 +66,7 @@ def project_notebook_run(request: HttpRequest, project: str, notebook: str) -> H
         "form": form,
         "notebook": file,
         "version": version,
-        "tiers": [(tier, room.count_of(tier.need)) for tier in offered],
+        "tiers": [(tier, free_places(room, file.project, tier)) for tier in offered],
         **_priced(version, by, form),
     }
     status = 200 if asks_price else status_of(form)

@@ -19,12 +19,13 @@ from portal.accounts.services.projects import (
     restore_project,
 )
 from portal.core import clock
+from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
 from portal.spend.ledger import month_of
 from portal.spend.reading import Scope as Spent
 from portal.spend.reading import spent_in
 from portal.web.activity import activity_of
-from portal.web.forms.groups import ConfirmSlug, EditProject, NewProject
+from portal.web.forms.groups import ChooseNetwork, ConfirmSlug, EditProject, NewProject
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.jobs import jobs_of
 from portal.web.listing import listing, word
@@ -113,17 +114,35 @@ def project_settings(request: HttpRequest, project: str) -> HttpResponse:
     found = gated_project(request)
     given = {"name": found.name, "description": found.description}
     form = EditProject(sent(request), initial=given)
+    network = ChooseNetwork(initial={"network": found.network})
     if carry_out(request, form, lambda data: change_project(project=found, **data)):
         messages.success(request, "Saved.")
         return redirect("project_settings", found.slug)
     context = {
         "project": found,
         "form": form,
+        "network_form": network,
         "is_owner": gated_role(request) == Role.OWNER,
         "room": "projects",
         "section": "settings",
     }
     return render(request, "web/projects/settings.html", context, status=status_of(form))
+
+
+@guarded_by(ProjectRole(Role.OWNER, Scope.PROJECTS_WRITE, archived=True))
+@require_POST
+def project_network(request: HttpRequest, project: str) -> HttpResponse:
+    """Choose what the project's tasks reach of the network."""
+    found, form = gated_project(request), ChooseNetwork(request.POST)
+    if not form.is_valid():
+        raise InvalidInput(
+            "There is no such network rule.",
+            field="network",
+            next_step="Choose one of those on the page.",
+        )
+    change_project(project=found, network=form.cleaned_data["network"])
+    messages.success(request, "Saved. It counts for what starts from now on.")
+    return redirect("project_settings", found.slug)
 
 
 @guarded_by(ProjectRole(Role.OWNER, Scope.PROJECTS_WRITE, archived=True))

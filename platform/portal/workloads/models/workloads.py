@@ -1,6 +1,6 @@
 """Workloads, the tasks they consist of, and their story."""
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from django.db import models
 from django.db.models import Q
@@ -10,8 +10,9 @@ from portal.accounts.principal import Principal
 from portal.compute.models import Tier
 from portal.compute.resources import Amount, Need
 from portal.core.models import IdField, Row
-from portal.workloads.lifecycle import ACTIVE, ENDS, Plan
+from portal.workloads.lifecycle import ACTIVE, ENDS, WAITING, Plan
 from portal.workloads.retries import RetryRule
+from slipway.schemas.accounts import NetworkRule
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 _STATES = [state.value for state in WorkloadState]
@@ -50,9 +51,10 @@ class Workload(Row):
     """Something that runs somewhere under leases: a job, a notebook, an endpoint replica.
 
     What a task needs is copied from the tier at submit. `tags` are what its submitter calls it by,
-    for good: spend is split by them. `epoch` counts placements. `plan` says what
-    becomes of it once its last lease is closed. `waits_since` is when the present wait began;
-    `failures` and `losses` count ends by its own fault and by that of machines.
+    for good: spend is split by them. `epoch` counts placements, and `network` is the project's rule
+    at the last of them. `plan` says what becomes of it once its last lease is closed. `waits_since`
+    is when the present wait began; `failures` and `losses` count ends by its own fault and by that
+    of machines.
     """
 
     id = IdField("wl")
@@ -82,6 +84,7 @@ class Workload(Row):
     spec = models.JSONField()
     snapshot = models.CharField(max_length=64, blank=True)
     environment = models.CharField(max_length=64, blank=True)
+    network = models.CharField(max_length=16, default="open", db_default="open")
 
     max_attempts = models.PositiveSmallIntegerField(default=1)
     retry_on = models.JSONField(default=list)
@@ -152,9 +155,17 @@ class Workload(Row):
 
     @property
     def need(self) -> Need:
-        """What one task asks of a node."""
+        """What one task asks of a node, by the present rule of its project."""
         labels = tuple(sorted(self.labels.items()))
-        return Need(self.amount, self.gpu_model, labels, self.backend)
+        network = self.project.network_rule
+        return Need(self.amount, self.gpu_model, labels, self.backend, network)
+
+    @property
+    def network_rule(self) -> NetworkRule:
+        """The rule it runs under; while it waits, the one it would be placed under now."""
+        if self.status in WAITING:
+            return self.project.network_rule
+        return cast("NetworkRule", self.network)
 
     @property
     def retry_rule(self) -> RetryRule:

@@ -1,5 +1,7 @@
 """What a node should be running: level-triggered, so asking twice is as good as asking once."""
 
+from typing import cast
+
 from django.conf import settings
 
 from portal.accounts.services.secrets import secrets_of
@@ -9,6 +11,7 @@ from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import kind_of, warm_flavours
 from portal.workloads.specs import RunSpec
 from portal.workloads.tokens import token_of
+from slipway.schemas.accounts import NetworkRule
 from slipway.schemas.agent import Desired, DesiredTask, Rendezvous, TaskSpec
 from slipway.schemas.workloads import ReasonCode, Resources, WorkloadState
 
@@ -93,6 +96,7 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
         persistent_key=f"{workload.project_id}/{spec.persistent_key or workload.pk}",
         stop_grace_s=grace_s,
         hang_after_s=spec.hang_after_s or kind.hang_after_s,
+        network=cast("NetworkRule", workload.network),
         keep_on_fence=lease.keeps_on_fence,
         checkpoint=kind.copies.newest(workload_id=workload.pk) if is_alone else None,
         copy_limit_bytes=kind.copies.limit_bytes() if is_alone else 0,

@@ -1,0 +1,104 @@
+"""How strongly the back ends of a node keep projects apart. No Django, no I/O."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from slipway.schemas.agent import IsolationFacts, IsolationLevel
+
+SHARED: Final = "shared"
+# The feature of a back end that lets it cut tasks off from everything but the platform.
+NETWORK: Final = "network"
+MIXING_RISK: Final = (
+    "Code of one project can read files, memory and secrets of other projects that run on this "
+    "node."
+)
+_MEANINGS: Final[Mapping[IsolationLevel, str]] = {
+    "namespaces": "Tasks of different projects cannot see each other's files, processes, memory "
+    "or sockets.",
+    "users": "Each project has a Unix user of its own, so tasks of different projects cannot read "
+    "each other's files or memory. They can see that other processes run.",
+    "containers": "Each task runs in a Docker container of its own, apart from the tasks of other "
+    "projects.",
+    "shared": "Tasks run as one user; only one project at a time.",
+}
+_MIXED: Final = f"Tasks run as one user, and projects may mix on this node. {MIXING_RISK}"
+_STRENGTH: Final[Mapping[str, int]] = {"shared": 0, "users": 1, "containers": 2, "namespaces": 2}
+_UNREPORTED: Final = "The agent of this node does not report it. Update the agent to find out."
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """How one back end of a node keeps the tasks of different projects apart."""
+
+    backend: str
+    level: IsolationLevel
+    features: tuple[str, ...] = ()
+    detail: str = ""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether tasks of different projects can reach each other there."""
+        return self.level == SHARED
+
+    @property
+    def enforces_network(self) -> bool:
+        """Whether it can keep tasks off the network but for the platform."""
+        return NETWORK in self.features
+
+    def meaning(self, *, mixes_projects: bool = False) -> str:
+        """Return what the level means, in plain words."""
+        return _MIXED if self.is_shared and mixes_projects else _MEANINGS[self.level]
+
+    def is_weaker_than(self, other: "Isolation") -> bool:
+        """Whether the boundary is weaker: a lower level, or the same with fewer features."""
+        if _STRENGTH[self.level] != _STRENGTH[other.level]:
+            return _STRENGTH[self.level] < _STRENGTH[other.level]
+        return not set(self.features) >= set(other.features)
+
+    def __str__(self) -> str:
+        return f"{self.level} ({', '.join(self.features)})" if self.features else self.level
+
+
+def isolation_of(
+    backends: Collection[str], reported: Iterable[Mapping[str, Any]]
+) -> list[Isolation]:
+    """Return the isolation of each back end, from what the node's agent has reported.
+
+    Of several reports on one back end the weakest counts. Without a report Docker counts as
+    `containers` and everything else as `shared`.
+    """
+    weakest: dict[str, Isolation] = {}
+    for report in reported:
+        isolation = Isolation(
+            backend=report["backend"],
+            level=report["level"],
+            features=tuple(report["features"]),
+            detail=report["detail"],
+        )
+        known = weakest.setdefault(isolation.backend, isolation)
+        if isolation.is_weaker_than(known):
+            weakest[isolation.backend] = isolation
+    return [weakest.get(backend) or _unreported(backend) for backend in backends]
+
+
+def _unreported(backend: str) -> Isolation:
+    level = "containers" if backend == "docker" else SHARED
+    return Isolation(backend, cast("IsolationLevel", level), detail=_UNREPORTED)
+
+
+def stored_reports(facts: Iterable[IsolationFacts]) -> list[dict[str, Any]]:
+    """Return reports of an agent as a node's row holds them."""
+    return [report.model_dump(mode="json") for report in facts]
+
+
+def weakened(
+    before: Iterable[Isolation], after: Iterable[Isolation]
+) -> list[tuple[Isolation, Isolation]]:
+    """Return the back ends whose isolation became weaker, as it was and as it is now."""
+    known = {isolation.backend: isolation for isolation in before}
+    return [
+        (known[isolation.backend], isolation)
+        for isolation in after
+        if isolation.backend in known and isolation.is_weaker_than(known[isolation.backend])
+    ]
