@@ -6,6 +6,7 @@ from urllib.parse import unquote, urlsplit
 from portal.config import keys
 from portal.config.databases import database_from, tracking_database_from
 from portal.config.env import ROOT, STATIC_FOLDER, env
+from portal.config.hosts import portal_hosts
 from portal.config.logs import logging_from
 from portal.config.tracking_server import artifacts_url, socket_of
 
@@ -32,12 +33,8 @@ SLIPWAY_TRACKING_REQUESTS_PER_MINUTE = ENV.tracking_requests_per_minute
 SLIPWAY_MAX_JSON_DEPTH = ENV.max_json_depth
 SLIPWAY_TRUSTED_PROXIES = ENV.trusted_proxies
 
-ALLOWED_HOSTS = [
-    "localhost",
-    "127.0.0.1",
-    "[::1]",
-    *filter(None, [_url.hostname, *(host.strip() for host in ENV.allowed_hosts.split(","))]),
-]
+# Ports are compared as well, by `portal.config.host_check`, before Django sees a request.
+ALLOWED_HOSTS = portal_hosts(ENV).host_names
 CSRF_TRUSTED_ORIGINS = [f"{_url.scheme}://{_url.netloc}"]
 
 INSTALLED_APPS = [
@@ -219,7 +216,6 @@ SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_HSTS_SECONDS = 31_536_000 if _url.scheme == "https" else 0
 if ENV.trusted_proxies:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-    USE_X_FORWARDED_HOST = True
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": ["'none'"],
