@@ -12,11 +12,13 @@ from jupyterhub.singleuser.extension import JupyterHubSingleUser
 
 from workers.lab.activity import Watch
 from workers.lab.desk import Desk, desk_here
+from workers.lab.hub_settings import hub_arguments
 from workers.lab.notices import PAGE_EXTENSIONS, add_notices
 from workers.lab.reports import Reporter
 
 _REPORTS: Final = "SLIPWAY_LAB_REPORTS"
 _ADDRESS: Final = "SLIPWAY_LAB_ADDRESS"
+_PUBLIC_URL: Final = "JUPYTERHUB_PUBLIC_URL"
 _LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 256
 _EXTENSIONS: Final = {
@@ -29,6 +31,13 @@ _IN_USE: dict[str, Any] = {}
 
 class BoundServer(ServerApp):
     """A server that listens on the socket it is given, and reports once it does."""
+
+    def init_webapp(self) -> None:
+        """Give the anti-forgery cookie the attributes of the others; JupyterHub adds the path."""
+        is_https = os.environ.get(_PUBLIC_URL, "").startswith("https://")
+        cookie = {"samesite": "Lax"} | ({"secure": True} if is_https else {})
+        self.tornado_settings = {**self.tornado_settings, "xsrf_cookie_kwargs": cookie}
+        super().init_webapp()
 
     def _find_http_port(self) -> None:
         """Keep the port that is bound already."""
@@ -99,6 +108,7 @@ def run(desk: Desk | None = None) -> None:
     JupyterHubSingleUser.launch_instance(
         [
             *desk.arguments(),
+            *hub_arguments(),
             "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
             "--LabApp.news_url=",
             f"--LabApp.extra_labextensions_path={PAGE_EXTENSIONS}",
