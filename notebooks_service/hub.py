@@ -15,8 +15,10 @@ from traitlets.config import Config
 
 from notebooks_service.cookies import cookie_options, keep_cookies_to_the_hub
 from notebooks_service.following import Doors, Follower, HubApi
+from notebooks_service.hosts import refuse_other_hosts
 from notebooks_service.portal import Portal
 from notebooks_service.spawner import SlipwaySpawner
+from slipway.schemas.hosts import AllowedHosts
 
 _LOOPBACK: Final = "127.0.0.1"
 _CLIENT_ID: Final = "notebooks"
@@ -32,8 +34,14 @@ class SlipwayHub(JupyterHub):  # type: ignore[misc]
 
     portal: Portal
     hub_api: HubApi
+    allowed_hosts: AllowedHosts
     follower: Follower
     _following: list[asyncio.Task[None]]
+
+    def init_tornado_application(self) -> None:
+        """Answer at the addresses of notebooks, and to processes of this machine."""
+        super().init_tornado_application()
+        refuse_other_hosts(self.tornado_application, self.allowed_hosts)
 
     async def start(self) -> None:
         """Start as ever, then follow the portal."""
@@ -160,6 +168,11 @@ async def _launch(arguments: Namespace, admission: dict[str, str]) -> None:
     app = SlipwayHub.instance(config=settings_of(arguments, admission, service_token))
     app.portal = Portal(arguments.portal_url, admission["token"])
     app.hub_api = HubApi(f"http://{_LOOPBACK}:{arguments.hub_port}/hub/api", service_token)
+    app.allowed_hosts = AllowedHosts.of_url(
+        arguments.url,
+        with_subdomains=arguments.subdomains,
+        urls=[f"http://{_LOOPBACK}:{arguments.hub_port}"],
+    )
     await app.initialize([])
     await app.start()
 

@@ -12,6 +12,7 @@ from jupyterhub.singleuser.extension import JupyterHubSingleUser
 
 from workers.lab.activity import Watch
 from workers.lab.desk import Desk, desk_here
+from workers.lab.hosts import hosts_of, refuse_other_hosts
 from workers.lab.hub_settings import hub_arguments
 from workers.lab.notices import PAGE_EXTENSIONS, add_notices
 from workers.lab.reports import Reporter
@@ -33,11 +34,12 @@ class BoundServer(ServerApp):
     """A server that listens on the socket it is given, and reports once it does."""
 
     def init_webapp(self) -> None:
-        """Give the anti-forgery cookie the attributes of the others; JupyterHub adds the path."""
+        """Refuse other hosts, and give the anti-forgery cookie the attributes of the others."""
         is_https = os.environ.get(_PUBLIC_URL, "").startswith("https://")
         cookie = {"samesite": "Lax"} | ({"secure": True} if is_https else {})
         self.tornado_settings = {**self.tornado_settings, "xsrf_cookie_kwargs": cookie}
         super().init_webapp()
+        refuse_other_hosts(self.web_app, _IN_USE["hosts"])
 
     def _find_http_port(self) -> None:
         """Keep the port that is bound already."""
@@ -100,7 +102,8 @@ def run(desk: Desk | None = None) -> None:
     os.environ["JUPYTERHUB_DISABLE_USER_CONFIG"] = "1"
     os.environ["JUPYTERHUB_DEFAULT_URL"] = "/lab"
     os.chdir(desk.workspace)
-    _IN_USE.update(socket=bound, address=address, reports=os.environ.get(_REPORTS, ""))
+    hosts = hosts_of(os.environ.get(_PUBLIC_URL, ""), address, f"{_LOOPBACK}:{port}")
+    _IN_USE.update(socket=bound, address=address, hosts=hosts, reports=os.environ.get(_REPORTS, ""))
     find_hosts_as_this_machine_does()
     JupyterHubSingleUser.serverapp_class = BoundServer
     JupyterHubSingleUser.check_hub_version = _trust_the_hub

@@ -27,3 +27,12 @@ def portal_hosts(settings: Env) -> AllowedHosts:
         port=settings.portal_port,
         listens_on=listening_names(settings),
     )
+
+
+def notebooks_hosts(settings: Env) -> AllowedHosts:
+    """Return the addresses of notebooks: theirs alone.
+
+    Any other name of this machine might be the portal's, whose cookies would come with it.
+    """
+    url = settings.notebooks_url
+    return AllowedHosts.of_url(url, with_subdomains=settings.notebooks_subdomains)

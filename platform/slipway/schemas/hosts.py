@@ -110,6 +110,19 @@ class AllowedHosts:
             (domains if entry.startswith(".") else names).update(found)
         return cls(public=public, names=frozenset(names), domains=frozenset(domains))
 
+    @classmethod
+    def of_url(cls, url: str, *, with_subdomains: bool = False, urls: Iterable[str] = ()) -> Self:
+        """Return the addresses of `url`, of all names below it if asked, and of `urls`."""
+        own = frozenset(authorities_of(url))
+        others = frozenset(found for other in urls for found in authorities_of(other))
+        return cls(public=url, names=own | others, domains=own if with_subdomains else frozenset())
+
+    @property
+    def patterns(self) -> list[str]:
+        """The addresses as Host headers write them, a domain with a dot in front."""
+        exact = {format_authority(name) for name in self.names}
+        return sorted(exact | {f".{format_authority(domain)}" for domain in self.domains})
+
     @property
     def host_names(self) -> list[str]:
         """The names without their ports, a domain with a dot in front."""

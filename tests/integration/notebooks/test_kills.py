@@ -19,7 +19,7 @@ _PARTS = {
     "redis": "redis-server",
     "portal": "manage.py portal",
     "hub": "notebooks_service",
-    "proxy": "configurable-http-proxy",
+    "proxy": "notebooks_service/proxy.mjs",
 }
 # What a kernel says goes through these; every other part may be away without anybody noticing.
 _ON_THE_WAY = frozenset({"proxy"})
