@@ -1,11 +1,24 @@
 """The addresses at which the Hub answers: the notebooks', and its own port of this machine."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from tornado import web
 from tornado.httputil import HTTPServerRequest
 
 from slipway.schemas.hosts import AllowedHosts, HostRefused
+
+
+@dataclass(frozen=True)
+class Route:
+    """A path, and who may use it."""
+
+    path: str
+    policy: str
+
+
+# What it answers itself; all other routes are JupyterHub's.
+ROUTES: Final = (Route(".*", "nobody: refuses requests to other hosts"),)
 
 
 class WrongHostHandler(web.RequestHandler):

@@ -196,3 +196,37 @@ def test_a_document_and_a_redirect_name_the_public_address(proxied: RunningPorta
     assert link.startswith("https://slipway.example.org/")
     assert inner not in listed.text
     assert "link" not in listed.headers
+
+
+def _cookies_of(portal: RunningPortal, **headers: str) -> dict[str, list[str]]:
+    """Return the attributes of each cookie that the sign-in page and a sign-in set."""
+    path = "/account/login"
+    with httpx.Client(base_url=portal.url, headers=headers) as browser:
+        page = browser.get(path)
+        token = _FORM_TOKEN.search(page.text)
+        assert token is not None
+        lines = page.headers.get_list("set-cookie")
+        own = "; ".join(line.partition(";")[0] for line in lines)
+        fields = {"login": "alice@example.org", "password": _PASSWORD}
+        entered = browser.post(
+            path,
+            data=fields | {"csrfmiddlewaretoken": token[1]},
+            headers={"Cookie": own, "Referer": "https://slipway.example.org/"},
+        )
+        assert entered.status_code == 302
+        lines += entered.headers.get_list("set-cookie")
+    parts = [[part.strip() for part in line.split(";")] for line in lines]
+    return {first.partition("=")[0]: attributes for first, *attributes in parts}
+
+
+def test_cookies_go_to_the_portals_host_alone(
+    portal: RunningPortal, proxied: RunningPortal
+) -> None:
+    plain = _cookies_of(portal)
+    with_tls = _cookies_of(proxied, Host="slipway.example.org", **{"X-Forwarded-Proto": "https"})
+    assert set(plain) == {"slipway_session", "slipway_csrf"}
+    assert set(with_tls) == {"__Host-slipway_session", "__Host-slipway_csrf"}
+    for name, attributes in [*plain.items(), *with_tls.items()]:
+        assert {"Path=/", "HttpOnly", "SameSite=Lax"} <= set(attributes), name
+        assert not any(part.lower().startswith("domain") for part in attributes), name
+        assert ("Secure" in attributes) == name.startswith("__Host-"), name

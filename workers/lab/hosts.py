@@ -10,6 +10,10 @@ from urllib.parse import urlsplit
 from tornado import web
 from tornado.httputil import HTTPServerRequest
 
+from workers.lab.notices import Route
+
+# What it answers itself; all other routes are those of the application.
+ROUTES: Final = (Route(".*", "nobody: refuses requests to other hosts"),)
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 

@@ -305,12 +305,16 @@ class Env(BaseModel):
 
     @field_validator("allowed_hosts")
     @classmethod
-    def _known_hosts(cls, value: str) -> str:
+    def _known_hosts(cls, value: str, info: ValidationInfo) -> str:
+        notebooks = urlsplit(info.data.get("notebooks_public_url") or "").hostname or ""
         for entry in filter(None, (part.strip() for part in value.split(","))):
             try:
-                parse_authority(entry.removeprefix("."))
+                host, _ = parse_authority(entry.removeprefix("."))
             except ValueError:
                 raise ValueError(f"has {entry!r}, which is not a host or host:port") from None
+            is_domain = entry.startswith(".") and notebooks.endswith(f".{host}")
+            if notebooks and (host == notebooks or is_domain):
+                raise ValueError(f"must not have the notebooks' host {notebooks}")
         return value
 
     @field_validator("notebooks_public_url")

@@ -147,12 +147,16 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_COOKIE_AGE = ENV.session_days * 86_400
-SESSION_COOKIE_NAME = "slipway_session"
+# With TLS no page of another host, such as notebooks in the same domain, can set a cookie of these
+# names. They have no Domain, so browsers send them to this host alone.
+_cookies = "__Host-slipway_" if _url.scheme == "https" else "slipway_"
+SESSION_COOKIE_NAME = f"{_cookies}session"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _url.scheme == "https"
-CSRF_COOKIE_NAME = "slipway_csrf"
+CSRF_COOKIE_NAME = f"{_cookies}csrf"
 CSRF_COOKIE_HTTPONLY = True
+CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_USE_SESSIONS = False
 CSRF_FAILURE_VIEW = "portal.web.views.failures.csrf_failed"
 LOGIN_URL = "account_login"
