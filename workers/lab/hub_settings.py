@@ -10,7 +10,7 @@ from typing import Final
 
 _FALSE: Final = frozenset({"0", "false"})
 # Variable → trait of HubOAuth, and its value where the variable is not set.
-READ_AT_IMPORT: Final = {
+READ_AT_IMPORT: Final[dict[str, tuple[str, str | bool]]] = {
     "JUPYTERHUB_SERVICE_PREFIX": ("base_url", "/"),
     "JUPYTERHUB_API_URL": ("api_url", "http://127.0.0.1:8081/hub/api"),
     "JUPYTERHUB_SSL_KEYFILE": ("keyfile", ""),
