@@ -43,7 +43,7 @@ MARKS = {
     "shipper": "workers.gateway.shipper",
     "gateway": "-m workers.gateway --",
     "proxy": "configurable-http-proxy",
-    "hub": "notebooks_service",
+    "hub": "-m notebooks_service",
     "agent": "workers.node_agent",
     "warm": "workers.launcher.warm",
 }

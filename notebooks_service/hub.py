@@ -13,9 +13,12 @@ from jupyterhub.app import JupyterHub
 from oauthenticator.generic import GenericOAuthenticator
 from traitlets.config import Config
 
+from notebooks_service.cookies import cookie_options, keep_cookies_to_the_hub
 from notebooks_service.following import Doors, Follower, HubApi
+from notebooks_service.hosts import refuse_other_hosts
 from notebooks_service.portal import Portal
 from notebooks_service.spawner import SlipwaySpawner
+from slipway.schemas.hosts import AllowedHosts
 
 _LOOPBACK: Final = "127.0.0.1"
 _CLIENT_ID: Final = "notebooks"
@@ -31,8 +34,14 @@ class SlipwayHub(JupyterHub):  # type: ignore[misc]
 
     portal: Portal
     hub_api: HubApi
+    allowed_hosts: AllowedHosts
     follower: Follower
     _following: list[asyncio.Task[None]]
+
+    def init_tornado_application(self) -> None:
+        """Answer at the addresses of notebooks, and to processes of this machine."""
+        super().init_tornado_application()
+        refuse_other_hosts(self.tornado_application, self.allowed_hosts)
 
     async def start(self) -> None:
         """Start as ever, then follow the portal."""
@@ -84,7 +93,11 @@ def settings_of(arguments: Namespace, admission: dict[str, str], service_token: 
     hub.default_url = f"{arguments.public_portal_url}/projects"
     hub.template_vars = {"announcement": ""}
     hub.log_level = "WARN"
-    hub.tornado_settings = {"slow_spawn_timeout": 0}
+    hub.tornado_settings = {
+        "slow_spawn_timeout": 0,
+        "cookie_options": cookie_options(arguments.url),
+        "xsrf_cookie_kwargs": cookie_options(arguments.url),
+    }
     hub.init_spawners_timeout = 1
     if arguments.subdomains:
         hub.subdomain_host = arguments.url
@@ -151,9 +164,15 @@ def _spawner(found: Config, arguments: Namespace, admission: dict[str, str]) -> 
 async def _launch(arguments: Namespace, admission: dict[str, str]) -> None:
     service_token = secrets.token_hex(32)
     os.umask(0o077)
+    keep_cookies_to_the_hub()
     app = SlipwayHub.instance(config=settings_of(arguments, admission, service_token))
     app.portal = Portal(arguments.portal_url, admission["token"])
     app.hub_api = HubApi(f"http://{_LOOPBACK}:{arguments.hub_port}/hub/api", service_token)
+    app.allowed_hosts = AllowedHosts.of_url(
+        arguments.url,
+        with_subdomains=arguments.subdomains,
+        urls=[f"http://{_LOOPBACK}:{arguments.hub_port}"],
+    )
     await app.initialize([])
     await app.start()
 

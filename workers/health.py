@@ -14,7 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 LOOPBACK_ONLY: Final = "loopback only"
 _HOST: Final = "127.0.0.1"
-_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 _PATIENCE_S: Final = 5.0
 
 
@@ -104,9 +104,10 @@ def _handler_for(checks: Checks) -> type[BaseHTTPRequestHandler]:
 
         def _answer(self) -> Answer:
             # A web page that got its name to point here must not read this through a browser.
-            name = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
-            if name not in _NAMES:
-                return Answer(403, "text/plain", b"ask by the name localhost\n")
+            port = self.server.server_port  # type: ignore[attr-defined]
+            hosts = [host.lower() for host in self.headers.get_all("Host", [])]
+            if len(hosts) != 1 or hosts[0] not in {f"{name}:{port}" for name in _NAMES}:
+                return Answer(421, "text/plain", f"ask localhost:{port}\n".encode())
             path = self.path.partition("?")[0]
             for route in ROUTES:
                 if route.path == path:

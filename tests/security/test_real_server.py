@@ -47,7 +47,7 @@ def refused(answer: httpx.Response) -> Problem:
 def _head(portal: RunningPortal, verb: str, path: str, *headers: str) -> bytes:
     lines = [
         f"{verb} {path} HTTP/1.1",
-        "Host: localhost",
+        f"Host: localhost:{portal.installation.portal_port}",
         f"Authorization: Bearer {portal.tokens['alice']}",
         "Connection: close",
         *headers,
@@ -155,7 +155,8 @@ def test_a_strange_header_never_breaks_the_portal(portal: RunningPortal, header:
 
 def test_two_requests_hidden_in_one_are_answered_as_two(portal: RunningPortal) -> None:
     """A body both counted and chunked is refused, so no proxy in front can be made to disagree."""
-    smuggled = b"GET /api/v1/whoami HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    host = f"Host: localhost:{portal.installation.portal_port}"
+    smuggled = f"GET /api/v1/whoami HTTP/1.1\r\n{host}\r\n\r\n".encode()
     head = _head(
         portal,
         "POST",
@@ -260,7 +261,7 @@ def test_a_forwarded_host_and_scheme_count_only_behind_trusted_proxies(
     assert plain.status_code == 302
     assert "evil" not in plain.headers["Location"]
     behind = httpx.get(f"{proxied.url}/account/login", headers=headers)
-    assert behind.status_code == 400
+    assert behind.status_code == 421
     good = headers | {"X-Forwarded-Host": "slipway.example.org"}
     answer = httpx.get(f"{proxied.url}/account/login", headers=good)
     assert answer.status_code == 200
@@ -290,10 +291,13 @@ def test_metrics_count_requests_by_route_and_never_by_path(portal: RunningPortal
 
 
 def test_a_host_we_do_not_answer_to_is_refused(portal: RunningPortal) -> None:
-    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "[::1].x", ""):
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example"):
+        answer = httpx.get(f"{portal.url}/api/v1/whoami", headers={"Host": host})
+        assert answer.status_code == 421, host
+        assert refused(answer).code == "misdirected_request"
+    for host in ("[::1].x", ""):
         answer = httpx.get(f"{portal.url}/api/v1/whoami", headers={"Host": host})
         assert answer.status_code == 400, host
-        assert refused(answer).code == "bad_request"
 
 
 def _events(portal: RunningPortal) -> list[dict[str, Any]]:

@@ -273,6 +273,7 @@ class Plane:
             log,
             *("workers.gateway", "--data-dir", str(self.data_dir), "--port", str(self.port)),
             *("--portal-url", self.portal.url, "--token-file", str(self.folder / "token")),
+            *("--public-url", "http://a"),
             *(*self.options, *options),
             environment=ENVIRONMENT,
         )

@@ -67,12 +67,17 @@ def test_metrics_are_in_the_format_of_prometheus(door: httpx.Client) -> None:
 
 @pytest.mark.parametrize(
     ("host", "status"),
-    [("localhost", 200), ("127.0.0.1:9000", 200), ("[::1]:9000", 200), ("evil.example", 403)],
+    [
+        *(("localhost:{port}", 200), ("127.0.0.1:{port}", 200), ("[::1]:{port}", 200)),
+        *(("LOCALHOST:{port}", 200), ("localhost", 421), ("127.0.0.1:9000", 421)),
+        *(("evil.example", 421), ("evil.example:{port}", 421)),
+    ],
 )
 def test_a_web_page_under_another_name_cannot_read_it(
     door: httpx.Client, host: str, status: int
 ) -> None:
-    assert door.get("/metrics", headers={"Host": host}).status_code == status
+    told = host.format(port=door.base_url.port)
+    assert door.get("/metrics", headers={"Host": told}).status_code == status
 
 
 def test_other_addresses_do_not_exist(door: httpx.Client) -> None:

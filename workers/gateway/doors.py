@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from slipway.schemas.hosts import AllowedHosts, HostRefused
 from slipway.schemas.serving import KeyScope
 from workers.gateway import answers, describe
-from workers.gateway.heads import Head, read_head
+from workers.gateway.heads import BadRequest, Head, read_head
 from workers.gateway.pending import Ask
 from workers.gateway.routing import Endpoint
 from workers.gateway.table import Key, Table
@@ -140,6 +141,8 @@ class Doorkeeper:
 
     def __init__(self, table: Table) -> None:
         self.table = table
+        # Which hosts it answers to; set before the gateway listens.
+        self.hosts: AllowedHosts | None = None
         self.known: dict[bytes, Entry] = {}
         # Of what was learned of heads: counts up when the table changes.
         self.generation = 0
@@ -155,6 +158,7 @@ class Doorkeeper:
         if entry is not None:
             return entry
         head = read_head(block)
+        self._check_host(head)
         entry = Entry(head)
         self._judge(entry, head)
         entry.ask = Ask(entry.contract, entry.head_len, entry.variant)
@@ -181,6 +185,16 @@ class Doorkeeper:
             endpoint.count.rate_limited += 1
             return _too_fast("The endpoint", endpoint.bucket.wait_s())
         return None
+
+    def _check_host(self, head: Head) -> None:
+        """Raise BadRequest for an address that is not the gateway's."""
+        if self.hosts is None:
+            return
+        host = head.headers.get(b"host")
+        try:
+            self.hosts.accept([] if host is None else [host.decode("latin1")])
+        except HostRefused as refusal:
+            raise BadRequest(refusal.status, refusal.code, refusal.detail) from None
 
     def _judge(self, entry: Entry, head: Head) -> None:
         matches = [(door, found) for door in DOORS if (found := door.path.fullmatch(head.path))]

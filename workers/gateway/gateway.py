@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import workers
+from slipway.schemas.hosts import LOOPBACK_NAMES, AllowedHosts
 from slipway.schemas.serving import GatewayReport, GatewaySnapshot
 from workers.gateway.capture import CaptureLog
 from workers.gateway.connection import Clients, Connection
@@ -32,6 +33,7 @@ _BACKLOG: Final = 4096
 _DRAIN_S: Final = 15.0
 _SHIPPER_PAUSE_S: Final = 1.0
 _LINES_BYTES: Final = 4096
+_EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "[::]"})  # noqa: S104  (compared, not bound)
 # It keeps what memory it has for the next segment: taking it anew each time is a quarter of its
 # work, in calls of the kernel that let no prediction in. So Arrow takes it from malloc: mimalloc
 # gives segments of huge pages back whatever it is told, and has them cleared again.
@@ -77,8 +79,10 @@ class Gateway:
         if found is not None:
             self._apply(found)
             log.info("serving snapshot %d from the disk", found.version)
+        listener = self._socket()
+        self._keeper.hosts = self._hosts(int(listener.getsockname()[1]))
         server = await self._loop.create_server(
-            lambda: Connection(self._clients), sock=self._socket(), backlog=_BACKLOG
+            lambda: Connection(self._clients), sock=listener, backlog=_BACKLOG
         )
         address = server.sockets[0].getsockname()
         log.info("listening on http://%s:%d", address[0], address[1])
@@ -133,6 +137,17 @@ class Gateway:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         found.bind((self._settings.host, self._settings.port))
         return found
+
+    def _hosts(self, port: int) -> AllowedHosts:
+        """Return the addresses at which it answers; names of this machine count at its own port."""
+        settings = self._settings
+        own = f"[{settings.host}]" if ":" in settings.host else settings.host
+        return AllowedHosts.of(
+            settings.public_url or f"http://localhost:{port}",
+            extra=settings.allowed_hosts,
+            port=port,
+            listens_on=[*LOOPBACK_NAMES, *([] if own in _EVERY_ADDRESS else [own])],
+        )
 
     def _in_loop(self, act: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop has ended while the thread was asking

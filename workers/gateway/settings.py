@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slipway.schemas.hosts import authorities_of, parse_authority
+
 
 @dataclass(frozen=True)
 class GatewaySettings:
@@ -18,6 +20,8 @@ class GatewaySettings:
     name: str
     portal_url: str | None
     token_file: Path | None
+    public_url: str | None
+    allowed_hosts: tuple[str, ...]
     predictions_dir: Path
     max_connections: int
     held_bytes: int
@@ -45,6 +49,16 @@ def _name() -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", socket.gethostname())[:48].strip("-") or "gateway"
 
 
+def _url(text: str) -> str:
+    authorities_of(text)
+    return text.rstrip("/")
+
+
+def _host(text: str) -> str:
+    parse_authority(text.removeprefix("."))
+    return text
+
+
 def read_settings(arguments: Sequence[str]) -> GatewaySettings:
     """Read the command line; on a mistake say so and exit with status 2."""
     parser = argparse.ArgumentParser(
@@ -58,6 +72,15 @@ def read_settings(arguments: Sequence[str]) -> GatewaySettings:
     add("--name", default=_name(), help="name in reports (%(default)s)")
     add("--portal-url", help="address of the portal, for example http://127.0.0.1:8000")
     add("--token-file", type=Path, help="file with the token for the portal")
+    add("--public-url", type=_url, help="address at which clients reach it")
+    add(
+        "--allow-host",
+        type=_host,
+        action="append",
+        default=[],
+        metavar="HOST[:PORT]",
+        help="another name at which it answers; .HOST for all names of a domain; repeatable",
+    )
     add("--predictions-dir", type=Path, help="where Parquet goes; in the data folder by default")
     add("--max-connections", type=int, default=10_000)
     add("--head-within-s", type=float, default=10.0, help="for clients that dawdle (%(default)s)")
@@ -75,6 +98,8 @@ def read_settings(arguments: Sequence[str]) -> GatewaySettings:
         name=found.name,
         portal_url=found.portal_url.rstrip("/") if found.portal_url else None,
         token_file=found.token_file,
+        public_url=found.public_url,
+        allowed_hosts=tuple(found.allow_host),
         predictions_dir=(found.predictions_dir or data_dir / "predictions").absolute(),
         max_connections=found.max_connections,
         held_bytes=found.held_mib << 20,

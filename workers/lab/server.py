@@ -12,12 +12,15 @@ from jupyterhub.singleuser.extension import JupyterHubSingleUser
 
 from workers.lab.activity import Watch
 from workers.lab.desk import Desk, desk_here
+from workers.lab.hosts import hosts_of, refuse_other_hosts
+from workers.lab.hub_settings import hub_arguments
 from workers.lab.notices import PAGE_EXTENSIONS, add_notices
 from workers.lab.reports import Reporter
 from workers.launcher.contract import LISTENER_VARIABLE
 
 _REPORTS: Final = "SLIPWAY_LAB_REPORTS"
 _ADDRESS: Final = "SLIPWAY_LAB_ADDRESS"
+_PUBLIC_URL: Final = "JUPYTERHUB_PUBLIC_URL"
 _LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 256
 _EXTENSIONS: Final = {
@@ -30,6 +33,14 @@ _IN_USE: dict[str, Any] = {}
 
 class BoundServer(ServerApp):
     """A server that listens on the socket it is given, and reports once it does."""
+
+    def init_webapp(self) -> None:
+        """Refuse other hosts, and give the anti-forgery cookie the attributes of the others."""
+        is_https = os.environ.get(_PUBLIC_URL, "").startswith("https://")
+        cookie = {"samesite": "Lax"} | ({"secure": True} if is_https else {})
+        self.tornado_settings = {**self.tornado_settings, "xsrf_cookie_kwargs": cookie}
+        super().init_webapp()
+        refuse_other_hosts(self.web_app, _IN_USE["hosts"])
 
     def _find_http_port(self) -> None:
         """Keep the port that is bound already."""
@@ -100,7 +111,8 @@ def run(desk: Desk | None = None) -> None:
     os.environ["JUPYTERHUB_DISABLE_USER_CONFIG"] = "1"
     os.environ["JUPYTERHUB_DEFAULT_URL"] = "/lab"
     os.chdir(desk.workspace)
-    _IN_USE.update(socket=bound, address=address, reports=os.environ.get(_REPORTS, ""))
+    hosts = hosts_of(os.environ.get(_PUBLIC_URL, ""), address, f"{_LOOPBACK}:{port}")
+    _IN_USE.update(socket=bound, address=address, hosts=hosts, reports=os.environ.get(_REPORTS, ""))
     find_hosts_as_this_machine_does()
     JupyterHubSingleUser.serverapp_class = BoundServer
     JupyterHubSingleUser.check_hub_version = _trust_the_hub
@@ -108,6 +120,7 @@ def run(desk: Desk | None = None) -> None:
     JupyterHubSingleUser.launch_instance(
         [
             *desk.arguments(),
+            *hub_arguments(),
             "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
             "--LabApp.news_url=",
             f"--LabApp.extra_labextensions_path={PAGE_EXTENSIONS}",

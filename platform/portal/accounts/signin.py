@@ -67,6 +67,9 @@ class AccountAdapter(DefaultAccountAdapter):
         return client_address(request) or _NOWHERE
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
-        """Count failures by address *and* e-mail: a stranger cannot lock a person out."""
-        key = super()._get_login_attempts_cache_key(request, **credentials)
-        return f"{client_network(request)}:{key}"
+        """Count failures by address *and* e-mail: a stranger cannot lock a person out.
+
+        allauth adds the Host header, which the client chooses.
+        """
+        login = str(credentials.get("email", credentials.get("username", ""))).lower()
+        return f"{client_network(request)}:{login}"

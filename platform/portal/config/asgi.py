@@ -12,7 +12,14 @@ django.setup(set_prefix=False)
 
 from portal.api.agent.holding import hold  # noqa: E402
 from portal.api.mlflow.door import MlflowDoor  # noqa: E402
+from portal.config.env import env  # noqa: E402
+from portal.config.host_check import HostCheck  # noqa: E402
+from portal.config.hosts import portal_hosts  # noqa: E402
 from portal.config.limits import BodyLimit  # noqa: E402
 from portal.config.uploads import UploadHandler  # noqa: E402
 
-application = MlflowDoor(BodyLimit(hold(cast("ASGI3Application", UploadHandler()))))
+application = HostCheck(
+    MlflowDoor(BodyLimit(hold(cast("ASGI3Application", UploadHandler())))),
+    portal_hosts(env()),
+    trusts_proxies=env().trusted_proxies > 0,
+)

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from portal.config.keyfiles import redis_password
+from slipway.schemas.hosts import authorities_of, parse_authority
 
 ROOT = Path(__file__).resolve().parents[3]
 STATIC_FOLDER = ROOT / ".staticfiles"
@@ -109,8 +110,8 @@ class Env(BaseModel):
     )
     public_url: str = Field(
         default="",
-        description="Address people type to reach the portal; empty means "
-        "http://localhost:<portal port>.",
+        description="Address people type to reach the portal, to which every link leads; empty "
+        "means http://localhost:<portal port>.",
         examples=["https://slipway.example.org"],
     )
     internal_url: str = Field(
@@ -134,7 +135,9 @@ class Env(BaseModel):
     )
     allowed_hosts: str = Field(
         default="",
-        description="Extra host names the portal answers to, separated by commas.",
+        description="More names at which the portal and the gateway answer, separated by commas: "
+        "host:port, or host for the port of the process and of its public address; .example.org "
+        "stands for every name of that domain.",
         examples=["slipway.example.org"],
     )
     trusted_proxies: int = Field(
@@ -281,23 +284,46 @@ class Env(BaseModel):
     def _absolute(cls, value: Path) -> Path:
         return (ROOT / value.expanduser()).resolve()
 
-    @field_validator("internal_url")
+    @field_validator("internal_url", "gateway_public_url")
     @classmethod
     def _whole_address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if value and not (parts.scheme in ("http", "https") and parts.hostname):
-            raise ValueError("must be http:// or https:// and a host")
+        if value:
+            try:
+                authorities_of(value)
+            except ValueError:
+                raise ValueError("must be http:// or https:// and a host") from None
         return value.rstrip("/")
+
+    @field_validator("public_url")
+    @classmethod
+    def _without_path(cls, value: str) -> str:
+        value = cls._whole_address(value)
+        parts = urlsplit(value)
+        if parts.path or parts.query or parts.fragment:
+            raise ValueError("must be http:// or https:// and a host, without a path")
+        return value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _known_hosts(cls, value: str, info: ValidationInfo) -> str:
+        notebooks = urlsplit(info.data.get("notebooks_public_url") or "").hostname or ""
+        for entry in filter(None, (part.strip() for part in value.split(","))):
+            try:
+                host, _ = parse_authority(entry.removeprefix("."))
+            except ValueError:
+                raise ValueError(f"has {entry!r}, which is not a host or host:port") from None
+            is_domain = entry.startswith(".") and notebooks.endswith(f".{host}")
+            if notebooks and (host == notebooks or is_domain):
+                raise ValueError(f"must not have the notebooks' host {notebooks}")
+        return value
 
     @field_validator("notebooks_public_url")
     @classmethod
     def _another_host(cls, value: str, info: ValidationInfo) -> str:
         if not value:
             return value
+        value = cls._without_path(value)
         parts = urlsplit(value)
-        is_whole = parts.scheme in ("http", "https") and parts.hostname
-        if not is_whole or parts.path not in ("", "/"):
-            raise ValueError("must be http:// or https:// and a host, without a path")
         portal = urlsplit(info.data.get("public_url") or "http://localhost").hostname
         if parts.hostname == portal:
             raise ValueError(f"must not have the portal's host {portal}: cookies know no ports")
@@ -354,6 +380,11 @@ class Env(BaseModel):
         if self.notebooks_public_url:
             return self.notebooks_public_url.rstrip("/")
         return f"http://{NOTEBOOKS_HOST}:{self.notebooks_port}" if self.is_loopback_only else ""
+
+    @property
+    def extra_hosts(self) -> list[str]:
+        """The names of SLIPWAY_ALLOWED_HOSTS."""
+        return [part.strip() for part in self.allowed_hosts.split(",") if part.strip()]
 
     @property
     def runs_notebooks(self) -> bool:

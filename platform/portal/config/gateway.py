@@ -50,6 +50,8 @@ def gateway_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
             *("--predictions-dir", str(settings.data_dir / "predictions")),
             *("--host", settings.bind, "--port", str(settings.gateway_port)),
             *("--portal-url", portal_url(settings), "--token-file", str(token_file(settings))),
+            *("--public-url", settings.gateway_url),
+            *(f"--allow-host={host}" for host in settings.extra_hosts),
         ),
         env=base_environment(environ),
         ready=http_ready(

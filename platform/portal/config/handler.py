@@ -20,12 +20,16 @@ from django.http import FileResponse, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
+from portal.config.requests import PortalRequest
+
 # Far more than there are connections to a database: who comes later waits for who was before.
 _THREADS: Final = 64
 
 
 class RequestHandler(ASGIHandler):
     """Serves each request in one of some threads; what streams holds none of them."""
+
+    request_class = PortalRequest
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,11 +21,12 @@ from portal.config.embedded import (
     write_for_owner,
 )
 from portal.config.env import ROOT, Env
+from portal.config.hosts import notebooks_hosts
 from portal.config.supervision.probes import http_ready
 from portal.config.supervision.supervisor import ProcessSpec
 
 CLIENT_ID = "notebooks"
-_PROXY = ROOT / "node_modules" / "configurable-http-proxy" / "bin" / "configurable-http-proxy"
+_PROXY = ROOT / "notebooks_service" / "proxy.mjs"
 _STOP_GRACE_S = 8.0
 
 
@@ -97,6 +98,7 @@ def node_program() -> str:
 
 def _proxy(settings: Env, environ: dict[str, str], admission: Admission) -> ProcessSpec:
     bound = bind_of(settings)
+    hosts = notebooks_hosts(settings).patterns
     hub = f"http://{LOOPBACK}:{settings.notebooks_hub_port}"
     return ProcessSpec(
         name="notebooks",
@@ -104,10 +106,15 @@ def _proxy(settings: Env, environ: dict[str, str], admission: Admission) -> Proc
             *(node_program(), str(_PROXY), "--ip", bound, "--port", str(settings.notebooks_port)),
             *("--api-ip", LOOPBACK, "--api-port", str(settings.notebooks_proxy_port)),
             *("--default-target", hub, "--error-target", f"{hub}/hub/error"),
-            *("--log-level", "warn"),
+            *("--url", settings.notebooks_url, *(f"--host={host}" for host in hosts)),
         ),
         env=base_environment(environ) | {"CONFIGPROXY_AUTH_TOKEN": admission.proxy_secret},
-        ready=http_ready(EVERY_ADDRESS.get(bound, bound), settings.notebooks_port, "/_chp_healthz"),
+        ready=http_ready(
+            EVERY_ADDRESS.get(bound, bound),
+            settings.notebooks_port,
+            "/_chp_healthz",
+            named=urlsplit(settings.notebooks_url).netloc,
+        ),
         optional=True,
         awaited=False,
     )

@@ -6,6 +6,7 @@ from urllib.parse import unquote, urlsplit
 from portal.config import keys
 from portal.config.databases import database_from, tracking_database_from
 from portal.config.env import ROOT, STATIC_FOLDER, env
+from portal.config.hosts import portal_hosts
 from portal.config.logs import logging_from
 from portal.config.tracking_server import artifacts_url, socket_of
 
@@ -32,12 +33,8 @@ SLIPWAY_TRACKING_REQUESTS_PER_MINUTE = ENV.tracking_requests_per_minute
 SLIPWAY_MAX_JSON_DEPTH = ENV.max_json_depth
 SLIPWAY_TRUSTED_PROXIES = ENV.trusted_proxies
 
-ALLOWED_HOSTS = [
-    "localhost",
-    "127.0.0.1",
-    "[::1]",
-    *filter(None, [_url.hostname, *(host.strip() for host in ENV.allowed_hosts.split(","))]),
-]
+# Ports are compared as well, by `portal.config.host_check`, before Django sees a request.
+ALLOWED_HOSTS = portal_hosts(ENV).host_names
 CSRF_TRUSTED_ORIGINS = [f"{_url.scheme}://{_url.netloc}"]
 
 INSTALLED_APPS = [
@@ -150,12 +147,16 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_COOKIE_AGE = ENV.session_days * 86_400
-SESSION_COOKIE_NAME = "slipway_session"
+# With TLS no page of another host, such as notebooks in the same domain, can set a cookie of these
+# names. They have no Domain, so browsers send them to this host alone.
+_cookies = "__Host-slipway_" if _url.scheme == "https" else "slipway_"
+SESSION_COOKIE_NAME = f"{_cookies}session"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _url.scheme == "https"
-CSRF_COOKIE_NAME = "slipway_csrf"
+CSRF_COOKIE_NAME = f"{_cookies}csrf"
 CSRF_COOKIE_HTTPONLY = True
+CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_USE_SESSIONS = False
 CSRF_FAILURE_VIEW = "portal.web.views.failures.csrf_failed"
 LOGIN_URL = "account_login"
@@ -219,7 +220,6 @@ SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_HSTS_SECONDS = 31_536_000 if _url.scheme == "https" else 0
 if ENV.trusted_proxies:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-    USE_X_FORWARDED_HOST = True
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": ["'none'"],

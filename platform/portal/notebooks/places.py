@@ -56,13 +56,18 @@ def variables_of(server: Server, workload: Workload, node_address: str) -> Mappi
     url: str = settings.SLIPWAY_NOTEBOOKS_URL
     hub_api = settings.SLIPWAY_NOTEBOOKS_HUB_API if is_here else f"{url}/hub/api"
     user, prefix, name = server.owner_id, prefix_of(server), hub_name(server.pk)
+    is_https = url.startswith("https://")
     has_subdomains = settings.SLIPWAY_NOTEBOOKS_SUBDOMAINS
     callback = f"{host_of(server) if has_subdomains else ''}{prefix}oauth_callback"
     access = [f"access:servers!server={user}/{name}", f"access:servers!user={user}"]
     return {
         "JUPYTERHUB_API_TOKEN": server_token(workload.pk, workload.epoch),
         "JUPYTERHUB_CLIENT_ID": f"jupyterhub-user-{user}-{name}",
-        "JUPYTERHUB_COOKIE_HOST_PREFIX_ENABLED": "1" if url.startswith("https://") else "0",
+        # Such a cookie has the path "/", which is right where the host is one person's alone.
+        "JUPYTERHUB_COOKIE_HOST_PREFIX_ENABLED": "1" if has_subdomains and is_https else "0",
+        "JUPYTERHUB_COOKIE_OPTIONS": json.dumps(
+            {"samesite": "Lax"} | ({"secure": True} if is_https else {})
+        ),
         "JUPYTERHUB_HOST": url if has_subdomains else "",
         "JUPYTERHUB_OAUTH_CALLBACK_URL": callback,
         "JUPYTERHUB_OAUTH_SCOPES": json.dumps(access),

@@ -18,8 +18,8 @@ _PARTS = {
     "agent": "workers.node_agent",
     "redis": "redis-server",
     "portal": "manage.py portal",
-    "hub": "notebooks_service",
-    "proxy": "configurable-http-proxy",
+    "hub": "-m notebooks_service",
+    "proxy": "notebooks_service/proxy.mjs",
 }
 # What a kernel says goes through these; every other part may be away without anybody noticing.
 _ON_THE_WAY = frozenset({"proxy"})

@@ -51,7 +51,7 @@ def _send(portal: RunningPortal, key: str, name: str) -> socket.socket:
     """Send a POST and do not read the answer."""
     body = _body(name)
     head = (
-        "POST /api/v1/projects HTTP/1.1\r\nHost: localhost\r\n"
+        f"POST /api/v1/projects HTTP/1.1\r\nHost: localhost:{portal.address[1]}\r\n"
         f"Authorization: Bearer {portal.tokens['alice']}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         f"Idempotency-Key: {key}\r\n\r\n"

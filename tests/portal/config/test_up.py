@@ -204,7 +204,8 @@ def test_ctrl_c_stops_everything_also_under_clients_that_do_not_let_go(
     with contextlib.ExitStack() as clients:
         never_finishes = socket.create_connection(("127.0.0.1", place.portal_port))
         clients.enter_context(never_finishes).sendall(
-            b"POST /account/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nlog"
+            f"POST /account/login HTTP/1.1\r\nHost: localhost:{place.portal_port}\r\n"
+            "Content-Length: 1000\r\n\r\nlog".encode()
         )
         browser = clients.enter_context(httpx.Client(timeout=30))
         assert _sign_in(place, _password_in(program.text()), browser).status_code == 302

@@ -168,8 +168,9 @@ def test_one_person_cannot_open_streams_without_end(portal: RunningPortal) -> No
         for _ in range(16):
             reader, writer = await asyncio.open_connection(*portal.address)
             cookie = "; ".join(f"{name}={value}" for name, value in cookies.items())
+            host = f"localhost:{portal.address[1]}"
             writer.write(
-                f"GET /events HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\n\r\n".encode()
+                f"GET /events HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n\r\n".encode()
             )
             readers.append((reader, writer))
         told_ms = []

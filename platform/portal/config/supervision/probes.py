@@ -55,9 +55,10 @@ def _fault_of(answer: bytes | str, path: str) -> str:
     return f"{path} answers {b' '.join(status[1:]).decode(errors='replace')} {words}".rstrip()
 
 
-def http_ready(host: str, port: int, path: str = "/readyz") -> Probe:
-    """Return a probe that wants status 200 from a page."""
-    message = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+def http_ready(host: str, port: int, path: str = "/readyz", *, named: str = "") -> Probe:
+    """Return a probe that wants status 200 from a page; `named` is another Host than its own."""
+    own = named or f"{f'[{host}]' if ':' in host else host}:{port}"
+    message = f"GET {path} HTTP/1.1\r\nHost: {own}\r\nConnection: close\r\n\r\n".encode()
 
     async def probe() -> str:
         connect = partial(asyncio.open_connection, host, port)

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand
 
 from portal.config.doors import check_may_open
 from portal.config.env import env
+from portal.config.protocol import PortalProtocol
 from portal.config.supervision.errors import StartError
 
 # Live streams end only when cut: long enough for ordinary requests to finish, short enough that
@@ -37,7 +38,7 @@ class Command(BaseCommand):
             host=settings.bind,
             port=settings.portal_port,
             loop="uvloop",
-            http="httptools",
+            http=PortalProtocol,
             ws="none",
             lifespan="off",
             # Which X-Forwarded-* headers to believe is Django's decision (SLIPWAY_TRUSTED_PROXIES).

@@ -1,0 +1,37 @@
+"""The Hub's cookies: for the Hub alone, although user code has the same origin.
+
+JupyterHub gives its session id the path "/" (with subdomains also the whole domain), so that
+servers notice that somebody signed out. OAuthenticator gives the state of a sign-in that path, too.
+Browsers would send both to every server. Servers of Slipway do without: they ask the Hub whether a
+token is still valid.
+"""
+
+from typing import Any
+
+from jupyterhub.handlers.base import BaseHandler
+
+
+def cookie_options(url: str) -> dict[str, Any]:
+    """Return what the cookies of a Hub at `url` have in common."""
+    options: dict[str, Any] = {"samesite": "Lax"}
+    return options | ({"secure": True} if url.startswith("https://") else {})
+
+
+def keep_cookies_to_the_hub() -> None:
+    """Give every cookie that the Hub sets or clears the Hub's own path and host."""
+    handler: Any = BaseHandler
+    set_cookie, clear_cookie = handler._set_cookie, handler.clear_cookie  # noqa: SLF001
+
+    def set_for_hub(self: Any, key: str, value: Any, encrypted: bool = True, **options: Any) -> Any:
+        return set_cookie(self, key, value, encrypted, **_narrow(self, options))
+
+    def clear_for_hub(self: Any, cookie_name: str, **options: Any) -> Any:
+        return clear_cookie(self, cookie_name, **_narrow(self, options))
+
+    handler._set_cookie, handler.clear_cookie = set_for_hub, clear_for_hub  # noqa: SLF001
+
+
+def _narrow(handler: Any, options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "domain"} | {
+        "path": handler.hub.base_url
+    }

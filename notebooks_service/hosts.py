@@ -1,0 +1,52 @@
+"""The addresses at which the Hub answers: the notebooks', and its own port of this machine."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tornado import web
+from tornado.httputil import HTTPServerRequest
+
+from slipway.schemas.hosts import AllowedHosts, HostRefused
+
+
+@dataclass(frozen=True)
+class Route:
+    """A path, and who may use it."""
+
+    path: str
+    policy: str
+
+
+# What it answers itself; all other routes are JupyterHub's.
+ROUTES: Final = (Route(".*", "nobody: refuses requests to other hosts"),)
+
+
+class WrongHostHandler(web.RequestHandler):
+    """Answers requests to other addresses."""
+
+    def initialize(self, refusal: HostRefused) -> None:
+        """Take what to answer."""
+        self._refusal = refusal
+
+    def check_xsrf_cookie(self) -> None:
+        """Nothing is done here that would need a token."""
+
+    def prepare(self) -> None:
+        """Refuse, whatever the method."""
+        self.set_status(self._refusal.status, self._refusal.code)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(f"{self._refusal.detail}\n")
+
+
+def refuse_other_hosts(application: Any, allowed: AllowedHosts) -> None:
+    """Have an application answer 400 or 421 to requests that name no allowed host."""
+    find_handler = application.find_handler
+
+    def find_allowed(request: HTTPServerRequest, **options: Any) -> Any:
+        try:
+            allowed.accept(request.headers.get_list("Host"))
+        except HostRefused as refusal:
+            return application.get_handler_delegate(request, WrongHostHandler, {"refusal": refusal})
+        return find_handler(request, **options)
+
+    application.find_handler = find_allowed

@@ -1,0 +1,38 @@
+"""The addresses at which the listeners of this installation answer. Knows nothing of Django."""
+
+from contextlib import suppress
+
+from portal.config.env import Env
+from slipway.schemas.hosts import LOOPBACK_NAMES, AllowedHosts, parse_authority
+
+_EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  (compared, not bound)
+
+
+def listening_names(settings: Env) -> list[str]:
+    """Return the host names of a listener at SLIPWAY_BIND; probes use them, and people here."""
+    names = list(LOOPBACK_NAMES)
+    bound = f"[{settings.bind}]" if ":" in settings.bind else settings.bind
+    if settings.bind not in _EVERY_ADDRESS:
+        with suppress(ValueError):  # an address with a zone, which no Host header may have
+            names.append(parse_authority(bound)[0])
+    return names
+
+
+def portal_hosts(settings: Env) -> AllowedHosts:
+    """Return the addresses of the portal."""
+    return AllowedHosts.of(
+        settings.url,
+        urls=[settings.internal_url] if settings.internal_url else [],
+        extra=settings.extra_hosts,
+        port=settings.portal_port,
+        listens_on=listening_names(settings),
+    )
+
+
+def notebooks_hosts(settings: Env) -> AllowedHosts:
+    """Return the addresses of notebooks: theirs alone.
+
+    Any other name of this machine might be the portal's, whose cookies would come with it.
+    """
+    url = settings.notebooks_url
+    return AllowedHosts.of_url(url, with_subdomains=settings.notebooks_subdomains)
