@@ -50,6 +50,8 @@ def base_environment(launch: Launch) -> dict[str, str]:
     }
     if launch.cache_dir:
         env["SLIPWAY_CACHE"] = launch.cache_dir
+    if launch.personal_dir:
+        env["SLIPWAY_PERSONAL_DIR"] = launch.personal_dir
     env.update(launch.env)
     env[VARIABLE] = launch.contact_path
     return env

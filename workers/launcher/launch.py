@@ -61,6 +61,7 @@ class Launch:
     gpus: tuple[str, ...] = ()
     sdk_dir: str | None = None
     cache_dir: str = ""
+    personal_dir: str = ""
     cgroup: Cgroup = field(default_factory=Cgroup)
     confined: Confined = field(default_factory=Confined)
     in_container: bool = False

@@ -127,9 +127,9 @@ def confinement_of(launch: Launch) -> Confinement:
     places = [launch.root, *ours, *launch.confined.readable, *interpreter_places(launch.python)]
     if launch.sdk_dir is not None:
         places.extend((launch.sdk_dir, str(Path(launch.sdk_dir, "slipway").resolve())))
-    cache = (launch.cache_dir,) if launch.cache_dir else ()
+    optional = tuple(filter(None, (launch.cache_dir, launch.personal_dir)))
     return Confinement(
-        writable=(launch.work_dir, launch.home_dir, launch.tmp_dir, launch.persistent_dir, *cache),
+        writable=(launch.work_dir, launch.home_dir, launch.tmp_dir, launch.persistent_dir, *optional),
         readable=tuple(places),
     )
 

@@ -34,7 +34,8 @@ class Observation:
 class Order:
     """Everything needed to start one attempt. `runtime` is what `prepare` answered.
 
-    `cache` is the folder in which tasks of the same project share what they have downloaded.
+    `cache` is the folder in which tasks of the same project share what they have downloaded,
+    `personal` that of one person alone.
     """
 
     key: TaskKey
@@ -45,6 +46,7 @@ class Order:
     address: str
     runtime: str
     cache: Path | None = None
+    personal: Path | None = None
     meeting: MeetingPoint | None = None
     gpus: tuple[str, ...] = ()
     environment: dict[str, str] | None = None

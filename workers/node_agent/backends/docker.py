@@ -35,6 +35,7 @@ _HOME: Final = "/slipway/home"
 _SHARED: Final = "/slipway/shared"
 _PERSISTENT: Final = "/slipway/persistent"
 _CACHE: Final = "/slipway/cache"
+_PERSONAL: Final = "/slipway/personal"
 _SDK: Final = "/slipway/sdk"
 _TMP: Final = "/tmp"  # noqa: S108 - a file system of the container's own
 _LABEL: Final = "slipway.attempt"
@@ -99,7 +100,7 @@ class DockerBackend:
             return
         folder = order.folder
         places = [folder.state, folder.home, order.persistent]
-        places.extend([order.cache] if order.cache else [])
+        places.extend(filter(None, (order.cache, order.personal)))
         places.extend(owned_by_us(order.persistent))
         for root, _, files in os.walk(folder.work):
             places.extend((Path(root), *(Path(root) / name for name in files)))
@@ -156,6 +157,8 @@ class DockerBackend:
         ]
         if order.cache is not None:
             mounts.append(_mount(order.cache, _CACHE))
+        if order.personal is not None:
+            mounts.append(_mount(order.personal, _PERSONAL))
         cards = {
             "Driver": "nvidia",
             "DeviceIDs": list(order.gpus),
@@ -198,6 +201,7 @@ class DockerBackend:
             tmp_dir=_TMP,
             persistent_dir=_PERSISTENT,
             cache_dir=_CACHE if order.cache else "",
+            personal_dir=_PERSONAL if order.personal else "",
             shared_dir=_SHARED,
             bell_path=f"{_SHARED}/bell",
             contact_path=f"{_STATE}/contact",

@@ -166,6 +166,7 @@ class ProcessBackend:
             tmp_dir=str(folder.tmp),
             persistent_dir=str(order.persistent),
             cache_dir=str(order.cache) if order.cache else "",
+            personal_dir=str(order.personal) if order.personal else "",
             shared_dir=str(self._folders.shared),
             bell_path=str(self._folders.bell),
             contact_path=str(contact),
