@@ -51,7 +51,9 @@ def test_a_server_that_starts_again_gets_the_same_folder(people: Personas, desk:
     # As a schedule starts it: nobody in particular does.
     start_server(server=Server.objects.get(pk=server))
     after = Server.objects.get(pk=server).workload
-    assert before is not None and after is not None and before.pk != after.pk
+    assert before is not None
+    assert after is not None
+    assert before.pk != after.pk
     assert spec_of(desk, server)["personal_key"] == f"{people.vision.pk}/person-{people.bob.pk}"
 
 
