@@ -87,8 +87,7 @@ os.system("git init -q . && git config core.fsmonitor " + monitor)
 os.system(f"git config diff.external {monitor}; git config core.pager {monitor}")
 plant(".git/hooks/post-index-change", f"#!/bin/sh\\ntouch {canaries}/hook\\n")
 # What nbconvert takes templates from.
-plant("lab/conf.json", json.dumps({"base_template": "base", "preprocessors": {
-    "1": {"type": "planted.Preprocessor", "enabled": True}}}))
+plant("lab/conf.json", json.dumps({"base_template": "base"}))
 plant("lab/index.html.j2", "{{ cycler.__init__.__globals__.os.system('touch CANARY') }}".replace(
     "CANARY", str(canaries / "template")))
 print("planted", len(list(canaries.iterdir())))
