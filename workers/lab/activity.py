@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from workers.lab.contents import path_in_personal
+from workers.lab.personal import path_in_personal
 
 # So long after the page has heard of a stop, what is saved is what it saves because of that.
 _EXPECTED_SAVES_S: Final = 5.0

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from workers.lab.contents import PERSONAL
+from workers.lab.personal import PERSONAL
 
 _FOLDERS_OF_OURS: Final = ("workspaces", "settings", "defaults")
 # Saved this often while somebody types, so that a stop finds everything saved.
 _AUTOSAVE_S: Final = 10
+_SHELL: Final = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 _KERNEL: Final = Path(__file__).with_name("kernel.py")
 _DEFAULTS: Final = {
     "@jupyterlab/docmanager-extension:plugin": {"autosaveInterval": _AUTOSAVE_S},
@@ -36,11 +37,11 @@ _PAGE: Final = {"disabledExtensions": ["nbdime-jupyterlab"]}
 # variables too, and may lead into the workspace.
 _LEADING_TO_CODE: Final = frozenset(
     {
-        *("BASH_ENV", "ENV", "PROMPT_COMMAND", "INPUTRC", "ZDOTDIR", "IPYTHONDIR"),
+        *("BASH_ENV", "PROMPT_COMMAND", "INPUTRC", "ZDOTDIR", "IPYTHONDIR"),
         *("NODE_OPTIONS", "NODE_PATH", "PERL5OPT", "PERL5LIB", "RUBYOPT", "RUBYLIB"),
         *("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS", "GIT_EDITOR", "GIT_PAGER", "GIT_DIR"),
         *("GIT_EXEC_PATH", "GIT_EXTERNAL_DIFF", "GIT_PROXY_COMMAND", "GIT_TEMPLATE_DIR"),
-        *("EDITOR", "VISUAL", "PAGER", "BROWSER", "LESSOPEN", "LESSCLOSE", "SSH_ASKPASS"),
+        *("SSH_ASKPASS", "LESSOPEN", "LESSCLOSE"),
     }
 )
 _FAMILIES_LEADING_TO_CODE: Final = ("JUPYTER_", "XDG_", "GIT_CONFIG", "BASH_FUNC_")
@@ -52,6 +53,7 @@ workspace, which all members read and change.
 
 Notebooks in here have no versions in the project.
 """
+_NOT_FOR_JOBS: Final = "# Jobs that are submitted from here get no hidden files.\n/.*\n"
 _ABOUT_MOVE: Final = """
 ## What was yours before
 
@@ -115,8 +117,9 @@ class Desk:
             return
         ours.mkdir(parents=True)
         moved = _ABOUT_MOVE.format(old=before) if before.is_dir() else ""
-        with suppress(FileExistsError), (self.person / "README.md").open("x") as readme:
-            readme.write(_ABOUT + moved)
+        for name, text in (("README.md", _ABOUT + moved), (".slipwayignore", _NOT_FOR_JOBS)):
+            with suppress(FileExistsError), (self.person / name).open("x") as file:
+                file.write(text)
 
     def _write_kernel(self) -> None:
         kernel = self.home / "jupyter" / "kernels" / "python3"
@@ -152,7 +155,7 @@ class Desk:
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "VIRTUAL_ENV": str(self.packages),
             "PATH": f"{self.packages / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
-            "SHELL": "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh",
+            "SHELL": _SHELL,
         }
 
 
@@ -177,6 +180,8 @@ def folder_before(desk: Desk) -> Path:
 
 def forget_variables() -> None:
     """Drop the variables that lead shells, git, Node and Jupyter to code."""
+    if _SHELL == "/bin/sh":
+        os.environ.pop("ENV", None)  # bash does not read the file it names
     for name in list(os.environ):
         if name in _LEADING_TO_CODE or name.startswith(_FAMILIES_LEADING_TO_CODE):
             del os.environ[name]

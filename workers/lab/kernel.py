@@ -10,10 +10,12 @@ import sys
 if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]  # the folder of this script: its modules are no kernel's
 
+from typing import Any
+
 from ipykernel.kernelapp import IPKernelApp
 
 
-class PatientKernelApp(IPKernelApp):  # type: ignore[misc]
+class PatientKernelApp(IPKernelApp):
     """A kernel that finds modules in its folder from the first cell on, as every kernel does."""
 
     def init_path(self) -> None:
@@ -22,11 +24,13 @@ class PatientKernelApp(IPKernelApp):  # type: ignore[misc]
     def initialize(self, argv: list[str] | None = None) -> None:
         """Set up the kernel, and wait for a cell."""
         super().initialize(argv)
-        self.shell.events.register("pre_execute", self.admit_folder)
+        shell: Any = self.shell
+        shell.events.register("pre_execute", self.admit_folder)
 
     def admit_folder(self) -> None:
         """Find modules in the folder from now on."""
-        self.shell.events.unregister("pre_execute", self.admit_folder)
+        shell: Any = self.shell
+        shell.events.unregister("pre_execute", self.admit_folder)
         super().init_path()
 
 

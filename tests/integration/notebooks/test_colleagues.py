@@ -63,7 +63,6 @@ for home in ("", f"{old}/"):
     site = f"{home}.local/lib/{minor}/site-packages"
     plant(f"{site}/planted.pth", f"import sys; {touch(f'user-pth-{where}')}\\n")
     plant(f"{home}.jupyter/jupyter_server_config.py", touch(f"jupyter-{where}"))
-    plant(f"{home}.config/pip/pip.conf", "[global]\\nindex-url = http://127.0.0.1:9/\\n")
     spec = {"argv": ["/bin/sh", "-c", f"touch {canaries}/kernelspec-{where}"], "language": "python",
             "display_name": "Planted"}
     for place in (".local/share/jupyter", "ipython", ".ipython", "share/jupyter"):

@@ -34,7 +34,7 @@ def home(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def contents(workspace: Path, home: Path) -> Contents:
+def contents(workspace: Path, home: Path) -> Any:
     return Contents(root_dir=str(workspace))
 
 
@@ -49,7 +49,7 @@ def refused(call: Callable[[], Any]) -> int:
     return int(caught.value.status_code)
 
 
-def test_the_personal_folder_is_the_first_in_the_workspace(contents: Contents, home: Path) -> None:
+def test_the_personal_folder_is_the_first_in_the_workspace(contents: Any, home: Path) -> None:
     root = asyncio.run(contents.get(""))
     assert root["content"][0]["path"] == "personal"
     assert names(root) == ["personal", "reports", "shared.txt"]
@@ -71,7 +71,7 @@ def test_the_personal_folder_is_the_first_in_the_workspace(contents: Contents, h
 
 
 def test_nothing_in_the_workspace_takes_the_place_of_the_personal_folder(
-    contents: Contents, workspace: Path
+    contents: Any, workspace: Path
 ) -> None:
     (workspace / "personal").mkdir()
     (workspace / "personal" / "trap.txt").write_text("")
@@ -81,7 +81,7 @@ def test_nothing_in_the_workspace_takes_the_place_of_the_personal_folder(
 
 @pytest.mark.parametrize("target", ["mine.txt", ".bashrc", ".ipython/startup.py"])
 def test_a_link_into_the_personal_folder_is_refused(
-    contents: Contents, workspace: Path, home: Path, target: str
+    contents: Any, workspace: Path, home: Path, target: str
 ) -> None:
     before = (home / target).read_text() if (home / target).exists() else None
     (workspace / "innocent.txt").symlink_to(home / target)
@@ -96,7 +96,7 @@ def test_a_link_into_the_personal_folder_is_refused(
 
 
 def test_a_checkpoint_is_not_made_through_a_link(
-    contents: Contents, workspace: Path, home: Path
+    contents: Any, workspace: Path, home: Path
 ) -> None:
     (workspace / "reports" / ".ipynb_checkpoints").symlink_to(home)
     (workspace / "reports" / "a.py").write_text("1")
@@ -107,7 +107,7 @@ def test_a_checkpoint_is_not_made_through_a_link(
 
 
 def test_kernels_start_in_the_folder_of_their_notebook(workspace: Path, home: Path) -> None:
-    kernels = Kernels(root_dir=str(workspace))
+    kernels: Any = Kernels(root_dir=str(workspace))  # type: ignore[no-untyped-call]
     for path, folder in (
         ("", workspace),
         ("reports/a.ipynb", workspace / "reports"),

@@ -113,7 +113,7 @@ def test_every_folder_of_a_start_is_out_of_the_workspace(desk: Desk) -> None:
 
 
 def test_variables_that_lead_to_code_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    leading = ("BASH_ENV", "JUPYTER_CONFIG_PATH", "XDG_CONFIG_HOME", "GIT_CONFIG_COUNT", "ENV")
+    leading = ("BASH_ENV", "JUPYTER_CONFIG_PATH", "XDG_CONFIG_HOME", "GIT_CONFIG_COUNT")
     harmless = ("GIT_TOKEN", "ENVIRONMENT", "JUPYTERHUB_USER", "DATABASE_URL")
     for name in (*leading, *harmless):
         monkeypatch.setenv(name, "/workspace/planted")
