@@ -10,10 +10,13 @@ Standard library only: `c.ServerApp.jpserver_extensions = {"slipway.lab_saves": 
 
 import atexit
 import contextlib
+import errno
 import hashlib
 import json
 import logging
 import os
+import secrets
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +28,7 @@ from slipway.notebook_door import Door, door_of
 
 log = logging.getLogger("slipway.lab_saves")
 _SUFFIX = ".ipynb"
+_WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _STATE = ".slipway"
 _LONGEST_PAUSE_S = 30.0
 _LOOK_EVERY_S = 15.0
@@ -162,18 +166,19 @@ class Sender:
 
     def _read_known(self) -> dict[str, dict[str, Any]]:
         try:
-            found = json.loads(self._known.read_bytes())
+            found = json.loads(_read_shared(self._known, _MAX_BYTES))
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        files = found.items() if isinstance(found, dict) else ()
+        return {path: noted for path, noted in files if _is_note(noted)}
 
     def _note(self, path: str, number: int, content: bytes) -> None:
         known = self._read_known()
         known[path] = {"number": number, "sha256": hashlib.sha256(content).hexdigest()}
-        self._known.parent.mkdir(parents=True, exist_ok=True)
-        part = self._known.with_suffix(".part")
-        part.write_text(json.dumps(known), "utf-8")
-        part.replace(self._known)
+        try:
+            _write(self._workspace, self._known, json.dumps(known).encode())
+        except (OSError, ValueError) as error:
+            log.warning("what was saved could not be noted: %s", error)
 
 
 def _fitting(content: bytes) -> bytes:
@@ -195,23 +200,37 @@ def _write(workspace: Path, target: Path, content: bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.parent.resolve().is_relative_to(workspace.resolve()) or target.is_symlink():
         raise ValueError(f"{target} leads out of the workspace")
-    part = target.with_name(f".{target.name}.part-{os.getpid()}")
-    part.write_bytes(content)
+    # A name nobody can have taken: a link there would be written through.
+    part = target.with_name(f".{target.name}.part-{secrets.token_hex(8)}")
+    with os.fdopen(os.open(part, _WRITE_NEW, 0o666), "wb") as file:
+        file.write(content)
     part.replace(target)
+
+
+def _read_shared(path: Path, limit_bytes: int = -1) -> bytes:
+    """Read a file that other members may have replaced by anything; raises OSError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return file.read(limit_bytes)
+
+
+def _is_note(noted: object) -> bool:
+    return isinstance(noted, dict) and isinstance(noted.get("number"), int)
 
 
 def sender_of(workspace: Path) -> Sender | None:
     """Return the sender of a server whose files lie in `workspace`; None outside of Slipway.
 
-    The workspace is the project's, the queue a person's: a version is made by whoever saved it.
+    The workspace is the project's. The queue is the person's, in whose name versions are made of
+    it, so it is where nobody else writes.
     """
     door = door_of(os.environ)
     if door is None:
         return None
-    state = workspace / _STATE
-    person = os.environ.get("SLIPWAY_LAB_PERSON", "")
-    queue = state / "people" / person / "saves" if person else state / "saves"
-    return Sender(door, workspace=workspace, queue=SaveQueue(queue))
+    personal = Path(os.environ.get("SLIPWAY_PERSONAL_DIR") or Path.home())
+    return Sender(door, workspace=workspace, queue=SaveQueue(personal / _STATE / "saves"))
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
@@ -231,12 +250,14 @@ def _load_jupyter_server_extension(server: Any) -> None:
         if model.get("type") != "notebook" or place.suffix != _SUFFIX:
             return
         try:
-            path = place.resolve().relative_to(workspace).as_posix()
-            content = place.read_bytes()
-        except (OSError, ValueError):
+            resolved = place.resolve()
+            if not resolved.is_relative_to(workspace):
+                return  # of the personal folder, of which the project gets no versions
+            content = _read_shared(resolved)
+        except OSError:
             log.exception("a save could not be read")
             return
-        sender.saved(path, content)
+        sender.saved(resolved.relative_to(workspace).as_posix(), content)
 
     server.contents_manager.register_post_save_hook(after_save)
     sender.start()

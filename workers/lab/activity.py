@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from workers.lab.personal import path_in_personal
+
 # So long after the page has heard of a stop, what is saved is what it saves because of that.
 _EXPECTED_SAVES_S: Final = 5.0
 # Above these somebody works; a kernel or a shell that waits stays far below.
@@ -106,13 +108,20 @@ class Watch:
         return [getattr(one, "last_activity", self._looked_at) for one in found.values()]
 
     def _paths(self) -> dict[str, str]:
-        """Return the file behind each kernel, as the sessions have it."""
+        """Return the file behind each kernel, as the sessions have it.
+
+        All members of the project see these names, so files of the personal folder have none.
+        """
         sessions = self.serverapp.session_manager
         try:
             rows = sessions.cursor.execute("SELECT path, kernel_id FROM session").fetchall()
         except AttributeError:
             return {}
-        return {str(kernel): str(path) for path, kernel in rows if path}
+        return {
+            str(kernel): str(path)
+            for path, kernel in rows
+            if path and path_in_personal(str(path)) is None
+        }
 
     def _name_of(self, kernel: str) -> str:
         return self._paths().get(kernel, "without a notebook")[:150]

@@ -1,8 +1,9 @@
-"""Where a person's things lie in the project's workspace, so that a stop loses none of them.
+"""The folders of a notebook server: what is the project's, the person's, and this start's.
 
-The workspace is the project's: files, and below `.slipway` a folder for each person with what only
-that person's servers use: installed packages, settings, the arrangement of the desk. What must not
-be shared with the project's other members (connection files of kernels) stays in the task's home.
+All members of the project write into the workspace, so nothing there may be executed or believed by
+a start. Packages, settings, HOME and everything else that a start reads is in the personal folder,
+which no other member's tasks see. What ends with the task (connection files of kernels, Jupyter's
+own configuration) stays in the task's home.
 """
 
 import importlib.util
@@ -10,13 +11,18 @@ import json
 import os
 import sys
 import sysconfig
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from workers.lab.personal import PERSONAL
+
 _FOLDERS_OF_OURS: Final = ("workspaces", "settings", "defaults")
 # Saved this often while somebody types, so that a stop finds everything saved.
 _AUTOSAVE_S: Final = 10
+_SHELL: Final = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
+_KERNEL: Final = Path(__file__).with_name("kernel.py")
 _DEFAULTS: Final = {
     "@jupyterlab/docmanager-extension:plugin": {"autosaveInterval": _AUTOSAVE_S},
     "@jupyterlab/apputils-extension:notification": {
@@ -27,6 +33,35 @@ _DEFAULTS: Final = {
 # It comes with the nbdime that compares versions. What it adds to the page needs a half in the
 # server that none of ours loads: buttons that can do nothing.
 _PAGE: Final = {"disabledExtensions": ["nbdime-jupyterlab"]}
+# Variables by which shells, git, Node and Jupyter find code to run. Secrets of the project are
+# variables too, and may lead into the workspace.
+_LEADING_TO_CODE: Final = frozenset(
+    {
+        *("BASH_ENV", "PROMPT_COMMAND", "INPUTRC", "ZDOTDIR", "IPYTHONDIR"),
+        *("NODE_OPTIONS", "NODE_PATH", "PERL5OPT", "PERL5LIB", "RUBYOPT", "RUBYLIB"),
+        *("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS", "GIT_EDITOR", "GIT_PAGER", "GIT_DIR"),
+        *("GIT_EXEC_PATH", "GIT_EXTERNAL_DIFF", "GIT_PROXY_COMMAND", "GIT_TEMPLATE_DIR"),
+        *("SSH_ASKPASS", "LESSOPEN", "LESSCLOSE"),
+    }
+)
+_FAMILIES_LEADING_TO_CODE: Final = ("JUPYTER_", "XDG_", "GIT_CONFIG", "BASH_FUNC_")
+_ABOUT: Final = """# Your personal folder
+
+Only you see what is in here: it is your home folder (`~`) in all your notebook servers of this
+project on this node. JupyterLab shows it as `personal`. Everything beside it is the project's
+workspace, which all members read and change.
+
+Notebooks in here have no versions in the project.
+"""
+_NOT_FOR_JOBS: Final = "# Jobs that are submitted from here get no hidden files.\n/.*\n"
+_ABOUT_MOVE: Final = """
+## What was yours before
+
+An earlier release kept packages, settings and history in the workspace, below
+`{old}`,
+where other members could change them. None of it was taken over, since it would be executed by your
+server. Install packages again by `%pip install`, copy what you recognize, then delete that folder.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,15 +77,32 @@ class Desk:
     def packages(self) -> Path:
         """The environment that `%pip` installs into: a layer over the one the server runs in."""
         minor = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return self.person / f"packages-{minor}"
+        return self.person / ".slipway" / f"packages-{minor}"
 
     @property
     def lab(self) -> Path:
         """What JupyterLab keeps between starts: settings, and the desk as it was left."""
-        return self.person / "lab" / self.server
+        return self.person / ".slipway" / "lab" / self.server
 
-    def prepare(self) -> None:
-        """Make everything; what is there already is left as it is."""
+    @property
+    def own(self) -> Path:
+        """The current folder of the server itself.
+
+        Jupyter looks into its current folder for templates, programs and more, so it is not the
+        workspace. The link has terminals find `personal` as the file browser does.
+        """
+        return self.home / "server"
+
+    def prepare(self, *, before: Path) -> None:
+        """Make everything; what is there already is left as it is.
+
+        `before` is the folder in the workspace that earlier releases had for this person.
+        """
+        self._explain(before)
+        self.own.mkdir(parents=True, exist_ok=True)
+        link = self.own / PERSONAL
+        link.unlink(missing_ok=True)
+        link.symlink_to(self.person)
         for name in _FOLDERS_OF_OURS:
             (self.lab / name).mkdir(parents=True, exist_ok=True)
         for name, said in (("overrides", _DEFAULTS), ("page_config", _PAGE)):
@@ -58,12 +110,23 @@ class Desk:
         make_layer(self.packages)
         self._write_kernel()
 
+    def _explain(self, before: Path) -> None:
+        """Say in the personal folder what it is, once."""
+        ours = self.person / ".slipway"
+        if ours.exists():
+            return
+        ours.mkdir(parents=True)
+        moved = _ABOUT_MOVE.format(old=before) if before.is_dir() else ""
+        for name, text in (("README.md", _ABOUT + moved), (".slipwayignore", _NOT_FOR_JOBS)):
+            with suppress(FileExistsError), (self.person / name).open("x") as file:
+                file.write(text)
+
     def _write_kernel(self) -> None:
         kernel = self.home / "jupyter" / "kernels" / "python3"
         kernel.mkdir(parents=True, exist_ok=True)
         python = str(self.packages / "bin" / "python")
         spec = {
-            "argv": [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+            "argv": [python, str(_KERNEL), "-f", "{connection_file}"],
             "display_name": f"Python {sys.version_info.major}.{sys.version_info.minor}",
             "language": "python",
             "metadata": {"debugger": True},
@@ -88,24 +151,40 @@ class Desk:
             "JUPYTER_CONFIG_DIR": str(self.home / "config"),
             "JUPYTER_PATH": str(self.home / "jupyter"),
             "JUPYTER_PLATFORM_DIRS": "0",
-            "IPYTHONDIR": str(self.person / "ipython"),
+            "IPYTHONDIR": str(self.person / ".ipython"),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "VIRTUAL_ENV": str(self.packages),
             "PATH": f"{self.packages / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
-            "SHELL": "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh",
+            "SHELL": _SHELL,
         }
 
 
 def desk_here() -> Desk:
-    """Return the desk this process was started for."""
-    workspace = Path(os.environ["SLIPWAY_PERSISTENT_DIR"])
-    name = os.environ.get("SLIPWAY_LAB_PERSON", "person")
+    """Return the desk this process was started for.
+
+    An agent that gives no personal folder yet has it end with the task; it is private all the same.
+    """
+    home = Path(os.environ["HOME"])
     return Desk(
-        workspace=workspace,
-        person=workspace / ".slipway" / "people" / name,
+        workspace=Path(os.environ["SLIPWAY_PERSISTENT_DIR"]),
+        person=Path(os.environ.get("SLIPWAY_PERSONAL_DIR") or home / PERSONAL),
         server=os.environ.get("JUPYTERHUB_SERVER_NAME", "server"),
-        home=Path(os.environ["HOME"]),
+        home=home,
     )
+
+
+def folder_before(desk: Desk) -> Path:
+    """Return where earlier releases had this person's folder, in the workspace."""
+    return desk.workspace / ".slipway" / "people" / os.environ.get("SLIPWAY_LAB_PERSON", "person")
+
+
+def forget_variables() -> None:
+    """Drop the variables that lead shells, git, Node and Jupyter to code."""
+    if _SHELL == "/bin/sh":
+        os.environ.pop("ENV", None)  # bash does not read the file it names
+    for name in list(os.environ):
+        if name in _LEADING_TO_CODE or name.startswith(_FAMILIES_LEADING_TO_CODE):
+            del os.environ[name]
 
 
 def make_layer(folder: Path) -> None:

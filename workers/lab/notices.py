@@ -14,6 +14,13 @@ from workers.lab.reports import Reporter
 PAGE_EXTENSIONS: Final = Path(__file__).parent / "labextensions"
 
 
+class Refused(web.HTTPError):
+    """An error that Jupyter answers with this status and these words."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(status, message)
+
+
 class StopHandler(APIHandler):
     """`GET` tells when the server stops and why; `POST` keeps it, where that is in its hands."""
 

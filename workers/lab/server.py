@@ -11,7 +11,8 @@ from jupyter_server.serverapp import ServerApp
 from jupyterhub.singleuser.extension import JupyterHubSingleUser
 
 from workers.lab.activity import Watch
-from workers.lab.desk import Desk, desk_here
+from workers.lab.contents import Contents, Kernels
+from workers.lab.desk import Desk, desk_here, folder_before, forget_variables
 from workers.lab.hosts import hosts_of, refuse_other_hosts
 from workers.lab.hub_settings import hub_arguments
 from workers.lab.notices import PAGE_EXTENSIONS, add_notices
@@ -48,6 +49,10 @@ class BoundServer(ServerApp):
     def _bind_http_server_tcp(self) -> bool:
         """Listen; from here on it answers, so the portal is told."""
         self.http_server.add_socket(_IN_USE["socket"])
+        # The server's own folder is nobody's to work in.
+        terminals: Any = self.web_app.settings.get("terminal_manager")
+        if terminals is not None:
+            terminals.term_settings = {"cwd": self.root_dir}
         watch = Watch(self)
         contents: Any = self.contents_manager
         contents.register_post_save_hook(lambda **_: watch.note_save())
@@ -102,21 +107,26 @@ def bind() -> tuple[socket.socket, str]:
 def run(desk: Desk | None = None) -> None:
     """Serve until told to stop."""
     desk = desk or desk_here()
-    desk.prepare()
+    desk.prepare(before=folder_before(desk))
     bound, address = bind()
     port = bound.getsockname()[1]
     prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "/")
+    forget_variables()
     os.environ.update(desk.variables())
     os.environ["JUPYTERHUB_SERVICE_URL"] = f"http://{_LOOPBACK}:{port}{prefix}"
     os.environ["JUPYTERHUB_DISABLE_USER_CONFIG"] = "1"
     os.environ["JUPYTERHUB_DEFAULT_URL"] = "/lab"
-    os.chdir(desk.workspace)
+    os.chdir(desk.own)
     hosts = hosts_of(os.environ.get(_PUBLIC_URL, ""), address, f"{_LOOPBACK}:{port}")
     _IN_USE.update(socket=bound, address=address, hosts=hosts, reports=os.environ.get(_REPORTS, ""))
     find_hosts_as_this_machine_does()
     JupyterHubSingleUser.serverapp_class = BoundServer
     JupyterHubSingleUser.check_hub_version = _trust_the_hub
-    JupyterHubSingleUser.serverapp_config = {"jpserver_extensions": dict(_EXTENSIONS)}
+    JupyterHubSingleUser.serverapp_config = {
+        "jpserver_extensions": dict(_EXTENSIONS),
+        "contents_manager_class": Contents,
+        "kernel_manager_class": Kernels,
+    }
     JupyterHubSingleUser.launch_instance(
         [
             *desk.arguments(),

@@ -126,13 +126,14 @@ class AttemptRunner:
         persistent = self._rooms.folders.persistent_of(spec.persistent_key)
         persistent.parent.mkdir(mode=0o700, exist_ok=True)
         persistent.mkdir(mode=0o700, exist_ok=True)
-        cache = self._rooms.folders.cache_of(spec.persistent_key)
-        if cache is not None:
-            cache.mkdir(mode=0o700, exist_ok=True)
         personal = None
         if spec.personal_key is not None:
             personal = self._rooms.folders.persistent_of(spec.personal_key)
+            personal.parent.mkdir(mode=0o700, exist_ok=True)
             personal.mkdir(mode=0o700, exist_ok=True)
+        cache = self._rooms.folders.cache_of(spec.persistent_key)
+        if cache is not None:
+            cache.mkdir(mode=0o700, exist_ok=True)
         runtime, *_ = await asyncio.gather(
             self._environment(backend, spec), self._code(spec), self._checkpoint(spec, persistent)
         )

@@ -11,10 +11,15 @@ from slipway.schemas.workloads import BackendName
 MAX_SPEC_BYTES = 128 * 1024
 _VARIABLE = re.compile(r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _KEY = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+_PERSON = "person-"
+_PERSONAL_KEY = rf"^{_PERSON}[A-Za-z0-9_]{{1,57}}$"
 
 
 class RunSpec(BaseModel):
-    """What one task runs. `persistent_key` names, within the project, what outlives an attempt."""
+    """What one task runs. `persistent_key` names, within the project, what outlives an attempt.
+
+    `personal_key` names in the same way the folder of one person, see `personal_key_of`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -23,8 +28,17 @@ class RunSpec(BaseModel):
     backend: BackendName = "process"
     warm: Literal["torch", "jupyterlab", "serving"] | None = None
     persistent_key: Annotated[str, Field(pattern=_KEY)] | None = None
+    personal_key: Annotated[str, Field(pattern=_PERSONAL_KEY)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     hang_after_s: Annotated[float, Field(ge=10, le=7 * 86_400)] | None = None
+
+    @field_validator("persistent_key")
+    @classmethod
+    def _not_personal(cls, key: str | None) -> str | None:
+        # Both kinds of folders lie side by side on a node.
+        if key is not None and key.startswith(_PERSON):
+            raise ValueError(f"names that begin with {_PERSON} belong to personal folders")
+        return key
 
     @field_validator("env")
     @classmethod
@@ -50,6 +64,11 @@ class RunSpec(BaseModel):
 
 def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def personal_key_of(user_id: str) -> str:
+    """Return the key of a person's folder. It follows from the id, which nobody can choose."""
+    return f"{_PERSON}{user_id}"
 
 
 def spec_from(**facts: object) -> RunSpec:

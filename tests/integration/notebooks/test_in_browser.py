@@ -69,6 +69,13 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
     first["content"]["cells"][0]["metadata"]["tags"] = ["parameters"]
     assert desk.call("PUT", f"contents/{path}", json=first).is_success
 
+    # Above its files JupyterLab says who sees them.
+    sharing = page.get_by_role("status", name="Who sees these files")
+    expect(sharing).to_contain_text("Shared: all members of the project")
+    page.goto(f"{desk.base}/lab/tree/personal")
+    expect(sharing).to_have_text("Only you see these files.")
+    expect(page.locator(".jp-DirListing-item").filter(has_text="README.md")).to_be_visible()
+
     # Run the cells and save, as a person does.
     open_notebook(page, desk.base, path)
     toolbar = page.locator(".jp-NotebookPanel-toolbar")

@@ -10,6 +10,7 @@ from portal.compute.services.tiers import change_tier
 from portal.core import clock
 from portal.training.models import Job
 from portal.workloads.models import UsageSample
+from portal.workloads.scheduling import run_passes
 from portal.workloads.services.logs import append_log
 from tests.personas import Api, Personas, json_of
 from tests.portal.training.jobs import (
@@ -56,6 +57,19 @@ def test_code_goes_up_once_and_comes_down_as_it_was(bob: Api, people: Personas) 
     down: Any = Api.of(people.vera).get(f"projects/vision/snapshots/{digest_of(content)}")
     assert down.getvalue() == content
     assert down.headers["Content-Length"] == str(len(content))
+
+
+@pytest.mark.parametrize("field", ["persistent_key", "personal_key"])
+def test_nobody_chooses_the_folders_of_a_job(
+    people: Personas, bob: Api, machine: Machine, field: str
+) -> None:
+    key = f"person-{people.alice.pk}"
+    assert submit(bob, **{field: key}).status_code == 422
+    workload = workload_of(made_job(bob))
+    run_passes()
+    (task,) = json_of(machine.call("GET", "desired"))["tasks"]
+    assert task["spec"]["persistent_key"] == f"{people.vision.pk}/{workload.pk}"
+    assert task["spec"]["personal_key"] is None
 
 
 def test_a_job_shows_exactly_what_was_submitted(bob: Api, machine: Machine) -> None:

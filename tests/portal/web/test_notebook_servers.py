@@ -39,6 +39,7 @@ def test_a_server_is_launched_by_the_form(browse: Browse, people: Personas) -> N
     page = text_of(bob.get(sent.headers["Location"]))
     assert "Waiting for hardware" in page
     assert "data-opens" in page
+    assert "<code>personal</code> is yours alone" in page
     assert "desk" in text_of(bob.get(f"{LIST}?who=me&state=running"))
 
 
@@ -55,6 +56,7 @@ def test_others_see_it_and_maintainers_stop_it(browse: Browse, people: Personas)
     one = f"{LIST}/servers/{server.pk}"
     vera = browse(people.vera)
     seen = text_of(vera.get(one))
+    assert "<code>personal</code> is Bob's alone" in seen
     assert f"{one}/stop" not in seen
     assert f"{one}/open" not in seen
     assert vera.post(f"{one}/stop").status_code == 403

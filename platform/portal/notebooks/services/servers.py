@@ -17,7 +17,7 @@ from portal.notebooks.server_moves import announce, move_server
 from portal.workloads.feasibility import refuse_impossible
 from portal.workloads.services.stopping import stop_workload
 from portal.workloads.services.submitting import Wanted, submit_workload
-from portal.workloads.specs import spec_from
+from portal.workloads.specs import personal_key_of, spec_from
 from slipway.schemas.notebook_servers import NotebookState, ServerEdit, ServerIn, Weekday
 from slipway.schemas.workloads import ReasonCode
 
@@ -118,7 +118,13 @@ def _start(server: Server, by: User, environment: str) -> None:
             kind=KIND,
             name=server.name,
             tier=server.tier,
-            spec=spec_from(backend="process", argv=_ARGV, persistent_key=WORKSPACE),
+            spec=spec_from(
+                backend="process",
+                argv=_ARGV,
+                persistent_key=WORKSPACE,
+                # The owner's, whoever starts it: a schedule, for instance.
+                personal_key=personal_key_of(server.owner_id),
+            ),
             environment=environment,
             max_lifetime_s=server.max_lifetime_s,
             tags=server.tags,

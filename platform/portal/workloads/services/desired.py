@@ -94,6 +94,7 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
         warm=spec.warm or kind.warm,
         # Within the project, so that no other tenant's workload can name it.
         persistent_key=f"{workload.project_id}/{spec.persistent_key or workload.pk}",
+        personal_key=f"{workload.project_id}/{spec.personal_key}" if spec.personal_key else None,
         stop_grace_s=grace_s,
         hang_after_s=spec.hang_after_s or kind.hang_after_s,
         network=cast("NetworkRule", workload.network),

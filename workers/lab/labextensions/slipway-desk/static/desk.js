@@ -1,5 +1,5 @@
 // Says in JupyterLab that this server is about to stop, and why; saves what is open, and lets
-// whoever sits there keep it.
+// whoever sits there keep it. Above the list of files it says who sees them.
 //
 // JupyterLab takes an extension from a container with `init` and `get`. This one is written by hand,
 // so nothing has to be built: what it needs of JupyterLab's own code it takes from what is shared.
@@ -41,6 +41,28 @@
     return `This server stops at ${at}. ${told.why} What is open is saved.`;
   }
 
+  // Says who sees the files of the folder that is shown.
+  function describeSharing(app) {
+    const browser = [...app.shell.widgets("left")].find(({ id }) => id === "filebrowser");
+    const crumbs = browser?.node.querySelector(".jp-FileBrowser-crumbs");
+    if (!crumbs) return;
+    const note = document.createElement("p");
+    note.setAttribute("role", "status");
+    note.setAttribute("aria-label", "Who sees these files");
+    note.style.cssText =
+      "margin: 0; padding: 2px 12px 6px; flex: 0 0 auto; line-height: 1.35;" +
+      " font-size: var(--jp-ui-font-size1); color: var(--jp-ui-font-color2);";
+    const describe = () => {
+      const isPersonal = browser.model.path.split("/")[0] === "personal";
+      note.textContent = isPersonal
+        ? "Only you see these files."
+        : "Shared: all members of the project read and change these files. The folder personal is yours alone.";
+    };
+    crumbs.after(note);
+    browser.model.pathChanged.connect(describe);
+    describe();
+  }
+
   function activate(app) {
     const { commands } = app;
     let warned = "";
@@ -73,6 +95,7 @@
       label: "Keep this server running",
       execute: async () => take(await ask(app, "POST")),
     });
+    app.restored.then(() => describeSharing(app));
     app.restored.then(look);
   }
 

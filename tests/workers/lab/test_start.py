@@ -1,0 +1,122 @@
+"""What a start reads: nothing that other members of the project may have written."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+from workers.lab.desk import Desk, folder_before, forget_variables
+
+MODULES = (
+    *("ipykernel_launcher", "ipykernel", "IPython", "json", "pathlib", "psutil", "zmq", "comm"),
+    *("tornado", "traitlets", "debugpy", "matplotlib_inline", "sitecustomize", "usercustomize"),
+)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """The folders of a first start, with everything planted that members can plant."""
+    made = Desk(tmp_path / "workspace", tmp_path / "person", "server", tmp_path / "home")
+    for folder in (made.workspace, made.person, made.home):
+        folder.mkdir()
+    for name in (*MODULES, "beside"):
+        (made.workspace / f"{name}.py").write_text(f"open('ran-{name}', 'w').close()\n")
+    monkeypatch.setenv("SLIPWAY_LAB_PERSON", "usr_1")
+    old = folder_before(made)
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    site = old / f"packages-{minor}" / "lib" / f"python{minor}" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "planted.pth").write_text(f"import os; open({str(old / 'ran')!r}, 'w').close()\n")
+    (old / "lab" / "server" / "settings").mkdir(parents=True)
+    (old / "lab" / "server" / "settings" / "planted.json").write_text("{}")
+    made.prepare(before=old)
+    return made
+
+
+@pytest.fixture
+def kernel(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockingKernelClient]:
+    """A kernel in the workspace, as the server starts it."""
+    for name, value in desk.variables().items():
+        monkeypatch.setenv(name, value)
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(cwd=str(desk.workspace))
+    client = manager.blocking_client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=60)
+        yield client
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def printed(client: BlockingKernelClient, code: str) -> str:
+    """Run a cell; returns what it prints, or how it fails."""
+    texts: list[str] = []
+
+    def collect(message: dict[str, Any]) -> None:
+        content = message["content"]
+        texts.extend(content.get("traceback", [content.get("text", "")]))
+
+    try:
+        client.execute_interactive(code, timeout=60, output_hook=collect)
+    except Empty:
+        raise AssertionError(f"no answer to {code}: {texts}") from None
+    return "".join(texts)
+
+
+def test_a_kernel_imports_nothing_from_its_folder_before_a_cell_does(
+    desk: Desk, kernel: BlockingKernelClient
+) -> None:
+    kernel.complete("impo", reply=True, timeout=60)
+    kernel.inspect("print", reply=True, timeout=60)
+    assert sorted(path.name for path in desk.workspace.glob("ran-*")) == []
+    said = printed(kernel, "import beside, sys, os; print(beside.__file__, os.getcwd())")
+    assert said.split() == [str(desk.workspace / "beside.py"), str(desk.workspace)]
+    assert sorted(path.name for path in desk.workspace.glob("ran-*")) == ["ran-beside"]
+    # As in every kernel, the folder comes after the standard library and before packages.
+    path = json.loads(printed(kernel, "import json; print(json.dumps(sys.path))"))
+    assert path.count("") == 1
+    assert path.index("") < path.index(next(one for one in path if "site-packages" in one))
+    assert str(Path(__file__).parents[3] / "workers" / "lab") not in path
+
+
+def test_nothing_of_the_old_shared_folder_is_taken_over(desk: Desk) -> None:
+    python = desk.packages / "bin" / "python"
+    subprocess.run([python, "-c", "import slipway"], check=True, env={}, cwd=desk.home)
+    assert not (folder_before(desk) / "ran").exists()
+    assert not list(desk.person.rglob("planted*"))
+    readme = desk.person / "README.md"
+    assert str(folder_before(desk)) in readme.read_text()
+    # It is the person's to change or remove.
+    readme.unlink()
+    desk.prepare(before=folder_before(desk))
+    assert not readme.exists()
+
+
+def test_every_folder_of_a_start_is_out_of_the_workspace(desk: Desk) -> None:
+    shared = {"JUPYTERHUB_ROOT_DIR": str(desk.workspace)}
+    variables = desk.variables()
+    for name, value in variables.items():
+        is_shared = any(part.startswith(str(desk.workspace)) for part in value.split(":"))
+        assert is_shared == (name in shared), name
+    assert not any(str(desk.workspace) in argument for argument in desk.arguments())
+    assert variables["HOME"] == str(desk.person)
+
+
+def test_variables_that_lead_to_code_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    leading = ("BASH_ENV", "JUPYTER_CONFIG_PATH", "XDG_CONFIG_HOME", "GIT_CONFIG_COUNT")
+    harmless = ("GIT_TOKEN", "ENVIRONMENT", "JUPYTERHUB_USER", "DATABASE_URL")
+    for name in (*leading, *harmless):
+        monkeypatch.setenv(name, "/workspace/planted")
+    forget_variables()
+    assert not set(leading) & set(os.environ)
+    assert set(harmless) <= set(os.environ)
