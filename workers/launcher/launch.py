@@ -26,7 +26,10 @@ class MeetingPoint:
 
 @dataclass(frozen=True)
 class Confined:
-    """Whether to confine ranks to their folders, and what else they may read."""
+    """Whether to confine ranks to their folders, and what else they may read.
+
+    `readable` holds the folders of the environment and of its interpreter, as the agent knows them.
+    """
 
     files: bool = True
     readable: tuple[str, ...] = ()

@@ -124,7 +124,7 @@ def _enter(launch: Launch, output: int, shim: int, *, forked: bool) -> None:
 def confinement_of(launch: Launch) -> Confinement:
     """What a rank reaches: its folders to write, the system and its environment to read."""
     ours = (str(Path(launch.root, "workers", name).resolve()) for name in PARTS)
-    places = [launch.root, *ours, *launch.confined.readable, *interpreter_places(launch.python)]
+    places = [launch.root, *ours, *launch.confined.readable]
     if launch.sdk_dir is not None:
         places.extend((launch.sdk_dir, str(Path(launch.sdk_dir, "slipway").resolve())))
     cache = (launch.cache_dir,) if launch.cache_dir else ()
@@ -132,20 +132,6 @@ def confinement_of(launch: Launch) -> Confinement:
         writable=(launch.work_dir, launch.home_dir, launch.tmp_dir, launch.persistent_dir, *cache),
         readable=tuple(places),
     )
-
-
-def interpreter_places(python: str) -> list[str]:
-    """Folders that an interpreter needs: its environment, and where that was made from."""
-    path = Path(python)
-    places = [str(path.parent.parent)]
-    resolved = path.resolve()
-    places.append(str(resolved.parent.parent))
-    with suppress(OSError):
-        for line in (path.parent.parent / "pyvenv.cfg").read_text("utf-8").splitlines():
-            key, _, value = line.partition("=")
-            if key.strip() == "home":
-                places.append(str(Path(value.strip()).parent))
-    return places
 
 
 def _reset_signals() -> None:

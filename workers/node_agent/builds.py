@@ -122,29 +122,34 @@ class EnvironmentBuilds:
     def __init__(self, portal: Portal, counts: Path) -> None:
         self._portal = portal
         self._counts = counts
-        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
-        self._specs: dict[tuple[str, str], EnvironmentSpec] = {}
+        self._locks: dict[tuple[str, str, str], asyncio.Lock] = {}
+        self._specs: dict[tuple[str, str, str], EnvironmentSpec] = {}
         self._telling: set[asyncio.Task[None]] = set()
 
     async def ensure(
-        self, backend: Backend, digest: str | None, *, on_build: Callable[[], None]
-    ) -> str:
-        """The runtime of an environment for a back end. Raises StartError.
+        self,
+        backend: Backend,
+        digest: str | None,
+        *,
+        on_build: Callable[[], None],
+        project: str | None = None,
+    ) -> Prepared:
+        """An environment for a task of a project on a back end. Raises StartError.
 
         `on_build` is called when it has to be built. No digest stands for the environment of tasks
         that name none: the node's own affair, of which the portal knows nothing.
         """
-        key = (backend.name, digest or "")
+        key = (backend.name, project or "" if digest else "", digest or "")
         async with self._locks.setdefault(key, asyncio.Lock()):
             if digest is None:
-                return (await backend.prepare(None, GrowingLog(on_build))).runtime
+                return await backend.prepare(None, GrowingLog(on_build))
             spec = self._specs.get(key)
             known = spec is not None
             if spec is None:
                 spec = await self._spec(digest)
-            runtime = await self._prepare(backend, spec, on_build, known=known)
+            prepared = await self._prepare(backend, spec, on_build, project, known=known)
             self._specs[key] = spec
-            return runtime
+            return prepared
 
     async def _spec(self, digest: str) -> EnvironmentSpec:
         try:
@@ -158,9 +163,10 @@ class EnvironmentBuilds:
         backend: Backend,
         spec: EnvironmentSpec,
         on_build: Callable[[], None],
+        project: str | None,
         *,
         known: bool,
-    ) -> str:
+    ) -> Prepared:
         """Prepare, and tell of it unless it was there and the portal has heard so (`known`)."""
         build: Build | None = None
 
@@ -172,7 +178,7 @@ class EnvironmentBuilds:
         build_log = GrowingLog(begin)
         prepared: Prepared | None = None
         try:
-            prepared = await backend.prepare(spec, build_log)
+            prepared = await backend.prepare(spec, build_log, project)
         except StartError as error:
             build_log.write(f"\n{error}\n")
             raise
@@ -186,7 +192,7 @@ class EnvironmentBuilds:
         if build is None and not known:
             number = max(1, self._count(spec.digest))
             self._begin(spec.digest, number, build_log).end(prepared)
-        return prepared.runtime
+        return prepared
 
     def _begin(self, digest: str, number: int, build_log: GrowingLog) -> Build:
         self._counts.mkdir(mode=0o700, exist_ok=True)

@@ -144,7 +144,8 @@ def test_all_of_it_is_compiled_behind_its_tasks_also_when_that_was_broken_off(
         gone.unlink()
     building.start()
     second = run_in(portal, digest, "t2")
-    assert eventually(lambda: portal.state.end_of(second)).reason == "completed"
+    end = eventually(lambda: portal.state.end_of(second))
+    assert end.reason == "completed", end
     assert eventually(compiled) == [file]
 
 

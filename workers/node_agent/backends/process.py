@@ -41,6 +41,7 @@ from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase
 from workers.node_agent.environments import VirtualEnvironments, default_environment
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
+from workers.node_agent.interpreters import places_of_environment
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.warm_pool import CannotFork, WarmPool, boot
 
@@ -109,13 +110,19 @@ class ProcessBackend:
         links = (*parts, self._folders.sdk / "slipway")
         return (self._folders.code, self._folders.sdk, *(link.resolve() for link in links))
 
-    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> Prepared:
+    async def prepare(
+        self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
+    ) -> Prepared:
         """Build the virtual environment; None stands for the one of tasks that name none."""
-        if spec is None:
-            if self._settings.python is not None:
-                return Prepared(str(self._settings.python))
-            spec = default_environment(self._settings.requirements)
-        return await self._environments.ensure(spec, log)
+        if spec is not None:
+            return await self._environments.ensure(spec, log, project)
+        python = self._settings.python
+        if python is not None:
+            return Prepared(str(python), readable=await places_of_environment(python))
+        # Everybody's, so of wheels alone.
+        return await self._environments.ensure(
+            default_environment(self._settings.requirements), log
+        )
 
     async def start(self, order: Order) -> str:
         """Start the shim; by the time this returns it has claimed the task."""
@@ -178,7 +185,7 @@ class ProcessBackend:
             meeting=order.meeting,
             gpus=order.gpus,
             cgroup=cgroup,
-            confined=Confined(self._settings.confine, self._settings.readable),
+            confined=Confined(self._settings.confine, (*self._settings.readable, *order.readable)),
             hang_after_s=spec.hang_after_s,
             keep_on_fence=spec.keep_on_fence,
             log_bound_bytes=self._settings.log_bound_bytes,
