@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import tarfile
-import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from slipway.schemas.agent import EnvironmentSpec
 from tests.workers.fake_portal import FakePortal, Key, make_spec
 from tests.workers.machines import Machine, eventually
+from tests.workers.node_agent.packages import make_wheel
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.requirement_lines import checked_requirements
@@ -25,21 +25,6 @@ from workers.node_agent.snapshots import copy_fresh, unpack
 
 # In pieces: nothing in the repository may name where packages come from.
 OPTION = "index" + "-url"
-
-
-def make_wheel(folder: Path, name: str, version: str) -> None:
-    """A wheel with one module that knows its version."""
-    info = f"{name}-{version}.dist-info"
-    files = {
-        f"{name}.py": f"version = {version!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\n"
-        "Tag: py3-none-any\n",
-    }
-    record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-        for path, text in {**files, f"{info}/RECORD": record}.items():
-            wheel.writestr(path, text)
 
 
 @pytest.fixture
