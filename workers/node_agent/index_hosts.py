@@ -60,18 +60,19 @@ def allowed_hosts(
     indexes, pages, files = _configured(settings)
     proxies = _proxies(settings, variables)
     configured = [parts for parts in map(_parts, (*indexes, *pages)) if parts is not None]
-    trusted = {parts.hostname for parts in configured} | files
+    # By port too: another port of the same host may be a service of the platform.
+    trusted = {_place(parts) for parts in configured} | {HostPort(name, 443) for name in files}
     targets = {*configured}
     for address in direct_addresses(requirements):
         parts = _parts(address)
         if parts is None:
             raise _refused(address, "has no valid host")
-        if parts.hostname not in trusted:
+        if _place(parts) not in trusted:
             _check_public(parts, address, proxied=bool(_proxy_of(parts, proxies)))
         targets.add(parts)
     names = [match[0] for line in requirements.splitlines() if (match := _NAME.match(line))]
     for parts in _named_by_pages(indexes, pages, names, settings, variables):
-        if parts.hostname in trusted or _is_public(parts.hostname or ""):
+        if _place(parts) in trusted or _is_public(parts.hostname or ""):
             targets.add(parts)
     hosts = {_reached(parts, proxies) for parts in targets}
     hosts |= {_reached(urlsplit(f"https://{name}"), proxies) for name in files}
@@ -105,8 +106,11 @@ def _parts(address: str) -> SplitResult | None:
 def _reached(parts: SplitResult, proxies: Mapping[str, str]) -> HostPort:
     proxy = _proxy_of(parts, proxies)
     through = _parts(proxy if "://" in proxy else f"http://{proxy}") if proxy else None
-    target = through or parts
-    return HostPort(target.hostname or "", target.port or _PORTS[target.scheme])
+    return _place(through or parts)
+
+
+def _place(parts: SplitResult) -> HostPort:
+    return HostPort(parts.hostname or "", parts.port or _PORTS[parts.scheme])
 
 
 def _proxies(settings: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
@@ -245,6 +249,6 @@ def _refused(address: str, why: str) -> StartError:
     shown = f"{parts.scheme}://{parts.hostname}{parts.path}" if parts.hostname else address
     return StartError(
         f"The requirement with the address {shown[:200]!r} {why}. Name an address on the public "
-        "network, or have an administrator add its host to the pip configuration of the node.",
+        "network, or have an administrator add its host and port to the node's pip configuration.",
         ReasonCode.ENVIRONMENT_FAILED,
     )
