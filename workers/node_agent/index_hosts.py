@@ -26,7 +26,8 @@ from workers.node_agent.errors import StartError
 
 log = logging.getLogger(__name__)
 _PORTS: Final = {"https": 443, "http": 80}
-_PAGES: Final = 32
+# Packages of one index lie on few hosts.
+_PAGES_OF_AN_INDEX: Final = 8
 _PAGE_BYTES: Final = 16 << 20
 _WITHIN_S: Final = 10.0
 _ACCEPT: Final = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
@@ -71,7 +72,9 @@ def allowed_hosts(
             _check_public(parts, address, proxied=bool(_proxy_of(parts, proxies)))
         targets.add(parts)
     names = [match[0] for line in requirements.splitlines() if (match := _NAME.match(line))]
-    for parts in _named_by_pages(indexes, pages, names, settings, variables):
+    # The pages of pip's own index name the one host that pip knows.
+    unknown = indexes[1:] if files else indexes
+    for parts in _named_by_pages(unknown, pages, names, settings, variables):
         if _place(parts) in trusted or _is_public(parts.hostname or ""):
             targets.add(parts)
     hosts = {_reached(parts, proxies) for parts in targets}
@@ -170,14 +173,15 @@ def _named_by_pages(
 ) -> set[SplitResult]:
     """Where the pages of the indexes send for files; empty where they cannot be read now."""
     wanted = [page for page in pages if _parts(page)]
+    normal = dict.fromkeys(re.sub(r"[-_.]+", "-", name).lower() for name in names)
     for index in filter(_parts, indexes):
-        normal = (re.sub(r"[-_.]+", "-", name).lower() for name in names)
-        wanted += [f"{index.rstrip('/')}/{name}/" for name in dict.fromkeys(normal)]
+        some = list(normal)[:_PAGES_OF_AN_INDEX]
+        wanted += [f"{index.rstrip('/')}/{name}/" for name in some]
     found: set[SplitResult] = set()
     if not wanted:
         return found
     with _client(settings, variables) as client:
-        for address in wanted[:_PAGES]:
+        for address in wanted:
             with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError):
                 found |= _hosts_of_page(client, address)
     return found
