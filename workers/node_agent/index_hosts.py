@@ -20,6 +20,7 @@ from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpx
+from pip._internal.models.index import PyPI
 
 from slipway.schemas.workloads import ReasonCode
 from workers.node_agent.errors import StartError
@@ -89,9 +90,7 @@ def _configured(settings: Mapping[str, str]) -> tuple[list[str], list[str], set[
         return [], pages, set()
     index, files = settings.get("index-url", ""), set[str]()
     if not index:
-        # Of pip itself, so that no host stands here that pip would not use.
-        from pip._internal.models.index import PyPI  # noqa: PLC0415
-
+        # As pip has it, so that no host stands here that pip would not use.
         index, files = PyPI.simple_url, {PyPI.file_storage_domain}
     return [index, *settings.get("extra-index-url", "").split()], pages, files
 

@@ -24,11 +24,11 @@ def index() -> Iterator[str]:
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             """One page of links as HTML, one as JSON."""
-            if self.path == "/root/light-house/":
+            if self.path == "/packages/light-house/":
                 kind = "text/html"
                 page = (
                     f"<a href='https://{PUBLIC}/files/a.whl'>a</a> <a href='/here.whl'>b</a>"
-                    "<a href='http://127.0.0.1:9/steal'>c</a> <a href='https://10.0.0.1/x'>d</a>"
+                    "<a href='http://127.0.0.1:9/steal'>c</a> <a href='https://192.0.2.1/x'>d</a>"
                 )
             else:
                 kind = "application/vnd.pypi.simple.v1+json"
@@ -44,7 +44,7 @@ def index() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/root"
+    yield f"http://127.0.0.1:{server.server_port}/packages"
     server.shutdown()
     thread.join()
     server.server_close()
@@ -63,7 +63,7 @@ def test_an_index_and_the_public_hosts_that_its_pages_name(index: str) -> None:
     assert [place for place in found if place.host == "127.0.0.1"] == [own]
     assert HostPort(PUBLIC, 443) in found
     assert HostPort(OTHER, 8443) in found
-    assert not {place for place in found if place.host.startswith("10.")}
+    assert not {place for place in found if place.host.startswith("192.")}
 
 
 def test_an_address_of_a_requirement_is_reached() -> None:
@@ -105,7 +105,7 @@ def test_a_proxy_is_reached_in_place_of_all_that_it_serves() -> None:
     # What only the proxy can resolve passes, but no address of this network.
     assert allowed_hosts({"no-index": "1"}, "pkg @ https://name.invalid/p.whl\n", variables)
     with pytest.raises(StartError, match="not on the public network"):
-        allowed_hosts({"no-index": "1"}, "pkg @ https://10.0.0.1/p.whl\n", variables)
+        allowed_hosts({"no-index": "1"}, "pkg @ https://192.0.2.1/p.whl\n", variables)
 
 
 def test_without_settings_the_index_is_that_of_pip() -> None:
