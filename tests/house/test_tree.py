@@ -38,6 +38,8 @@ _REGISTRY = re.compile(
 # They hand on what pip is told on a machine, by the names of its options.
 PIP_OPTIONS_ALLOWED = {
     "workers/node_agent/uv_install.py",
+    "workers/node_agent/index_hosts.py",
+    "tests/workers/node_agent/test_index_hosts.py",
     "tests/workers/node_agent/test_uv_install.py",
 }
 _MACHINE_PATH = re.compile(

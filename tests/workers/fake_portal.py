@@ -407,7 +407,8 @@ class _Handler(BaseHTTPRequestHandler):
         return ReportsAnswer(accepted=accepted, stale=stale)
 
     def _environment_report(self, digest: str, report: EnvironmentReport) -> Any:
-        known = self.state.environment_reports[digest]
+        every = self.state.environment_reports[digest]
+        known = [other for other in every if other.project == report.project]
         same = [other for other in known if other.build == report.build]
         expected = sum(len(other.log.encode()) for other in same)
         if known and report.build < known[-1].build:
@@ -415,7 +416,7 @@ class _Handler(BaseHTTPRequestHandler):
         if report.log_offset > expected:
             self.state.breaches.append(f"environment {digest} skipped to {report.log_offset}")
         if report.log_offset == expected or not report.log:
-            known.append(report)
+            every.append(report)
             expected += len(report.log.encode())
         return {"next_offset": expected}
 

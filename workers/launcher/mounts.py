@@ -125,10 +125,11 @@ def build_root(view: View) -> None:
         os.mkdir(folder, 0o755)  # noqa: PTH102
     os.symlink("/tmp", "/var/tmp")  # noqa: S108, PTH211
     _link_programs()
-    for entry in binds:
-        _show(entry)
+    # First, so that a view may add to them.
     _fill_dev(view)
     _fill_etc(view)
+    for entry in binds:
+        _show(entry)
     detach(_OLD)
     os.rmdir(_OLD)  # noqa: PTH106
     mount("", "/", "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)

@@ -156,7 +156,7 @@ def _enter(
 def confinement_of(launch: Launch) -> Confinement:
     """What a rank reaches: its folders to write, the system and its environment to read."""
     ours = (str(Path(launch.root, "workers", name).resolve()) for name in PARTS)
-    places = [launch.root, *ours, *launch.confined.readable, *interpreter_places(launch.python)]
+    places = [launch.root, *ours, *launch.confined.readable]
     if launch.sdk_dir is not None:
         places.extend((launch.sdk_dir, str(Path(launch.sdk_dir, "slipway").resolve())))
     some = tuple(path for path in (launch.cache_dir, launch.personal_dir) if path)
@@ -193,20 +193,6 @@ def _device_groups() -> tuple[int, ...]:
             groups.add(Path(path).stat().st_gid)
             groups.update(entry.stat().st_gid for entry in os.scandir(path))
     return tuple(sorted(groups - {0}))
-
-
-def interpreter_places(python: str) -> list[str]:
-    """Folders that an interpreter needs: its environment, and where that was made from."""
-    path = Path(python)
-    places = [str(path.parent.parent)]
-    resolved = path.resolve()
-    places.append(str(resolved.parent.parent))
-    with suppress(OSError):
-        for line in (path.parent.parent / "pyvenv.cfg").read_text("utf-8").splitlines():
-            key, _, value = line.partition("=")
-            if key.strip() == "home":
-                places.append(str(Path(value.strip()).parent))
-    return places
 
 
 def _reset_signals() -> None:

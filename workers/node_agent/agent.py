@@ -16,7 +16,7 @@ from workers.launcher.confinement import adopt_orphans
 from workers.launcher.durable import write_atomically
 from workers.launcher.lease import Lease
 from workers.node_agent.attempts import AttemptTable
-from workers.node_agent.backends.base import Backend
+from workers.node_agent.backends.base import Backend, Prepared
 from workers.node_agent.backends.docker import DockerBackend
 from workers.node_agent.backends.process import ProcessBackend
 from workers.node_agent.builds import EnvironmentBuilds
@@ -70,7 +70,7 @@ class Agent:
         self._lease = Lease(self._folders.shared)
         self._shipper = LogShipper(self._portal, self._table, self._backends, self._bell)
         self._builds = EnvironmentBuilds(self._portal, self._folders.root / "builds")
-        self._default_python: str | None = None
+        self._default: Prepared | None = None
         rooms = NodeRooms(
             folders=self._folders,
             backends=self._backends,
@@ -158,8 +158,9 @@ class Agent:
 
     async def _tend(self) -> None:
         while True:
-            if self._default_python is not None:
-                self._process.warm.keep(self._default_python, self._reconciler.prewarm)
+            if self._default is not None:
+                default = self._default
+                self._process.warm.keep(default.runtime, default.readable, self._reconciler.prewarm)
             self._process.tend()
             await asyncio.sleep(_TEND_EVERY_S)
 
@@ -167,7 +168,7 @@ class Agent:
         """Have what tasks run in that name no environment before the first of them comes."""
         while "process" in self._backends:
             try:
-                self._default_python = await self._builds.ensure(
+                self._default = await self._builds.ensure(
                     self._process,
                     None,
                     on_build=lambda: log.info(

@@ -12,7 +12,7 @@ from slipway.schemas.agent import EnvironmentReport, EnvironmentSpec
 from workers.launcher.durable import read_json, write_atomically
 from workers.node_agent.backends.base import Backend, Prepared
 from workers.node_agent.errors import PortalError, PortalRefused, PortalUnreachable, StartError
-from workers.node_agent.folders import checked_digest
+from workers.node_agent.folders import checked_digest, checked_name
 from workers.node_agent.portal import Portal
 from workers.node_agent.retries import Backoff, until_answered
 
@@ -62,8 +62,11 @@ class GrowingLog:
 class Build:
     """One build of one environment on this node, from its first line to the portal's knowing."""
 
-    def __init__(self, portal: Portal, digest: str, number: int, build_log: GrowingLog) -> None:
+    def __init__(
+        self, portal: Portal, project: str, digest: str, number: int, build_log: GrowingLog
+    ) -> None:
         self._portal = portal
+        self._project = project
         self._digest = digest
         self._number = number
         self._log = build_log
@@ -104,6 +107,7 @@ class Build:
         final = self._ended.is_set() and behind >= self._log.size_bytes
         prepared = self._prepared if final else None
         return EnvironmentReport(
+            project=self._project,
             build=self._number,
             state=self._state if final else "building",
             log_offset=self._log.offset,
@@ -116,35 +120,41 @@ class Build:
 class EnvironmentBuilds:
     """Makes environments ready for tasks; many that want the same one wait for one build.
 
-    `counts` is the folder that remembers how many builds of each environment there were here.
+    Builds for different projects have nothing in common: neither locks, nor logs, nor counts.
+    `counts` is the folder that records how many builds of each environment there were here.
     """
 
     def __init__(self, portal: Portal, counts: Path) -> None:
         self._portal = portal
         self._counts = counts
-        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
-        self._specs: dict[tuple[str, str], EnvironmentSpec] = {}
+        self._locks: dict[tuple[str, str, str], asyncio.Lock] = {}
+        self._specs: dict[tuple[str, str, str], EnvironmentSpec] = {}
         self._telling: set[asyncio.Task[None]] = set()
 
     async def ensure(
-        self, backend: Backend, digest: str | None, *, on_build: Callable[[], None]
-    ) -> str:
-        """The runtime of an environment for a back end. Raises StartError.
+        self,
+        backend: Backend,
+        digest: str | None,
+        *,
+        on_build: Callable[[], None],
+        project: str | None = None,
+    ) -> Prepared:
+        """An environment for a task of a project on a back end. Raises StartError.
 
         `on_build` is called when it has to be built. No digest stands for the environment of tasks
         that name none: the node's own affair, of which the portal knows nothing.
         """
-        key = (backend.name, digest or "")
+        key = (backend.name, project or "" if digest else "", digest or "")
         async with self._locks.setdefault(key, asyncio.Lock()):
             if digest is None:
-                return (await backend.prepare(None, GrowingLog(on_build))).runtime
+                return await backend.prepare(None, GrowingLog(on_build))
             spec = self._specs.get(key)
             known = spec is not None
             if spec is None:
                 spec = await self._spec(digest)
-            runtime = await self._prepare(backend, spec, on_build, known=known)
+            prepared = await self._prepare(backend, spec, on_build, project, known=known)
             self._specs[key] = spec
-            return runtime
+            return prepared
 
     async def _spec(self, digest: str) -> EnvironmentSpec:
         try:
@@ -158,21 +168,24 @@ class EnvironmentBuilds:
         backend: Backend,
         spec: EnvironmentSpec,
         on_build: Callable[[], None],
+        project: str | None,
         *,
         known: bool,
-    ) -> str:
+    ) -> Prepared:
         """Prepare, and tell of it unless it was there and the portal has heard so (`known`)."""
         build: Build | None = None
+        scope = project or ""
 
         def begin() -> None:
             nonlocal build
             on_build()
-            build = self._begin(spec.digest, self._count(spec.digest) + 1, build_log)
+            number = self._count(scope, spec.digest) + 1
+            build = self._begin(scope, spec.digest, number, build_log)
 
         build_log = GrowingLog(begin)
         prepared: Prepared | None = None
         try:
-            prepared = await backend.prepare(spec, build_log)
+            prepared = await backend.prepare(spec, build_log, project)
         except StartError as error:
             build_log.write(f"\n{error}\n")
             raise
@@ -184,23 +197,25 @@ class EnvironmentBuilds:
             if build is not None:
                 build.end(prepared)
         if build is None and not known:
-            number = max(1, self._count(spec.digest))
-            self._begin(spec.digest, number, build_log).end(prepared)
-        return prepared.runtime
+            number = max(1, self._count(scope, spec.digest))
+            self._begin(scope, spec.digest, number, build_log).end(prepared)
+        return prepared
 
-    def _begin(self, digest: str, number: int, build_log: GrowingLog) -> Build:
-        self._counts.mkdir(mode=0o700, exist_ok=True)
-        write_atomically(self._count_file(digest), json.dumps({"builds": number}))
-        build = Build(self._portal, digest, number, build_log)
+    def _begin(self, project: str, digest: str, number: int, build_log: GrowingLog) -> Build:
+        path = self._count_file(project, digest)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(path, json.dumps({"builds": number}))
+        build = Build(self._portal, project, digest, number, build_log)
         telling = asyncio.create_task(build.tell())
         self._telling.add(telling)
         telling.add_done_callback(self._telling.discard)
         return build
 
-    def _count(self, digest: str) -> int:
-        found = read_json(self._count_file(digest)) or {}
+    def _count(self, project: str, digest: str) -> int:
+        found = read_json(self._count_file(project, digest)) or {}
         count = found.get("builds")
         return count if isinstance(count, int) else 0
 
-    def _count_file(self, digest: str) -> Path:
-        return self._counts / f"{checked_digest(digest, 'environment')}.json"
+    def _count_file(self, project: str, digest: str) -> Path:
+        folder = self._counts / checked_name(project, "persistent key") if project else self._counts
+        return folder / f"{checked_digest(digest, 'environment')}.json"

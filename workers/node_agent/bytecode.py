@@ -1,8 +1,9 @@
 """The bytecode of an environment. To compile all of it takes longer than to install it.
 
-What tasks import first is compiled by importing it, before any task has the environment; the rest
-when the processors have nothing else to do. Tasks can write nothing into an environment, so what
-is compiled in neither way would be compiled by every process anew.
+What tasks import first is compiled before any task has the environment; the rest when the
+processors have nothing else to do. Tasks can write nothing into an environment, so what is compiled
+in neither way would be compiled by every process anew. Base interpreters compile, and nothing of
+the environment runs.
 """
 
 from pathlib import Path
@@ -13,14 +14,7 @@ from workers.launcher.imports import LAB, SERVING, TRAINING
 # The first optimizer and the first kernel of a notebook import these.
 _LATER: Final = ("torch._dynamo", "ipykernel.kernelapp", "IPython", "jupyterhub.singleuser")
 _OURS: Final = "workers."
-_IMPORT: Final = """\
-import importlib, sys
-for name in sys.argv[1:]:
-    try:
-        importlib.import_module(name)
-    except Exception:
-        pass
-"""
+_FIRST: Final = Path(__file__).with_name("first_modules.py")
 _COMPILE: Final = """\
 import compileall, os, sys
 os.nice(19)
@@ -28,18 +22,22 @@ compileall.compile_dir(sys.argv[1], maxlevels=30, quiet=2)
 """
 
 
-def first_imports(python: Path) -> list[list[str]]:
-    """Command lines that import what tasks import first; what is not installed is left out.
+def compile_first(base: Path, site_packages: Path) -> list[list[str]]:
+    """Command lines that compile what tasks import first; what is not installed is left out.
 
-    They may run side by side: each imports much that the others do not.
+    They may run side by side: each compiles much that the others do not.
     """
     kinds = (TRAINING + _LATER[:1], LAB + _LATER[1:], SERVING)
+    program = _FIRST.read_text("utf-8")
     return [
-        [str(python), "-I", "-c", _IMPORT, *(name for name in kind if not name.startswith(_OURS))]
+        [
+            *(str(base), "-I", "-S", "-c", program, str(site_packages)),
+            *(name for name in kind if not name.startswith(_OURS)),
+        ]
         for kind in kinds
     ]
 
 
-def compile_rest(python: Path) -> list[str]:
+def compile_rest(base: Path, attempt: Path) -> list[str]:
     """The command line that compiles all that is not compiled yet, standing back for others."""
-    return [str(python), "-I", "-c", _COMPILE, str(python.parent.parent / "lib")]
+    return [str(base), "-I", "-S", "-c", _COMPILE, str(attempt / "lib")]

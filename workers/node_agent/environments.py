@@ -1,4 +1,8 @@
-"""Virtual environments of projects: built once per digest, published whole, used many times."""
+"""Virtual environments of tasks: built once, checked before use, published whole.
+
+One made of wheels alone is shared by all projects that require the same. One for which something
+had to be built belongs to the project for which it was built, and so do the files it was made from.
+"""
 
 import asyncio
 import fcntl
@@ -12,52 +16,38 @@ import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from slipway.schemas.agent import EnvironmentSpec
 from slipway.schemas.workloads import ReasonCode
-from workers.launcher.confinement import Confinement
 from workers.launcher.durable import read_json, write_atomically
-from workers.launcher.ranks import interpreter_places
+from workers.launcher.processes import uptime_s
 from workers.node_agent.backends.base import BuildLog, Prepared
-from workers.node_agent.bytecode import compile_rest, first_imports
+from workers.node_agent.build_steps import BuildSteps, build_variables
+from workers.node_agent.bytecode import compile_first, compile_rest
 from workers.node_agent.errors import StartError
-from workers.node_agent.folders import NodeFolders, checked_digest
+from workers.node_agent.folders import NodeFolders, checked_digest, checked_name
+from workers.node_agent.index_hosts import allowed_hosts, direct_addresses
+from workers.node_agent.installation import Installer, NeedsSource, Site
+from workers.node_agent.interpreters import Interpreter, describe_interpreter
+from workers.node_agent.isolation import Isolation
+from workers.node_agent.manifests import ContentChanged, Manifest, compare, fingerprint_of, record
 from workers.node_agent.requirement_lines import checked_requirements
+from workers.node_agent.sealing import Skeleton, break_hard_links, seal, skeleton_of
 from workers.node_agent.settings import AgentSettings
-from workers.node_agent.uv_install import (
-    OnlyForPip,
-    arguments_of_uv,
-    settings_of_pip,
-    uv_of,
-    uv_pip,
-)
-from workers.node_agent.warm_pool import confined_command
 
 log = logging.getLogger(__name__)
-_BUILD_WITHIN_S: Final = 3600.0
-_UV_WAITS_S: Final = 180
 _LOCK_POLL_S: Final = 0.2
-_TAIL_LINES: Final = 12
 _PYTHON = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
-_PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!_-]+)(?:\+[A-Za-z0-9.]+)?")
-_LOCKED_CHARACTERS: Final = 262_144
-# How the machine reaches its package index; a build is given these and nothing else of ours.
-_BUILD_VARIABLES = re.compile(
-    r"PIP_\w+|SSL_CERT_(?:FILE|DIR)|(?:REQUESTS|CURL)_CA_BUNDLE|(?:https?|no|all)_proxy",
-    re.IGNORECASE,
-)
-
-
-def build_variables() -> dict[str, str]:
-    """The variables of this process that a build needs to reach the package index."""
-    return {name: value for name, value in os.environ.items() if _BUILD_VARIABLES.fullmatch(name)}
+# The agent looks at the default environment every minute, so no task waits for that.
+_CHECKED_FOR_S: Final = 90.0
+_FORMAT: Final = 2
 
 
 def default_environment(requirements: Path) -> EnvironmentSpec:
-    """The environment of tasks that name none, called by what stands in it. Raises StartError."""
+    """The environment of tasks that name none, called by what it consists of. Raises StartError."""
     try:
         text = requirements.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -68,294 +58,353 @@ def default_environment(requirements: Path) -> EnvironmentSpec:
     return EnvironmentSpec(digest=digest, requirements=text, python=python)
 
 
-class VirtualEnvironments:
-    """The environments on this node's disk. Several agents of one machine may share the folder."""
+@dataclass(frozen=True)
+class _Published:
+    """What the agent wrote about an environment that is ready."""
 
-    def __init__(self, settings: AgentSettings, folders: NodeFolders) -> None:
-        self._settings = settings
-        self._folder = folders.environments
-        self._code = folders.code
-        self._cache = folders.root / "pip-cache"
-        self._unpacked = folders.unpacked
-        self._compiling: dict[Path, asyncio.Task[None]] = {}
+    attempt: Path
+    digest: str
+    size_bytes: int
+    locked: str
+    base: str
+    places: tuple[str, ...]
 
-    async def ensure(self, spec: EnvironmentSpec, build_log: BuildLog) -> Prepared:
-        """The environment with its interpreter, built now if it is not there. Raises StartError."""
-        home = self._folder / checked_digest(spec.digest, "environment")
-        ready = self._ready(home)
-        if ready is not None:
-            self._compile_behind(home, Path(ready.runtime))
-            return ready
-        requirements = checked_requirements(spec.requirements)
-        home.mkdir(mode=0o700, exist_ok=True)
-        async with _locked(home / "lock"):
-            ready = self._ready(home)
-            if ready is None:
-                await self._build(home, spec, requirements, build_log)
-                ready = self._ready(home)
-        if ready is None:
-            raise _failed("it was gone a moment after it was ready")
-        self._compile_behind(home, Path(ready.runtime))
-        return ready
+    @property
+    def python(self) -> Path:
+        return self.attempt / "bin" / "python"
 
-    def _ready(self, home: Path) -> Prepared | None:
-        found = read_json(home / "ready.json")
-        if found is None:
-            return None
-        python = home / str(found.get("attempt")) / "bin" / "python"
-        if not python.exists():
-            return None
-        os.utime(home / "ready.json")  # the least recently used is removed first
-        size_bytes = found.get("size_bytes")
+    @property
+    def manifest(self) -> Path:
+        return self.attempt.with_name(f"manifest-{self.attempt.name}")
+
+    def prepared(self) -> Prepared:
         return Prepared(
-            str(python),
-            size_bytes=size_bytes if isinstance(size_bytes, int) else None,
-            locked=str(found.get("locked", "")),
+            str(self.python),
+            size_bytes=self.size_bytes,
+            locked=self.locked,
+            readable=(str(self.attempt), *self.places),
         )
 
-    async def _build(
-        self, home: Path, spec: EnvironmentSpec, requirements: str, build_log: BuildLog
-    ) -> None:
-        base = await self._interpreter(spec.python)
-        attempt, scratch, wanted = await asyncio.to_thread(self._make_room, home, requirements)
-        python = attempt / "bin" / "python"
-        make = [str(base), "-I", "-m", "venv", "--without-pip", str(attempt)]
-        site = _Site(home, scratch, base)
+    def write(self) -> None:
+        facts = {
+            "format": _FORMAT,
+            "attempt": self.attempt.name,
+            "digest": self.digest,
+            "size_bytes": self.size_bytes,
+            "locked": self.locked,
+            "base": self.base,
+            "places": self.places,
+        }
+        write_atomically(self.attempt.with_name("ready.json"), json.dumps(facts))
+
+    @classmethod
+    def read(cls, home: Path) -> "_Published | None":
+        """What was published there; None if nothing was, or by an agent that verified nothing."""
+        facts: dict[str, Any] = read_json(home / "ready.json") or {}
+        if facts.get("format") != _FORMAT:
+            return None
+        published = cls(
+            home / facts["attempt"],
+            facts["digest"],
+            facts["size_bytes"],
+            facts["locked"],
+            facts["base"],
+            tuple(facts["places"]),
+        )
+        return published if os.access(published.python, os.X_OK) else None
+
+
+class VirtualEnvironments:
+    """The environments on this node's disk."""
+
+    def __init__(self, settings: AgentSettings, folders: NodeFolders, isolation: Isolation) -> None:
+        self._settings = settings
+        self._folders = folders
+        self._steps = BuildSteps(settings, folders.code, isolation)
+        self._installer = Installer(self._steps, folders.unpacked)
+        self._compiling: dict[Path, asyncio.Task[None]] = {}
+        self._checking: dict[Path, asyncio.Lock] = {}
+        # By attempt: the fingerprint it had when it was last compared, and when that was.
+        self._checked: dict[Path, tuple[str, float]] = {}
+
+    async def ensure(
+        self, spec: EnvironmentSpec, build_log: BuildLog, project: str | None = None
+    ) -> Prepared:
+        """The environment with its interpreter, built now if it is not there. Raises StartError.
+
+        Without a project it consists of wheels alone, like all that projects share.
+        """
+        digest = checked_digest(spec.digest, "environment")
+        shared = self._folders.environments / digest
+        own = None
+        if project is not None:
+            checked_name(project, "persistent key")
+            own = self._folders.project_environments / project / digest
+        for home in filter(None, (shared, own)):
+            published = await self._ready(home)
+            if published is not None:
+                return published
+        requirements = checked_requirements(spec.requirements)
+        build = _Build(shared, spec.python, requirements, None, build_log)
+        if own is None:
+            try:
+                return await self._ensure_in(build)
+            except NeedsSource as error:
+                raise error.__cause__ or _failed("something has no wheel") from error
+        if not direct_addresses(requirements):
+            with suppress(NeedsSource):
+                return await self._ensure_in(build)
+        build_log.write(
+            "Not everything is a wheel from an index, so this is built for this project alone.\n"
+        )
+        return await self._ensure_in(replace(build, home=own, project=project))
+
+    async def _ensure_in(self, build: "_Build") -> Prepared:
+        """Build unless another task has. Raises NeedsSource, and StartError."""
+        build.home.mkdir(mode=0o711, parents=True, exist_ok=True)
+        for folder in (build.home, build.home.parent):
+            # Where there are no mounts, users of projects pass through to what they may read.
+            folder.chmod(0o711)
+        async with _locked(build.home / "lock"):
+            ready = await self._ready(build.home)
+            if ready is None:
+                await self._build(build)
+                ready = await self._ready(build.home)
+        if ready is None:
+            raise _failed("it was gone a moment after it was ready")
+        return ready
+
+    async def _ready(self, home: Path) -> Prepared | None:
+        """What is published, compared with its manifest. Raises StartError if it was changed."""
+        published = _Published.read(home)
+        if published is None:
+            return None
+        async with self._checking.setdefault(home, asyncio.Lock()):
+            if not self._is_being_compiled(published):
+                try:
+                    published = await self._check(published)
+                except ContentChanged as error:
+                    raise await self._quarantine(published, error) from error
+        with suppress(FileNotFoundError):
+            os.utime(home / "ready.json")  # the least recently used is removed first
+        self._compile_behind(published)
+        return published.prepared()
+
+    # Verify
+
+    async def _check(self, published: _Published) -> _Published:
+        """Compare everything once in the life of an agent, later what was touched since.
+
+        Raises ContentChanged.
+        """
+        attempt = published.attempt
+        fingerprint, at_s = self._checked.get(attempt, ("", 0.0))
+        if fingerprint and uptime_s() - at_s < _CHECKED_FOR_S:
+            return published
+        if fingerprint and await asyncio.to_thread(fingerprint_of, attempt) == fingerprint:
+            self._checked[attempt] = (fingerprint, uptime_s())
+            return published
+        pending = not (attempt.parent / "compiled").exists()
+
+        def verify() -> Manifest:
+            manifest = _manifest_of(published)
+            now = compare(
+                *(attempt, manifest),
+                everything=not fingerprint,
+                bytecode="removed" if pending else "listed",
+            )
+            if now != manifest:
+                now.write(published.manifest)
+            return now
+
+        started_at_s = uptime_s()
+        manifest = await asyncio.to_thread(verify)
+        count, took_s = len(manifest.entries), uptime_s() - started_at_s
+        log.info("%s: %d files compared in %.1f s", attempt.parent.name[:12], count, took_s)
+        published = replace(published, digest=manifest.digest())
+        published.write()
+        self._checked[attempt] = (manifest.fingerprint(), uptime_s())
+        return published
+
+    async def _quarantine(self, published: _Published, error: ContentChanged) -> StartError:
+        """Put an environment aside that is not what was built; the next task builds it anew."""
+        home = published.attempt.parent
+        for name in ("ready.json", "compiled"):
+            (home / name).unlink(missing_ok=True)
+        place = home / f"quarantine-{published.attempt.name}"
+        outdated = [*home.glob("quarantine-*")]
+        with suppress(OSError):
+            published.attempt.rename(place)
+            # Its files may be those of the cache.
+            outdated.append(self._folders.unpacked.rename(home / "quarantine-cache"))
+        for folder in outdated:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        self._checked.pop(published.attempt, None)
+        log.error("%s is not what was built (%s); it was moved to %s", home, error, place)
+        path = error.path.encode("utf-8", "replace").decode()[:200]
+        return StartError(
+            f"The environment on this node is refused: {path!r} in it is not what was built. It is "
+            f"built anew for the next task, so submit this again. An administrator finds it in "
+            f"{place.name} below the node's folder of environments, and should find out why.",
+            ReasonCode.ENVIRONMENT_FAILED,
+        )
+
+    # Build
+
+    async def _build(self, build: "_Build") -> None:
+        base = await self._interpreter(build.python)
+        attempt, scratch = await asyncio.to_thread(self._make_attempt, build)
+        site = Site(attempt, scratch, base, build.project)
         try:
-            await self._run(make, site, build_log)
-            if requirements.strip():
-                await self._fill(python, wanted, site, build_log)
-                await self._import_first(python, site, build_log)
-            locked = await self._versions(python, site)
-        except StartError:
+            site = await self._with_indexes(site, build.requirements)
+            make = [str(base.executable), "-I", "-m", "venv", "--without-pip", str(attempt)]
+            await self._steps.run(site.step(make, attempt), build.log)
+            skeleton = skeleton_of(attempt)
+            locked = ""
+            if build.requirements.strip():
+                if build.project is None:
+                    locked = await self._installer.install_wheels(site, build.log)
+                else:
+                    await self._installer.install_from_source(site, build.log)
+                await asyncio.to_thread(seal, attempt, skeleton, base.places)
+                await self._compile_first(site, build.log)
+            manifest = await asyncio.to_thread(_finish, site, skeleton)
+        except (StartError, NeedsSource):
             await asyncio.to_thread(shutil.rmtree, attempt, ignore_errors=True)
             raise
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
-        # Tasks run as the users of their projects and reach nothing of it but by a mount.
-        attempt.chmod(0o755)
-        size_bytes = await asyncio.to_thread(_size_of, attempt)
-        build_log.write(f"Ready: {size_bytes >> 20} MiB.\n")
-        facts = {"attempt": attempt.name, "size_bytes": size_bytes, "locked": locked}
-        write_atomically(home / "ready.json", json.dumps(facts))
+        size_bytes = manifest.size_bytes()
+        build.log.write(f"Ready: {size_bytes >> 20} MiB.\n")
+        published = _Published(
+            *(attempt, manifest.digest(), size_bytes, locked),
+            *(str(base.executable), base.places),
+        )
+        await asyncio.to_thread(manifest.write, published.manifest)
+        self._checked[attempt] = (manifest.fingerprint(), uptime_s())
+        published.write()
 
-    async def _fill(self, python: Path, wanted: Path, site: "_Site", build_log: BuildLog) -> None:
-        """Install by uv. pip has the last word: it says what is wrong in words people know."""
-        try:
-            await self._run(await self._by_uv(python, wanted, site), site, build_log)
-        except OnlyForPip as error:
-            build_log.write(f"Installing by pip, which is slower than uv: {error}.\n")
-        except StartError:
-            build_log.write("uv could not install this; trying it with pip.\n")
-        else:
-            return
-        # Our pip, aimed at their interpreter: an environment needs none of its own to be filled.
-        install = [
-            *(sys.executable, "-I", "-m", "pip", "--python", str(python), "install"),
-            *("--no-input", "--disable-pip-version-check", "--no-warn-script-location"),
-            *("--progress-bar", "off", "--root-user-action", "ignore", "--no-compile"),
-            *("-r", str(wanted)),
-        ]
-        await self._run(install, site, build_log)
+    async def _with_indexes(self, site: Site, requirements: str) -> Site:
+        """The site with the way to the package indexes. Raises StartError."""
+        if not requirements.strip():
+            return site
+        pip, only_for_pip = await self._installer.pip_settings(site)
+        hosts = await asyncio.to_thread(allowed_hosts, pip, requirements, build_variables())
+        return replace(site, pip=pip, only_for_pip=only_for_pip, hosts=hosts)
 
-    async def _by_uv(self, python: Path, wanted: Path, site: "_Site") -> list[str]:
-        """How uv installs these, from where pip would. Raises OnlyForPip."""
-        uv = uv_of(sys.executable)
-        if uv is None:
-            raise OnlyForPip("it is not installed beside the agent")
-        listed = await self._answer([sys.executable, "-I", "-m", "pip", "config", "list"], site)
-        options = arguments_of_uv(settings_of_pip(listed))
-        return [*uv_pip(uv, "install", str(python), self._unpacked), *options, "-r", str(wanted)]
-
-    async def _import_first(self, python: Path, site: "_Site", build_log: BuildLog) -> None:
-        """Compile what tasks import first. What cannot be imported is the affair of tasks."""
+    async def _compile_first(self, site: Site, build_log: BuildLog) -> None:
+        """Compile what tasks import first. What cannot be compiled is the affair of tasks."""
         build_log.write("Compiling what tasks import first.\n")
 
-        async def one(command: list[str]) -> None:
+        async def compile_kind(command: list[str]) -> None:
             with suppress(StartError):
-                await self._answer(command, site)
+                # Nothing of the project runs, and what is compiled is the node's by now.
+                step = replace(site, project=None).step(command, site.attempt)
+                await self._steps.answer(step)
 
-        async with asyncio.TaskGroup() as beside:
-            for command in first_imports(python):
-                beside.create_task(one(command))
+        async with asyncio.TaskGroup() as group:
+            for command in compile_first(site.base.executable, site.site_packages):
+                group.create_task(compile_kind(command))
 
-    def _compile_behind(self, home: Path, python: Path) -> None:
+    def _is_being_compiled(self, published: _Published) -> bool:
+        task = self._compiling.get(published.attempt)
+        return task is not None and not task.done()
+
+    def _compile_behind(self, published: _Published) -> None:
         """See to it that the rest is compiled too, without anybody waiting for it."""
         # One that is built anew has another folder: what was done about the old one is of no use.
-        if python not in self._compiling and not (home / "compiled").exists():
-            task = asyncio.create_task(self._compile(home, python))
-            self._compiling[python] = task
+        attempt = published.attempt
+        if attempt not in self._compiling and not (attempt.parent / "compiled").exists():
+            self._compiling[attempt] = asyncio.create_task(self._compile(published))
 
-    async def _compile(self, home: Path, python: Path) -> None:
+    async def _compile(self, published: _Published) -> None:
         """Compile what is not compiled yet; goes on where it was broken off."""
-        scratch = home / f"{python.parent.parent.name}.tmp"
+        attempt, home = published.attempt, published.attempt.parent
+        scratch = home / f"{attempt.name}.tmp"
+        base = Interpreter(Path(published.base), "", published.places)
+        site = Site(attempt, scratch, base, project=None)
         try:
             async with _locked(home / "compile.lock"):
                 scratch.mkdir(mode=0o700, exist_ok=True)
-                await self._answer(compile_rest(python), _Site(home, scratch, python))
-                facts = read_json(home / "ready.json") or {}
-                size_bytes = await asyncio.to_thread(_size_of, python.parent.parent)
-                facts |= {"size_bytes": size_bytes}
-                write_atomically(home / "ready.json", json.dumps(facts))
+                step = site.step(compile_rest(base.executable, attempt), attempt)
+                await self._steps.answer(step)
+                manifest = await asyncio.to_thread(_with_bytecode, published)
+                self._checked[attempt] = (manifest.fingerprint(), uptime_s())
+                replace(
+                    published, digest=manifest.digest(), size_bytes=manifest.size_bytes()
+                ).write()
                 (home / "compiled").touch()
-        except (StartError, OSError) as error:
+        except ContentChanged as error:
+            await self._quarantine(published, error)
+        except (StartError, OSError, ValueError) as error:
             log.warning("the rest of %s could not be compiled: %s", home.name[:12], error)
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
-    async def _versions(self, python: Path, site: "_Site") -> str:
-        """The exact versions installed; empty when another node could not install the same."""
-        uv = uv_of(sys.executable)
-        freeze = [
-            *(sys.executable, "-I", "-m", "pip", "--python", str(python), "freeze"),
-            "--disable-pip-version-check",
-        ]
-        if uv is not None:
-            freeze = uv_pip(uv, "freeze", str(python), self._unpacked)
-        return locked_requirements(await self._answer(freeze, site))
-
-    def _make_room(self, home: Path, requirements: str) -> tuple[Path, Path, Path]:
+    def _make_attempt(self, build: "_Build") -> tuple[Path, Path]:
         """Folders for a new attempt to build, in place of what earlier ones left unfinished."""
+        home = build.home
         for old in home.glob("attempt-*"):
             shutil.rmtree(old, ignore_errors=True)
+        for manifest in home.glob("manifest-*"):
+            manifest.unlink()
         (home / "compiled").unlink(missing_ok=True)
         attempt = home / f"attempt-{secrets.token_hex(4)}"
         scratch = home / f"{attempt.name}.tmp"
-        for folder in (attempt, scratch, self._cache, self._unpacked):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        wanted = home / "requirements.txt"
-        wanted.write_text(requirements, "utf-8")
-        return attempt, scratch, wanted
+        attempt.mkdir(mode=0o755)
+        scratch.mkdir(mode=0o700)
+        (scratch / "requirements.txt").write_text(build.requirements, "utf-8")
+        return attempt, scratch
 
-    async def _interpreter(self, version: str) -> Path:
-        wanted = _PYTHON.fullmatch(version)
-        if wanted is None:
+    async def _interpreter(self, version: str) -> Interpreter:
+        asked = _PYTHON.fullmatch(version)
+        if asked is None:
             raise _failed(f"{version[:50]!r} is no version of Python such as 3.11")
-        name = f"{wanted[1]}.{wanted[2]}"
+        name = f"{asked[1]}.{asked[2]}"
         own = str(self._settings.python or sys.executable)
-        candidates = [own, shutil.which(f"python{name}")]
-        for candidate in candidates:
-            if candidate is not None and await _version_of(candidate) == name:
-                return Path(candidate)
-        has = await _version_of(own)
-        raise _failed(f"this node has no Python {name} (it has {has or 'none'})")
-
-    async def _answer(self, command: list[str], site: "_Site") -> str:
-        """Run one step of a build whose output is not for the log; returns that."""
-        said = _Lines()
-        await self._run(command, site, said)
-        return said.text.partition("\n")[2]
-
-    async def _run(self, command: list[str], site: "_Site", build_log: BuildLog) -> None:
-        """Run one step of a build, confined to its folder; the log has the command line first."""
-        if self._settings.confine:
-            places = (*interpreter_places(str(site.base)), *interpreter_places(sys.executable))
-            writable = (str(site.home), str(self._cache), str(self._unpacked))
-            confinement = Confinement(writable, (*places, *self._settings.readable))
-            command = confined_command(self._code, confinement, command)
-        environment = {
-            **build_variables(),
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "HOME": str(site.scratch),
-            "TMPDIR": str(site.scratch),
-            "LANG": "C.UTF-8",
-            "PIP_CACHE_DIR": str(self._cache),
-            "UV_HTTP_TIMEOUT": str(_UV_WAITS_S),
-            "MLFLOW_DISABLE_TELEMETRY": "true",
-        }
-        build_log.write(f"$ {' '.join(command[command.index('--') + 1 :] or command)}\n")
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env=environment,
-            cwd=site.home,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-            limit=1 << 20,
-        )
-        try:
-            last = await asyncio.wait_for(_follow(process, build_log), _BUILD_WITHIN_S)
-        except TimeoutError:
-            minutes = _BUILD_WITHIN_S / 60
-            raise _failed(f"the build took longer than {minutes:.0f} minutes") from None
-        finally:
-            if process.returncode is None:
-                os.killpg(process.pid, 9)
-                await process.wait()
-        if process.returncode:
-            raise _failed("its last lines were:\n" + "\n".join(last))
+        for candidate in (own, shutil.which(f"python{name}")):
+            base = None if candidate is None else await describe_interpreter(candidate)
+            if base is not None and base.version == name:
+                return base
+        has = await describe_interpreter(own)
+        raise _failed(f"this node has no Python {name} (it has {has.version if has else 'none'})")
 
 
 @dataclass(frozen=True)
-class _Site:
-    """Where a step of a build runs: the environment's folder, one for scratch, the interpreter."""
+class _Build:
+    """What is to be built, where, and for whom: without a project, for everybody."""
 
     home: Path
-    scratch: Path
-    base: Path
+    python: str
+    requirements: str
+    project: str | None
+    log: BuildLog
 
 
-class _Lines:
-    """Output of a step that is not for the log."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def write(self, text: str) -> None:
-        """Add text."""
-        self.text += text
+def _finish(site: Site, skeleton: Skeleton) -> Manifest:
+    seal(site.attempt, skeleton, site.base.places)
+    if site.project is not None:
+        break_hard_links(site.attempt)
+    return record(site.attempt)
 
 
-def locked_requirements(frozen: str) -> str:
-    """What `pip freeze` said as requirements any node can install; empty if one of them is not.
-
-    The local part of a version (`+cpu`) goes: it says which build suited this machine.
-    """
-    lines: list[str] = []
-    for line in frozen.splitlines():
-        pinned = _PINNED.fullmatch(line.strip())
-        if pinned is not None:
-            lines.append(f"{pinned[1]}=={pinned[2]}")
-        elif " @ https://" in line:
-            lines.append(line.strip())
-        elif " @ " in line or line.startswith("-e "):
-            return ""
-    text = "\n".join(lines)
-    return text if len(text) <= _LOCKED_CHARACTERS else ""
-
-
-def _size_of(folder: Path) -> int:
-    return sum(
-        os.lstat(os.path.join(root, name)).st_size  # noqa: PTH118 - tens of thousands of them
-        for root, _, names in os.walk(folder)
-        for name in names
-    )
-
-
-async def _follow(process: asyncio.subprocess.Process, build_log: BuildLog) -> list[str]:
-    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    last: list[str] = []
-    while data := await process.stdout.read(1 << 16):
-        text = data.decode("utf-8", errors="replace")
-        build_log.write(text)
-        last = [*last, *filter(str.strip, text.splitlines())][-_TAIL_LINES:]
-    await process.wait()
-    return last
-
-
-async def _version_of(python: str) -> str | None:
+def _manifest_of(published: _Published) -> Manifest:
     try:
-        process = await asyncio.create_subprocess_exec(
-            *(python, "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-    except OSError:
-        return None
-    output, _ = await process.communicate()
-    return output.decode("ascii", errors="replace").strip() or None
+        manifest = Manifest.read(published.manifest)
+    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise ContentChanged("its manifest", "cannot be read") from error
+    if manifest.digest() != published.digest:
+        raise ContentChanged("its manifest", "was changed")
+    return manifest
+
+
+def _with_bytecode(published: _Published) -> Manifest:
+    """The manifest once all bytecode is there. Raises ContentChanged."""
+    manifest = compare(
+        published.attempt, _manifest_of(published), everything=False, bytecode="accepted"
+    )
+    manifest.write(published.manifest)
+    return manifest
 
 
 @asynccontextmanager

@@ -94,8 +94,12 @@ class NodeFolders:
         self.cache = data_dir / "cache"
         self.snapshots = data_dir / "snapshots"
         self.environments = data_dir / "environments"
-        # What uv has unpacked: the same files as in the environments, on the disk once.
-        self.unpacked = data_dir / "uv-cache"
+        # What had to be built from source, by project.
+        self.project_environments = self.environments / "projects"
+        # What uv has unpacked: the same files as in the shared environments, on the disk once. The
+        # folders of before took files of any build.
+        self.unpacked = data_dir / "wheel-cache"
+        self.outdated = (data_dir / "uv-cache", data_dir / "pip-cache")
         self.code = data_dir / "code"
         self.sdk = data_dir / "sdk"
         short = len(str(data_dir)) + _CONTACT_TAIL <= _SOCKET_PATH_LIMIT

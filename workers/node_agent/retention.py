@@ -22,11 +22,16 @@ KEPT_ENVIRONMENTS: Final = 20
 
 async def keep_tidy(folders: NodeFolders, table: AttemptTable) -> None:
     """Remove the least recently used copies, for ever."""
+    for folder in folders.outdated:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     while True:
         await asyncio.sleep(_EVERY_S)
         used = {attempt.record.environment for attempt in table} - {None}
         in_use = {str(digest).removeprefix("sha256:") for digest in used}
         await asyncio.to_thread(remove_oldest, folders.snapshots, KEPT_SNAPSHOTS, frozenset())
+        own = await asyncio.to_thread(_environments_of_projects, folders)
+        await asyncio.to_thread(remove_least_used, own, KEPT_ENVIRONMENTS, frozenset(in_use))
+        in_use.add(folders.project_environments.name)
         removed = await asyncio.to_thread(
             remove_oldest, folders.environments, KEPT_ENVIRONMENTS, frozenset(in_use)
         )
@@ -48,9 +53,18 @@ async def forget_unpacked(folders: NodeFolders) -> None:
         await process.wait()
 
 
+def _environments_of_projects(folders: NodeFolders) -> list[Path]:
+    return [path for path in folders.project_environments.glob("*/*") if path.is_dir()]
+
+
 def remove_oldest(folder: Path, keep: int, in_use: frozenset[str]) -> list[str]:
-    """Remove the least recently used entries beyond `keep`; answers their names."""
-    aged = sorted((_used_at(path), path) for path in folder.iterdir())
+    """Remove the least recently used entries of a folder beyond `keep`; returns their names."""
+    return remove_least_used(list(folder.iterdir()), keep, in_use)
+
+
+def remove_least_used(paths: list[Path], keep: int, in_use: frozenset[str]) -> list[str]:
+    """Remove the least recently used of these beyond `keep`; returns their names."""
+    aged = sorted((_used_at(path), path) for path in paths)
     removed: list[str] = []
     for used_at, path in aged[: max(0, len(aged) - keep)]:
         if path.name in in_use or time.time() - used_at < _SPARE_S:

@@ -14,7 +14,7 @@ from workers.launcher.launch import MeetingPoint, StopRequest
 from workers.launcher.lease import Lease
 from workers.launcher.processes import uptime_s
 from workers.node_agent.attempts import Attempt, AttemptTable
-from workers.node_agent.backends.base import Backend, Observation, Order, Phase
+from workers.node_agent.backends.base import Backend, Observation, Order, Phase, Prepared
 from workers.node_agent.builds import EnvironmentBuilds
 from workers.node_agent.checkpoints import CheckpointStore
 from workers.node_agent.errors import StartError
@@ -134,7 +134,7 @@ class AttemptRunner:
         cache = self._rooms.folders.cache_of(spec.persistent_key)
         if cache is not None:
             cache.mkdir(mode=0o700, exist_ok=True)
-        runtime, *_ = await asyncio.gather(
+        prepared, *_ = await asyncio.gather(
             self._environment(backend, spec), self._code(spec), self._checkpoint(spec, persistent)
         )
         meeting = await self._meeting_point(spec)
@@ -148,7 +148,8 @@ class AttemptRunner:
             cache=cache,
             personal=personal,
             address=self._rooms.address,
-            runtime=runtime,
+            runtime=prepared.runtime,
+            readable=prepared.readable,
             meeting=meeting,
             gpus=attempt.record.gpus,
             environment=self._rooms.pass_env,
@@ -173,10 +174,11 @@ class AttemptRunner:
         while self._rooms.table.predecessors(self._attempt):
             await self._news(self._attempt.news.version)
 
-    async def _environment(self, backend: Backend, spec: TaskSpec) -> str:
+    async def _environment(self, backend: Backend, spec: TaskSpec) -> Prepared:
         return await self._rooms.builds.ensure(
             backend,
             spec.environment,
+            project=spec.persistent_key.partition("/")[0],
             on_build=lambda: self._say("The environment is being made ready."),
         )
 

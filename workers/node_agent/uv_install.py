@@ -32,6 +32,7 @@ _MANY: Final = {
     "constraint": "--constraints",
     "trusted-host": "--allow-insecure-host",
 }
+_NO_PLACES: Final = frozenset({"trusted-host"})
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 
 
@@ -61,12 +62,17 @@ def settings_of_pip(listed: str) -> dict[str, str]:
     return found["global"] | found["install"] | found[":env:"]
 
 
-def arguments_of_uv(settings: Mapping[str, str]) -> list[str]:
-    """Options of `uv pip install` that say the same as these settings. Raises OnlyForPip."""
+def arguments_of_uv(settings: Mapping[str, str], *, locked: bool = False) -> list[str]:
+    """Options of `uv pip install` that say the same as these settings. Raises OnlyForPip.
+
+    What is `locked` has met the constraints, and uv accepts none beside hashes.
+    """
     # pip takes the best version that any index has.
     arguments = ["--index-strategy", "unsafe-best-match"]
     for name, value in sorted(settings.items()):
         values = [one for one in value.split() if not _is_missing(one)]
+        if name == "constraint" and locked:
+            continue
         if name in _MANY:
             arguments += [word for one in values for word in (_MANY[name], one)]
         elif name in _ONCE and len(values) == 1:
@@ -76,6 +82,24 @@ def arguments_of_uv(settings: Mapping[str, str]) -> list[str]:
         elif name not in _OF_NO_CONSEQUENCE:
             raise _unknown(name)
     return arguments
+
+
+def local_places(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """Files and folders that these settings name: a build has to read them."""
+    values = [
+        value
+        for name in (*_ONCE, *_MANY)
+        if name not in _NO_PLACES
+        for value in settings.get(name, "").split()
+    ]
+    places = (_local_path(value) for value in values)
+    return tuple(dict.fromkeys(place for place in places if place is not None))
+
+
+def _local_path(value: str) -> str | None:
+    parts = urlsplit(value)
+    path = unquote(parts.path) if parts.scheme == "file" else value
+    return path if path.startswith("/") and path != "/" else None
 
 
 def _unknown(name: str) -> OnlyForPip:

@@ -17,7 +17,6 @@ from workers.launcher.confinement import Confinement
 from workers.launcher.handover import sealed_file, send_descriptor
 from workers.launcher.launch import Launch
 from workers.launcher.processes import uptime_s
-from workers.launcher.ranks import interpreter_places
 from workers.node_agent.facts import memory_bytes, memory_used_bytes
 
 log = logging.getLogger(__name__)
@@ -118,6 +117,8 @@ class WarmPool:
         self._failed_at_s: dict[tuple[str, str], float] = {}
         self._due_at_s: dict[tuple[str, str], float] = {}
         self._forking = asyncio.Lock()
+        # By interpreter: the folders it needs, as the agent recorded them.
+        self._readable: dict[str, tuple[str, ...]] = {}
 
     def facts(self) -> list[WarmFacts]:
         """What is kept warm, for the heartbeat."""
@@ -130,8 +131,9 @@ class WarmPool:
         """Allow warm processes of this interpreter: it is the node's own."""
         self._trusted.add(python)
 
-    def keep(self, python: str, flavours: Sequence[str]) -> None:
+    def keep(self, python: str, readable: tuple[str, ...], flavours: Sequence[str]) -> None:
         """Keep these flavours of the platform's own environment warm, from now on."""
+        self._readable[python] = readable
         wanted = {(python, flavour) for flavour in flavours if flavour in FLAVOURS}
         for key, warm in self._processes.items():
             warm.pinned = key in wanted
@@ -149,6 +151,7 @@ class WarmPool:
         if self._only_trusted and launch.python not in self._trusted:
             raise CannotFork("only the node's own environment is kept warm, not a project's")
         key = (launch.python, flavour)
+        self._readable[launch.python] = launch.confined.readable
         if self._recently_failed(key):
             raise CannotFork("the warm process failed a moment ago")
         if flavour in _NEVER_AWAITED and not self._is_ready(key):
@@ -263,7 +266,7 @@ class WarmPool:
             self._code,
             Confinement(
                 (*self._confinement.writable, str(self._home)),
-                (*self._confinement.readable, *interpreter_places(python)),
+                (*self._confinement.readable, *self._readable.get(python, ())),
             ),
             command,
         )

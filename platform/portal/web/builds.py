@@ -40,6 +40,7 @@ def builds_of(workload: Workload, places: Collection[Lease]) -> list[BuildTail]:
         return []
     found = EnvironmentBuild.objects.filter(
         environment__digest=workload.environment,
+        project=workload.project_id,
         node__in={lease.node_id for lease in places},
         state__in=shown,
     )

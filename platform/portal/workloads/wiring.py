@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from django.db.models import Max
+
 from portal.accounts.principal import register_bearer
 from portal.compute.models import EnvironmentBuild, ProjectEnvironment
 from portal.compute.signals import NodeChanged, node_changed
@@ -26,7 +28,10 @@ def _when_room_may_be_free(_news: NodeChanged | LeaseClosed) -> None:
 def _environments() -> Mapping[str, int]:
     """Count the bytes of built environments; projects that share one share its bytes evenly."""
     sizes: Counter[str] = Counter()
-    for environment, size in EnvironmentBuild.objects.values_list("environment", "size_bytes"):
+    # What several projects have on one node, they share; what each built for itself is alike.
+    builds = EnvironmentBuild.objects.order_by().values_list("environment", "node")
+    largest = builds.annotate(most=Max("size_bytes"))
+    for environment, _node, size in largest:
         sizes[environment] += size or 0
     users: dict[str, list[str]] = {}
     for environment, project in ProjectEnvironment.objects.filter(

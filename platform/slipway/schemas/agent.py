@@ -289,10 +289,12 @@ class EnvironmentSpec(AnswerSchema):
 class EnvironmentReport(RequestSchema):
     """A piece of the build log (`log_offset` in bytes of UTF-8) and how the build stands.
 
-    With `ready`, `locked` carries the exact versions (`pip freeze`), so that every other node
-    builds the same. `build` counts the builds of this environment on this node from 1.
+    With `ready`, `locked` carries the exact versions of what came as wheels from indexes, so that
+    every other node builds the same. `build` counts the builds of this environment for the
+    `project` on this node from 1; a project's builds and their logs are no other project's.
     """
 
+    project: Annotated[str, Field(max_length=128)] = ""
     build: Whole = Field(default=1, ge=1, le=2**31 - 1)
     state: Literal["building", "ready", "failed"]
     log_offset: Count

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import secrets
 import shutil
 import subprocess
@@ -223,6 +224,32 @@ def test_an_image_is_built_from_an_environment_once(bench: Bench, engine: Engine
         assert "authorities" not in history
         files = engine.run("run", "--rm", prepared.runtime, "ls", "/")
         assert "slipway-build" not in files
+
+    asyncio.run(check())
+
+
+def test_an_image_of_one_project_is_not_used_by_another(
+    bench: Bench, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_USER_AGENT_USER_DATA", "password-of-the-index")
+
+    async def check() -> None:
+        spec = EnvironmentSpec(
+            digest=secrets.token_hex(32), requirements="iniconfig==2.1.0\n", python="3.11"
+        )
+        prepared = [
+            await bench.backend.prepare(spec, Silence(), project) for project in ("a", "b", "a")
+        ]
+        images = [one.runtime for one in prepared]
+        assert images[0] == images[2] != images[1]
+        layers = [
+            set(json.loads(engine.run("inspect", image))[0]["RootFS"]["Layers"]) for image in images
+        ]
+        base = json.loads(engine.run("inspect", os.environ["TEST_DOCKER_IMAGE"]))[0]
+        assert layers[0] & layers[1] == set(base["RootFS"]["Layers"])
+        # The stage that knew how to reach the index is gone.
+        assert engine.run("images", "-q", "--filter", "label=slipway.build") == ""
+        assert engine.run("images", "-aq", "--filter", "label=slipway.build") == ""
 
     asyncio.run(check())
 

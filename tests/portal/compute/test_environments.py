@@ -73,6 +73,33 @@ def test_a_node_reports_only_builds_it_was_asked_for(bob: Api, people: Personas)
     assert json_of(bob.get(f"projects/vision/environments/{made['digest']}"))["locked"] == ""
 
 
+def test_the_build_of_one_project_is_not_seen_by_another(bob: Api, people: Personas) -> None:
+    """Its log may hold what code of that project printed."""
+    digest = _add(bob, "numpy==2.3.5")["digest"]
+    charlie = Api.of(people.charlie)
+    charlie.post("projects/other/environments", {"requirements": "numpy==2.3.5"})
+    machine = make_machine("rack-1")
+    tier = make_tier()
+    submit(people.vision, people.bob, tier, environment=digest)
+    run_passes()
+    begun = {"state": "building", "log_offset": 0, "build": 3}
+    secret = {**begun, "project": people.vision.pk, "log": "printed by setup.py\n"}
+    assert _build(machine, digest, **secret).status_code == 200
+    path = f"projects/other/environments/{digest}"
+    assert json_of(charlie.get(path))["builds"] == []
+    assert charlie.get(f"{path}/log?node=rack-1").status_code == 404
+    # A node speaks for the projects alone whose tasks it was given.
+    forged = {**begun, "project": people.other.pk, "log": "x"}
+    assert _build(machine, digest, **forged).status_code == 404
+    submit(people.other, people.charlie, tier, environment=digest)
+    run_passes()
+    own = {**begun, "build": 1, "project": people.other.pk, "log": "of its own\n"}
+    assert json_of(_build(machine, digest, **own)) == {"next_offset": 11}
+    for api, project, text in ((bob, "vision", secret["log"]), (charlie, "other", own["log"])):
+        log: Any = api.get(f"projects/{project}/environments/{digest}/log?node=rack-1")
+        assert log.getvalue().decode() == text
+
+
 def test_an_environment_belongs_to_the_projects_that_use_it(bob: Api, people: Personas) -> None:
     digest = _add(bob, "numpy==2.3.5")["digest"]
     charlie = Api.of(people.charlie)

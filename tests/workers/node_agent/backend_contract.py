@@ -57,6 +57,7 @@ class Bench:
         (folder.work / "a.py").write_text(script)
         persistent = self.folders.persistent / key.task_id
         persistent.mkdir(exist_ok=True)
+        prepared = await self.backend.prepare(None, Silence())
         return Order(
             key=key,
             workload_id=f"{BENCH}-{key.task_id}",
@@ -64,7 +65,8 @@ class Bench:
             folder=folder,
             persistent=persistent,
             address="127.0.0.1",
-            runtime=(await self.backend.prepare(None, Silence())).runtime,
+            runtime=prepared.runtime,
+            readable=prepared.readable,
         )
 
     async def start(self, script: str, **changes: Any) -> tuple[Order, str]:

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import tarfile
-import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from slipway.schemas.agent import EnvironmentSpec
 from tests.workers.fake_portal import FakePortal, Key, make_spec
 from tests.workers.machines import Machine, eventually
+from tests.workers.node_agent.packages import make_wheel
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.requirement_lines import checked_requirements
@@ -27,24 +27,11 @@ from workers.node_agent.snapshots import copy_fresh, unpack
 OPTION = "index" + "-url"
 
 
-def make_wheel(folder: Path, name: str, version: str) -> None:
-    """A wheel with one module that knows its version."""
-    info = f"{name}-{version}.dist-info"
-    files = {
-        f"{name}.py": f"version = {version!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\n"
-        "Tag: py3-none-any\n",
-    }
-    record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-        for path, text in {**files, f"{info}/RECORD": record}.items():
-            wheel.writestr(path, text)
-
-
 @pytest.fixture
 def building(make_machine: Callable[..., Machine], tmp_path: Path) -> Machine:
     """A node that installs from a folder of wheels alone."""
+    # Builds from source run as the Unix user of their project.
+    tmp_path.chmod(0o755)
     make_wheel(tmp_path, "lighthouse", "1.0")
     make_wheel(tmp_path, "lighthouse", "2.0")
     machine = make_machine("--readable", str(tmp_path))
@@ -144,7 +131,8 @@ def test_all_of_it_is_compiled_behind_its_tasks_also_when_that_was_broken_off(
         gone.unlink()
     building.start()
     second = run_in(portal, digest, "t2")
-    assert eventually(lambda: portal.state.end_of(second)).reason == "completed"
+    end = eventually(lambda: portal.state.end_of(second))
+    assert end.reason == "completed", end
     assert eventually(compiled) == [file]
 
 

@@ -32,7 +32,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Order:
-    """Everything needed to start one attempt. `runtime` is what `prepare` answered.
+    """Everything needed to start one attempt. `runtime` and `readable` are what `prepare` answered.
 
     `cache` is the folder in which tasks of the same project share what they have downloaded,
     `personal` the one that belongs to the person whose task it is.
@@ -50,6 +50,7 @@ class Order:
     meeting: MeetingPoint | None = None
     gpus: tuple[str, ...] = ()
     environment: dict[str, str] | None = None
+    readable: tuple[str, ...] = ()
 
     @property
     def project(self) -> str:
@@ -69,11 +70,14 @@ class Prepared:
     """An environment that is ready: what orders call it, and what the back end found out about it.
 
     `locked` are its exact versions, one requirement a line; empty when they cannot be told.
+    `readable` are the folders that tasks need for it, as the agent recorded them: nothing inside an
+    environment is asked for them.
     """
 
     runtime: str
     size_bytes: int | None = None
     locked: str = ""
+    readable: tuple[str, ...] = ()
 
 
 class BuildLog(Protocol):
@@ -92,10 +96,13 @@ class Backend(Protocol):
 
     name: str
 
-    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> Prepared:
+    async def prepare(
+        self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
+    ) -> Prepared:
         """Make an environment ready, once; nothing is written to the log if it is already.
 
-        None stands for that of tasks which name none. Raises StartError.
+        None stands for that of tasks which name none. What has to be built from source is built
+        for the project alone. Raises StartError.
         """
 
     async def start(self, order: Order) -> str:

@@ -64,10 +64,14 @@ class DockerBackend:
         """Whether an engine answers."""
         return self._engine.answers()
 
-    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> Prepared:
+    async def prepare(
+        self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
+    ) -> Prepared:
         """Build the image of the environment; None stands for that of tasks which name none."""
-        found = spec or default_environment(self._settings.requirements)
-        return Prepared(await self._images.ensure(found, log))
+        if spec is None:
+            default = default_environment(self._settings.requirements)
+            return Prepared(await self._images.ensure(default, log))
+        return Prepared(await self._images.ensure(spec, log, project))
 
     async def start(self, order: Order) -> str:
         """Create and start the container; the launch goes in by standard input alone."""

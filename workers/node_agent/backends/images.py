@@ -2,7 +2,10 @@
 
 import hashlib
 import io
+import json
+import logging
 import re
+import secrets
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,22 +15,27 @@ from slipway.schemas.agent import EnvironmentSpec
 from slipway.schemas.workloads import ReasonCode
 from workers.node_agent.backends.base import BuildLog
 from workers.node_agent.backends.engine import Engine, EngineError
-from workers.node_agent.environments import build_variables
+from workers.node_agent.build_steps import build_variables
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import checked_digest
 from workers.node_agent.requirement_lines import checked_requirements
 
+log = logging.getLogger(__name__)
 _IMAGE_NAME = re.compile(r"[a-z0-9]+(?:[._/:@-]+[A-Za-z0-9]+)*")
 _PYTHON = re.compile(r"\d+\.\d+(?:\.\d+)?")
+_BUILD_LABEL: Final = "slipway.build"
+_EVERYBODY: Final = "all"
 INTERPRETER: Final = "/opt/environment/bin/python"
-# Two stages: what the build needs to reach a package index stays behind in the first.
+# Two stages: what the build needs to reach a package index stays behind in the first, which is
+# removed by its label. The cache of layers is not used, for all projects would share it.
 _DOCKERFILE: Final = """\
 FROM {base} AS build
+LABEL {label}={build}
 COPY files/ /slipway-build/
 RUN . /slipway-build/variables \\
  && python3 -m venv /opt/environment \\
  && /opt/environment/bin/python -m pip install --no-input --no-cache-dir \\
-      --disable-pip-version-check --progress-bar off -r /slipway-build/requirements.txt
+      --disable-pip-version-check --progress-bar off {only} -r /slipway-build/requirements.txt
 FROM {base}
 COPY --from=build /opt/environment /opt/environment
 """
@@ -35,11 +43,12 @@ _AUTHORITIES: Final = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_
 _PIP_FILES: Final = ("/etc/pip.conf",)
 
 
-def dockerfile(base: str) -> str:
+def dockerfile(base: str, build: str, *, only_wheels: bool) -> str:
     """The recipe for an environment on a base image named by the operator. Raises StartError."""
     if not _IMAGE_NAME.fullmatch(base):
         raise StartError(f"The base image {base[:100]!r} is no name of an image.")
-    return _DOCKERFILE.format(base=base)
+    only = "--only-binary :all:" if only_wheels else ""
+    return _DOCKERFILE.format(base=base, label=_BUILD_LABEL, build=build, only=only)
 
 
 def variables_script(variables: dict[str, str]) -> str:
@@ -53,26 +62,43 @@ def variables_script(variables: dict[str, str]) -> str:
 
 
 class Images:
-    """The images on one engine, named after the environment and the base they were built from."""
+    """The images on one engine, named after project, environment and the base they were built from.
+
+    What is installed may have been built from source by code that a project chose, so no image of a
+    project is another's. That of tasks which name no environment holds wheels alone, for everybody.
+    """
 
     def __init__(self, engine: Engine, base: str, extra_files: tuple[Path, ...] = ()) -> None:
         self._engine = engine
         self._base = base
         self._extra_files = extra_files
 
-    async def ensure(self, spec: EnvironmentSpec, build_log: BuildLog) -> str:
-        """The image of an environment, built now if it is not there. Raises StartError."""
+    async def ensure(
+        self, spec: EnvironmentSpec, build_log: BuildLog, project: str | None = None
+    ) -> str:
+        """The image of an environment, built now if it is not there. Raises StartError.
+
+        Without a project it is everybody's, and made of wheels alone.
+        """
         requirements = checked_requirements(spec.requirements)
         digest = checked_digest(spec.digest, "environment")
         if not _PYTHON.fullmatch(spec.python):
             raise _failed(f"{spec.python[:50]!r} is no version of Python")
         base = hashlib.sha256(self._base.encode()).hexdigest()[:12]
-        tag = f"slipway-environment:{digest[:48]}-{base}"
+        scope = hashlib.sha256(project.encode()).hexdigest()[:16] if project else _EVERYBODY
+        tag = f"slipway-environment:{digest[:48]}-{base}-{scope}"
+        build = secrets.token_hex(8)
+        context = self._context(requirements, build, only_wheels=project is None)
         try:
-            if not await self._exists(tag):
-                context = self._context(requirements)
-                async for text in self._engine.build(context, t=tag, rm="1", forcerm="1"):
+            if await self._exists(tag):
+                return tag
+            try:
+                async for text in self._engine.build(
+                    context, t=tag, rm="1", forcerm="1", nocache="1"
+                ):
                     build_log.write(text)
+            finally:
+                await self._forget_stages(build)
         except EngineError as error:
             raise _failed(str(error)) from error
         return tag
@@ -86,12 +112,21 @@ class Images:
             raise
         return True
 
-    def _context(self, requirements: str) -> bytes:
+    async def _forget_stages(self, build: str) -> None:
+        """Remove the layers that held the way to the index, and the passwords in its address."""
+        chosen = {"dangling": ["true"], "label": [f"{_BUILD_LABEL}={build}"]}
+        try:
+            await self._engine.post("/images/prune", filters=json.dumps(chosen))
+        except EngineError as error:
+            log.warning("layers of the build %s could not be removed: %s", build, error)
+
+    def _context(self, requirements: str, build: str, *, only_wheels: bool) -> bytes:
         """The tar the engine builds from."""
         buffer = io.BytesIO()
         variables = build_variables()
         with tarfile.open(fileobj=buffer, mode="w") as tar:
-            _add(tar, "Dockerfile", dockerfile(self._base).encode())
+            recipe = dockerfile(self._base, build, only_wheels=only_wheels)
+            _add(tar, "Dockerfile", recipe.encode())
             _add(tar, "files/requirements.txt", requirements.encode())
             bundle = next(filter(Path.is_file, map(_path_in(variables), _AUTHORITIES)), None)
             if bundle is not None:

@@ -41,6 +41,7 @@ from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase
 from workers.node_agent.environments import VirtualEnvironments, default_environment
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
+from workers.node_agent.interpreters import places_of_environment
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.ownership import give_to
 from workers.node_agent.settings import AgentSettings
@@ -82,7 +83,7 @@ class ProcessBackend:
         self._settings = settings
         self._folders = folders
         self._isolation = isolation or Isolation.none()
-        self._environments = VirtualEnvironments(settings, folders)
+        self._environments = VirtualEnvironments(settings, folders, self._isolation)
         self._cgroups = CgroupParent.find() if settings.cgroups else CgroupParent.none()
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._strays = Strays()
@@ -115,13 +116,17 @@ class ProcessBackend:
         links = (*parts, self._folders.sdk / "slipway")
         return (self._folders.code, self._folders.sdk, *(link.resolve() for link in links))
 
-    async def prepare(self, spec: EnvironmentSpec | None, log: BuildLog) -> Prepared:
+    async def prepare(
+        self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
+    ) -> Prepared:
         """Build the virtual environment; None stands for the one of tasks that name none."""
         if spec is not None:
-            return await self._environments.ensure(spec, log)
-        if self._settings.python is not None:
-            prepared = Prepared(str(self._settings.python))
+            return await self._environments.ensure(spec, log, project)
+        python = self._settings.python
+        if python is not None:
+            prepared = Prepared(str(python), readable=await places_of_environment(python))
         else:
+            # Everybody's, so of wheels alone.
             spec = default_environment(self._settings.requirements)
             prepared = await self._environments.ensure(spec, log)
         self.warm.trust(prepared.runtime)
@@ -198,7 +203,7 @@ class ProcessBackend:
             cgroup=cgroup,
             confined=Confined(
                 level=self._isolation.level,
-                readable=self._settings.readable,
+                readable=(*self._settings.readable, *order.readable),
                 hidden=self._isolation.hidden,
                 uid=user.uid if user else None,
                 gid=user.gid if user else None,

@@ -84,8 +84,10 @@ def add_environment(
 @router.get("/projects/{project}/environments/{digest}", auth=gate(_SEE), response=EnvironmentOut)
 def show_environment(request: HttpRequest, project: str, digest: str) -> EnvironmentOut:
     """Show an environment and how it stands on each node that was asked to run something in it."""
-    found = _environment(gated_project(request), digest)
-    return environment_out(found, found.builds.select_related("node").order_by("pk"))
+    own = gated_project(request)
+    environment = _environment(own, digest)
+    builds = environment.builds.filter(project=own).select_related("node").order_by("pk")
+    return environment_out(environment, builds)
 
 
 @router.get(
@@ -101,8 +103,11 @@ def get_build_log(
 
     The header `X-Slipway-Next-Offset` says where to go on.
     """
-    found = _environment(gated_project(request), digest)
-    build = EnvironmentBuild.objects.filter(environment=found, node__name=query.node).first()
+    own = gated_project(request)
+    builds = EnvironmentBuild.objects.filter(
+        environment=_environment(own, digest), project=own, node__name=query.node
+    )
+    build = builds.first()
     if build is None:
         raise NotFound
     key = build_log_key(digest, build)

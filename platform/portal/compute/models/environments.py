@@ -41,9 +41,13 @@ class ProjectEnvironment(Row):
 
 
 class EnvironmentBuild(Row):
-    """How an environment stands on one node, as its agent reports; `number` counts the builds."""
+    """State of a project's environment on one node, as its agent reports.
+
+    `number` counts the builds. Their output may come from code of the project.
+    """
 
     id = IdField("bld")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
     environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="builds")
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
     number = models.PositiveIntegerField(default=1)
@@ -54,7 +58,8 @@ class EnvironmentBuild(Row):
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(
-                fields=["environment", "node"], name="build_once_an_environment_and_node"
+                fields=["environment", "node", "project"],
+                name="build_once_an_environment_node_and_project",
             ),
             models.CheckConstraint(
                 condition=Q(state__in=[state.value for state in BuildState]),

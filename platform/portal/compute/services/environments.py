@@ -124,23 +124,25 @@ def use_environment(
 
 
 def build_log_key(digest: str, build: EnvironmentBuild) -> str:
-    """Return where the log of the present build of an environment on a node stands."""
-    return f"environments/{digest}/{build.node_id}.{build.number}.log"
+    """Return the key of the log of the present build of an environment on a node."""
+    return f"environments/{digest}/{build.node_id}.{build.project_id}.{build.number}.log"
 
 
-def accept_build_report(*, node: Node, digest: str, report: EnvironmentReport) -> int:
+def accept_build_report(
+    *, node: Node, project: Project, digest: str, report: EnvironmentReport
+) -> int:
     """Take in how a build stands and a piece of its log; returns the offset to send on from.
 
-    Reports of an earlier build on the same node are ignored. Idempotent. Whether the node has any
-    business with the environment is for the caller to know. Raises NotFound for no environment.
+    Reports of an earlier build on the same node are ignored. Idempotent. The caller checks that the
+    node runs something of the project in the environment. Raises NotFound for no environment.
     """
     with transaction.atomic():
         environment = Environment.objects.filter(digest=digest).first()
         if environment is None:
             raise NotFound
-        build = _build_of(environment, node, report)
+        build = _build_of(environment, node, project, report)
         if report.build != build.number:
-            return report.log_offset
+            return report.log_offset + len(report.log.encode("utf-8", "replace"))
         target = BuildState(report.state)
         moved = EnvironmentBuild.objects.filter(
             pk=build.pk, number=report.build, state__in=build_sources(target)
@@ -160,11 +162,14 @@ def _append_log(key: str, report: EnvironmentReport) -> int:
     return log_store().append(key, report.log_offset, data)
 
 
-def _build_of(environment: Environment, node: Node, report: EnvironmentReport) -> EnvironmentBuild:
+def _build_of(
+    environment: Environment, node: Node, project: Project, report: EnvironmentReport
+) -> EnvironmentBuild:
     """Return the build the report speaks of; a higher number begins a new build."""
     build, _ = EnvironmentBuild.objects.get_or_create(
         environment=environment,
         node=node,
+        project=project,
         defaults={"number": report.build, "changed_at": clock.now()},
     )
     if report.build > build.number:

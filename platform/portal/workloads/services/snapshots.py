@@ -43,9 +43,16 @@ def environment_for(*, node: Node, digest: str) -> Environment:
 def take_build_report(*, node: Node, digest: str, report: EnvironmentReport) -> int:
     """Take in how a build stands on a node; returns the offset of its log to send on from.
 
-    Raises NotFound unless the node has been given a task that runs in the environment, now or
-    before: a build may end after the task it was begun for.
+    Raises NotFound unless the node has been given a task of the project that runs in the
+    environment, now or before: a build may end after the task it was begun for. An agent that names
+    no project means that of the latest such task.
     """
-    if not Lease.objects.filter(node=node, workload__environment=digest).exists():
+    leases = Lease.objects.filter(node=node, workload__environment=digest)
+    if report.project:
+        leases = leases.filter(workload__project=report.project)
+    latest = leases.select_related("workload__project").order_by("-pk").first()
+    if latest is None:
         raise NotFound
-    return accept_build_report(node=node, digest=digest, report=report)
+    return accept_build_report(
+        node=node, project=latest.workload.project, digest=digest, report=report
+    )

@@ -1,0 +1,194 @@
+"""The steps of a build: commands, each with leave to reach what it needs and nothing else.
+
+A step that runs code of a project is inside the boundary of the node's isolation level: in a
+sandbox without network but for the hosts it names, as the project's Unix user where the agent is
+root. Wheels are installed by the agent's own tools, which Landlock confines: hard links into the
+cache of wheels do not work across the mounts of a sandbox.
+"""
+
+import asyncio
+import os
+import re
+import secrets
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from slipway.schemas.workloads import ReasonCode
+from workers.launcher.confinement import Confinement
+from workers.launcher.forwarding import Service
+from workers.launcher.mounts import View
+from workers.launcher.processes import kill_marked
+from workers.node_agent.backends.base import BuildLog
+from workers.node_agent.errors import StartError
+from workers.node_agent.index_hosts import HostPort
+from workers.node_agent.isolation import Isolation, ProjectUser
+from workers.node_agent.ownership import give_to
+from workers.node_agent.settings import AgentSettings
+from workers.node_agent.warm_pool import confined_command
+
+_BUILD_WITHIN_S: Final = 3600.0
+_UV_WAITS_S: Final = 180
+_TAIL_LINES: Final = 12
+_SHOWN_ARGUMENT: Final = 200
+_SHM_BYTES: Final = 256 << 20
+_MARK: Final = "SLIPWAY_BUILD_STEP"
+# How the machine reaches its package index; a build is given these and nothing else of ours.
+_BUILD_VARIABLES = re.compile(
+    r"PIP_\w+|SSL_CERT_(?:FILE|DIR)|(?:REQUESTS|CURL)_CA_BUNDLE|(?:https?|no|all)_proxy",
+    re.IGNORECASE,
+)
+
+
+def build_variables() -> dict[str, str]:
+    """The variables of this process that a build needs to reach the package index."""
+    return {name: value for name, value in os.environ.items() if _BUILD_VARIABLES.fullmatch(name)}
+
+
+class StepFailed(StartError):
+    """A command of a build ended with another status than 0, or took too long."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a build, and what it may reach.
+
+    With `project`, it runs code that this project chose. `network` says whether it may connect to
+    `hosts`; without it, to nothing.
+    """
+
+    command: list[str]
+    scratch: Path
+    writable: tuple[Path, ...] = ()
+    readable: tuple[str, ...] = ()
+    project: str | None = None
+    network: bool = False
+    hosts: tuple[HostPort, ...] = ()
+
+
+class BuildSteps:
+    """Runs steps of builds on this node."""
+
+    def __init__(self, settings: AgentSettings, code: Path, isolation: Isolation) -> None:
+        self._settings = settings
+        self._code = code
+        self._isolation = isolation
+
+    def _step_command(self, step: Step, user: ProjectUser | None) -> list[str]:
+        """The command line that gives up what the step does not need, and then runs it."""
+        level = self._isolation.level
+        if level == "none":
+            return step.command
+        writable = (str(step.scratch), *map(str, step.writable))
+        readable = (*step.readable, *self._settings.readable)
+        if level != "namespaces" or step.project is None:
+            return confined_command(self._code, Confinement(writable, readable), step.command)
+        view = View(
+            writable=writable,
+            readable=(*readable, *_files_of_variables()),
+            tmp=str(step.scratch),
+            home=str(step.scratch),
+            shm_bytes=_SHM_BYTES,
+            offline="network" in self._isolation.features,
+        )
+        services = [Service(host.host, host.port) for host in step.hosts]
+        return self._isolation.command(self._code, view, step.command, user=user, services=services)
+
+    def _user(self, step: Step) -> ProjectUser | None:
+        """The user that a step runs as, who is then the owner of what it may write."""
+        if step.project is None:
+            return None
+        user = self._isolation.user_of(step.project)
+        if user is not None:
+            for folder in (step.scratch, *step.writable):
+                give_to(folder, user.uid, user.gid)
+        return user
+
+    async def answer(self, step: Step) -> str:
+        """Run a step whose output is not for the log; returns the output. Raises StepFailed."""
+        lines = _Lines()
+        await self.run(step, lines)
+        return lines.text.partition("\n")[2]
+
+    async def run(self, step: Step, build_log: BuildLog) -> None:
+        """Run a step to its end; the log has the command line first. Raises StepFailed."""
+        shown = (part if len(part) < _SHOWN_ARGUMENT else "…" for part in step.command)
+        build_log.write(f"$ {' '.join(shown)}\n")
+        mark = secrets.token_hex(8)
+        user = await asyncio.to_thread(self._user, step)
+        # The sandbox is made by the agent's user, and becomes the project's inside.
+        outside = user if self._isolation.level == "users" else None
+        process = await asyncio.create_subprocess_exec(
+            *self._step_command(step, user),
+            env={**_environment(step), _MARK: mark},
+            cwd=step.scratch,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            limit=1 << 20,
+            user=outside.uid if outside else None,
+            group=outside.gid if outside else None,
+            extra_groups=[] if outside else None,
+        )
+        try:
+            last = await asyncio.wait_for(_follow(process, build_log), _BUILD_WITHIN_S)
+        except TimeoutError:
+            minutes = _BUILD_WITHIN_S / 60
+            raise _failed(f"the build took longer than {minutes:.0f} minutes") from None
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+            # What a step leaves running could change the result after it was checked.
+            await asyncio.to_thread(kill_marked, f"{_MARK}={mark}".encode())
+        if process.returncode:
+            raise _failed("its last lines were:\n" + "\n".join(last))
+
+
+def _environment(step: Step) -> dict[str, str]:
+    return {
+        **(build_variables() if step.network else {}),
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(step.scratch),
+        "TMPDIR": str(step.scratch),
+        "LANG": "C.UTF-8",
+        "PIP_CACHE_DIR": str(step.scratch / "pip-cache"),
+        "UV_HTTP_TIMEOUT": str(_UV_WAITS_S),
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+
+
+def _files_of_variables() -> list[str]:
+    """Files and folders that the variables of a build name: certificates, wheels, settings."""
+    words = (word for value in build_variables().values() for word in value.split())
+    return [word for word in words if word.startswith("/") and os.path.exists(word)]  # noqa: PTH110
+
+
+class _Lines:
+    """Output of a step that is not for the log."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> None:
+        """Add text."""
+        self.text += text
+
+
+async def _follow(process: asyncio.subprocess.Process, build_log: BuildLog) -> list[str]:
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    last: list[str] = []
+    while data := await process.stdout.read(1 << 16):
+        text = data.decode("utf-8", errors="replace")
+        build_log.write(text)
+        last = [*last, *filter(str.strip, text.splitlines())][-_TAIL_LINES:]
+    await process.wait()
+    return last
+
+
+def _failed(why: str) -> StepFailed:
+    return StepFailed(f"The environment could not be built: {why}.", ReasonCode.ENVIRONMENT_FAILED)

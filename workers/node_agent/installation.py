@@ -1,0 +1,231 @@
+"""Install requirements into an empty environment: wheels for everybody, sources for one project.
+
+Wheels are locked by hash and installed without running anything of a project, so their cache is
+shared. Whatever has to be built runs code that a project chose: with caches of its own, which go
+with the build.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from slipway.schemas.workloads import ReasonCode
+from workers.node_agent.backends.base import BuildLog
+from workers.node_agent.build_steps import BuildSteps, Step, StepFailed
+from workers.node_agent.errors import StartError
+from workers.node_agent.index_hosts import HostPort
+from workers.node_agent.interpreters import Interpreter, places_of_this_interpreter
+from workers.node_agent.uv_install import (
+    OnlyForPip,
+    arguments_of_uv,
+    local_places,
+    settings_of_pip,
+    uv_of,
+    uv_pip,
+)
+
+_PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!_-]+)(?:\+[A-Za-z0-9.]+)?")
+_LOCKED_CHARACTERS: Final = 262_144
+_FILE_BYTES: Final = 16 << 20
+
+
+class NeedsSource(Exception):
+    """Not everything can be had as a wheel from an index."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """One attempt at an environment: its folder, one for scratch, and what steps may reach.
+
+    `project` is the one that the result is for; without it, everybody's.
+    """
+
+    attempt: Path
+    scratch: Path
+    base: Interpreter
+    project: str | None
+    pip: Mapping[str, str] = field(default_factory=dict)
+    only_for_pip: str = ""
+    hosts: tuple[HostPort, ...] = ()
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the environment. Only tasks and builds of its project run it."""
+        return self.attempt / "bin" / "python"
+
+    @property
+    def site_packages(self) -> Path:
+        """Where packages are installed."""
+        return self.attempt / "lib" / f"python{self.base.version}" / "site-packages"
+
+    @property
+    def wanted(self) -> Path:
+        """The requirements."""
+        return self.scratch / "requirements.txt"
+
+    def step(self, command: list[str], *writable: Path, network: bool = False) -> Step:
+        """A step of this attempt."""
+        return Step(
+            command,
+            self.scratch,
+            writable,
+            (
+                str(self.attempt),
+                *self.base.places,
+                *places_of_this_interpreter(),
+                *local_places(self.pip),
+            ),
+            self.project,
+            network=network,
+            hosts=self.hosts if network else (),
+        )
+
+
+class Installer:
+    """Fills environments with packages. `cache` takes wheels alone, verified ones."""
+
+    def __init__(self, steps: BuildSteps, cache: Path) -> None:
+        self._steps = steps
+        self._cache = cache
+
+    async def pip_settings(self, site: Site) -> tuple[dict[str, str], str]:
+        """What pip is told on this node, and why only pip can follow it, if so."""
+        listing = [sys.executable, "-I", "-m", "pip", "config", "list"]
+        listed = await self._steps.answer(site.step(listing, network=True))
+        try:
+            settings = settings_of_pip(listed)
+        except OnlyForPip as error:
+            return {}, str(error)
+        try:
+            arguments_of_uv(settings)
+        except OnlyForPip as error:
+            return settings, str(error)
+        return settings, "" if uv_of(sys.executable) else "it is not installed beside the agent"
+
+    async def install_wheels(self, site: Site, build_log: BuildLog) -> str:
+        """Install wheels alone, each with the digest that its index states; returns the versions.
+
+        Runs no code of any package. Raises NeedsSource, and StartError.
+        """
+        if site.only_for_pip:
+            build_log.write(f"Installing by pip, which is slower than uv: {site.only_for_pip}.\n")
+            return await self._wheels_by_pip(site, build_log)
+        lock = site.scratch / "locked.txt"
+        self._cache.mkdir(mode=0o700, exist_ok=True)
+        resolve = [
+            *self._uv("compile", str(site.base.executable), self._cache),
+            *("--only-binary", ":all:", "--generate-hashes", "--no-header", "--no-annotate"),
+            *(*arguments_of_uv(site.pip), "-q", str(site.wanted), "-o", str(lock)),
+        ]
+        try:
+            await self._steps.run(site.step(resolve, self._cache, network=True), build_log)
+        except StepFailed as error:
+            raise NeedsSource from error
+        install = [
+            *self._uv("install", str(site.python), self._cache),
+            *("--no-build", "--require-hashes", "--no-deps"),
+            *(*arguments_of_uv(site.pip, locked=True), "-r", str(lock)),
+        ]
+        step = site.step(install, self._cache, site.attempt, network=True)
+        await self._steps.run(step, build_log)
+        return locked_requirements(read_text(lock))
+
+    async def _wheels_by_pip(self, site: Site, build_log: BuildLog) -> str:
+        report = site.scratch / "report.json"
+        only = ("--only-binary", ":all:", "--no-cache-dir", "--report", str(report))
+        try:
+            await self._by_pip(site, build_log, *only)
+        except StepFailed as error:
+            raise NeedsSource from error
+        return locked_requirements(_versions_of_report(read_text(report)))
+
+    async def install_from_source(self, site: Site, build_log: BuildLog) -> None:
+        """Install whatever is required, building what has no wheel. Raises StartError.
+
+        By uv if it can. pip has the last word: it says what is wrong in words people know.
+        """
+        if not site.only_for_pip:
+            try:
+                await self._source_by_uv(site, build_log)
+            except StepFailed:
+                build_log.write("uv could not install this; trying it with pip.\n")
+            else:
+                return
+        await self._by_pip(site, build_log)
+
+    async def _source_by_uv(self, site: Site, build_log: BuildLog) -> None:
+        cache, lock = site.scratch / "uv-cache", site.scratch / "resolved.txt"
+        resolve = [
+            *self._uv("compile", str(site.python), cache),
+            *("--generate-hashes", "--no-header", "--no-annotate"),
+            *(*arguments_of_uv(site.pip), "-q", str(site.wanted), "-o", str(lock)),
+        ]
+        # Building may write into the environment, whose interpreter runs the build.
+        await self._steps.run(site.step(resolve, site.attempt, network=True), build_log)
+        # The hashes are compared where there are any: a commit of a repository has none.
+        install = [
+            *self._uv("install", str(site.python), cache),
+            *("--link-mode", "copy", "--no-deps"),
+            *(*arguments_of_uv(site.pip, locked=True), "-r", str(lock)),
+        ]
+        await self._steps.run(site.step(install, site.attempt, network=True), build_log)
+
+    async def _by_pip(self, site: Site, build_log: BuildLog, *more: str) -> None:
+        # Our pip, aimed at their interpreter: an environment needs none of its own to be filled.
+        install = [
+            *(sys.executable, "-I", "-m", "pip", "--python", str(site.python), "install"),
+            *("--no-input", "--disable-pip-version-check", "--no-warn-script-location"),
+            *("--progress-bar", "off", "--root-user-action", "ignore", "--no-compile"),
+            *(*more, "-r", str(site.wanted)),
+        ]
+        await self._steps.run(site.step(install, site.attempt, network=True), build_log)
+
+    def _uv(self, command: str, python: str, cache: Path) -> list[str]:
+        uv = uv_of(sys.executable)
+        if uv is None:
+            raise StartError(
+                "The environment could not be built: uv is gone from the folder of the agent's "
+                "interpreter. Restart the agent.",
+                ReasonCode.ENVIRONMENT_FAILED,
+            )
+        return uv_pip(uv, command, python, cache)
+
+
+def read_text(path: Path) -> str:
+    """Read a file that a step wrote: no link, no device, not without bound."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            return file.read(_FILE_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def locked_requirements(resolved: str) -> str:
+    """The versions of a resolution as requirements that any node can install; empty if not all are.
+
+    The local part of a version (`+cpu`) goes: it says which build suited this machine.
+    """
+    lines: list[str] = []
+    for line in resolved.splitlines():
+        text = line.strip().removesuffix("\\").strip()
+        pinned = _PINNED.fullmatch(text)
+        if pinned is not None:
+            lines.append(f"{pinned[1]}=={pinned[2]}")
+        elif " @ " in text or text.startswith("-e "):
+            return ""
+    locked = "\n".join(lines)
+    return locked if len(locked) <= _LOCKED_CHARACTERS else ""
+
+
+def _versions_of_report(text: str) -> str:
+    try:
+        installed = [entry["metadata"] for entry in json.loads(text)["install"]]
+        return "\n".join(f"{entry['name']}=={entry['version']}" for entry in installed)
+    except (ValueError, KeyError, TypeError):
+        return ""

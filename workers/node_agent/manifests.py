@@ -1,0 +1,198 @@
+"""What an environment consists of, recorded when it was built and compared before it is used.
+
+The record lies outside the environment, where no build and no task can write.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from workers.launcher.durable import write_atomically
+
+# Hashing releases the interpreter's lock.
+_THREADS: Final = 2
+_CHUNK_FILES: Final = 64
+Bytecode = Literal["listed", "removed", "accepted"]
+
+
+class ContentChanged(Exception):
+    """An environment is not what was recorded; `path` is the first difference."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path} {why}")
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file, folder or link. `content` is a SHA-256, or the target of a link."""
+
+    mode: int
+    size: int
+    ctime_ns: int
+    inode: int
+    content: str = ""
+
+    def has_same_status(self, other: "Entry") -> bool:
+        """Whether nothing has touched it: every write changes the ctime."""
+        if stat.S_ISDIR(self.mode):
+            return self.mode == other.mode
+        return replace(self, content="") == replace(other, content="")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All entries of an environment by their path inside it."""
+
+    entries: dict[str, Entry]
+
+    def digest(self) -> str:
+        """One digest over everything that must not change."""
+        total = hashlib.sha256()
+        for path, entry in sorted(self.entries.items()):
+            size = 0 if stat.S_ISDIR(entry.mode) else entry.size
+            _feed(total, path, entry.mode, size, entry.content)
+        return total.hexdigest()
+
+    def fingerprint(self) -> str:
+        """A digest of the status of all entries, which is cheap to compare."""
+        return _fingerprint(self.entries.items())
+
+    def size_bytes(self) -> int:
+        """The size of all files."""
+        return sum(entry.size for entry in self.entries.values() if stat.S_ISREG(entry.mode))
+
+    def write(self, path: Path) -> None:
+        """Write it, whole or not at all."""
+        lines = (
+            json.dumps([name, entry.mode, entry.size, entry.ctime_ns, entry.inode, entry.content])
+            for name, entry in self.entries.items()
+        )
+        write_atomically(path, "\n".join(lines))
+
+    @classmethod
+    def read(cls, path: Path) -> "Manifest":
+        """The inverse of `write`. Raises OSError and ValueError."""
+        rows = (json.loads(line) for line in path.read_text("utf-8").splitlines())
+        return cls({row[0]: Entry(*row[1:]) for row in rows})
+
+
+def walk(root: Path) -> Iterator[tuple[str, Entry]]:
+    """Everything below a folder, in a fixed order, without contents. Follows no link."""
+    todo = [""]
+    while todo:
+        folder = todo.pop()
+        with os.scandir(os.path.join(root, folder)) as listed:  # noqa: PTH118 - many thousands
+            children = sorted(listed, key=lambda child: child.name)
+        for child in children:
+            status = child.stat(follow_symlinks=False)
+            path = f"{folder}/{child.name}" if folder else child.name
+            if stat.S_ISDIR(status.st_mode):
+                todo.append(path)
+            yield (
+                path,
+                Entry(status.st_mode, status.st_size, status.st_ctime_ns, status.st_ino),
+            )
+
+
+def record(root: Path) -> Manifest:
+    """Read and hash everything below a folder."""
+    found = dict(walk(root))
+    return Manifest(_with_contents(root, found))
+
+
+def fingerprint_of(root: Path) -> str:
+    """The fingerprint of a folder now: equal to its manifest's if nothing was touched."""
+    return _fingerprint(walk(root))
+
+
+def compare(
+    root: Path, manifest: Manifest, *, everything: bool, bytecode: Bytecode = "listed"
+) -> Manifest:
+    """Compare a folder with its manifest; returns the manifest with the status of now.
+
+    Hashes what has another status, or `everything`. Raises ContentChanged. While bytecode is still
+    being compiled, files of it that nobody has listed are `removed`, or `accepted` after that.
+    """
+    listed, now = manifest.entries, dict(walk(root))
+    spared = bytecode != "listed"
+    for path in listed.keys() - now.keys():
+        if not (spared and _is_bytecode(path)):
+            raise ContentChanged(path, "is missing")
+    for path in sorted(now.keys() - listed.keys()):
+        if not (spared and _is_bytecode(path)):
+            raise ContentChanged(path, "was added")
+        if bytecode == "removed" and not stat.S_ISDIR(now[path].mode):
+            (root / path).unlink()
+            del now[path]
+        elif not (stat.S_ISDIR(now[path].mode) or stat.S_ISREG(now[path].mode)):
+            raise ContentChanged(path, "is no file")
+    same = {
+        path: replace(entry, content=listed[path].content)
+        for path, entry in now.items()
+        if not everything and path in listed and entry.has_same_status(listed[path])
+    }
+    others = {path: entry for path, entry in now.items() if path not in same}
+    hashed = _with_contents(root, others)
+    for path in sorted(hashed.keys() & listed.keys()):
+        is_rewritten = bytecode == "accepted" and _is_bytecode(path)
+        if not is_rewritten and not _is_same(hashed[path], listed[path]):
+            raise ContentChanged(path, "was changed")
+    both = same | hashed
+    return Manifest({path: both[path] for path in now})
+
+
+def _is_same(entry: Entry, before: Entry) -> bool:
+    is_folder = stat.S_ISDIR(entry.mode)
+    return (
+        entry.mode == before.mode
+        and entry.content == before.content
+        and (is_folder or entry.size == before.size)
+    )
+
+
+def _is_bytecode(path: str) -> bool:
+    return "__pycache__" in path.split("/")
+
+
+def _with_contents(root: Path, entries: dict[str, Entry]) -> dict[str, Entry]:
+    def content(path: str) -> str:
+        mode = entries[path].mode
+        whole = os.path.join(root, path)  # noqa: PTH118 - many thousands of them
+        if stat.S_ISLNK(mode):
+            return os.readlink(whole)  # noqa: PTH115
+        if not stat.S_ISREG(mode):
+            return ""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(whole, flags), "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise ContentChanged(path, f"cannot be read ({error.strerror})") from error
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        contents = pool.map(content, entries, chunksize=_CHUNK_FILES)
+        return {
+            path: replace(entry, content=text)
+            for (path, entry), text in zip(entries.items(), contents, strict=True)
+        }
+
+
+def _fingerprint(entries: Iterable[tuple[str, Entry]]) -> str:
+    total = hashlib.sha256()
+    for path, entry in entries:
+        if stat.S_ISDIR(entry.mode):
+            _feed(total, path, entry.mode)
+        else:
+            _feed(total, path, entry.mode, entry.size, entry.ctime_ns, entry.inode)
+    return total.hexdigest()
+
+
+def _feed(total: "hashlib._Hash", *parts: str | int) -> None:
+    total.update(json.dumps(parts).encode())

@@ -1,0 +1,122 @@
+"""Check what a build left behind, and take it from the build: nothing of it is believed or run."""
+
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from slipway.schemas.workloads import ReasonCode
+from workers.node_agent.errors import StartError
+
+_CONFIGURATION: Final = "pyvenv.cfg"
+_FOLDER_MODE: Final = 0o755
+_READ: Final = 0o444
+_EXECUTE: Final = 0o111
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """An empty environment as a base interpreter made it, before anything was installed."""
+
+    configuration: bytes
+    links: dict[str, str]
+
+
+def skeleton_of(attempt: Path) -> Skeleton:
+    """Note the links and the configuration of an environment in which nothing has run yet."""
+    links = {
+        str(path.relative_to(attempt)): str(path.readlink())
+        for path in (*attempt.iterdir(), *(attempt / "bin").iterdir())
+        if path.is_symlink()
+    }
+    return Skeleton((attempt / _CONFIGURATION).read_bytes(), links)
+
+
+def seal(attempt: Path, skeleton: Skeleton, places: Sequence[str]) -> None:
+    """Make what was built read-only and the agent's own. Raises StartError for what may not be.
+
+    `places` are the folders of the base interpreter: links may lead there, and nowhere else.
+    """
+    _check_skeleton(attempt, skeleton)
+    inside = (os.path.realpath(attempt), *map(os.path.realpath, places))
+    folders = [attempt]
+    while folders:
+        folder = folders.pop()
+        _own(folder)
+        folder.chmod(_FOLDER_MODE)
+        with os.scandir(folder) as children:
+            for child in children:
+                path = Path(child.path)
+                mode = child.stat(follow_symlinks=False).st_mode
+                if stat.S_ISDIR(mode):
+                    folders.append(path)
+                elif stat.S_ISLNK(mode):
+                    _check_link(path, inside, attempt)
+                    _own(path)
+                elif stat.S_ISREG(mode):
+                    _seal_file(path, child.stat(follow_symlinks=False), attempt)
+                else:
+                    raise _refused(path, attempt, "is neither a file nor a folder nor a link")
+
+
+def break_hard_links(attempt: Path) -> None:
+    """Give each file of an environment data of its own, which no other name leads to."""
+    for root, _, names in os.walk(attempt):
+        for name in names:
+            path = Path(root, name)
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                draft = path.with_name(f".{name}.copy")
+                shutil.copy2(path, draft, follow_symlinks=False)
+                draft.replace(path)
+
+
+def _check_skeleton(attempt: Path, skeleton: Skeleton) -> None:
+    for name, target in skeleton.links.items():
+        path = attempt / name
+        if not path.is_symlink() or str(path.readlink()) != target:
+            raise _refused(path, attempt, "is not the link that the node made")
+    configuration = attempt / _CONFIGURATION
+    is_file = stat.S_ISREG(_mode_of(configuration))
+    if not is_file or configuration.read_bytes() != skeleton.configuration:
+        raise _refused(configuration, attempt, "is not what the node wrote")
+
+
+def _mode_of(path: Path) -> int:
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return 0
+
+
+def _check_link(path: Path, inside: tuple[str, ...], attempt: Path) -> None:
+    target = os.path.realpath(path)
+    if not any(target == place or target.startswith(f"{place}/") for place in inside):
+        raise _refused(path, attempt, "is a link out of the environment")
+
+
+def _seal_file(path: Path, status: os.stat_result, attempt: Path) -> None:
+    if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
+        raise _refused(path, attempt, "has the set-user-ID or set-group-ID bit")
+    _own(path)
+    mode = _READ | (_EXECUTE if status.st_mode & stat.S_IXUSR else 0)
+    # A file that another environment shares keeps its ctime.
+    if stat.S_IMODE(status.st_mode) != mode:
+        path.chmod(mode)
+
+
+def _own(path: Path) -> None:
+    if not os.getuid() and path.lstat().st_uid:
+        os.chown(path, 0, 0, follow_symlinks=False)
+
+
+def _refused(path: Path, attempt: Path, why: str) -> StartError:
+    name = str(path.relative_to(attempt)).encode("utf-8", "replace").decode()
+    return StartError(
+        f"The environment is refused: after the build {name[:200]!r} {why}. "
+        "Leave out the requirement whose build does that.",
+        ReasonCode.ENVIRONMENT_FAILED,
+    )
