@@ -55,9 +55,17 @@ def _fault_of(answer: bytes | str, path: str) -> str:
     return f"{path} answers {b' '.join(status[1:]).decode(errors='replace')} {words}".rstrip()
 
 
-def http_ready(host: str, port: int, path: str = "/readyz") -> Probe:
+def _request(path: str, secret: str) -> bytes:
+    """Return a request for a page, with the bearer token if there is one."""
+    lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+    if secret:
+        lines.append(f"Authorization: Bearer {secret}")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def http_ready(host: str, port: int, path: str = "/readyz", *, secret: str = "") -> Probe:
     """Return a probe that wants status 200 from a page."""
-    message = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    message = _request(path, secret)
 
     async def probe() -> str:
         connect = partial(asyncio.open_connection, host, port)
@@ -66,9 +74,9 @@ def http_ready(host: str, port: int, path: str = "/readyz") -> Probe:
     return probe
 
 
-def unix_http_ready(socket: Path, path: str) -> Probe:
+def unix_http_ready(socket: Path, path: str, *, secret: str = "") -> Probe:
     """Return a probe that wants status 200 from a page behind a Unix socket."""
-    message = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    message = _request(path, secret)
 
     async def probe() -> str:
         connect = partial(asyncio.open_unix_connection, socket)
