@@ -51,7 +51,9 @@ def _exchange(path: Path, request: bytes) -> bytes:
         return answer
 
 
-def _request(*headers: str, version: str = "1.1", method: str = "GET", path: str = _SEARCH) -> bytes:
+def _request(
+    *headers: str, version: str = "1.1", method: str = "GET", path: str = _SEARCH
+) -> bytes:
     lines = [f"{method} {path} HTTP/{version}", "Host: tracking", *headers, "", ""]
     return "\r\n".join(lines).encode()
 

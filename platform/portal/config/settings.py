@@ -16,6 +16,7 @@ _url = urlsplit(ENV.url)
 
 DEBUG = ENV.debug
 SECRET_KEY = keys.session_key(KEYS_DIR)
+SLIPWAY_METRICS_TOKEN = keyfiles.metrics_token(KEYS_DIR)
 SLIPWAY_SECRETS_KEY = keys.secrets_key(KEYS_DIR)
 SLIPWAY_ROOT = ROOT
 SLIPWAY_URL = ENV.url

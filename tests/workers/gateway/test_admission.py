@@ -48,7 +48,14 @@ def test_every_door_but_health_wants_a_key(served: Plane) -> None:
 def test_readiness_is_a_configuration_to_serve(served: Plane) -> None:
     log = (served.folder / "gateway.log").read_text()
     port = log.partition("health on http://127.0.0.1:")[2].split("\n")[0]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+    address = f"http://127.0.0.1:{port}/readyz"
+    with urllib.request.urlopen(address, timeout=5) as answer:
+        assert json.loads(answer.read()) == {"ready": True}
+    token = next(served.folder.rglob("health-token"))
+    assert token.stat().st_mode & 0o077 == 0
+    bearer = {"Authorization": f"Bearer {token.read_text().strip()}"}
+    asked = urllib.request.Request(address, headers=bearer)
+    with urllib.request.urlopen(asked, timeout=5) as answer:
         told = json.loads(answer.read())
     assert told["ready"]
     assert "the portal answers" in told["checks"]["snapshot"]["detail"]
