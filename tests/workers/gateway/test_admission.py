@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from slipway.schemas.serving import EndpointLimits, Rate, RevisionRoute
@@ -54,9 +55,7 @@ def test_readiness_is_a_configuration_to_serve(served: Plane) -> None:
     token = next(served.folder.rglob("health-token"))
     assert token.stat().st_mode & 0o077 == 0
     bearer = {"Authorization": f"Bearer {token.read_text().strip()}"}
-    asked = urllib.request.Request(address, headers=bearer)
-    with urllib.request.urlopen(asked, timeout=5) as answer:
-        told = json.loads(answer.read())
+    told = httpx.get(address, headers=bearer, timeout=5).json()
     assert told["ready"]
     assert "the portal answers" in told["checks"]["snapshot"]["detail"]
 
