@@ -76,8 +76,8 @@ def _http(port: Callable[[World], int], *open_paths: str, closed: dict[str, str]
         for path in open_paths:
             assert world.get(port(world), path).status_code == 200, path
         for path, method in closed.items():
-            body = {"json": {}} if method != "GET" else {}
-            answer = world.get(port(world), path, method=method, **body)
+            content = b"" if method == "GET" else b"{}"
+            answer = world.get(port(world), path, method=method, content=content)
             assert answer.status_code in _HTTP_REFUSED, (path, answer.status_code, answer.text)
 
     return check
