@@ -195,6 +195,12 @@ class Installation:
         }
         self._programs: list[Program] = []
 
+    @property
+    def metrics_bearer(self) -> dict[str, str]:
+        """The header of who may read metrics here."""
+        token = (self.data_dir / "keys" / "metrics.key").read_text().strip()
+        return {"Authorization": f"Bearer {token}"}
+
     def manage(self, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
         """Run one `manage.py` command to its end, without a terminal."""
         return subprocess.run(

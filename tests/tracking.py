@@ -41,8 +41,19 @@ class TrackingPortal:
         """Whether MLflow's server answers."""
         transport = httpx.HTTPTransport(uds=str(self.socket))
         with contextlib.suppress(httpx.TransportError), httpx.Client(transport=transport) as client:
-            return client.get("http://tracking/health").is_success
+            return client.get("http://tracking/health", headers=self.credentials).is_success
         return False
+
+    @property
+    def secret(self) -> str:
+        """The secret by which the portal authenticates to MLflow's server."""
+        key = self.portal.installation.data_dir / "keys" / "tracking.key"
+        return key.read_text().strip() if key.exists() else "no-secret"
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """The header that carries the secret."""
+        return {"Authorization": f"Bearer {self.secret}"}
 
     def uri(self, name: str) -> str:
         """MLFLOW_TRACKING_URI of a person's project."""

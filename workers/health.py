@@ -1,8 +1,12 @@
-"""The health door of a process that has no other: /healthz, /readyz, /metrics on loopback.
+"""Health of a process that has no other port: /healthz, /readyz, /metrics on loopback.
+
+Any process of the machine may read whether this one lives and is ready. Details and metrics need
+the bearer token: user code may run on the same machine.
 
 Every route stands in ROUTES with its policy, so that a test can walk them.
 """
 
+import hmac
 import json
 import threading
 from collections.abc import Callable, Mapping
@@ -12,7 +16,8 @@ from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-LOOPBACK_ONLY: Final = "loopback only"
+ANY_LOCAL_PROCESS: Final = "any process of this machine"
+BEARER: Final = "the bearer token"
 _HOST: Final = "127.0.0.1"
 _NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 _PATIENCE_S: Final = 5.0
@@ -40,42 +45,50 @@ class Answer:
 
 @dataclass(frozen=True)
 class Route:
-    """One address, who may use it, and what answers."""
+    """One address, who may use it, and what answers; `is_known` says that the token was right."""
 
     path: str
     policy: str
-    answer: Callable[[Checks], Answer]
+    answer: Callable[[Checks, bool], Answer]
 
 
-def _alive(_checks: Checks) -> Answer:
+def _alive(_checks: Checks, _is_known: bool) -> Answer:
     return Answer(200, "text/plain; charset=utf-8", b"ok\n")
 
 
-def _ready(checks: Checks) -> Answer:
-    found = {name: check() for name, check in checks.items()}
-    ready = all(check.ok for check in found.values())
-    told = {name: {"ok": check.ok, "detail": check.detail} for name, check in found.items()}
-    body = json.dumps({"ready": ready, "checks": told}).encode()
-    return Answer(200 if ready else 503, "application/json", body)
+def _ready(checks: Checks, is_known: bool) -> Answer:
+    results = {name: check() for name, check in checks.items()}
+    ready = all(check.ok for check in results.values())
+    body: dict[str, object] = {"ready": ready}
+    if is_known:
+        body["checks"] = {
+            name: {"ok": check.ok, "detail": check.detail} for name, check in results.items()
+        }
+    return Answer(200 if ready else 503, "application/json", json.dumps(body).encode())
 
 
-def _metrics(_checks: Checks) -> Answer:
+def _metrics(_checks: Checks, _is_known: bool) -> Answer:
     return Answer(200, CONTENT_TYPE_LATEST, generate_latest())
 
 
 ROUTES: Final = (
-    Route("/healthz", LOOPBACK_ONLY, _alive),
-    Route("/readyz", LOOPBACK_ONLY, _ready),
-    Route("/metrics", LOOPBACK_ONLY, _metrics),
+    Route("/healthz", ANY_LOCAL_PROCESS, _alive),
+    Route("/readyz", ANY_LOCAL_PROCESS, _ready),
+    Route("/metrics", BEARER, _metrics),
 )
 
 
 class HealthServer:
     """Answers ROUTES on a loopback port, in threads of its own, from `start` to `stop`."""
 
-    def __init__(self, port: int, checks: Checks) -> None:
-        """Open the port (0 lets the system choose); raises OSError when it is taken."""
-        self._server = ThreadingHTTPServer((_HOST, port), _handler_for(checks))
+    def __init__(self, port: int, checks: Checks, *, token: str) -> None:
+        """Open the port (0 lets the system choose).
+
+        Raises OSError when the port is taken, and ValueError without a token.
+        """
+        if not token:
+            raise ValueError("a health server needs a token for its details")
+        self._server = ThreadingHTTPServer((_HOST, port), _handler_for(checks, token))
         self._server.daemon_threads = True
 
     @property
@@ -93,7 +106,9 @@ class HealthServer:
         self._server.server_close()
 
 
-def _handler_for(checks: Checks) -> type[BaseHTTPRequestHandler]:
+def _handler_for(checks: Checks, token: str) -> type[BaseHTTPRequestHandler]:
+    expected = f"Bearer {token}".encode()
+
     class Handler(BaseHTTPRequestHandler):
         timeout = _PATIENCE_S
         server_version = "slipway"
@@ -110,12 +125,25 @@ def _handler_for(checks: Checks) -> type[BaseHTTPRequestHandler]:
                 return Answer(421, "text/plain", f"ask localhost:{port}\n".encode())
             path = self.path.partition("?")[0]
             for route in ROUTES:
-                if route.path == path:
-                    return route.answer(checks)
+                if route.path != path:
+                    continue
+                is_known = self._is_known()
+                if route.policy == BEARER and not is_known:
+                    return Answer(401, "text/plain", b"send Authorization: Bearer TOKEN\n")
+                return route.answer(checks, is_known)
             return Answer(404, "text/plain", b"there is /healthz, /readyz and /metrics\n")
+
+        def _is_known(self) -> bool:
+            """Tell whether the request has exactly one credential and that is the token."""
+            credentials = self.headers.get_all("Authorization", [])
+            return len(credentials) == 1 and hmac.compare_digest(
+                credentials[0].encode("latin1", "replace"), expected
+            )
 
         def _send(self, answer: Answer) -> None:
             self.send_response(answer.status)
+            if answer.status == 401:
+                self.send_header("WWW-Authenticate", "Bearer")
             self.send_header("Content-Type", answer.media_type)
             self.send_header("Content-Length", str(len(answer.body)))
             self.send_header("X-Content-Type-Options", "nosniff")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import zmq
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from papermill.engines import NBClientEngine, NotebookExecutionManager
@@ -174,6 +175,9 @@ def _kernels() -> Iterator[AsyncKernelManager]:
     if len(str(room)) < _LONGEST_SOCKET_PATH:
         manager.transport = "ipc"
         manager.ip = str(room / "k")
+    if hasattr(manager, "transport_encryption") and zmq.has("curve"):
+        # Else whoever may connect to the socket reads what cells print.
+        manager.transport_encryption = "auto"
     # A kernel is a process of its own; what this one was shown beside its environment goes along.
     before = os.environ.get("PYTHONPATH")
     ours = [

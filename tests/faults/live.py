@@ -88,7 +88,9 @@ class Live:
         """Return `leads` or `stands by`, as a control worker says itself; empty if it is mute."""
         port = port or self.place.control_health_port
         try:
-            answer = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=3)
+            answer = httpx.get(
+                f"http://127.0.0.1:{port}/readyz", headers=self.place.metrics_bearer, timeout=3
+            )
         except httpx.TransportError:
             return ""
         checks = answer.json()["checks"]
@@ -99,7 +101,7 @@ class Live:
         url = f"http://127.0.0.1:{self.place.control_health_port}/metrics"
         found = re.search(
             rf'^slipway_tasks_total{{outcome="success",task="{name}"}} (\d+)',
-            httpx.get(url, timeout=3).text,
+            httpx.get(url, headers=self.place.metrics_bearer, timeout=3).text,
             re.MULTILINE,
         )
         return int(found.group(1)) if found else 0

@@ -220,7 +220,10 @@ def both(tracking: TrackingPortal) -> Iterator[Both]:
     project = tracking.portal.client("alice").get(f"/projects/{slug}").json()["id"]
     transport = httpx.HTTPTransport(uds=str(tracking.socket))
     with httpx.Client(
-        transport=transport, base_url="http://tracking", headers={WORKSPACE: project}, timeout=60
+        transport=transport,
+        base_url="http://tracking",
+        headers={WORKSPACE: project} | tracking.credentials,
+        timeout=60,
     ) as server:
         yield Both(rest.http, server, experiments, runs)
 

@@ -1,11 +1,14 @@
-"""The health door of processes that have no other."""
+"""The health endpoint of processes that have no other port."""
 
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from workers.health import LOOPBACK_ONLY, ROUTES, Check, HealthServer
+from workers.health import ANY_LOCAL_PROCESS, BEARER, ROUTES, Check, HealthServer
+
+_TOKEN = "token-of-this-test"
+_BEARER = {"Authorization": f"Bearer {_TOKEN}"}
 
 
 class Part:
@@ -25,23 +28,67 @@ def part() -> Part:
 
 @pytest.fixture
 def door(part: Part) -> Iterator[httpx.Client]:
-    server = HealthServer(0, {"part": part})
+    server = HealthServer(0, {"part": part}, token=_TOKEN)
     server.start()
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", headers=_BEARER) as client:
         yield client
     server.stop()
 
 
-def test_every_route_declares_that_it_is_for_this_machine_alone() -> None:
+@pytest.fixture
+def stranger(door: httpx.Client) -> Iterator[httpx.Client]:
+    """A process of this machine that knows no token."""
+    with httpx.Client(base_url=door.base_url) as client:
+        yield client
+
+
+def test_every_route_declares_its_policy() -> None:
     assert {route.path: route.policy for route in ROUTES} == {
-        "/healthz": LOOPBACK_ONLY,
-        "/readyz": LOOPBACK_ONLY,
-        "/metrics": LOOPBACK_ONLY,
+        "/healthz": ANY_LOCAL_PROCESS,
+        "/readyz": ANY_LOCAL_PROCESS,
+        "/metrics": BEARER,
     }
 
 
+def test_without_the_token_there_is_a_status_and_no_detail(
+    stranger: httpx.Client, part: Part
+) -> None:
+    assert stranger.get("/healthz").text == "ok\n"
+    assert stranger.get("/readyz").json() == {"ready": True}
+    part.found = Check(False, "redis://internal:6379 does not answer")
+    answer = stranger.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"ready": False}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("Authorization", "Bearer wrong")],
+        [("Authorization", f"Basic {_TOKEN}")],
+        [("Authorization", _TOKEN)],
+        [("Authorization", "Bearer")],
+        [("Authorization", f"Bearer {_TOKEN}"), ("Authorization", f"Bearer {_TOKEN}")],
+        [("Authorization", "Bearer wrong"), ("Authorization", f"Bearer {_TOKEN}")],
+        [("Authorization_", f"Bearer {_TOKEN}")],
+    ],
+)
+def test_metrics_need_the_token(stranger: httpx.Client, headers: list[tuple[str, str]]) -> None:
+    answer = stranger.get("/metrics", headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert "python_info" not in answer.text
+    assert stranger.get("/readyz", headers=headers).json() == {"ready": True}
+
+
+def test_a_server_without_a_token_gives_no_details_to_anybody(part: Part) -> None:
+    with pytest.raises(ValueError, match="token"):
+        HealthServer(0, {"part": part}, token="")
+
+
 def test_it_listens_on_loopback_alone() -> None:
-    server = HealthServer(0, {})
+    server = HealthServer(0, {}, token=_TOKEN)
     assert server._server.server_address[0] == "127.0.0.1"
     server._server.server_close()
 

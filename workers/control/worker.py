@@ -16,6 +16,7 @@ from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 
 from portal.config.celery import TASK_LIMIT_S, app
 from portal.config.env import env
+from portal.config.keyfiles import metrics_token
 from portal.config.leadership import Office
 from portal.config.schedule import declared_periods
 from workers.control.beat import Beat
@@ -70,7 +71,9 @@ def main() -> int:
         "beat": beat.check,
     }
     try:
-        server = HealthServer(settings.control_health_port, checks)
+        server = HealthServer(
+            settings.control_health_port, checks, token=metrics_token(settings.keys_dir)
+        )
     except OSError as error:
         sys.stderr.write(
             f"slipway: port {settings.control_health_port} cannot be opened ({error.strerror}); "

@@ -26,6 +26,7 @@ from workers.gateway.settings import GatewaySettings
 from workers.gateway.snapshot import SnapshotKeeper, read_revoked, read_snapshot
 from workers.gateway.table import Table
 from workers.health import Check, HealthServer
+from workers.launcher.durable import create_once
 
 log = logging.getLogger(__name__)
 _ROOT: Final = Path(workers.__path__[0]).parent
@@ -115,7 +116,8 @@ class Gateway:
         if self._settings.health_port is None:
             return None
         checks = {"snapshot": self._has_snapshot, "capture": self._captures}
-        health = HealthServer(self._settings.health_port, checks)
+        token = _health_token(self._settings.health_token_path)
+        health = HealthServer(self._settings.health_port, checks, token=token)
         health.start()
         log.info("health on http://127.0.0.1:%d", health.port)
         return health
@@ -234,6 +236,12 @@ class Gateway:
             await _until_gone(partial(self._heed, process), process.kill)
             log.warning("the shipper ended with %s and is started again", process.returncode)
             await asyncio.sleep(_SHIPPER_PAUSE_S)
+
+
+def _health_token(path: Path) -> str:
+    """Return the token for metrics; the first gateway of a data folder creates it."""
+    create_once(path, f"{secrets.token_urlsafe(32)}\n")
+    return path.read_text("ascii").strip()
 
 
 async def _until_gone(wait: Callable[[], Awaitable[int]], kill: Callable[[], None]) -> None:

@@ -40,6 +40,11 @@ class GatewaySettings:
         return self.data_dir / "revoked.json"
 
     @property
+    def health_token_path(self) -> Path:
+        """The token for details of health and for metrics."""
+        return self.data_dir / "health-token"
+
+    @property
     def capture_dir(self) -> Path:
         """The log of predictions that are not in Parquet yet."""
         return self.data_dir / "capture"
@@ -88,7 +93,7 @@ def read_settings(arguments: Sequence[str]) -> GatewaySettings:
     add(
         "--capture-mib", type=int, default=4096, help="disk for predictions that wait (%(default)s)"
     )
-    add("--health-port", type=int, help="loopback port of /readyz and /metrics, 0 for any")
+    add("--health-port", type=int, help="loopback port of health and metrics, 0 for any")
     found = parser.parse_args(arguments)
     data_dir = found.data_dir.absolute()
     return GatewaySettings(

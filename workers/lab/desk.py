@@ -13,6 +13,7 @@ import sys
 import sysconfig
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final
 
@@ -125,11 +126,14 @@ class Desk:
         kernel = self.home / "jupyter" / "kernels" / "python3"
         kernel.mkdir(parents=True, exist_ok=True)
         python = str(self.packages / "bin" / "python")
+        metadata: dict[str, object] = {"debugger": True}
+        if encrypts_kernels(self.packages):
+            metadata["supported_encryption"] = ["curve"]
         spec = {
             "argv": [python, str(_KERNEL), "-f", "{connection_file}"],
             "display_name": f"Python {sys.version_info.major}.{sys.version_info.minor}",
             "language": "python",
-            "metadata": {"debugger": True},
+            "metadata": metadata,
         }
         (kernel / "kernel.json").write_text(json.dumps(spec), "utf-8")
 
@@ -157,6 +161,21 @@ class Desk:
             "PATH": f"{self.packages / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
             "SHELL": _SHELL,
         }
+
+
+def encrypts_kernels(layer: Path) -> bool:
+    """Tell whether the ipykernel that kernels of this layer import encrypts what it publishes.
+
+    Without that, a kernel sends its outputs to whoever connects to its loopback port. Somebody may
+    have installed an older version over ours, which would not understand the keys.
+    """
+    own = layer / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    places = [str(own), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    spec = PathFinder.find_spec("ipykernel", places)
+    if spec is None or spec.origin is None:
+        return False
+    kernel_spec = Path(spec.origin).with_name("kernelspec.py")
+    return kernel_spec.is_file() and "supported_encryption" in kernel_spec.read_text("utf-8")
 
 
 def desk_here() -> Desk:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import aiohttp
 import aiohttp.connector
+import zmq
 from jupyter_server.serverapp import ServerApp
 from jupyterhub.singleuser.extension import JupyterHubSingleUser
 
@@ -134,6 +135,8 @@ def run(desk: Desk | None = None) -> None:
             "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
             "--LabApp.news_url=",
             f"--LabApp.extra_labextensions_path={PAGE_EXTENSIONS}",
+            # Kernels listen on loopback, where processes of other projects may connect.
+            *(["--KernelManager.transport_encryption=auto"] if zmq.has("curve") else []),
             # Who runs it has been stripped of what makes root special.
             "--ServerApp.allow_root=True",
             # They come and go with the server; the extension manager would change the environment.

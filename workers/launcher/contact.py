@@ -6,15 +6,21 @@ checkpoint is whole and in its place, and which ones are left beside it; `{"stra
 "reason": "…"}` how the ranks share the work. A launcher sends `{"failure": {...}}` for the
 exception that ended its script.
 Datagrams never block a training loop, and one that finds no reader is lost without harm.
+
+Other tasks of the machine can find the socket in /proc/net/unix, so the kernel's word on the sender
+counts: only processes below the shim speak for its task.
 """
 
 import json
 import os
 import socket
+import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from workers.launcher.processes import stat_fields, uptime_s
 
 VARIABLE: Final = "SLIPWAY_TASK_SOCKET"
 _LIMIT_BYTES: Final = 16 * 1024
@@ -22,6 +28,11 @@ _TEXT_LIMIT: Final = 2000
 _WORD_LIMIT: Final = 200
 _KEPT_LIMIT: Final = 1000
 _BATCH: Final = 256
+_UCRED: Final = struct.Struct("3i")
+_SPACE: Final = socket.CMSG_SPACE(_UCRED.size)
+_DEEPEST: Final = 256
+# The last words of a process may be read when it has ended and its parent has collected it.
+_REMEMBERED_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -70,8 +81,10 @@ class ContactDoor:
         path.unlink(missing_ok=True)
         self.path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket.bind(str(path))
         path.chmod(0o600)
+        self._members: dict[int, float] = {}
 
     def give_to(self, uid: int, gid: int) -> None:
         """Let the user that ranks run as write to it, and nobody else but root."""
@@ -82,17 +95,31 @@ class ContactDoor:
         return self._socket.fileno()
 
     def receive(self) -> list[Message]:
-        """Take what lies waiting, at most a bounded batch."""
+        """Take what lies waiting, at most a bounded batch, and leave out what others sent."""
         found: list[Message] = []
         for _ in range(_BATCH):
             try:
-                data = self._socket.recv(_LIMIT_BYTES)
+                data, credentials, *_ = self._socket.recvmsg(_LIMIT_BYTES, _SPACE)
             except BlockingIOError:
                 break
-            message = _read(data)
+            message = _read(data) if self._is_member(_sender_of(credentials)) else None
             if message is not None:
                 found.append(message)
         return found
+
+    def _is_member(self, pid: int) -> bool:
+        """Tell whether the sender is a process of this task: one below the shim."""
+        now = uptime_s()
+        is_member = _descends(pid, os.getpid())
+        if is_member is None:
+            return now - self._members.get(pid, float("-inf")) < _REMEMBERED_S
+        if is_member:
+            self._members[pid] = now
+            if len(self._members) > _KEPT_LIMIT:
+                self._members = {
+                    member: at for member, at in self._members.items() if now - at < _REMEMBERED_S
+                }
+        return is_member
 
     def let_go(self) -> None:
         """Close this copy of the door, which stays open elsewhere."""
@@ -103,6 +130,29 @@ class ContactDoor:
         self._socket.close()
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
+
+
+def _sender_of(ancillary: list[tuple[int, int, bytes]]) -> int:
+    """Return the pid of the sender as the kernel wrote it; 0 when it is of another namespace."""
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            return int(_UCRED.unpack(data[: _UCRED.size])[0])
+    return 0
+
+
+def _descends(pid: int, ancestor: int) -> bool | None:
+    """Tell whether a process is below another one; None when it is gone."""
+    fields = stat_fields(pid) if pid else []
+    if fields is None:
+        return None
+    for _ in range(_DEEPEST):
+        if not fields:
+            return False
+        parent = int(fields[1])
+        if parent == ancestor:
+            return True
+        fields = (stat_fields(parent) if parent else None) or []
+    return False
 
 
 def tell_failure(path: str, failure: Failure) -> None:

@@ -298,10 +298,14 @@ class Shim:
         failed = False
         while True:
             try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None:
+                    break
+                if self._contact is not None:
+                    # What it told last is read while the kernel still knows who it was.
+                    self._hear(self._contact)
+                pid, status, usage = os.wait4(ended.si_pid, os.WNOHANG)
             except ChildProcessError:
-                break
-            if pid == 0:
                 break
             self._usage.reaped(usage)
             code = os.waitstatus_to_exitcode(status)

@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 _TEND_EVERY_S: Final = 1.0
 _STOP_GRACE_S: Final = 15.0
 _MEND_S: Final = 1.0
+_MOST_RINGS: Final = 256
+_DEAF_S: Final = 0.01
 _LOOK_AT_ENVIRONMENT_EVERY_S: Final = 60.0
 
 
@@ -189,14 +191,17 @@ class Agent:
         bell.bind(str(path))
         # Whoever runs in a container rings as another user; all it can do is make us look.
         path.chmod(0o666)
-        loop.add_reader(bell, self._on_bell, bell)
+        loop.add_reader(bell, self._on_bell, loop, bell)
 
-    def _on_bell(self, bell: socket.socket) -> None:
+    def _on_bell(self, loop: asyncio.AbstractEventLoop, bell: socket.socket) -> None:
         with suppress(BlockingIOError):
-            while bell.recv(64):
-                pass
+            for _ in range(_MOST_RINGS):
+                bell.recv(64)
         self._bell.ring()
         self._table.ring()
+        # Any process may ring, without end: the agent hears it a hundred times a second at most.
+        loop.remove_reader(bell)
+        loop.call_later(_DEAF_S, loop.add_reader, bell, self._on_bell, loop, bell)
 
 
 async def _keep_going(name: str, part: Callable[[], Awaitable[None]]) -> None:

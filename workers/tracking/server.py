@@ -10,6 +10,7 @@ from typing import Any
 import uvicorn
 
 from workers.tracking import projects, sqlite
+from workers.tracking.access import SameUserProtocol, SecretRequired, read_secret
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it wraps its older half in what Starlette deprecates
@@ -54,17 +55,21 @@ def _listener(path: str) -> socket.socket:
     return listener
 
 
-def serve(path: str) -> None:
-    """Serve on the Unix socket `path` until SIGTERM."""
+def serve(path: str, key_file: str) -> None:
+    """Serve on the Unix socket `path` until SIGTERM, for who knows the secret in `key_file`.
+
+    Raises OSError or ValueError when the secret cannot be read.
+    """
     os.umask(0o077)
+    secret = read_secret(Path(key_file))
     projects.register()
     sqlite.listen()
     _keep_clients_here()
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     config = uvicorn.Config(
-        mlflow_app,
+        SecretRequired(mlflow_app, secret),
         loop="uvloop",
-        http="httptools",
+        http=SameUserProtocol,
         ws="none",
         lifespan="off",
         access_log=False,

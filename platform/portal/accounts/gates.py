@@ -7,9 +7,10 @@ fetches by id itself: `gated_project(request)`, `gated_team(request)`, `gated_ro
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
+from django.utils.crypto import constant_time_compare
 
-from portal.accounts.addresses import peer_of
 from portal.accounts.models import Project, Team
 from portal.accounts.models.tenancy import role_in
 from portal.accounts.principal import Principal, require_principal
@@ -149,18 +150,21 @@ class TeamRole:
 
 
 @dataclass(frozen=True)
-class Loopback:
-    """Processes of this machine (scrapers of metrics), or an administrator from anywhere."""
+class MetricsReader:
+    """A scraper with the token of `keys/metrics.key`, or an administrator.
+
+    Being on this machine proves nothing: jobs and notebooks may run here, too.
+    """
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated or Forbidden."""
-        forwarded = "HTTP_X_FORWARDED_FOR" in request.META or "HTTP_FORWARDED" in request.META
-        peer = peer_of(request)
-        if forwarded or peer is None or not peer.is_loopback:
+        expected = f"Bearer {settings.SLIPWAY_METRICS_TOKEN}"
+        credential = request.headers.get("Authorization", "")
+        if not constant_time_compare(credential, expected):
             Administrator().check(request, path)
 
     def describe(self) -> str:
-        return "this machine, or an administrator"
+        return "the metrics token, or an administrator"
 
 
 def gated_project(request: HttpRequest) -> Project:

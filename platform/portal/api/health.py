@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from portal.accounts.gates import Loopback
+from portal.accounts.gates import MetricsReader
 from portal.core.policy import Public, guarded_by
 
 _migrated = {"yes": False}
@@ -30,7 +30,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"ready": ready, "checks": checks}, status=200 if ready else 503)
 
 
-@guarded_by(Loopback())
+@guarded_by(MetricsReader())
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """Prometheus text of this process."""

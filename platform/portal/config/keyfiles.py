@@ -27,3 +27,18 @@ def read_or_make(path: Path, fresh: bytes) -> str:
 def redis_password(folder: Path) -> str:
     """Return the password of the embedded Redis."""
     return read_or_make(folder / "redis.key", secrets.token_urlsafe(32).encode())
+
+
+def metrics_token(folder: Path) -> str:
+    """Return the token for the metrics of the portal and of the control worker."""
+    return read_or_make(folder / "metrics.key", secrets.token_urlsafe(32).encode())
+
+
+def tracking_key(folder: Path) -> Path:
+    """Return the file of the secret by which the portal authenticates to MLflow's server."""
+    return folder / "tracking.key"
+
+
+def tracking_secret(folder: Path) -> str:
+    """Return the secret by which the portal authenticates to MLflow's server."""
+    return read_or_make(tracking_key(folder), secrets.token_urlsafe(32).encode())

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from portal.config import keys
+from portal.config import keyfiles, keys
 from portal.config.databases import database_from, tracking_database_from
 from portal.config.env import ROOT, STATIC_FOLDER, env
 from portal.config.hosts import portal_hosts
@@ -17,6 +17,7 @@ _url = urlsplit(ENV.url)
 
 DEBUG = ENV.debug
 SECRET_KEY = keys.session_key(KEYS_DIR)
+SLIPWAY_METRICS_TOKEN = keyfiles.metrics_token(KEYS_DIR)
 SLIPWAY_SECRETS_KEY = keys.secrets_key(KEYS_DIR)
 SLIPWAY_ROOT = ROOT
 SLIPWAY_URL = ENV.url
@@ -284,6 +285,7 @@ SLIPWAY_CHECKPOINT_COPY_MAX_BYTES = ENV.checkpoint_copy_max_mib * 1024**2
 
 # Experiments
 SLIPWAY_TRACKING_SOCKET = socket_of(DATA_DIR)
+SLIPWAY_TRACKING_SECRET = keyfiles.tracking_secret(KEYS_DIR)
 SLIPWAY_ARTIFACTS_URL = artifacts_url(ENV.storage_url, DATA_DIR)
 
 LOGGING_CONFIG = None

@@ -5,6 +5,7 @@ Loaded by the supervisor, so it knows nothing of Django.
 
 import hashlib
 import os
+import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 from portal.config.databases import SCHEMA
 from portal.config.embedded import base_environment
 from portal.config.env import Env
+from portal.config.keyfiles import tracking_key, tracking_secret
+from portal.config.supervision.errors import StartError
 from portal.config.supervision.probes import unix_http_ready
 from portal.config.supervision.supervisor import ProcessSpec
 
@@ -20,12 +23,25 @@ _LONGEST_SOCKET = 100
 
 
 def socket_of(data_dir: Path) -> Path:
-    """Return the Unix socket of MLflow's server: in the data folder, which others cannot enter."""
+    """Return the Unix socket of MLflow's server: in the data folder, which others cannot enter.
+
+    Where its path would be too long, it is in a folder of temporary files that is ours alone.
+    Raises StartError when somebody else has made that folder.
+    """
     path = data_dir / "tracking.sock"
     if len(os.fsencode(path)) <= _LONGEST_SOCKET:
         return path
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"slipway-{os.getuid()}-{name}" / "tracking.sock"
+    folder = Path(tempfile.gettempdir()) / f"slipway-{os.getuid()}-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise StartError(
+            f"{folder} is not a private folder of this user, and the socket of MLflow's server "
+            "must be there because the path of the data folder is long; remove it, or set "
+            "SLIPWAY_DATA_DIR to a shorter path."
+        )
+    return folder / "tracking.sock"
 
 
 def store_uri(database_url: str, data_dir: Path) -> str:
@@ -64,18 +80,19 @@ def _access(settings: Env) -> dict[str, str]:
 
 def tracking_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
     """Return how MLflow's server is kept running. Everything else goes on without it."""
-    socket = socket_of(settings.data_dir)
+    socket, key = socket_of(settings.data_dir), tracking_key(settings.keys_dir)
+    secret = tracking_secret(settings.keys_dir)
     socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return ProcessSpec(
         name="tracking",
-        argv=(sys.executable, "-m", "workers.tracking", str(socket)),
+        argv=(sys.executable, "-m", "workers.tracking", str(socket), str(key)),
         env=base_environment(environ)
         | _access(settings)
         | {
             "SLIPWAY_TRACKING_STORE": store_uri(settings.database_url, settings.data_dir),
             "SLIPWAY_TRACKING_ARTIFACTS": artifacts_url(settings.storage_url, settings.data_dir),
         },
-        ready=unix_http_ready(socket, "/health"),
+        ready=unix_http_ready(socket, "/health", secret=secret),
         serves_others=True,
         optional=True,
         awaited=False,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from portal.config import embedded, gateway, notebooks
 from portal.config.env import ROOT, Env, env
-from portal.config.keyfiles import redis_password
+from portal.config.keyfiles import metrics_token, redis_password
 from portal.config.prepared import is_prepared
 from portal.config.supervision.children import die_with_parent
 from portal.config.supervision.console import Console, RotatingFile
@@ -66,7 +66,9 @@ def control_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
         name="control",
         argv=(sys.executable, "-m", "workers.control"),
         env=environment,
-        ready=http_ready(_LOOPBACK, settings.control_health_port),
+        ready=http_ready(
+            _LOOPBACK, settings.control_health_port, secret=metrics_token(settings.keys_dir)
+        ),
     )
 
 

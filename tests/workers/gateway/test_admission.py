@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from slipway.schemas.serving import EndpointLimits, Rate, RevisionRoute
@@ -48,8 +49,13 @@ def test_every_door_but_health_wants_a_key(served: Plane) -> None:
 def test_readiness_is_a_configuration_to_serve(served: Plane) -> None:
     log = (served.folder / "gateway.log").read_text()
     port = log.partition("health on http://127.0.0.1:")[2].split("\n")[0]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
-        told = json.loads(answer.read())
+    address = f"http://127.0.0.1:{port}/readyz"
+    with urllib.request.urlopen(address, timeout=5) as answer:
+        assert json.loads(answer.read()) == {"ready": True}
+    token = next(served.folder.rglob("health-token"))
+    assert token.stat().st_mode & 0o077 == 0
+    bearer = {"Authorization": f"Bearer {token.read_text().strip()}"}
+    told = httpx.get(address, headers=bearer, timeout=5).json()
     assert told["ready"]
     assert "the portal answers" in told["checks"]["snapshot"]["detail"]
 

@@ -22,6 +22,7 @@ _HANDED_BACK = frozenset(
     {"content-type", "content-disposition", "content-encoding", "content-range", "etag"}
 )
 _HOST = "http://tracking"
+_CHALLENGE = "www-authenticate"
 # The largest artifact taken in one request.
 LARGEST_FILE = 1 << 40
 
@@ -64,6 +65,7 @@ class Upstream:
         }
         headers |= more or {}
         headers[WORKSPACE] = project_id
+        headers["authorization"] = f"Bearer {settings.SLIPWAY_TRACKING_SECRET}"
         if isinstance(body, bytes):
             headers["content-length"] = str(len(body))
         elif declared := given.get(b"content-length"):
@@ -80,6 +82,13 @@ class Upstream:
                 "MLflow's server does not answer; metrics are still taken in. Try again soon."
             ) from error
         try:
+            if _CHALLENGE in answer.headers:
+                # It refused the portal, not its client: a key was replaced, or users differ.
+                log.error("mlflow_refuses_the_portal", status=answer.status_code)
+                raise unavailable(
+                    "MLflow's server does not accept the portal: keys/tracking.key or the user of "
+                    "one of them has changed. Ask an administrator to start Slipway again."
+                )
             if answer.status_code >= 500 and _is_page(answer):
                 # Its handlers turn every fault of theirs into JSON; a page means that it stumbled
                 # while it read the request.

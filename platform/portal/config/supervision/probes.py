@@ -55,10 +55,20 @@ def _fault_of(answer: bytes | str, path: str) -> str:
     return f"{path} answers {b' '.join(status[1:]).decode(errors='replace')} {words}".rstrip()
 
 
-def http_ready(host: str, port: int, path: str = "/readyz", *, named: str = "") -> Probe:
+def _request(path: str, host: str, secret: str) -> bytes:
+    """Return a request for a page, with the bearer token if there is one."""
+    lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Connection: close"]
+    if secret:
+        lines.append(f"Authorization: Bearer {secret}")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def http_ready(
+    host: str, port: int, path: str = "/readyz", *, named: str = "", secret: str = ""
+) -> Probe:
     """Return a probe that wants status 200 from a page; `named` is another Host than its own."""
     own = named or f"{f'[{host}]' if ':' in host else host}:{port}"
-    message = f"GET {path} HTTP/1.1\r\nHost: {own}\r\nConnection: close\r\n\r\n".encode()
+    message = _request(path, own, secret)
 
     async def probe() -> str:
         connect = partial(asyncio.open_connection, host, port)
@@ -67,9 +77,9 @@ def http_ready(host: str, port: int, path: str = "/readyz", *, named: str = "") 
     return probe
 
 
-def unix_http_ready(socket: Path, path: str) -> Probe:
+def unix_http_ready(socket: Path, path: str, *, secret: str = "") -> Probe:
     """Return a probe that wants status 200 from a page behind a Unix socket."""
-    message = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    message = _request(path, secret)
 
     async def probe() -> str:
         connect = partial(asyncio.open_unix_connection, socket)

@@ -12,6 +12,7 @@ def tracking_answers() -> bool:
     transport = httpx.HTTPTransport(uds=str(settings.SLIPWAY_TRACKING_SOCKET))
     try:
         with httpx.Client(transport=transport, timeout=_PROBE_S, trust_env=False) as client:
-            return client.get("http://tracking/health").is_success
+            headers = {"Authorization": f"Bearer {settings.SLIPWAY_TRACKING_SECRET}"}
+            return client.get("http://tracking/health", headers=headers).is_success
     except httpx.TransportError:
         return False
