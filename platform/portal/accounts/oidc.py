@@ -74,7 +74,12 @@ class Validator(OAuth2Validator):
         return method if method == AbstractGrant.CODE_CHALLENGE_S256 else None
 
     def validate_bearer_token(self, token: Any, scopes: Any, request: Any) -> bool:
-        """Tell whether an access token stands for a person who may still come in."""
+        """Tell whether an access token stands for a person who may still come in.
+
+        It is taken from the header alone: addresses end up in logs and histories.
+        """
+        if "Authorization" not in request.headers:
+            return False
         found = super().validate_bearer_token(token, scopes, request)
         return bool(found and _may_come_in(request))
 
