@@ -143,8 +143,10 @@ def test_a_gateway_that_is_killed_loses_no_prediction_it_gave(dataplane: Plane) 
 def revoke(served: Plane, *arguments: str, folder: str = "") -> subprocess.CompletedProcess[str]:
     """Revoke a key on the gateway's host, as an operator would."""
     return subprocess.run(
-        [*(sys.executable, "-m", "workers.gateway.revoke"), *arguments]
-        + ["--data-dir", folder or str(served.data_dir)],
+        [
+            *(sys.executable, "-m", "workers.gateway.revoke", *arguments),
+            *("--data-dir", folder or str(served.data_dir)),
+        ],
         cwd=ROOT,
         env=ENVIRONMENT,
         capture_output=True,
@@ -160,7 +162,9 @@ def test_a_key_is_refused_within_a_second_while_the_portal_hangs(dataplane: Plan
     dataplane.serve(dataplane.replica(), keys=[key_route(KEY), *keys])
     dataplane.portal.answers.clear()
     polls = dataplane.portal.polls
-    eventually(lambda: dataplane.portal.polls > polls, what="a poll that the portal does not answer")
+    eventually(
+        lambda: dataplane.portal.polls > polls, what="a poll that the portal does not answer"
+    )
     for name in names:
         assert dataplane.predict([[1, 2, 3, 4]], key=name).status == 200
         assert revoke(dataplane, name).returncode == 0

@@ -62,7 +62,7 @@ def test_the_gateway_refuses_the_key_while_the_portal_is_stopped(
 
 
 def test_an_unknown_key_is_refused_and_the_others_stay(key: tuple[str, str]) -> None:
-    with pytest.raises(CommandError, match="There is no key epk_nothing. Nothing was revoked"):
+    with pytest.raises(CommandError, match=r"no key epk_nothing\. Nothing was revoked"):
         revoke("epk_nothing", key[0])
     assert EndpointKey.objects.get(pk=key[0]).revoked_at is None
 

@@ -64,8 +64,10 @@ class Command(BaseCommand):
             return
         # By force: what its configuration lacks today, an older copy of it may hold.
         done = subprocess.run(
-            [*(sys.executable, "-m", "workers.gateway.revoke", "--force"), *ids]
-            + ["--data-dir", str(folder)],
+            [
+                *(sys.executable, "-m", "workers.gateway.revoke", "--force"),
+                *("--data-dir", str(folder), *ids),
+            ],
             cwd=ROOT,
             env=base_environment(dict(os.environ)),
             capture_output=True,
