@@ -101,7 +101,8 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 TEMPLATES: list[dict[str, Any]] = [
     {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "BACKEND": "portal.web.engine.WholeTemplates",
+        "NAME": "django",
         # Ours come before those of the libraries, whose pages we dress.
         "DIRS": [ROOT / "platform/portal/web/templates"],
         "APP_DIRS": True,
