@@ -76,6 +76,12 @@ def test_artifacts_of_every_kind_are_previewed(people: Personas, tmp_path: Path)
         assert page.status_code == 200, name
         assert b"".join(client.get(f"{url}/download?path={name}")) == files[name]
     assert SHOWN in client.get(f"{url}?path=walk.ipynb").content.decode()
+    # What a store on a disk may hold, whoever put it there.
+    write(tmp_path / "artifacts", run, "broken\udcff\udc80.txt", text)
+    write(tmp_path / "artifacts", run, "folder\udcff/inside.txt", text)
+    assert client.get(url).status_code == 200
+    listed = Api.of(people.bob).get(f"projects/vision/runs/{run.pk}/artifacts")
+    assert listed.status_code == 200, listed.content
     for path in ("%ED%A0%BD", "file%ED%A0%BD.txt", "%ff"):
         assert client.get(f"{url}?path={path}").status_code == 200, path
         assert client.get(f"{url}/download?path={path}").status_code == 404, path
