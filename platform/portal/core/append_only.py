@@ -35,7 +35,9 @@ FOR EACH STATEMENT EXECUTE FUNCTION {table}_refuse_change();
 
 
 def _columns(model: type[Model], fields: Sequence[str]) -> list[str]:
-    return [str(model._meta.get_field(name).column) for name in fields]  # noqa: SLF001
+    """Return the columns of fields, in the order of `fields`."""
+    columns = {field.name: str(field.column) for field in model._meta.concrete_fields}  # noqa: SLF001
+    return [columns[name] for name in fields]
 
 
 def _unique_keys(model: type[Model]) -> list[list[str]]:

@@ -1,6 +1,5 @@
 """Pages as UTF-8 can carry them, whatever the texts in them hold."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpRequest
@@ -18,7 +17,7 @@ class WholeTemplate(Template):
     """
 
     def render(
-        self, context: Mapping[str, Any] | None = None, request: HttpRequest | None = None
+        self, context: dict[str, Any] | None = None, request: HttpRequest | None = None
     ) -> SafeString:
         """Render the template."""
         text = super().render(context, request)

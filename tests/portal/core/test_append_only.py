@@ -109,9 +109,10 @@ def _insert(table: str, row: dict[str, Any], *, verb: str = "INSERT") -> tuple[s
 def _unique_keys(table: str) -> list[set[str]]:
     """Return the sets of columns that are unique without condition, the primary key first."""
     [model] = [model for model in apps.get_models() if model._meta.db_table == table]
-    keys = [{field.column} for field in model._meta.concrete_fields if field.unique]
+    columns = {field.name: str(field.column) for field in model._meta.concrete_fields}
+    keys = [{columns[field.name]} for field in model._meta.concrete_fields if field.unique]
     return keys + [
-        {model._meta.get_field(name).column for name in constraint.fields}
+        {columns[name] for name in constraint.fields}
         for constraint in model._meta.total_unique_constraints
     ]
 
