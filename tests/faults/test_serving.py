@@ -140,6 +140,53 @@ def test_a_gateway_that_is_killed_loses_no_prediction_it_gave(dataplane: Plane) 
     eventually(lambda: given <= captured(dataplane), what="all of them are in Parquet")
 
 
+def revoke(served: Plane, *arguments: str, folder: str = "") -> subprocess.CompletedProcess[str]:
+    """Revoke a key on the gateway's host, as an operator would."""
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "workers.gateway.revoke", *arguments),
+            *("--data-dir", folder or str(served.data_dir)),
+        ],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_key_is_refused_within_a_second_while_the_portal_hangs(dataplane: Plane) -> None:
+    dataplane.start_gateway()
+    names = [f"key-{number}" for number in range(3)]
+    keys = [key_route(name, name) for name in names]
+    dataplane.serve(dataplane.replica(), keys=[key_route(KEY), *keys])
+    dataplane.portal.answers.clear()
+    polls = dataplane.portal.polls
+    eventually(
+        lambda: dataplane.portal.polls > polls, what="a poll that the portal does not answer"
+    )
+    for name in names:
+        assert dataplane.predict([[1, 2, 3, 4]], key=name).status == 200
+        assert revoke(dataplane, name).returncode == 0
+        began = time.monotonic()
+        eventually(lambda: dataplane.predict([[1, 2, 3, 4]], key=name).status == 401)  # noqa: B023
+        assert time.monotonic() - began < 1
+    dataplane.portal.answers.set()
+
+
+def test_a_revocation_that_would_do_nothing_is_refused(dataplane: Plane) -> None:
+    dataplane.start_gateway()
+    dataplane.serve(dataplane.replica(), keys=[key_route(KEY), key_route("another", "key-2")])
+    wrong_folder = revoke(dataplane, "key-2", folder=str(dataplane.folder))
+    assert wrong_folder.returncode == 1
+    assert "holds no configuration of a gateway" in wrong_folder.stderr
+    typo = revoke(dataplane, "key-3", "key-2")
+    assert typo.returncode == 1
+    assert "serves no key key-3" in typo.stderr
+    # The others of the command are refused all the same.
+    eventually(lambda: dataplane.predict([[1, 2, 3, 4]], key="another").status == 401, within_s=5)
+
+
 def test_predictions_are_given_and_keys_hold_while_the_portal_is_gone(dataplane: Plane) -> None:
     replica = dataplane.replica()
     dataplane.start_gateway()
@@ -153,10 +200,7 @@ def test_predictions_are_given_and_keys_hold_while_the_portal_is_gone(dataplane:
     assert dataplane.predict([[1, 2, 3, 4]], key="wrong").status == 401
     assert dataplane.predict([[1, 2, 3, 4]], key="another").status == 200
     began = time.monotonic()
-    command = [sys.executable, "-m", "workers.gateway.revoke", "key-2"]
-    subprocess.run(
-        [*command, "--data-dir", dataplane.data_dir], cwd=ROOT, env=ENVIRONMENT, check=True
-    )
+    assert revoke(dataplane, "key-2").returncode == 0
     eventually(lambda: dataplane.predict([[1, 2, 3, 4]], key="another").status == 401)
     assert time.monotonic() - began < 5
     assert dataplane.predict([[1, 2, 3, 4]]).status == 200

@@ -114,6 +114,8 @@ class Portal:
         self.replicas: dict[str, list[ReplicaReport]] = {}
         self.polls = 0
         self.breaches: list[str] = []
+        self.answers = threading.Event()
+        self.answers.set()
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
         self.start()
@@ -158,6 +160,7 @@ class _PortalHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         portal = self.portal
         portal.polls += 1
+        portal.answers.wait()
         if self.headers.get("Authorization") != "Bearer gateway-token":
             self._answer(401)
             return

@@ -1,45 +1,76 @@
 """`python -m workers.gateway.revoke`: refuse a key on this host, at once and with the portal down.
 
-The gateway looks at the file four times a second and keeps to it across restarts, whatever its
+The gateway reads the file four times a second and keeps to it across restarts, whatever its
 snapshot says. Revoke the key in the portal as well, once that is back.
 """
 
 import argparse
 import hashlib
 import json
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
-from workers.gateway.snapshot import read_revoked
+from workers.gateway.snapshot import read_revoked, read_snapshot
 from workers.launcher.durable import write_atomically
 
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+def _known_keys(folder: Path) -> set[str] | None:
+    """Return ids and digests of the keys a gateway serves; None when it cannot be read."""
+    snapshot = read_snapshot(folder / "snapshot.json")
+    if snapshot is None:
+        return None
+    keys = [key for endpoint in snapshot.endpoints for key in endpoint.keys]
+    return {key.id for key in keys} | {key.sha256 for key in keys}
+
+
+def _revoke(folder: Path, keys: set[str], *, force: bool) -> str:
+    """Add keys to the file of one gateway; returns what is wrong, or nothing."""
+    known = _known_keys(folder)
+    if known is None and not force:
+        return (
+            f"{folder} holds no configuration of a gateway. Give the folder that the gateway was "
+            "started with, of `make up` the folder gateway in its data folder, or add --force."
+        )
+    path = folder / "revoked.json"
+    try:
+        before = read_revoked(path)
+        unknown = sorted(keys - (known or keys) - before)
+        write_atomically(path, json.dumps(sorted(before | (keys if force else keys - {*unknown}))))
+    except (OSError, ValueError) as error:
+        return f"{path} cannot be written: {error}"
+    if unknown and not force:
+        return (
+            f"The gateway of {folder} serves no key {', '.join(unknown)}: it is revoked or expired "
+            "already, or mistyped. To refuse it all the same, add --force."
+        )
+    sys.stdout.write(f"{folder}: {len(before | keys)} keys are refused on this host.\n")
+    return ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Add keys to the file; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m workers.gateway.revoke", description=__doc__)
-    parser.add_argument("--data-dir", type=Path, required=True, help="the gateway's data folder")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        required=True,
+        action="append",
+        help="the gateway's data folder; once for each gateway of this host",
+    )
     parser.add_argument("--stdin", action="store_true", help="read the text of one key from stdin")
+    parser.add_argument("--force", action="store_true", help="refuse keys that are not known here")
     parser.add_argument("key", nargs="*", help="id of a key, or its SHA-256 in hex")
-    found = parser.parse_args(arguments)
-    added = set(found.key)
-    if found.stdin:
-        added.add(hashlib.sha256(sys.stdin.readline().strip().encode()).hexdigest())
-    if not added:
+    options = parser.parse_args(arguments)
+    keys = {key.strip() for key in options.key}
+    if options.stdin:
+        keys.add(hashlib.sha256(sys.stdin.readline().strip().encode()).hexdigest())
+    if not keys:
         parser.error("name a key, or give its text with --stdin")
-    path = found.data_dir / "revoked.json"
-    try:
-        revoked = read_revoked(path) | added
-        write_atomically(path, json.dumps(sorted(revoked)))
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"{path} cannot be written: {error}\n")
-        return 1
-    sys.stdout.write(f"{len(revoked)} keys are refused on this host.\n")
-    return 0
+    problems = [_revoke(folder, keys, force=options.force) for folder in options.data_dir]
+    for problem in filter(None, problems):
+        sys.stderr.write(f"{problem}\n")
+    return int(any(problems))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The configuration: asked of the portal, which answers at a change, and kept on the disk.
 
-Everything here runs in one thread beside the loop, so that reading a large snapshot holds up no
-prediction. The portal may be away for as long as it likes.
+Everything here runs in threads beside the loop, so that reading a large snapshot holds up no
+prediction. The portal may be away for as long as it likes. Keys revoked on this host have a thread
+of their own, since a portal that hangs holds up the other one for many seconds.
 """
 
 import json
@@ -24,8 +25,9 @@ _POLL_S: Final = 1.0
 # The portal holds a question for this long while nothing is new.
 _HOLD_S: Final = 1.0
 _LOOK_S: Final = 0.05
-# How soon keys that are revoked on this host are seen while there is no portal to ask.
 _CALM_LOOK_S: Final = 0.25
+# How often the keys that are revoked on this host are read.
+_REVOKED_S: Final = 0.25
 _PATIENCE_S: Final = 5.0
 _LARGEST_BYTES: Final = 1 << 30
 
@@ -56,7 +58,7 @@ def read_revoked(path: Path) -> frozenset[str]:
 class SnapshotKeeper:
     """Brings snapshots and revocations to `apply` and `revoke`, and reports to the portal.
 
-    Both are called in this thread; they hand over to the loop.
+    Both are called in threads of this class; they hand over to the loop.
     """
 
     def __init__(
@@ -72,18 +74,23 @@ class SnapshotKeeper:
         self._report: GatewayReport | None = None
         self._stopped = threading.Event()
         self._revoked_at = -1
-        self._thread = threading.Thread(target=self._run, name="portal", daemon=True)
+        self._threads = (
+            threading.Thread(target=self._run, name="portal", daemon=True),
+            threading.Thread(target=self._watch_revocations, name="revocations", daemon=True),
+        )
         self.is_connected = False
         self.problem = "not asked yet"
 
     def start(self) -> None:
         """Begin to ask."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the threads."""
         self._stopped.set()
-        self._thread.join(_PATIENCE_S)
+        for thread in self._threads:
+            thread.join(_PATIENCE_S)
 
     def send(self, report: GatewayReport) -> None:
         """Send this report, unless a newer one comes first."""
@@ -96,7 +103,6 @@ class SnapshotKeeper:
         # No proxy of the environment may stand between gateway and portal.
         with httpx.Client(timeout=_PATIENCE_S, trust_env=False) as client:
             while not self._stopped.wait(pause_s):
-                self._look_for_revocations()
                 began = time.monotonic()
                 if settings.portal_url is None or began < next_poll:
                     pause_s = _CALM_LOOK_S
@@ -164,7 +170,11 @@ class SnapshotKeeper:
         if answer.is_error:
             log.warning("the portal refused a report: %d", answer.status_code)
 
-    def _look_for_revocations(self) -> None:
+    def _watch_revocations(self) -> None:
+        while not self._stopped.wait(_REVOKED_S):
+            self._read_revocations()
+
+    def _read_revocations(self) -> None:
         path = self._settings.revoked_path
         try:
             changed_at = path.stat().st_mtime_ns

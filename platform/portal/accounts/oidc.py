@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from oauth2_provider.models import AccessToken, Application, Grant, IDToken, RefreshToken
+from oauth2_provider.models import (
+    AbstractGrant,
+    AccessToken,
+    Application,
+    Grant,
+    IDToken,
+    RefreshToken,
+)
 from oauth2_provider.oauth2_validators import OAuth2Validator
 
 from portal.accounts.models import User
@@ -52,8 +59,27 @@ class Validator(OAuth2Validator):
             "email_verified": True,
         }
 
+    def validate_redirect_uri(
+        self, client_id: Any, redirect_uri: Any, request: Any, *args: Any, **kwargs: Any
+    ) -> bool:
+        """Accept the registered address and no other.
+
+        The library accepts every port of a loopback address, and a job may listen on one.
+        """
+        return redirect_uri in request.client.redirect_uris.split()
+
+    def get_code_challenge_method(self, code: Any, request: Any) -> str | None:
+        """Return the method of a code's challenge; there is none but S256."""
+        method = super().get_code_challenge_method(code, request)
+        return method if method == AbstractGrant.CODE_CHALLENGE_S256 else None
+
     def validate_bearer_token(self, token: Any, scopes: Any, request: Any) -> bool:
-        """Tell whether an access token stands for a person who may still come in."""
+        """Tell whether an access token stands for a person who may still come in.
+
+        It is taken from the header alone: addresses end up in logs and histories.
+        """
+        if "Authorization" not in request.headers:
+            return False
         found = super().validate_bearer_token(token, scopes, request)
         return bool(found and _may_come_in(request))
 

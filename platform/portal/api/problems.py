@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import orjson
 import structlog
 from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
@@ -17,6 +16,7 @@ from portal.core.errors import InvalidInput, NotFound, SlipwayError
 from portal.core.faults import words_of_fault
 from portal.core.middleware import request_id_of
 from portal.core.races import raced
+from portal.core.text import json_bytes
 from slipway.schemas.problem import FieldFault, Problem
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ _TITLES = {
 def problem_response(request: HttpRequest, problem: Problem, **headers: str) -> HttpResponse:
     """Turn a problem into an answer."""
     problem.request_id = request_id_of(request)
-    body = orjson.dumps(problem.model_dump(exclude_none=True))
+    body = json_bytes(problem.model_dump(exclude_none=True))
     response = HttpResponse(body, status=problem.status, content_type=CONTENT_TYPE)
     for name, value in headers.items():
         response.headers[name.replace("_", "-")] = value

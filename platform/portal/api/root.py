@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import orjson
 from django.http import HttpRequest
 from django.views.decorators.http import require_safe
 from ninja.openapi.docs import Swagger
@@ -44,6 +43,7 @@ from portal.api.v1 import (
     users,
     workloads,
 )
+from portal.core.text import json_bytes
 
 
 class OrjsonRenderer(BaseRenderer):
@@ -53,7 +53,7 @@ class OrjsonRenderer(BaseRenderer):
 
     def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:
         """Return the JSON of `data`."""
-        return orjson.dumps(data, default=str)
+        return json_bytes(data)
 
 
 api = PortalApi(

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import orjson
 import structlog
 from asgiref.typing import (
     ASGI3Application,
@@ -17,7 +16,7 @@ from django.conf import settings
 from portal.config.uploads import is_upload_scope
 from portal.core.errors import TooLarge
 from portal.core.middleware import accepted_request_id
-from portal.core.text import size_text
+from portal.core.text import json_bytes, size_text
 from slipway.schemas.problem import Problem
 
 log = structlog.get_logger(__name__)
@@ -78,7 +77,7 @@ async def _refuse(scope: HTTPScope, send: Any, limit: int) -> None:
     log.info(
         "body_refused", path=scope["path"], status=problem.status, request_id=problem.request_id
     )
-    body = orjson.dumps(problem.model_dump(exclude_none=True))
+    body = json_bytes(problem.model_dump(exclude_none=True))
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", str(len(body)).encode()),

@@ -99,7 +99,8 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 TEMPLATES: list[dict[str, Any]] = [
     {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "BACKEND": "portal.web.engine.WholeTemplates",
+        "NAME": "django",
         # Ours come before those of the libraries, whose pages we dress.
         "DIRS": [ROOT / "platform/portal/web/templates"],
         "APP_DIRS": True,
@@ -208,6 +209,13 @@ OAUTH2_PROVIDER = {
     "ACCESS_TOKEN_EXPIRE_SECONDS": 600,
     "REFRESH_TOKEN_EXPIRE_SECONDS": 86_400,
     "ROTATE_REFRESH_TOKEN": True,
+    # One that is used twice was stolen: all that came of it ends.
+    "REFRESH_TOKEN_REUSE_PROTECTION": True,
+    "OIDC_RESPONSE_TYPES_SUPPORTED": ["code"],
+    "COMPLIANT_BCP_RFC9700_PKCE_METHOD": True,
+    "COMPLIANT_BCP_RFC9700_ACCESS_TOKEN_TRANSPORT": True,
+    "COMPLIANT_BCP_RFC9700_IMPLICIT_GRANT": True,
+    "COMPLIANT_BCP_RFC9700_PASSWORD_GRANT": True,
 }
 
 # Edges

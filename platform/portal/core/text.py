@@ -5,10 +5,15 @@ The API's schemas refuse the same things with the same functions (`slipway.schem
 
 import re
 import unicodedata
+from typing import Any
+
+import orjson
 
 from portal.core.errors import InvalidInput
 from slipway.schemas.base import SLUG_PATTERN, forbidden_character
 
+# JSON may hold half of a surrogate pair by an escape; UTF-8, and so a page or a database, may not.
+_HALVES = re.compile("[\ud800-\udfff]")
 _SLUG = re.compile(rf"\A{SLUG_PATTERN}\Z")
 
 
@@ -60,3 +65,26 @@ def slug_from(name: str) -> str:
     """Suggest a slug for a name; may be empty when the name has no Latin letter or digit."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:48].strip("-")
+
+
+def whole_characters(text: str) -> str:
+    """Return text that UTF-8 can carry: U+FFFD stands for each half of a surrogate pair."""
+    return text if text.isascii() else _HALVES.sub("\ufffd", text)
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return `value` as JSON; what is no type of JSON becomes text, half a character U+FFFD."""
+    try:
+        return orjson.dumps(value, default=str)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_whole(value), default=str)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, dict):
+        return {_whole(name): _whole(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(part) for part in value]
+    return value

@@ -19,6 +19,7 @@ _SENTENCES = {
     "invitation.revoke": "withdrew the invitation of {label} to {group}",
     "token.create": "made the API token “{label}”",
     "token.revoke": "revoked the API token “{label}”",
+    "token.revoke_all": "revoked all API tokens of {label}",
     "secret.create": "wrote the secret {label} in {group}",
     "secret.replace": "replaced the secret {label} in {group}",
     "secret.delete": "deleted the secret {label} of {group}",

@@ -13,7 +13,7 @@ from django.http import HttpResponse
 from django.test import Client
 from jwcrypto.jwk import JWKSet
 from jwcrypto.jwt import JWT
-from oauth2_provider.models import Application
+from oauth2_provider.models import Application, Grant
 
 from tests.personas import Api, Personas
 from tests.portal.accounts.browser import Browser
@@ -165,6 +165,126 @@ def test_who_leaves_pkce_out_gets_no_code(people: Personas, service: Service, wi
         changes = {"client_id": "somebody"}
     answer = _signed_in(people.alice.email).get(service.ask(**changes))
     assert "code=" not in answer.headers.get("Location", "")
+
+
+@pytest.mark.parametrize("method", ["plain", "", "s256", "none"])
+def test_a_challenge_by_another_method_than_s256_gets_no_code(
+    people: Personas, service: Service, method: str
+) -> None:
+    client = Client()
+    client.force_login(people.alice, backend=settings.AUTHENTICATION_BACKENDS[0])
+    asked = service.ask(code_challenge=VERIFIER, code_challenge_method=method)
+    answer: Any = client.get(asked)
+    assert "code=" not in answer.headers.get("Location", "")
+    Application.objects.update(skip_authorization=False)
+    # The person consents by a form, whose fields are those of the address.
+    consent = {name: value[0] for name, value in parse_qs(urlsplit(asked).query).items()}
+    answer = client.post(asked, {**consent, "allow": "true"})
+    assert "code=" not in answer.headers.get("Location", "")
+    assert not Grant.objects.exists()
+
+
+def test_a_code_whose_challenge_is_plain_is_worth_nothing(
+    people: Personas, service: Service
+) -> None:
+    code = _code(_signed_in(people.alice.email).get(service.ask()))
+    Grant.objects.update(code_challenge=VERIFIER, code_challenge_method="plain")
+    answer = service.redeem(code)
+    assert answer.status_code == 400
+    assert b"access_token" not in answer.content
+
+
+def test_a_public_client_needs_pkce_too(people: Personas, service: Service) -> None:
+    Application.objects.update(client_type=Application.CLIENT_PUBLIC)
+    browser = _signed_in(people.alice.email)
+    for changes in (
+        {"code_challenge": "", "code_challenge_method": ""},
+        {"code_challenge": VERIFIER, "code_challenge_method": "plain"},
+    ):
+        assert "code=" not in browser.get(service.ask(**changes)).headers.get("Location", "")
+    code = _code(browser.get(service.ask()))
+    without: Any = service.client.post(
+        service.path("token_endpoint"),
+        {
+            "grant_type": "authorization_code",
+            "client_id": "notebooks",
+            "code": code,
+            "redirect_uri": REDIRECT,
+        },
+    )
+    assert without.status_code == 400
+    assert b"access_token" not in without.content
+
+
+@pytest.mark.parametrize(
+    "response_type",
+    ["token", "id_token", "id_token token", "code id_token", "code token", "code id_token token"],
+)
+def test_no_response_type_but_code_is_served(
+    people: Personas, service: Service, response_type: str
+) -> None:
+    answer = _signed_in(people.alice.email).get(service.ask(response_type=response_type))
+    location = answer.headers.get("Location", "")
+    assert not any(f"{word}=" in location for word in ("code", "access_token", "id_token"))
+    assert service.places["response_types_supported"] == ["code"]
+    assert service.places["code_challenge_methods_supported"] == ["S256"]
+
+
+@pytest.mark.parametrize("grant_type", ["password", "client_credentials", "implicit"])
+def test_no_grant_but_the_code_is_served(
+    people: Personas, service: Service, grant_type: str
+) -> None:
+    answer = service.token(
+        grant_type=grant_type, username=people.alice.email, password="correct-horse-battery"
+    )
+    assert answer.status_code in (400, 401)
+    assert b"access_token" not in answer.content
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        REDIRECT + "/",
+        REDIRECT + "?more=1",
+        REDIRECT + "#part",
+        REDIRECT.replace("8001", "8002"),
+        REDIRECT.replace("127.0.0.1", "localhost"),
+        REDIRECT.replace("http:", "https:"),
+        REDIRECT.replace("hub/", "hub/../hub/"),
+        REDIRECT.replace("127.0.0.1", "127.0.0.1@evil.example"),
+        REDIRECT.upper(),
+        "",
+    ],
+)
+def test_an_address_that_is_not_exactly_the_registered_one_gets_no_code(
+    people: Personas, service: Service, address: str
+) -> None:
+    answer = _signed_in(people.alice.email).get(service.ask(redirect_uri=address))
+    if not address:  # then it is the registered one
+        assert _code(answer)
+        return
+    assert answer.status_code == 400
+    assert "Location" not in answer.headers
+
+
+def test_an_access_token_in_an_address_is_not_accepted(people: Personas, service: Service) -> None:
+    token = _tokens(service, people.alice.email)["access_token"]
+    place = service.path("userinfo_endpoint")
+    assert service.client.get(place, {"access_token": token}).status_code == 401
+    assert service.client.post(place, {"access_token": token}).status_code == 401
+    assert service.about(token).status_code == 200
+
+
+def test_a_refresh_token_that_is_used_twice_ends_the_ones_that_followed(
+    people: Personas, service: Service
+) -> None:
+    first = _tokens(service, people.alice.email)["refresh_token"]
+    second = json.loads(service.token(grant_type="refresh_token", refresh_token=first).content)
+    stolen = service.token(grant_type="refresh_token", refresh_token=first)
+    assert stolen.status_code == 400
+    assert service.about(second["access_token"]).status_code == 401
+    again = service.token(grant_type="refresh_token", refresh_token=second["refresh_token"])
+    assert again.status_code == 400
 
 
 @pytest.mark.parametrize(

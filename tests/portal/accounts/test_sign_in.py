@@ -11,9 +11,11 @@ from django.core.cache import cache
 from django.db import connection
 from django.http import HttpResponse
 from django.test.utils import CaptureQueriesContext
+from oauth2_provider.models import Application, RefreshToken
 from pytest_django import Settings
 
 from portal.accounts.models import AuditEvent, OutboxMail, User
+from portal.accounts.oidc import register_service
 from portal.config.settings import PASSWORD_HASHERS
 from tests.personas import PASSWORD, Api, Personas, make_token, make_user
 from tests.portal.accounts.browser import Browser, plain
@@ -193,6 +195,62 @@ def test_changing_the_password_ends_the_other_sessions(people: Personas) -> None
     here.send("/account/password/change", oldpassword=PASSWORD, password1="another-long-phrase")
     assert not there.is_signed_in
     assert AuditEvent.objects.filter(verb="user.password", actor_id=people.alice.pk).count() == 1
+
+
+def _reset(user: User, **fields: str) -> None:
+    browser = Browser()
+    browser.send("/account/password/reset", email=user.email)
+    form = browser.get(_reset_link()).headers["Location"]
+    answer = browser.send(form, password1="another-long-phrase", **fields)
+    assert answer.status_code == 302
+
+
+def test_a_reset_ends_all_api_tokens_unless_the_person_keeps_them(people: Personas) -> None:
+    token, foreign = Api.of(people.alice), Api.of(people.bob)
+    browser = Browser()
+    browser.send("/account/password/reset", email=people.alice.email)
+    page = browser.get(browser.get(_reset_link()).headers["Location"]).content.decode()
+    box = re.search(r"<input[^>]*name=\"end_tokens\"[^>]*>", page)
+    assert box, page
+    assert "checked" in box[0]
+    _reset(people.alice)
+    assert token.get("whoami").status_code == 200
+    _reset(people.alice, end_tokens="on")
+    assert token.get("whoami").status_code == 401
+    assert foreign.get("whoami").status_code == 200
+    [event] = AuditEvent.objects.filter(verb="token.revoke_all")
+    assert (event.actor_id, event.target_id) == (people.alice.pk, people.alice.pk)
+    assert event.after == {"tokens": 1, "names": ["test"]}
+
+
+@pytest.mark.parametrize("end_tokens", ["", "on"])
+def test_a_changed_password_ends_all_api_tokens_where_the_person_says_so(
+    people: Personas, end_tokens: str
+) -> None:
+    token = Api.of(people.alice)
+    browser = Browser()
+    browser.sign_in(people.alice.email)
+    page = browser.get("/account/password/change").content.decode()
+    box = re.search(r"<input[^>]*name=\"end_tokens\"[^>]*>", page)
+    assert box, page
+    assert "checked" not in box[0]
+    answer = browser.send(
+        "/account/password/change",
+        oldpassword=PASSWORD,
+        password1="another-long-phrase",
+        end_tokens=end_tokens,
+    )
+    assert answer.status_code == 302
+    assert not browser.is_signed_in
+    assert token.get("whoami").status_code == (401 if end_tokens else 200)
+
+
+def test_a_new_password_ends_sign_ins_to_our_services(people: Personas) -> None:
+    register_service(client_id="hub", secret="s", name="Hub", redirect_uri="http://x/callback")
+    service = Application.objects.get(client_id="hub")
+    RefreshToken.objects.create(user=people.alice, token="t", application=service)
+    _reset(people.alice)
+    assert not RefreshToken.objects.exists()
 
 
 @pytest.mark.parametrize(

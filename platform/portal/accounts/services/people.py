@@ -9,7 +9,9 @@ from portal.accounts import audit
 from portal.accounts.models import Membership, Project, Team, User
 from portal.accounts.models.tenancy import Group
 from portal.accounts.oidc import end_service_sign_ins
+from portal.accounts.origin import with_user
 from portal.accounts.services.members import lock_group
+from portal.accounts.services.tokens import revoke_all_tokens
 from portal.accounts.signals import tell
 from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.core.text import clean_name
@@ -57,6 +59,18 @@ def sign_out_everywhere(*, user: User, keep_session: str | None = None) -> int:
         )
         tell(user.pk, "sessions")
     return len(keys)
+
+
+def end_access(*, user: User, tokens: bool) -> None:
+    """End what a changed password should: all sessions and, if asked for, all API tokens.
+
+    The person is named as the author, since nobody is signed in where a link in a mail was used.
+    """
+    with transaction.atomic():
+        with_user(user)
+        sign_out_everywhere(user=user)
+        if tokens:
+            revoke_all_tokens(user=user)
 
 
 def end_session(*, user: User, session_id: int) -> None:

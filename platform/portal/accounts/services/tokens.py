@@ -102,3 +102,21 @@ def revoke_token(*, by: User, token_id: str) -> None:
                 before={"scopes": token.scopes},
             )
             tell(by.pk, "tokens")
+
+
+def revoke_all_tokens(*, user: User) -> int:
+    """Revoke every API token of the person at once; returns how many could still be used."""
+    with transaction.atomic():
+        usable = ApiToken.objects.filter(user=user).usable()
+        names = list(usable.order_by("pk").values_list("name", flat=True))
+        revoked = ApiToken.objects.filter(user=user, revoked_at__isnull=True)
+        revoked.update(revoked_at=clock.now())
+        audit.record(
+            "token.revoke_all",
+            kind="user",
+            target=user,
+            label=user.email,
+            after={"tokens": len(names), "names": names[:100]},
+        )
+        tell(user.pk, "tokens")
+    return len(names)

@@ -79,7 +79,7 @@ def http_ready(
 
 def unix_http_ready(socket: Path, path: str, *, secret: str = "") -> Probe:
     """Return a probe that wants status 200 from a page behind a Unix socket."""
-    message = _request(path, secret)
+    message = _request(path, "localhost", secret)
 
     async def probe() -> str:
         connect = partial(asyncio.open_unix_connection, socket)

@@ -92,7 +92,10 @@ def _names(header: list[str]) -> list[str]:
 
 
 def _clean(text: str) -> str:
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """Return text as UTF-8 can carry it: neither bytes that are none nor half a surrogate pair."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class _CsvBatch:
@@ -212,6 +215,8 @@ def read_json_lines(source: IO[bytes], *, path: str, table: Table, until: float)
         if not isinstance(found, dict):
             table.complain(path, "This is no object with named values.", line=number)
             continue
+        if "\\u" in line or not line.isascii():
+            found = {_clean(name): value for name, value in found.items()}
         batch.add(found, number, len(line))
         if batch.is_full:
             batch.flush()

@@ -65,8 +65,11 @@ def make_key(*, endpoint: Endpoint, by: User, wanted: EndpointKeyIn) -> NewKey:
     return NewKey(key, secret)
 
 
-def revoke_key(*, endpoint: Endpoint, by: User, key_id: str) -> EndpointKey:
-    """Let a key count no more. Idempotent; raises NotFound for none of this endpoint."""
+def revoke_key(*, endpoint: Endpoint, by: User | None, key_id: str) -> EndpointKey:
+    """Let a key count no more. Idempotent; raises NotFound for none of this endpoint.
+
+    `by` is None for an operator at the command line.
+    """
     with transaction.atomic():
         key = EndpointKey.objects.shown().filter(endpoint=endpoint, pk=key_id).first()
         if key is None:
@@ -75,7 +78,8 @@ def revoke_key(*, endpoint: Endpoint, by: User, key_id: str) -> EndpointKey:
         standing = EndpointKey.objects.filter(pk=key.pk, revoked_at__isnull=True)
         if standing.update(revoked_at=moment):
             key.revoked_at = moment
-            add_event(endpoint, "key", f"{by.display_name} revoked the key {key.name}.")
+            name = by.display_name if by else "An operator"
+            add_event(endpoint, "key", f"{name} revoked the key {key.name}.")
             audit.record(
                 "endpoint.key_revoke",
                 kind="endpoint_key",

@@ -4,19 +4,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from portal.core.errors import NotFound
+from portal.core.text import whole_characters
 from portal.experiments.artifact_paths import checked_path, place_of
 from portal.experiments.place import artifact_store
 from portal.experiments.ports import Artifact, RunDetail
 
 
 def artifacts_of(*, project_id: str, run: RunDetail, path: str = "") -> Sequence[Artifact]:
-    """Return what stands in a folder of a run's artifacts, folders first; "" is the top."""
+    """Return what stands in a folder of a run's artifacts, folders first; "" is the top.
+
+    Left out is what no address can name: a file on a disk whose name is not UTF-8.
+    """
     place = place_of(project_id, run.artifact_uri)
     if place is None:
         return []
     inside = checked_path(path)
     found = artifact_store().listed(f"{place}/{inside}".rstrip("/"))
-    return [replace(it, path=f"{inside}/{it.path}".lstrip("/")) for it in found]
+    named = [it for it in found if it.path == whole_characters(it.path)]
+    return [replace(it, path=f"{inside}/{it.path}".lstrip("/")) for it in named]
 
 
 def artifact_of(*, project_id: str, run: RunDetail, path: str) -> Artifact:

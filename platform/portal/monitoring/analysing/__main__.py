@@ -25,6 +25,10 @@ _ORDERS: Final[Mapping[str, Callable[..., Any]]] = {
 _STEP_BACK: Final = 19
 
 
+def _json(answer: dict[str, Any]) -> bytes:
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
 def main() -> int:
     """Answer orders until there are no more."""
     limit = int(sys.argv[1]) * 1024 * 1024
@@ -34,10 +38,11 @@ def main() -> int:
     for line in sys.stdin.buffer:
         order = orjson.loads(line)
         try:
-            answer = {"result": _ORDERS[order["verb"]](**order["facts"])}
+            answer = _json({"result": _ORDERS[order["verb"]](**order["facts"])})
         except Exception as error:  # noqa: BLE001  (one bad order must not take the others along)
-            answer = {"fault": f"{type(error).__name__}: {error}"[:500]}
-        sys.stdout.buffer.write(orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
+            text = f"{type(error).__name__}: {error}"[:500]
+            answer = _json({"fault": text.encode(errors="replace").decode()})
+        sys.stdout.buffer.write(answer + b"\n")
         sys.stdout.buffer.flush()
     return 0
 

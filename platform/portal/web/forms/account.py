@@ -11,8 +11,10 @@ from allauth.account.forms import (
 )
 from django import forms
 from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
 from django.http import HttpRequest
 
+from portal.accounts.services.people import end_access
 from portal.accounts.signin import invitation_in
 from portal.core.errors import SlipwayError
 from portal.core.text import clean_name
@@ -72,8 +74,23 @@ class Join(SignupForm):
         """Nothing more to do: the adapter has made the account for the invited address."""
 
 
+class EndTokens(forms.BooleanField):
+    """Whether API tokens end together with the sessions."""
+
+    def __init__(self, *, initial: bool) -> None:
+        super().__init__(
+            label="End all API tokens too",
+            required=False,
+            initial=initial,
+            help_text="Scripts and computers that use one have to be given a new one. "
+            "Choose it if somebody else may have had your password.",
+        )
+
+
 class ChangePassword(ChangePasswordForm):
     """The old password and the new one, once: it can be looked at while it is typed."""
+
+    end_tokens = EndTokens(initial=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -83,6 +100,12 @@ class ChangePassword(ChangePasswordForm):
         self.fields["oldpassword"].help_text = ""
         self.fields["password1"].label = "New password"
         self.fields["password1"].help_text = PASSWORD_HINT
+
+    def save(self) -> None:
+        """Set the password, and end every session and, if asked for, every API token."""
+        with transaction.atomic():
+            super().save()
+            end_access(user=self.user, tokens=self.cleaned_data["end_tokens"])
 
 
 class AskReset(ResetPasswordForm):
@@ -97,6 +120,8 @@ class AskReset(ResetPasswordForm):
 class Reset(ResetPasswordKeyForm):
     """The new password, once."""
 
+    end_tokens = EndTokens(initial=True)
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _plain(self)
@@ -104,6 +129,12 @@ class Reset(ResetPasswordKeyForm):
         self.fields["password1"].label = "New password"
         self.fields["password1"].help_text = PASSWORD_HINT
         self.fields["password1"].widget.attrs["autofocus"] = True
+
+    def save(self) -> None:
+        """Set the password, and end every session and, if asked for, every API token."""
+        with transaction.atomic():
+            super().save()
+            end_access(user=self.user, tokens=self.cleaned_data["end_tokens"])
 
 
 def invited_address(request: HttpRequest) -> str:

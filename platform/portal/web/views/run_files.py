@@ -1,7 +1,10 @@
 """Artifacts of runs as files: shown by a signed link, and downloaded."""
 
-from csp.decorators import csp_replace
-from django.http import HttpRequest
+from collections.abc import Iterable
+from typing import cast
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.utils.http import content_disposition_header
 from django.views.decorators.clickjacking import xframe_options_exempt
 from django.views.decorators.http import require_safe
@@ -12,15 +15,17 @@ from portal.core.policy import guarded_by
 from portal.core.streams import ByteStream
 from portal.experiments.gates import ArtifactLink, RunRole, gated_run
 from portal.experiments.services.artifacts import artifact_of, read_artifact
+from portal.web.framed_pages import MOST_BYTES, framed_page
 from portal.web.run_files import PAGES, PICTURES
 from slipway.schemas.accounts import Role, Scope
 
-# A page among artifacts may run its own scripts and nothing else: it has no origin, so no cookie,
-# no storage and no page of the portal is within its reach, and it may load nothing from anywhere.
-_CAGE = {
-    "sandbox": ["allow-scripts"],
+# What shows an artifact has no origin, so no cookie, no storage and no page of the portal is within
+# its reach, and it may load nothing from anywhere. Only pages have scripts, and only in a frame:
+# nothing stops a page in a tab of its own from leading that tab elsewhere.
+_CAGE: dict[str, list[str]] = {
+    "sandbox": [],
     "default-src": ["'none'"],
-    "script-src": ["'unsafe-inline'", "'unsafe-eval'"],
+    "script-src": ["'none'"],
     "style-src": ["'unsafe-inline'"],
     "img-src": ["data:", "blob:"],
     "font-src": ["data:"],
@@ -30,19 +35,42 @@ _CAGE = {
     "base-uri": ["'none'"],
     "manifest-src": ["'none'"],
 }
+# `framed_page` narrows this to the scripts that it has guarded.
+_CAGE_OF_SCRIPTS = _CAGE | {
+    "sandbox": ["allow-scripts"],
+    "script-src": ["'unsafe-inline'", "'unsafe-eval'"],
+}
+_FRAMES = (None, "iframe", "frame")
 
 
 @guarded_by(ArtifactLink())
-@csp_replace(_CAGE)  # type: ignore[arg-type]  # (it knows views without a path only)
 @xframe_options_exempt
 @require_safe
-def project_run_file(request: HttpRequest, project: str, run: str) -> ByteStream:
+def project_run_file(request: HttpRequest, project: str, run: str) -> HttpResponseBase:
     """Show one picture or page among the artifacts to whoever holds its link."""
     ending = request.GET.get("path", "").rpartition(".")[2].lower()
     kind = PICTURES.get(ending) or PAGES.get(ending)
     if kind is None:
         raise NotFound
-    return _answer(request, kind, "inline")
+    response: HttpResponseBase = _answer(request, kind, "inline")
+    size_bytes = int(response.headers["Content-Length"])
+    cage = _CAGE
+    # Only browsers that reach the portal by https or on their own machine say where it is shown.
+    is_framed = request.headers.get("Sec-Fetch-Dest") in _FRAMES
+    if ending in PAGES and is_framed and size_bytes <= MOST_BYTES:
+        cage = _CAGE_OF_SCRIPTS
+        response = _page(cast("ByteStream", response), kind)
+    response.headers["X-DNS-Prefetch-Control"] = "off"
+    response._csp_replace = cage  # type: ignore[attr-defined]  # noqa: SLF001  (as its decorator does)
+    return response
+
+
+def _page(stream: ByteStream, kind: str) -> HttpResponse:
+    pieces = cast("Iterable[bytes]", stream.streaming_content)
+    response = HttpResponse(framed_page(b"".join(pieces)), content_type=kind)
+    for name in ("Content-Disposition", "Cache-Control"):
+        response.headers[name] = stream.headers[name]
+    return response
 
 
 @guarded_by(RunRole(Role.VIEWER, Scope.EXPERIMENTS_READ))

@@ -12,6 +12,7 @@ from typing import Any
 
 from portal.core.errors import InvalidInput
 from portal.core.pagination import decode_cursor, encode_cursor
+from portal.core.text import whole_characters
 from portal.experiments.adapters.mlflow.sql import (
     Row,
     Where,
@@ -211,7 +212,8 @@ def _read(cursor: str | None) -> _Cursor | None:
     except (ValueError, TypeError) as error:
         raise _bad_cursor() from error
     known = segment in (0, 1) and isinstance(value, str | int | float) and isinstance(run_id, str)
-    if not known or "\0" in f"{value}{run_id}":
+    text = f"{value}{run_id}"
+    if not known or "\0" in text or text != whole_characters(text):
         raise _bad_cursor()
     return segment, value, run_id
 

@@ -1,0 +1,80 @@
+"""`manage.py revoke_key`: revoke a key of an endpoint on this machine, with the portal stopped."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from portal.accounts.origin import Origin, acting_as
+from portal.accounts.tokens import hash_of
+from portal.config.embedded import base_environment
+from portal.config.env import ROOT, env
+from portal.config.gateway import folder_of
+from portal.endpoints.models import EndpointKey
+from portal.endpoints.services.keys import revoke_key
+
+_PATIENCE_S = 30
+
+
+class Command(BaseCommand):
+    """Revoke keys in the database, and have the gateway of this machine refuse them at once."""
+
+    help = "Revoke keys of endpoints while the portal is stopped."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Ids of keys; `--stdin` takes the text of one."""
+        parser.add_argument("key", nargs="*", help="id of a key, such as epk_…")
+        parser.add_argument("--stdin", action="store_true", help="read the text of one from stdin")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Revoke all of them, or none where one is not known."""
+        keys = list(EndpointKey.objects.shown().filter(pk__in=options["key"]))
+        unknown = set(options["key"]) - {key.pk for key in keys}
+        if options["stdin"]:
+            digest = hash_of(sys.stdin.readline().strip())
+            given = EndpointKey.objects.shown().filter(sha256=digest).first()
+            if given is None:
+                unknown.add("with the text from stdin")
+            else:
+                keys.append(given)
+        if unknown:
+            raise CommandError(
+                f"There is no key {', '.join(sorted(unknown))}. Nothing was revoked. "
+                "The page of an endpoint lists its keys with their ids."
+            )
+        if not keys:
+            raise CommandError("Name the id of a key, or give its text with --stdin.")
+        with acting_as(Origin(label="manage.py revoke_key")):
+            for key in keys:
+                revoke_key(endpoint=key.endpoint, by=None, key_id=key.pk)
+        ids = [key.pk for key in keys]
+        self.stdout.write(f"Revoked {', '.join(ids)}.")
+        self._refuse_here(ids)
+        self.stdout.write(
+            "Gateways on other machines hear of it when the portal runs again. To have one refuse "
+            "them now, run there, with its own data folder:\n"
+            f"  python -m workers.gateway.revoke --data-dir FOLDER {' '.join(ids)}"
+        )
+
+    def _refuse_here(self, ids: list[str]) -> None:
+        folder = folder_of(env())
+        if not folder.is_dir():
+            return
+        # By force: what its configuration lacks today, an older copy of it may hold.
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "workers.gateway.revoke", "--force"),
+                *("--data-dir", str(folder), *ids),
+            ],
+            cwd=ROOT,
+            env=base_environment(dict(os.environ)),
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+        if done.returncode:
+            raise CommandError(f"The gateway of this machine was not reached: {done.stderr}")
+        self.stdout.write("The gateway of this machine refuses them within a second.")

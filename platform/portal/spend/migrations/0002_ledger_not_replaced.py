@@ -1,0 +1,10 @@
+from django.db import migrations
+
+from portal.core.append_only import RefuseReplacing
+
+MESSAGE = "the ledger is only ever added to"
+
+
+class Migration(migrations.Migration):
+    dependencies = [("spend", "0001_first_release")]
+    operations = [RefuseReplacing("Line", MESSAGE), RefuseReplacing("RatePrice", MESSAGE)]
