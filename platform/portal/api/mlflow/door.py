@@ -25,6 +25,7 @@ from portal.api.mlflow.jobs import BEGIN, follow
 from portal.api.mlflow.native import NATIVE, Asked
 from portal.api.mlflow.promotions import CREATE, guarded, note_author
 from portal.api.mlflow.routes import MlflowRoute, is_known_path, route_of
+from portal.api.mlflow.search_limits import check_searches
 from portal.api.mlflow.spans import SPANS, checked_headers, unpacked
 from portal.api.mlflow.upstream import LARGEST_FILE, Upstream, arriving
 from portal.api.mlflow.visitors import Visitor, Visitors
@@ -214,6 +215,7 @@ class _Visit:
         def look() -> Answer | tuple[bytes, str]:
             nonlocal content
             content = bodies.parsed_json(body)
+            check_searches(content, query)
             changed = bodies.with_default(project_id, content)
             if route.path == _EXPERIMENTS:
                 default_experiments.of(project_id)
