@@ -1,4 +1,4 @@
-"""Searches that would occupy the server are refused at once, with a sentence that names the limit."""
+"""Searches that would occupy the server are refused at once, and the limit is named."""
 
 import time
 
@@ -104,7 +104,8 @@ def test_the_api_refuses_such_filters_within_a_second(tracking: TrackingPortal) 
             assert answer.status_code == 422, answer.text
             problem = answer.json()
             assert problem["field"] == "filter"
-            assert "at most 6000" in problem["detail"] or "At position" in problem["detail"], problem
+            detail = problem["detail"]
+            assert "at most 6000" in detail or "At position" in detail, problem
 
 
 def _send(

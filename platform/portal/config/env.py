@@ -173,6 +173,12 @@ class Env(BaseModel):
     s3_secret_access_key: SecretStr = Field(
         default=SecretStr(""), description="Secret key of the bucket.", examples=["…"]
     )
+    backup_passphrase: SecretStr = Field(
+        default=SecretStr(""),
+        description="Passphrase of backups where nobody types one; a file given by "
+        "--passphrase-file comes first.",
+        examples=["…"],
+    )
     email_url: str = Field(
         default="",
         description="Mail server: smtp://user:password@host:587 (smtps:// for TLS from the "

@@ -56,7 +56,8 @@ def words_of_fault(entry: Mapping[str, Any]) -> str:
         return "does not look as it has to" + (f": a good one {form}" if form else "")
     limits = entry.get("ctx") or {}
     if entry.get("type") == "too_long" and limits.get("field_type") == "Value":
-        return f"has a length of {limits['actual_length']}; at most {limits['max_length']} is allowed"
+        longest = limits["max_length"]
+        return f"has a length of {limits['actual_length']}; at most {longest} is allowed"
     return str(entry.get("msg", "is not valid")).removeprefix("Value error, ")
 
 

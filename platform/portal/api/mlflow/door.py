@@ -22,6 +22,7 @@ from portal.api.mlflow import bodies
 from portal.api.mlflow.answers import Answer, Refusal, unavailable
 from portal.api.mlflow.auditing import record
 from portal.api.mlflow.jobs import BEGIN, follow
+from portal.api.mlflow.model_sources import complete_source, store_location
 from portal.api.mlflow.native import NATIVE, Asked
 from portal.api.mlflow.promotions import CREATE, guarded, note_author
 from portal.api.mlflow.routes import MlflowRoute, is_known_path, route_of
@@ -211,9 +212,10 @@ class _Visit:
         route, project_id = self.route, visitor.project_id
 
         content: dict[str, Any] = {}
+        location = ""
 
         def look() -> Answer | tuple[bytes, str]:
-            nonlocal content
+            nonlocal content, location
             content = bodies.parsed_json(body)
             check_searches(content, query)
             changed = bodies.with_default(project_id, content)
@@ -233,6 +235,8 @@ class _Visit:
             bodies.check_sizes(content, query)
             if route.cites:
                 bodies.check_citations(route, project_id, content)
+            if route.path == CREATE:
+                location, changed = complete_source(project_id, content), True
             passed = bodies.as_bytes(content) if changed else body
             return passed, bodies.query_with_default(project_id, query)
 
@@ -243,6 +247,8 @@ class _Visit:
 
         def remember(answered: bytes) -> None:
             if route.path == CREATE:
+                if location:
+                    store_location(project_id, location, answered)
                 note_author(visitor, answered)
             if route.audit:
                 record(visitor, route.audit, content, query)

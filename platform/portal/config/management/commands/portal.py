@@ -10,7 +10,12 @@ from django.core.management.base import BaseCommand
 
 from portal.config.doors import check_may_open
 from portal.config.env import Env, env
-from portal.config.http_protocol import BoundedProtocol, ConnectionLimits, bounded_by, connection_limit
+from portal.config.http_protocol import (
+    BoundedProtocol,
+    ConnectionLimits,
+    bounded_by,
+    connection_limit,
+)
 from portal.config.supervision.errors import StartError
 
 # Live streams end only when cut: long enough for ordinary requests to finish, short enough that
