@@ -1,4 +1,4 @@
-"""Limits on filters and orders, checked before MLflow parses them.
+"""Limits on filters, orders and lists of ids, checked before MLflow reads them.
 
 Each condition becomes a join in MLflow's query: hundreds of them occupy its server for seconds and
 end in an exhausted stack or in the database's own limit.
@@ -14,6 +14,8 @@ from portal.experiments.filters import MAX_COMPARISONS
 MAX_LENGTH = 20_000
 MAX_ORDERS = 20
 MAX_NESTING = 10
+# Each is a variable of a statement, of which SQLite takes some ten thousands.
+MAX_IDS = 10_000
 # MLflow's parser knows comments, so it may read as conditions what looks like quoted text here.
 # Words inside of quotes count too, up to a higher limit.
 _MAX_WORDS = 2 * MAX_COMPARISONS
@@ -24,7 +26,13 @@ _BRACKET = re.compile(r"[()]")
 
 
 def check_searches(content: dict[str, Any], query: Iterable[tuple[str, str]]) -> None:
-    """Raise Refusal for a filter or an order that is too long, too deep or has too many parts."""
+    """Raise Refusal for a filter, an order or a list that is too long, deep or many-parted."""
+    for name, value in content.items():
+        if name.endswith("_ids") and isinstance(value, list) and len(value) > MAX_IDS:
+            raise invalid(
+                f"{name[:40]} has {len(value)} values, and at most {MAX_IDS} are allowed. Ask in "
+                "several requests."
+            )
     orders = 0
     for name, text in _searches(content, query):
         if len(text) > MAX_LENGTH:
