@@ -5,6 +5,7 @@ from urllib.parse import unquote, urlsplit
 from portal.core.errors import InvalidInput
 from portal.experiments.models import LoggedModel, ModelVersion, RegisteredModelAlias, Run
 from portal.registry.catalog import DELETED
+from slipway.schemas.names import fault_of_path
 
 _ROOT = "workspaces"
 
@@ -60,7 +61,7 @@ def folder_of(project_id: str, location: str) -> str:
 
 
 def _is_strange(name: str) -> bool:
-    return name in (".", "..") or any(c in name for c in "/\\\0%")
+    return "/" in name or "%" in name or fault_of_path(name) is not None
 
 
 def _of_run(project_id: str, source: str, rest: str) -> tuple[str, str]:
