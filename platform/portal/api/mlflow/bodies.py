@@ -68,6 +68,8 @@ def too_large(most: int) -> Refusal:
 
 def checked_path(path: str) -> str:
     """Return a decoded path as it is passed on; raises Refusal for one that is a trick."""
+    for artifact in _artifact_paths(path):
+        check_artifact_path(artifact)
     parts = path.split("/")
     lowered = path.lower()
     if (
@@ -77,8 +79,6 @@ def checked_path(path: str) -> str:
         or any(code in lowered for code in _ENCODED)
     ):
         raise invalid("The address holds characters or steps that are not allowed in it.")
-    for parameters in artifact_paths(path):
-        check_artifact_path(parameters)
     return quote(path, safe="/~:@!$&'()*+,;=")
 
 
@@ -151,7 +151,7 @@ def _check_names(found: Any) -> None:
             )
 
 
-def artifact_paths(path: str) -> Iterator[str]:
+def _artifact_paths(path: str) -> Iterator[str]:
     """Yield the path of an artifact that an address names, if it names any."""
     for prefix in _ARTIFACTS:
         if path.startswith(prefix) and len(path) > len(prefix):
