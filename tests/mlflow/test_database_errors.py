@@ -12,6 +12,7 @@ import pytest
 
 from tests.tracking import TrackingPortal
 
+Request = tuple[str, str, dict[str, Any]]
 _V2, _V3 = "/api/2.0/mlflow", "/api/3.0/mlflow"
 _LEAK = re.compile(
     r"\[SQL|sqlite|psycopg|sqlalche|select |insert into|update \w+ set|delete from|"
@@ -30,8 +31,8 @@ _BAD = {
 }
 
 
-def bodies(run: str, bad: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Requests that carry a bad value where MLflow hands it to the database."""
+def writes(run: str, bad: Any) -> Iterator[Request]:
+    """Requests that write a bad value."""
     yield "POST", f"{_V2}/experiments/create", {"name": bad}
     yield (
         "POST",
@@ -62,6 +63,10 @@ def bodies(run: str, bad: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "POST", f"{_V2}/runs/set-tag", {"run_id": run, "key": "k", "value": bad}
     yield "POST", f"{_V2}/runs/search", {"experiment_ids": ["0"], "filter": f"start_time > {bad}"}
     yield "POST", f"{_V2}/runs/search", {"experiment_ids": [str(bad)]}
+
+
+def searches(run: str, bad: Any) -> Iterator[Request]:
+    """Requests that look for a bad value."""
     yield (
         "POST",
         f"{_V2}/runs/search",
@@ -92,6 +97,10 @@ def bodies(run: str, bad: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
             ],
         },
     )
+
+
+def traces(run: str, bad: Any) -> Iterator[Request]:
+    """Requests for traces and datasets with a bad value."""
     yield (
         "POST",
         f"{_V3}/traces",
@@ -140,6 +149,12 @@ def bodies(run: str, bad: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
     )
 
 
+def requests(run: str, bad: Any) -> Iterator[Request]:
+    """All requests that carry a bad value to where MLflow hands it to the database."""
+    for kind in (writes, searches, traces):
+        yield from kind(run, bad)
+
+
 def words_of(answer: httpx.Response) -> str:
     """All that an error says, but for the name of a field that every error of MLflow has."""
     return answer.text.replace('"sqlstate":', "")
@@ -152,7 +167,7 @@ def send(client: httpx.Client, method: str, path: str, fields: dict[str, Any]) -
             path, content=json.dumps(fields), headers={"content-type": "application/json"}
         )
     query = {name: str(value).encode(errors="surrogatepass") for name, value in fields.items()}
-    return client.get(path, params={name: value[:3_000] for name, value in query.items()})  # type: ignore[misc]
+    return client.get(path, params={name: value[:3_000] for name, value in query.items()})
 
 
 @pytest.mark.parametrize("kind", _BAD)
@@ -162,7 +177,7 @@ def test_bad_values_are_refused_without_the_databases_words(
     rest = tracking.client("alice")
     rest.call("POST", "registered-models/create", json={"name": "m"})
     leaks = {}
-    for method, path, fields in bodies(rest.new_run(), _BAD[kind]):
+    for method, path, fields in requests(rest.new_run(), _BAD[kind]):
         answer = send(rest.http, method, path, fields)
         if answer.status_code >= 400 and _LEAK.search(words_of(answer)):
             leaks[f"{method} {path} {answer.status_code}"] = answer.text[:300]

@@ -183,7 +183,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         self._timer = None
-        if self.cycle is not None and not self.cycle.response_complete:
+        cycle: Any = self.cycle  # None before the first request, whatever uvicorn declares
+        if cycle is not None and not cycle.response_complete:
             self._await_head()  # an answer is under way; its time is the server's
         elif self._head_bytes:
             within = math.ceil(self.limits.head_within_s)
