@@ -38,8 +38,10 @@ def fault_of_path(path: str, *, max_bytes: int = MAX_PATH_BYTES) -> str | None:
         return f"has the character U+{ord(bad):04X}, which no name may have"
     if "\\" in path:
         return "has a backslash in its name, which is a folder on some systems"
-    if path.startswith("/") or _DRIVE.match(path):
+    if path.startswith("/"):
         return "is an absolute path"
+    if _DRIVE.match(path):
+        return "begins like a drive of Windows"
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts):
         return "has an empty part, . or .."
