@@ -12,6 +12,7 @@ from ninja.types import DictStrAny
 
 from portal.core.errors import InvalidInput, TooLarge
 from portal.core.text import size_text
+from slipway.schemas.json_text import DuplicateKey, unique_keys
 
 # Strings are skipped whole, so that brackets inside them do not count.
 _DEPTH_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
@@ -38,20 +39,6 @@ def _refuse_constant(name: str) -> NoReturn:
     )
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise InvalidInput(
-                f"The key {key[:100]!r} stands twice in one object.",
-                code="duplicate_key",
-                field=key[:100],
-                next_step="Send each key once.",
-            )
-        found[key] = value
-    return found
-
-
 def parse_json(body: bytes) -> Any:
     """Parse a JSON body; raises InvalidInput with the place of the fault."""
     if depth_of(body) > settings.SLIPWAY_MAX_JSON_DEPTH:
@@ -63,7 +50,14 @@ def parse_json(body: bytes) -> Any:
     try:
         # Given bytes, `json` would take UTF-16 too, whose bytes the depth scan cannot read.
         text = body.decode("utf-8")
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=unique_keys)
+    except DuplicateKey as error:
+        raise InvalidInput(
+            f"The key {error.key!r} stands twice in one object.",
+            code="duplicate_key",
+            field=error.key,
+            next_step="Send each key once.",
+        ) from error
     except UnicodeDecodeError as error:
         raise InvalidInput(
             "The body is not UTF-8.", code="invalid_json", next_step="Encode it as UTF-8."

@@ -176,6 +176,12 @@ class Env(BaseModel):
     s3_secret_access_key: SecretStr = Field(
         default=SecretStr(""), description="Secret key of the bucket.", examples=["…"]
     )
+    backup_passphrase: SecretStr = Field(
+        default=SecretStr(""),
+        description="Passphrase of backups where nobody types one; a file given by "
+        "--passphrase-file comes first.",
+        examples=["…"],
+    )
     email_url: str = Field(
         default="",
         description="Mail server: smtp://user:password@host:587 (smtps:// for TLS from the "
@@ -258,6 +264,28 @@ class Env(BaseModel):
     )
     max_json_depth: int = Field(
         default=32, ge=4, le=200, description="Deepest nesting of a JSON body.", examples=["32"]
+    )
+    head_timeout_s: float = Field(
+        default=10,
+        ge=0.1,
+        le=600,
+        description="Seconds within which the head of a request must reach the portal.",
+        examples=["10"],
+    )
+    body_timeout_s: float = Field(
+        default=30,
+        ge=0.1,
+        le=600,
+        description="Seconds for which the portal waits for more of a request's body; it must "
+        "bring 4 KiB a second on average.",
+        examples=["30"],
+    )
+    connections_per_address: int = Field(
+        default=1000,
+        ge=1,
+        description="Connections to the portal from one address. Not counted behind "
+        "SLIPWAY_TRUSTED_PROXIES, which share one.",
+        examples=["1000"],
     )
     checkpoint_copy_max_mib: int = Field(
         default=16 * 1024,

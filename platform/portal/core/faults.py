@@ -54,6 +54,10 @@ def words_of_fault(entry: Mapping[str, Any]) -> str:
     if entry.get("type") == "string_pattern_mismatch":
         form = FORMS.get(str((entry.get("ctx") or {}).get("pattern")))
         return "does not look as it has to" + (f": a good one {form}" if form else "")
+    limits = entry.get("ctx") or {}
+    if entry.get("type") == "too_long" and limits.get("field_type") == "Value":
+        longest = limits["max_length"]
+        return f"has a length of {limits['actual_length']}; at most {longest} is allowed"
     return str(entry.get("msg", "is not valid")).removeprefix("Value error, ")
 
 

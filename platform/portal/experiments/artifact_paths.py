@@ -1,9 +1,9 @@
 """Where artifacts rest, from what a client or a table says, checked part by part."""
 
 from portal.core.errors import InvalidInput
+from slipway.schemas.names import fault_of_path
 
 _SCHEME = "mlflow-artifacts:/"
-_LONGEST = 1_000
 
 
 def place_of(project_id: str, uri: str) -> str | None:
@@ -19,9 +19,10 @@ def place_of(project_id: str, uri: str) -> str | None:
 def checked_path(path: str) -> str:
     """Return a path below the artifacts of a run, empty for their top; raises InvalidInput."""
     parts = [part for part in path.strip("/").split("/") if part]
-    if len(path) > _LONGEST or not all(map(_is_part, parts)):
+    fault = fault_of_path("/".join(parts)) if parts else None
+    if fault is not None:
         raise InvalidInput(
-            "This is no path of an artifact.",
+            f"The path of the artifact {fault}.",
             field="path",
             next_step="Take a path as the list of artifacts shows it.",
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from portal.core.errors import InvalidInput
+from slipway.schemas.json_text import DuplicateKey, read_json
 
 MAX_CELLS = 10_000
 _MAX_PARAMETERS = 100
@@ -76,7 +77,7 @@ def put_together(source: bytes, outputs: bytes | None) -> bytes:
 
 def _parsed(content: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(content)
+        found = read_json(content)
         is_notebook = (
             isinstance(found, dict)
             and found.get("nbformat") == 4
@@ -84,6 +85,13 @@ def _parsed(content: bytes) -> dict[str, Any]:
             and isinstance(found.get("cells"), list)
             and all(isinstance(cell, dict) for cell in found["cells"])
         )
+    except DuplicateKey as error:
+        raise InvalidInput(
+            f"In the notebook {error}.",
+            code="duplicate_key",
+            field="content",
+            next_step="Save it in JupyterLab, which writes each key once.",
+        ) from error
     except (ValueError, RecursionError):
         is_notebook = False
     if not is_notebook:

@@ -5,6 +5,7 @@ from urllib.parse import unquote, urlsplit
 from portal.core.errors import InvalidInput
 from portal.experiments.models import LoggedModel, ModelVersion, RegisteredModelAlias, Run
 from portal.registry.catalog import DELETED
+from slipway.schemas.names import fault_of_path
 
 _ROOT = "workspaces"
 
@@ -35,8 +36,11 @@ def resolve_source(project_id: str, source: str) -> tuple[str, str]:
 def folder_of(project_id: str, location: str) -> str:
     """Return the folder below the artifacts of the installation, such as `workspaces/prj_…/1/…`.
 
-    Raises InvalidInput for what is no place of this project.
+    Raises InvalidInput for what is no place of this project. A version that came from elsewhere may
+    have `runs:/…` as its location; MLflow stores it so.
     """
+    if location.startswith("runs:"):
+        location, _ = _of_run(project_id, location, location.removeprefix("runs:"))
     parts = urlsplit(location)
     names = [unquote(name) for name in parts.path.split("/") if name]
     strange = (
@@ -57,11 +61,11 @@ def folder_of(project_id: str, location: str) -> str:
 
 
 def _is_strange(name: str) -> bool:
-    return name in (".", "..") or any(c in name for c in "/\\\0%")
+    return "/" in name or "%" in name or fault_of_path(name) is not None
 
 
 def _of_run(project_id: str, source: str, rest: str) -> tuple[str, str]:
-    run_id, _, path = rest.lstrip("/").partition("/")
+    run_id, _, path = rest.removeprefix("/").partition("/")
     run = Run.objects.in_projects([project_id]).filter(run_uuid=run_id).first()
     if run is None or not path or any(_is_strange(name) for name in path.split("/")):
         raise _missing(source)

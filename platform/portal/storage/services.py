@@ -20,6 +20,7 @@ from portal.storage.models import Blob, StoredFile
 from portal.storage.place import blob_store
 from portal.storage.ports import BytesMissing, Promised, StoredBytes
 from portal.storage.signing import Grant, Link, sign
+from slipway.schemas.names import fault_of_path
 
 log = structlog.get_logger(__name__)
 MAX_FILE_BYTES = 64 * 1024**3
@@ -29,9 +30,10 @@ _NO_PROMISE = Promised()
 def clean_file_name(name: str) -> str:
     """Return a name fit for a file; raises InvalidInput, also for what looks like a path."""
     name = clean_name(name, max_length=255)
-    if "/" in name or "\\" in name or name in (".", ".."):
+    fault = "has a slash in it" if "/" in name else fault_of_path(name)
+    if fault is not None:
         raise InvalidInput(
-            "A file's name has no slashes and is not . or ..",
+            f"The name of the file {fault}.",
             field="name",
             next_step="Send the last part of the path alone, for example train.csv.",
         )

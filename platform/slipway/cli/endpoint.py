@@ -22,6 +22,7 @@ from slipway.endpoint import Endpoint
 from slipway.money import dollars
 from slipway.resources.endpoints import plan_of
 from slipway.schemas.endpoints import EndpointOut, PlanKind, RolloutOut
+from slipway.schemas.json_text import read_json
 from slipway.schemas.training import LogPiece
 from slipway.watching import LogLines
 
@@ -408,7 +409,7 @@ def _read_input(source: str) -> Any:
             text = source
         if len(text) > MAX_INPUT_BYTES:
             raise UsageMistake("The input is larger than 64 MiB.", next_step="Send it in parts.")
-        return json.loads(text)
+        return read_json(text)
     except OSError as error:
         raise UsageMistake(
             f"{source[1:]} cannot be read: {error.strerror}.", next_step="Name a file that can."

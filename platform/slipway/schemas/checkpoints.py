@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from slipway.schemas.json_text import read_json
+
 FORMAT: Final = 1
 FILE_NAME: Final = "manifest.json"
 # What may travel; a checkpoint beyond these is not copied.
@@ -75,7 +77,7 @@ def digest_of(body: Mapping[str, Any]) -> str:
 def contents_of(manifest: bytes) -> Contents:
     """Read a manifest that somebody else wrote; raises BadCheckpoint."""
     try:
-        body = json.loads(manifest)
+        body = read_json(manifest)
         if body.pop("sha256") != digest_of(body):
             raise BadCheckpoint("the digest of its manifest does not match")
         if body["format"] != FORMAT:

@@ -45,6 +45,7 @@ from pydantic import AfterValidator, Field
 
 from slipway.schemas.accounts import UserOut
 from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Text, Truth, Whole
+from slipway.schemas.names import fault_of_path
 from slipway.schemas.statistics import TableStatistics
 
 PIECE_BYTES = 16 * 1024**2
@@ -74,15 +75,14 @@ def key_of(path: str) -> str:
     return hashlib.sha256(path.encode()).hexdigest()
 
 
+MAX_PATH_BYTES = 1000
+
+
 def checked_path(path: str) -> str:
     """Return a path inside a version; raises ValueError for one that could lead out of it."""
-    parts = path.split("/")
-    if path.startswith("/") or "\\" in path or (len(path) > 1 and path[1] == ":"):
-        raise ValueError("is not a relative path with forward slashes")
-    if any(part in ("", ".", "..") for part in parts):
-        raise ValueError("has an empty part, . or ..")
-    if len(path.encode()) > 1000 or any(len(part.encode()) > 255 for part in parts):
-        raise ValueError("is longer than 1,000 bytes, or one of its parts than 255")
+    fault = fault_of_path(path, max_bytes=MAX_PATH_BYTES)
+    if fault is not None:
+        raise ValueError(fault)
     return path
 
 

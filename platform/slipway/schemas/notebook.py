@@ -5,9 +5,10 @@ notebook is the same job from everywhere.
 """
 
 import io
-import json
 import re
 import tokenize
+
+from slipway.schemas.json_text import read_json
 
 SUFFIX = ".ipynb"
 # Commands of a notebook that only concern its screen; a script is the same without them.
@@ -46,7 +47,7 @@ def script_of(content: bytes, *, label: str) -> bytes:
     only a notebook understands (`!pip install …`).
     """
     try:
-        document = json.loads(content)
+        document = read_json(content)
         language = document.get("metadata", {}).get("kernelspec", {}).get("language", "python")
         cells = [cell for cell in document["cells"] if cell["cell_type"] == "code"]
         sources = ["".join(cell["source"]) for cell in cells]

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from slipway.errors import InvalidInput, TooLarge
-from slipway.schemas.base import forbidden_character
+from slipway.schemas.names import fault_of_path
 from slipway.schemas.problem import FieldFault
 from slipway.visible import visible
 
@@ -13,8 +13,6 @@ DEFAULT_LIMIT_BYTES = 200 * 1000**2
 HARD_LIMIT_BYTES = 500 * 1000**2  # a server takes 500 MiB, headers of the archive included
 MAX_FILES = 50_000
 _MAX_DEPTH = 32
-_MAX_NAME_BYTES = 255
-_MAX_PATH_BYTES = 1024
 _NAMED = 5
 _IGNORE = "Name what the job does not need in .gitignore or .slipwayignore"
 
@@ -84,21 +82,9 @@ def check_names(paths: Iterable[str]) -> None:
 
 
 def _fault(path: str) -> str | None:
-    bad = forbidden_character(path)
-    if bad is not None:
-        return f"has the character U+{ord(bad):04X} in its name"
-    if "\\" in path:
-        return "has a backslash in its name"
-    parts = path.split("/")
-    if len(parts[0]) > 1 and parts[0][1] == ":":
-        return "begins like a drive of Windows"
-    if len(parts) > _MAX_DEPTH:
+    if path.count("/") >= _MAX_DEPTH:
         return f"lies more than {_MAX_DEPTH} folders deep"
-    if len(path.encode()) > _MAX_PATH_BYTES:
-        return f"has a path of more than {_MAX_PATH_BYTES} bytes"
-    if any(len(part.encode()) > _MAX_NAME_BYTES for part in parts):
-        return f"has a name of more than {_MAX_NAME_BYTES} bytes"
-    return None
+    return fault_of_path(path)
 
 
 def _unfit(path: str, fault: str) -> InvalidInput:

@@ -108,6 +108,9 @@ def test_the_list_of_runs_shows_what_was_logged_and_narrows_down(
     wrong = vera.get(url + "?" + urlencode({"filter": "metrics.loss < 'x'"}))
     assert wrong.status_code == 200
     assert "At position 16: metrics.loss compares with a number" in text_of(wrong)
+    many = {"filter": " and ".join(f"metrics.m{n} > 1" for n in range(250))}
+    assert "more than 50 conditions" in text_of(vera.get(url + "?" + urlencode(many)))
+    assert "longer than 6000" in text_of(vera.get(url + "?filter=" + "a" * 9_000))
 
 
 def test_groups_lead_to_their_runs(people: Personas, browse: Browse, digits: Experiment) -> None:

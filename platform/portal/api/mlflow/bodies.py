@@ -1,5 +1,6 @@
 """What clients send, looked at before anything else sees it: size, depth, characters, ids."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -9,6 +10,9 @@ import orjson
 from portal.api.mlflow.answers import Refusal, invalid, missing
 from portal.api.mlflow.routes import MlflowRoute
 from portal.experiments.adapters.mlflow.belonging import belongs, default_experiments
+from slipway.schemas.base import forbidden_character
+from slipway.schemas.json_text import DuplicateKey, read_json
+from slipway.schemas.names import fault_of_path
 
 # A batch is a megabyte at most; the profile of a data set or a page of records may be larger.
 LARGEST_JSON = 20_000_000
@@ -27,6 +31,13 @@ _KINDS = {
     "experiment_id": "experiment",
     "experiment_ids": "experiment",
 }
+_FILES = "/api/2.0/mlflow-artifacts"
+_ARTIFACTS = tuple(
+    f"{_FILES}/{each}/" for each in ("artifacts", "mpu/create", "mpu/complete", "mpu/abort")
+)
+# What people read and type: names of objects, and the keys of metrics, parameters and tags.
+_NAMES = frozenset({"name", "new_name", "alias", "key", "run_name", "stage", "tag_key"})
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 # What a second decoding would turn into another path.
 _ENCODED = ("%2e", "%2f", "%5c", "%00", "%25")
 
@@ -57,6 +68,8 @@ def too_large(most: int) -> Refusal:
 
 def checked_path(path: str) -> str:
     """Return a decoded path as it is passed on; raises Refusal for one that is a trick."""
+    for artifact in _artifact_paths(path):
+        check_artifact_path(artifact)
     parts = path.split("/")
     lowered = path.lower()
     if (
@@ -81,6 +94,9 @@ def parsed_query(query: bytes) -> list[tuple[str, str]]:
         raise invalid("The query is not percent-encoded UTF-8.") from error
     if any("\0" in name or "\0" in value for name, value in pairs):
         raise invalid("The query holds a zero character.")
+    for name, value in pairs:
+        if name == "path" and value.strip("/"):
+            check_artifact_path(value.strip("/"))
     return pairs
 
 
@@ -95,7 +111,58 @@ def parsed_json(body: bytes) -> dict[str, Any]:
     found = _loaded(body)
     if not isinstance(found, dict):
         raise invalid("The body must be a JSON object.")
+    if _may_repeat_keys(body, found):
+        try:
+            read_json(body)
+        except DuplicateKey as error:
+            raise invalid(f"In the body {error}; send each key once.") from error
+        except (ValueError, RecursionError):
+            raise invalid("The body is not JSON.") from None
+    if b"\\" in body or b"\x7f" in body or not body.isascii():
+        _check_names(found)
     return found
+
+
+def _may_repeat_keys(body: bytes, found: dict[str, Any]) -> bool:
+    """Whether there are more colons than keys, of which a parser has then dropped some."""
+    keys = _count_keys(found)
+    return body.count(b":") != keys and _STRING.sub(b"", body).count(b":") != keys
+
+
+def _count_keys(found: Any) -> int:
+    count, waiting = 0, [found]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            count += len(value)
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return count
+
+
+def _check_names(found: Any) -> None:
+    """Raise Refusal for a name with a character that no name may have, as in the API."""
+    for field, value in _cited(found, _NAMES):
+        bad = forbidden_character(value) if isinstance(value, str) else None
+        if bad is not None:
+            raise invalid(
+                f"The {field} has the character U+{ord(bad):04X}, which no name may have."
+            )
+
+
+def _artifact_paths(path: str) -> Iterator[str]:
+    """Yield the path of an artifact that an address names, if it names any."""
+    for prefix in _ARTIFACTS:
+        if path.startswith(prefix) and len(path) > len(prefix):
+            yield path[len(prefix) :]
+
+
+def check_artifact_path(path: str, field: str = "path") -> None:
+    """Raise Refusal for a path that cannot be that of an artifact."""
+    fault = fault_of_path(path.removesuffix("/"))
+    if fault is not None:
+        raise invalid(f"The {field} of the artifact {fault}.")
 
 
 def _loaded(body: bytes) -> Any:

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,9 +23,11 @@ from portal.api.mlflow import bodies
 from portal.api.mlflow.answers import Answer, Refusal, unavailable
 from portal.api.mlflow.auditing import record
 from portal.api.mlflow.jobs import BEGIN, follow
+from portal.api.mlflow.model_sources import complete_source, store_location
 from portal.api.mlflow.native import NATIVE, Asked
 from portal.api.mlflow.promotions import CREATE, guarded, note_author
 from portal.api.mlflow.routes import MlflowRoute, is_known_path, route_of
+from portal.api.mlflow.search_limits import check_searches
 from portal.api.mlflow.spans import SPANS, checked_headers, unpacked
 from portal.api.mlflow.upstream import LARGEST_FILE, Upstream, arriving
 from portal.api.mlflow.visitors import Visitor, Visitors
@@ -81,6 +84,16 @@ def _with_database(work: Callable[[], Result]) -> Result:
         for connection in connections.all(initialized_only=True):
             connection.close_if_unusable_or_obsolete()
         raise
+
+
+@dataclass
+class _Request:
+    """A request that was read; `location` is where the files of a registered version are."""
+
+    query: list[tuple[str, str]]
+    body: bytes
+    content: dict[str, Any] = field(default_factory=dict)
+    location: str = ""
 
 
 class _Visit:
@@ -207,49 +220,54 @@ class _Visit:
         """Read the whole request, answer it here if that can be, else pass it on."""
         assert self.route is not None  # noqa: S101  (`_answer` has seen to it)
         body = await bodies.read_body(self.receive, most=bodies.LARGEST_JSON)
-        route, project_id = self.route, visitor.project_id
-
-        content: dict[str, Any] = {}
-
-        def look() -> Answer | tuple[bytes, str]:
-            nonlocal content
-            content = bodies.parsed_json(body)
-            changed = bodies.with_default(project_id, content)
-            if route.path == _EXPERIMENTS:
-                default_experiments.of(project_id)
-            if route.path == BEGIN:
-                follow(visitor, self.scope, query)
-            moved = guarded(visitor, route.method, route.path, content)
-            if moved is not None:
-                return moved
-            handler = NATIVE.get((route.method, route.path)) if route.native else None
-            if handler is not None:
-                try:
-                    return handler(Asked(project_id, query, content, len(body)))
-                except Unusual:
-                    bodies.check_numbers(content)
-            bodies.check_sizes(content, query)
-            if route.cites:
-                bodies.check_citations(route, project_id, content)
-            passed = bodies.as_bytes(content) if changed else body
-            return passed, bodies.query_with_default(project_id, query)
-
-        found = await self.door.in_thread(look)
+        route, request = self.route, _Request(query, body)
+        found = await self.door.in_thread(partial(self._look, visitor, route, request))
         if isinstance(found, Answer):
             await found.send(self.send)
             return
 
         def remember(answered: bytes) -> None:
+            if request.location:
+                store_location(visitor.project_id, request.location, answered)
             if route.path == CREATE:
                 note_author(visitor, answered)
             if route.audit:
-                record(visitor, route.audit, content, query)
+                record(visitor, route.audit, request.content, query)
 
         self.remember = remember if route.audit or route.path == CREATE else None
         try:
             await self._pass_on(visitor, target, found[1], found[0])
         finally:  # MLflow may have changed things and gone before its answer was whole
             await self._remember()
+
+    def _look(
+        self, visitor: Visitor, route: MlflowRoute, request: _Request
+    ) -> Answer | tuple[bytes, str]:
+        """Return the answer to a request, or the body and the query to pass on."""
+        project_id, query = visitor.project_id, request.query
+        content = request.content = bodies.parsed_json(request.body)
+        check_searches(content, query)
+        changed = bodies.with_default(project_id, content)
+        if route.path == _EXPERIMENTS:
+            default_experiments.of(project_id)
+        if route.path == BEGIN:
+            follow(visitor, self.scope, query)
+        moved = guarded(visitor, route.method, route.path, content)
+        if moved is not None:
+            return moved
+        handler = NATIVE.get((route.method, route.path)) if route.native else None
+        if handler is not None:
+            try:
+                return handler(Asked(project_id, query, content, len(request.body)))
+            except Unusual:
+                bodies.check_numbers(content)
+        bodies.check_sizes(content, query)
+        if route.cites:
+            bodies.check_citations(route, project_id, content)
+        if route.path == CREATE:
+            request.location, changed = complete_source(project_id, content), True
+        passed = bodies.as_bytes(content) if changed else request.body
+        return passed, bodies.query_with_default(project_id, query)
 
     async def _stream(self, visitor: Visitor, target: str, query: list[tuple[str, str]]) -> None:
         """Pass a body on as it comes."""

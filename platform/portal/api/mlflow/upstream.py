@@ -7,8 +7,9 @@ import httpx
 import structlog
 from django.conf import settings
 
-from portal.api.mlflow.answers import invalid, unavailable
+from portal.api.mlflow.answers import Answer, invalid, unavailable
 from portal.api.mlflow.bodies import too_large
+from portal.api.mlflow.upstream_errors import clean_error
 
 log = structlog.get_logger(__name__)
 WORKSPACE = "x-mlflow-workspace"
@@ -94,6 +95,8 @@ class Upstream:
                 # while it read the request.
                 log.warning("mlflow_stumbled", target=target[:200])
                 raise invalid("MLflow cannot make sense of this request.")
+            if answer.status_code >= 400:
+                return await _hand_back_error(answer, send, target)
             return await _hand_back(answer, send)
         finally:
             await answer.aclose()
@@ -118,6 +121,15 @@ async def _hand_back(answer: httpx.Response, send: Any) -> int:
     async for part in answer.aiter_raw():
         await send({"type": "http.response.body", "body": part, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
+    return answer.status_code
+
+
+async def _hand_back_error(answer: httpx.Response, send: Any, target: str) -> int:
+    body = clean_error(answer.status_code, await answer.aread(), target)
+    kind = str(answer.headers.get("content-type") or "application/json").encode("latin1")
+    kind = b"application/json" if body.startswith(b"{") else kind
+    headers = ((b"content-type", kind), (b"x-content-type-options", b"nosniff"))
+    await Answer(answer.status_code, body, headers).send(send)
     return answer.status_code
 
 

@@ -7,41 +7,55 @@ import json
 import os
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+from portal.config.backup.encryption import MAGIC, DecryptingReader, EncryptingWriter
+from portal.config.backup.errors import BackupError
+from portal.config.backup.names import check_manifest, check_name
+from portal.config.backup.progress import Progress
+from slipway.visible import visible
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 MEMBERS = "members.jsonl.gz"
 _PIECE_BYTES = 1024 * 1024
 _LONGEST_MANIFEST = 64 * 1024 * 1024
-
-
-class BackupError(Exception):
-    """A backup cannot be made or read; the message is one line for people."""
+_LONGEST_LINE = 64 * 1024 * 1024
+_MOST_MEMBERS = 50_000_000
 
 
 class Writer:
     """Adds members to a backup, each noted with its size and SHA-256."""
 
-    def __init__(self, tar: tarfile.TarFile, drafts: Path) -> None:
+    def __init__(self, tar: tarfile.TarFile, drafts: Path, progress: Progress) -> None:
         self._tar = tar
+        self._progress = progress
         self._drafts = drafts
         self._noted = tempfile.TemporaryFile(dir=drafts)  # noqa: SIM115 - closed by `finish`
         self._list = gzip.GzipFile(fileobj=self._noted, mode="wb", mtime=0)
         self.count = 0
         self.size_bytes = 0
 
-    def add_stream(self, name: str, pieces: Iterable[bytes]) -> None:
-        """Add bytes whose number is not known, by way of a draft on the disk."""
+    def add_stream(self, name: str, pieces: Iterable[bytes], *, sha256: str | None = None) -> bool:
+        """Add bytes whose number is not known, by way of a draft on the disk.
+
+        Returns False and adds nothing when they are not those of the digest.
+        """
+        digest = hashlib.sha256()
         with tempfile.TemporaryFile(dir=self._drafts) as draft:
             for piece in pieces:
                 draft.write(piece)
+                digest.update(piece)
+            if sha256 is not None and digest.hexdigest() != sha256:
+                return False
             size = draft.tell()
             draft.seek(0)
             self._add(name, draft, size)
+        return True
 
     def add_lines(self, name: str, lines: Iterable[bytes]) -> None:
         """Add lines, compressed."""
@@ -73,6 +87,7 @@ class Writer:
         digest = self._put(name, file, size)
         self.count += 1
         self.size_bytes += size
+        self._progress.add(size)
         noted = {"name": name, "size": size, "sha256": digest}
         self._list.write(json.dumps(noted, separators=(",", ":")).encode() + b"\n")
 
@@ -81,6 +96,7 @@ class Writer:
         entry.size, entry.mode = size, 0o600
         counted = _Hashed(file, size)
         self._tar.addfile(entry, counted)
+        self._tar.members = []  # type: ignore[attr-defined]  # it remembers all of them otherwise
         return counted.digest.hexdigest()
 
 
@@ -102,14 +118,24 @@ class _Hashed:
 
 
 @contextmanager
-def new_archive(path: Path) -> Iterator[Writer]:
-    """Yield a writer; the file appears under its name when it is whole, for its owner alone."""
+def new_archive(
+    path: Path, *, passphrase: str | None, drafts: Path, progress: Progress
+) -> Iterator[Writer]:
+    """Yield a writer; the file appears under its name when it is whole, for its owner alone.
+
+    It is encrypted unless `passphrase` is None. Members of unknown size are collected in `drafts`,
+    which may hold them in clear, and not beside the file, which may be on a foreign disk.
+    """
     draft = path.with_name(f".{path.name}.part")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                yield Writer(tar, path.parent)
+            sealed = None if passphrase is None else EncryptingWriter(file, passphrase)
+            target: Any = file if sealed is None else sealed
+            with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
+                yield Writer(tar, drafts, progress)
+            if sealed is not None:
+                sealed.close()
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
@@ -119,44 +145,70 @@ def new_archive(path: Path) -> Iterator[Writer]:
 
 
 class Archive:
-    """A backup to read. Everything in it was written by us, and nothing of that is believed."""
+    """A backup to read. Anybody may have written it, so nothing in it is believed unchecked."""
 
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar
+        self._entries: dict[str, tarfile.TarInfo] = {}
         try:
-            self._entries = {entry.name: entry for entry in tar.getmembers() if entry.isfile()}
+            for entry in tar:
+                self._add_entry(entry)
             self.manifest = self._manifest()
-        except (tarfile.TarError, OSError, ValueError) as error:
+        except (tarfile.TarError, OSError, ValueError, RecursionError) as error:
             raise BackupError(f"this is no whole backup ({error}); take another copy") from None
+
+    def _add_entry(self, entry: tarfile.TarInfo) -> None:
+        if not entry.isreg() or entry.issparse():
+            raise ValueError(f"it holds {visible(entry.name[:200])}, which is no ordinary file")
+        if entry.name in self._entries:
+            raise ValueError(f"it holds {visible(entry.name[:200])} twice")
+        if len(self._entries) > _MOST_MEMBERS:
+            raise ValueError(f"it holds more than {_MOST_MEMBERS} files")
+        self._entries[entry.name] = entry
 
     def _manifest(self) -> dict[str, Any]:
         entry = self._entries.get(MANIFEST)
         if entry is None or entry.size > _LONGEST_MANIFEST:
             raise ValueError("it has no manifest")
-        found = json.loads(self._file(MANIFEST).read())
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
+        manifest = json.loads(self._file(MANIFEST).read())
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise ValueError("its format is not one this version reads")
-        return found
+        check_manifest(manifest)
+        return manifest
 
     def _file(self, name: str) -> IO[bytes]:
         entry = self._entries.get(name)
         file = self._tar.extractfile(entry) if entry is not None else None
         if file is None:
-            raise BackupError(f"the backup lacks {name}; take another copy")
+            raise BackupError(f"the backup lacks {visible(name[:200])}; take another copy")
         return file
 
-    def verify(self) -> list[str]:
+    def verify(self, progress: Progress) -> list[str]:
         """Read all of it; returns the names of its members. Raises BackupError at a difference."""
         if _digest(self._file(MEMBERS)) != self.manifest.get("members_sha256"):
             raise BackupError("the list of members is damaged; take another copy")
-        names = []
-        with gzip.GzipFile(fileobj=self._file(MEMBERS)) as noted:
-            for line in noted:
-                member = json.loads(line)
-                if _digest(self._file(member["name"])) != member["sha256"]:
-                    raise BackupError(f"{member['name']} is damaged; take another copy")
-                names.append(str(member["name"]))
-        return names
+        names: set[str] = set()
+        for member in self.lines(MEMBERS):
+            name, sha256 = _noted(member)
+            if name in names:
+                raise BackupError(f"the backup lists {visible(name)} twice; take another copy")
+            digest = _digest(self._file(name))
+            if digest != sha256:
+                raise BackupError(f"{visible(name)} is damaged; take another copy")
+            check_name(name, digest)
+            names.add(name)
+            progress.add(self._entries[name].size)
+        unlisted = self._entries.keys() - names - {MANIFEST, MEMBERS}
+        if unlisted:
+            name = visible(min(unlisted)[:200])
+            raise BackupError(f"the backup holds {name}, which it does not list")
+        if self.manifest.get("members") != len(names):
+            raise BackupError("the backup holds another number of files than it says")
+        return sorted(names)
+
+    def size_of(self, name: str) -> int:
+        """Return the bytes of a member."""
+        return self._entries[name].size
 
     def pieces(self, name: str) -> Iterator[bytes]:
         """Yield the bytes of a member."""
@@ -165,10 +217,23 @@ class Archive:
             yield piece
 
     def lines(self, name: str) -> Iterator[Any]:
-        """Yield the lines of a member, decoded."""
-        with gzip.GzipFile(fileobj=self._file(name)) as packed:
-            for line in packed:
-                yield json.loads(line)
+        """Yield the lines of a member, decoded; raises BackupError."""
+        try:
+            with gzip.GzipFile(fileobj=self._file(name)) as packed:
+                while line := packed.readline(_LONGEST_LINE + 1):
+                    if len(line) > _LONGEST_LINE:
+                        raise BackupError(f"{visible(name)} has a line of more than 64 MiB")
+                    yield json.loads(line)
+        except (zlib.error, EOFError, gzip.BadGzipFile, ValueError, RecursionError):
+            raise BackupError(f"{visible(name)} cannot be read; take another copy") from None
+
+
+def _noted(member: Any) -> tuple[str, str]:
+    name = member.get("name") if isinstance(member, dict) else None
+    sha256 = member.get("sha256") if isinstance(member, dict) else None
+    if not isinstance(name, str) or not isinstance(sha256, str):
+        raise BackupError("the list of members is damaged; take another copy")
+    return name, sha256
 
 
 def _digest(file: IO[bytes]) -> str:
@@ -178,11 +243,38 @@ def _digest(file: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-@contextmanager
-def open_archive(path: Path) -> Iterator[Archive]:
-    """Yield a backup to read; raises BackupError."""
+def is_encrypted(path: Path) -> bool:
+    """Whether a file begins as an encrypted backup does; raises BackupError."""
     try:
-        with tarfile.open(path, "r:") as tar:
-            yield Archive(tar)
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise BackupError(f"{path} cannot be read ({error.strerror})") from None
+
+
+@contextmanager
+def open_archive(path: Path, passphrase: str | None) -> Iterator[Archive]:
+    """Yield a backup to read; raises BackupError.
+
+    Without a passphrase it must be a plain one, with a passphrase an encrypted one: an encrypted
+    backup cannot be replaced by a plain one unnoticed.
+    """
+    encrypted = is_encrypted(path)
+    if encrypted and passphrase is None:
+        raise BackupError(f"{path} is encrypted; leave --unencrypted out")
+    if not encrypted and passphrase is not None:
+        raise BackupError(
+            f"{path} is not an encrypted backup, so anybody may have changed it; give "
+            "--unencrypted only if you know that it was made so and where it has been since"
+        )
+    try:
+        with path.open("rb") as file:
+            if passphrase is None:
+                with tarfile.open(fileobj=file, mode="r:") as tar:
+                    yield Archive(tar)
+            else:
+                reader = io.BufferedReader(DecryptingReader(file, passphrase), _PIECE_BYTES)
+                with tarfile.open(fileobj=reader, mode="r:") as tar:
+                    yield Archive(tar)
     except (tarfile.TarError, FileNotFoundError, IsADirectoryError) as error:
         raise BackupError(f"{path} is no backup ({error})") from None

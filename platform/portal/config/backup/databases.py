@@ -17,6 +17,7 @@ from django.apps import apps
 from django.db import models
 from psycopg import sql
 
+from portal.config.backup.errors import BackupError
 from portal.config.backup.rows import Row, bytes_in, plain
 from portal.config.databases import SCHEMA
 
@@ -52,6 +53,9 @@ class Database(Protocol):
 
     def write(self, table: Table, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Add rows of a backup, whose values stand in the order of `columns`."""
+
+    def check_references(self) -> None:
+        """Raise BackupError, or an error of the database, when a row refers to a missing one."""
 
 
 def _in_order(found: dict[str, Table]) -> list[Table]:
@@ -117,6 +121,11 @@ class SqliteTables:
         marks = ", ".join("?" * len(columns))
         statement = f"INSERT INTO {_quoted(table.name)} ({names}) VALUES ({marks})"  # noqa: S608
         self._connection.executemany(statement, (list(map(_for_sqlite, row)) for row in rows))
+
+    def check_references(self) -> None:
+        """Raise BackupError when a row refers to one that is not there."""
+        if self._connection.execute("PRAGMA foreign_key_check").fetchone():
+            raise BackupError("a row of the backup refers to one that is not in it")
 
 
 def _quoted(name: str) -> str:
@@ -198,6 +207,10 @@ class PostgresTables:
                 copy.write_row(list(map(_for_postgres, row)))
         self._move_sequences(table)
 
+    def check_references(self) -> None:
+        """Raise an error of the database when a row refers to one that is not there."""
+        self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
     def _move_sequences(self, table: Table) -> None:
         for column in table.columns:
             found = self._connection.execute(
@@ -260,8 +273,6 @@ def writing(url: str, file: Path, schema: str = "public") -> Iterator[Database]:
         connection.execute("PRAGMA foreign_keys=OFF")
         connection.execute("BEGIN IMMEDIATE")
         yield SqliteTables(connection)
-        if connection.execute("PRAGMA foreign_key_check").fetchone():
-            raise ValueError("a row refers to one that is not there")
         connection.execute("COMMIT")
     finally:
         connection.close()

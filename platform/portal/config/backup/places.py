@@ -8,11 +8,9 @@ from pathlib import Path, PurePosixPath
 from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
 
-from portal.config.backup.archive import BackupError
+from portal.config.backup.errors import BackupError
+from portal.config.backup.names import KEPT, is_kept
 
-# Folders and files of the data folder that hold what cannot be made anew. Bytes and artifacts come
-# by their stores, because they may rest elsewhere.
-KEPT = ("keys", "logs", "outbox", "predictions", "node/node.json", "node/name")
 _NOT_KEPT = ("slipway.log", ".new", ".part", ".lock")
 
 
@@ -33,7 +31,7 @@ def _is_passing(name: str) -> bool:
 def put_file(data_dir: Path, name: str, pieces: Iterable[bytes]) -> None:
     """Write a file of a backup where it belongs, for its owner alone; raises BackupError."""
     inner = PurePosixPath(name).relative_to("data")
-    if ".." in inner.parts or inner.is_absolute() or not str(inner).startswith(KEPT):
+    if ".." in inner.parts or inner.is_absolute() or not is_kept(inner):
         raise BackupError(f"{name} is no file of a data folder; take another copy")
     path = data_dir / inner
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -44,6 +44,24 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def is_row(value: Any, columns: int) -> bool:
+    """Whether a line of a backup is a row of so many columns."""
+    return isinstance(value, list) and len(value) == columns and all(map(_is_value, value))
+
+
+def _is_value(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return value is None or isinstance(value, (str, int, float))
+    text = value.get(_BYTES)
+    if len(value) != 1 or not isinstance(text, str):
+        return False
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return True
+
+
 def bytes_in(value: Any) -> bytes | None:
     """Return the bytes a value of a backup means, None where it is no bytes."""
     if isinstance(value, dict):

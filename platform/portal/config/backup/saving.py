@@ -12,13 +12,14 @@ from django.db.migrations.recorder import MigrationRecorder
 from portal.config.backup.archive import Writer, new_archive
 from portal.config.backup.databases import SCHEMAS, Database, Table, reading
 from portal.config.backup.places import Tree, files_of
+from portal.config.backup.progress import Progress
 from portal.config.backup.rows import Row, Tally
 from portal.config.env import Env
 from portal.config.tracking_schema import present_version
 from portal.core import clock
 from portal.core.errors import SlipwayError
 from portal.storage.place import blob_store
-from portal.storage.ports import BytesMissing
+from portal.storage.ports import BytesMissing, digest_in
 from slipway.version import __version__
 
 BLOBS = "storage_blob"
@@ -39,8 +40,10 @@ def applied_migrations() -> list[str]:
     )
 
 
-def save(env: Env, path: Path) -> dict[str, Any]:
-    """Write a backup to `path`; returns its manifest. Raises OSError, BackupError.
+def save(env: Env, path: Path, *, passphrase: str | None, progress: Progress) -> dict[str, Any]:
+    """Write a backup to `path`, plain if `passphrase` is None; returns its manifest.
+
+    Raises OSError, BackupError.
 
     Rows are those of one moment for each database; bytes are immutable, so those that rows name are
     there. What cannot be read is listed under `missing` and everything else is kept.
@@ -54,7 +57,9 @@ def save(env: Env, path: Path) -> dict[str, Any]:
         "missing": [],
     }
     files = database_files(env)
-    with new_archive(path) as writer:
+    progress.begin("Saving")
+    archive = new_archive(path, passphrase=passphrase, drafts=env.data_dir, progress=progress)
+    with archive as writer:
         keys: list[tuple[str, int]] = []
         for alias, schema in SCHEMAS.items():
             with reading(env.database_url, files[alias], schema) as database:
@@ -96,8 +101,11 @@ def _save_blobs(writer: Writer, keys: list[tuple[str, int]], missing: list[str])
     store = blob_store()
     for key, size in keys:
         try:
-            writer.add_stream(f"blobs/{key}", store.read(key, start=0, length=size))
+            pieces = store.read(key, start=0, length=size)
+            is_whole = writer.add_stream(f"blobs/{key}", pieces, sha256=digest_in(key))
         except (BytesMissing, SlipwayError):
+            is_whole = False
+        if not is_whole:
             missing.append(f"blobs/{key}")
 
 

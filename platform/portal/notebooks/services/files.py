@@ -15,6 +15,7 @@ from portal.notebooks.documents import Halves, put_together, take_apart
 from portal.notebooks.models import Content, NotebookFile, NotebookVersion
 from portal.storage.ports import StoredBytes
 from portal.storage.services import discard_bytes, keep_file, open_file, receive_bytes
+from slipway.schemas.names import fault_of_path
 from slipway.schemas.notebook_files import MAX_NOTEBOOK_BYTES, Origin
 
 _SUFFIX = ".ipynb"
@@ -33,14 +34,14 @@ class Saved:
 def clean_path(text: str) -> str:
     """Return a path of a notebook inside a project; raises InvalidInput."""
     path = clean_name(text, field="path", max_length=_MAX_PATH)
-    parts = path.split("/")
-    if "\\" in path or any(part in ("", ".", "..") for part in parts):
+    fault = fault_of_path(path)
+    if fault is not None:
         raise InvalidInput(
-            "The path of a notebook has no empty part, no backslash, and no . or .. in it.",
+            f"The path of the notebook {fault}.",
             field="path",
             next_step="Write it from the project's folder, for example reports/churn.ipynb.",
         )
-    if not path.endswith(_SUFFIX) or parts[-1] == _SUFFIX:
+    if not path.endswith(_SUFFIX) or path.endswith(f"/{_SUFFIX}") or path == _SUFFIX:
         raise InvalidInput(
             "The path of a notebook ends in .ipynb.",
             field="path",

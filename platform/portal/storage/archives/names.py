@@ -4,7 +4,7 @@ import re
 import unicodedata
 
 from portal.storage.archives.limits import Limits, shown, too_large, unsafe
-from slipway.schemas.base import forbidden_character
+from slipway.schemas.names import unfit_character
 
 Parts = tuple[str, ...]
 _DRIVE = re.compile(r"\A[A-Za-z]:")
@@ -16,7 +16,7 @@ def parts_of(name: str, limits: Limits) -> Parts:
     Raises UnsafeArchive for a name that leads, or could lead on some system, out of the folder it
     is unpacked in, and TooLarge for one that is too long or too deep.
     """
-    bad = forbidden_character(name)
+    bad = unfit_character(name)
     if bad is not None:
         raise unsafe(name, f"has the character U+{ord(bad):04X} in its name")
     if "\\" in name:

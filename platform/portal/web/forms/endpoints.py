@@ -1,6 +1,5 @@
 """Forms about endpoints: create, promote, change, keys, try it."""
 
-import json
 from typing import Any
 
 from django import forms
@@ -17,6 +16,7 @@ from slipway.schemas.endpoints import (
     Promote,
     TryIn,
 )
+from slipway.schemas.json_text import read_json
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 _ANY = {"step": "any"}
@@ -337,7 +337,7 @@ class Trial(SchemaForm):
     def clean_request(self) -> Any:
         """Read JSON."""
         try:
-            return json.loads(self.cleaned_data["request"])
+            return read_json(self.cleaned_data["request"])
         except ValueError as error:
             raise forms.ValidationError(f"This is not JSON: {error}.") from error
         except RecursionError as error:

@@ -8,16 +8,20 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
-from portal.config.backup.archive import BackupError
+from portal.config.backup.archive import is_encrypted
+from portal.config.backup.errors import BackupError
+from portal.config.backup.passphrase import known_passphrase, new_passphrase
+from portal.config.backup.progress import Progress
 from portal.config.backup.restoring import check
 from portal.config.backup.saving import save
 from portal.config.env import env
+from slipway.visible import visible
 
 
 class Command(BaseCommand):
     """Write rows, keys, bytes and logs to one file; Slipway may run meanwhile."""
 
-    help = "Save this installation to one file (keep it safe: it holds the keys)."
+    help = "Save this installation to one encrypted file (it holds the keys)."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -26,28 +30,66 @@ class Command(BaseCommand):
         parser.add_argument(
             "--check", action="store_true", help="read an existing backup and compare all digests"
         )
+        add_passphrase_arguments(parser)
 
     def handle(self, **options: Any) -> None:
         """Save, or check; a failure is one line, exit status 2, and 1 when bytes were missing."""
         path: Path = options["file"].expanduser().absolute()
+        progress = Progress(self.stdout.write)
         try:
             if options["check"]:
-                manifest = check(path)
+                passphrase = passphrase_of(path, options)
+                manifest = check(path, passphrase=passphrase, progress=progress)
             elif path.exists():
                 raise BackupError(f"{path} is there already; name another file")
             else:
-                manifest = save(env(), path)
+                passphrase = self._new_passphrase(options)
+                manifest = save(env(), path, passphrase=passphrase, progress=progress)
         except (BackupError, OSError, DatabaseError) as error:
             self.stderr.write(f"slipway: {' '.join(str(error).split())[:500]}", style_func=str)
             sys.exit(2)
         self.stdout.write(
             f"slipway: {path}: {rows_in(manifest):,} rows, {manifest['members']:,} files, "
-            f"{manifest['size_bytes'] / 1e6:,.1f} MB, as of {manifest['made_at'][:19]} UTC"
+            f"{manifest['size_bytes'] / 1e6:,.1f} MB, as of {visible(manifest['made_at'][:19])} UTC"
         )
         for name in manifest["missing"]:
-            self.stderr.write(f"slipway: not in it, for it could not be read: {name}")
+            self.stderr.write(f"slipway: not in it, for it could not be read: {visible(name)}")
         if manifest["missing"]:
             sys.exit(1)
+
+    def _new_passphrase(self, options: dict[str, Any]) -> str | None:
+        if not options["unencrypted"]:
+            return new_passphrase(options["passphrase_file"], _variable())
+        self.stderr.write(
+            "slipway: warning: this backup is not encrypted: whoever reads the file has the keys "
+            "and the secrets of all projects, and nobody notices when it was changed",
+            style_func=str,
+        )
+        return None
+
+
+def add_passphrase_arguments(parser: ArgumentParser) -> None:
+    """Declare the options by which a backup is opened."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--passphrase-file",
+        type=Path,
+        metavar="FILE",
+        help="read the passphrase from a file, instead of SLIPWAY_BACKUP_PASSPHRASE or a prompt",
+    )
+    how.add_argument("--unencrypted", action="store_true", help="the backup is not encrypted")
+
+
+def passphrase_of(path: Path, options: dict[str, Any]) -> str | None:
+    """Return the passphrase of a backup that is there; raises BackupError, OSError."""
+    if options["unencrypted"]:
+        return None
+    # Nobody is asked for the passphrase of a file that has none.
+    return known_passphrase(options["passphrase_file"], _variable()) if is_encrypted(path) else ""
+
+
+def _variable() -> str:
+    return env().backup_passphrase.get_secret_value()
 
 
 def rows_in(manifest: dict[str, Any]) -> int:

@@ -9,8 +9,13 @@ import uvicorn
 from django.core.management.base import BaseCommand
 
 from portal.config.doors import check_may_open
-from portal.config.env import env
-from portal.config.protocol import PortalProtocol
+from portal.config.env import Env, env
+from portal.config.http_protocol import (
+    BoundedProtocol,
+    ConnectionLimits,
+    bounded_by,
+    connection_limit,
+)
 from portal.config.supervision.errors import StartError
 
 # Live streams end only when cut: long enough for ordinary requests to finish, short enough that
@@ -38,7 +43,7 @@ class Command(BaseCommand):
             host=settings.bind,
             port=settings.portal_port,
             loop="uvloop",
-            http=PortalProtocol,
+            http=_protocol(settings),
             ws="none",
             lifespan="off",
             # Which X-Forwarded-* headers to believe is Django's decision (SLIPWAY_TRUSTED_PROXIES).
@@ -55,6 +60,19 @@ class Command(BaseCommand):
             server.run()
         if not server.started:
             sys.exit(_NOT_STARTED)
+
+
+def _protocol(settings: Env) -> type[BoundedProtocol]:
+    total = connection_limit()
+    per_address = None if settings.trusted_proxies else settings.connections_per_address
+    return bounded_by(
+        ConnectionLimits(
+            head_within_s=settings.head_timeout_s,
+            body_window_s=settings.body_timeout_s,
+            total=total,
+            per_address=per_address,
+        )
+    )
 
 
 def _spare_what_stays() -> None:

@@ -9,12 +9,18 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
 from portal.config import preparation
-from portal.config.backup.archive import BackupError
+from portal.config.backup.errors import BackupError
+from portal.config.backup.progress import Progress
 from portal.config.backup.restoring import restore
 from portal.config.env import env
-from portal.config.management.commands.backup import rows_in
+from portal.config.management.commands.backup import (
+    add_passphrase_arguments,
+    passphrase_of,
+    rows_in,
+)
 from portal.config.supervision.errors import StartError
 from portal.config.tracking_schema import prepare_tracking
+from slipway.visible import visible
 
 
 class Command(BaseCommand):
@@ -26,20 +32,24 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("file", type=Path, help="the file that `manage.py backup` wrote")
+        add_passphrase_arguments(parser)
 
     def handle(self, **options: Any) -> None:
         """Restore; a failure is one line, exit status 2, and changes no row."""
         path: Path = options["file"].expanduser().absolute()
+        progress = Progress(self.stdout.write)
         try:
+            passphrase = passphrase_of(path, options)
             preparation.check_server(env().database_url)
             with preparation.one_at_a_time(env().data_dir):
                 preparation.migrate()
                 prepare_tracking(env().database_url, env().data_dir)
-                manifest = restore(env(), path)
+                manifest = restore(env(), path, passphrase=passphrase, progress=progress)
         except (BackupError, StartError, OSError, DatabaseError) as error:
             self.stderr.write(f"slipway: {' '.join(str(error).split())[:500]}", style_func=str)
             sys.exit(2)
+        made_at = visible(manifest["made_at"][:19])
         self.stdout.write(
             f"slipway: {rows_in(manifest):,} rows and {manifest['members']:,} files of "
-            f"{manifest['made_at'][:19]} UTC are back, equal in every digest; start with: make up"
+            f"{made_at} UTC are back, equal in every digest; start with: make up"
         )

@@ -1,0 +1,52 @@
+"""The passphrase of a backup: from a file, the environment or a prompt."""
+
+import getpass
+import sys
+from pathlib import Path
+
+from portal.config.backup.encryption import MIN_PASSPHRASE
+from portal.config.backup.errors import BackupError
+
+_SOURCES = (
+    "type one at the prompt, or give --passphrase-file FILE or SLIPWAY_BACKUP_PASSPHRASE; "
+    "--unencrypted makes a backup without any"
+)
+
+
+def new_passphrase(file: Path | None, variable: str) -> str:
+    """Return the passphrase of a new backup, asked for twice at a prompt; raises BackupError."""
+    passphrase = _given(file, variable)
+    if passphrase is None:
+        passphrase = _prompt("Passphrase of the backup: ")
+        if getpass.getpass("The same again: ") != passphrase:
+            raise BackupError("the two passphrases differ; nothing was written")
+    if len(passphrase) < MIN_PASSPHRASE:
+        raise BackupError(
+            f"the passphrase has {len(passphrase)} characters, and at least {MIN_PASSPHRASE} are "
+            "needed: whoever finds the file may guess for years; take several random words"
+        )
+    return passphrase
+
+
+def known_passphrase(file: Path | None, variable: str) -> str:
+    """Return the passphrase of a backup that is there; raises BackupError."""
+    passphrase = _given(file, variable)
+    return _prompt("Passphrase of the backup: ") if passphrase is None else passphrase
+
+
+def _given(file: Path | None, variable: str) -> str | None:
+    if file is not None:
+        return _checked(file.expanduser().read_text("utf-8").rstrip("\r\n"))
+    return _checked(variable) if variable else None
+
+
+def _prompt(text: str) -> str:
+    if not sys.stdin.isatty():
+        raise BackupError(f"the backup needs a passphrase: {_SOURCES}")
+    return _checked(getpass.getpass(text))
+
+
+def _checked(passphrase: str) -> str:
+    if not passphrase:
+        raise BackupError(f"the passphrase is empty: {_SOURCES}")
+    return passphrase
