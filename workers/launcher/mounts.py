@@ -127,6 +127,10 @@ def build_root(view: View) -> None:
     _link_programs()
     for entry in binds:
         _show(entry)
+    for entry in binds:
+        # Only now: what is shown below a hidden folder needed a place to be mounted on.
+        if entry.source is None:
+            mount("", entry.target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     _fill_dev(view)
     _fill_etc(view)
     detach(_OLD)
@@ -151,7 +155,8 @@ def _binds(view: View) -> Iterator[_Bind]:
     for path in view.readable:
         add(path, read_only=True)
     for path in map(os.path.realpath, view.hidden):
-        entries[path] = _Bind(path, None)
+        if os.path.isdir(path):  # noqa: PTH112
+            entries[path] = _Bind(path, None)
     for path in view.writable:
         add(path, read_only=False)
     if view.tmp:
@@ -170,8 +175,9 @@ def _link_programs() -> None:
 
 def _show(entry: _Bind) -> None:
     if entry.source is None:
-        if os.path.isdir(entry.target):  # noqa: PTH112 - not visible is hidden enough
-            mount("slipway", entry.target, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
+        # Also where it does not show: what lies below may be in a folder that the task may write.
+        os.makedirs(entry.target, 0o755, exist_ok=True)  # noqa: PTH103
+        mount("slipway", entry.target, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
         return
     source = f"{_OLD}{entry.source}"
     if os.path.isdir(source):  # noqa: PTH112

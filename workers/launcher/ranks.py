@@ -128,6 +128,8 @@ def _enter(
             os.closerange(3, _LAST_DESCRIPTOR)
         if confined.level in ("users", "shared"):
             confine(confinement_of(launch))
+            # Users of other projects see the same /dev/shm.
+            os.umask(0o077)
         give_up_privileges(uid=confined.uid, gid=confined.gid, groups=groups)
         if not die_with(shim, signal.SIGKILL, parent_is_outside=sandbox is not None):
             os._exit(NOT_STARTED)

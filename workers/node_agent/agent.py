@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 _TEND_EVERY_S: Final = 1.0
 _STOP_GRACE_S: Final = 15.0
 _MEND_S: Final = 1.0
+# At most so many are read at a time, or a sender that never pauses would hold up all else.
+_NOTIFICATIONS: Final = 256
 _LOOK_AT_ENVIRONMENT_EVERY_S: Final = 60.0
 
 
@@ -186,14 +188,14 @@ class Agent:
         path.unlink(missing_ok=True)
         bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         bell.bind(str(path))
-        # Whoever runs in a container rings as another user; all it can do is make us look.
-        path.chmod(0o666)
+        # Supervisors in containers run as other users. All they can do is make us look.
+        path.chmod(0o666 if "docker" in self._backends else 0o600)
         loop.add_reader(bell, self._on_bell, bell)
 
     def _on_bell(self, bell: socket.socket) -> None:
         with suppress(BlockingIOError):
-            while bell.recv(64):
-                pass
+            for _ in range(_NOTIFICATIONS):
+                bell.recv(64)
         self._bell.ring()
         self._table.ring()
 
