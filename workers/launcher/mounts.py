@@ -55,6 +55,7 @@ _LINKS: Final = {
     "stderr": "/proc/self/fd/2",
     "ptmx": "pts/ptmx",
 }
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _ROOT_BYTES: Final = 16 << 20
 _ROOT_FILES: Final = 20_000
 
@@ -202,6 +203,9 @@ def _fill_dev(view: View) -> None:
     os.mkdir("/dev/shm", 0o777)  # noqa: PTH102, S108
     options = f"mode=1777,size={view.shm_bytes},uid={view.uid},gid={view.gid}"
     mount("shm", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, options)  # noqa: S108
+    # System V memory as well, where the kernel lets us set it for our own IPC namespace.
+    with suppress(OSError):
+        Path("/proc/sys/kernel/shmall").write_text(str(view.shm_bytes // _PAGE_BYTES), "ascii")
 
 
 def _fill_etc(view: View) -> None:

@@ -113,3 +113,24 @@ ATTACKS: Final = (
     Attack("terminals", "Type into terminals (`TIOCSTI`)", shared=LANDLOCK),
 )
 NAMES: Final = tuple(attack.name for attack in ATTACKS)
+
+_WORDS: Final = {
+    STOPPED: "stopped",
+    OPEN: "**not stopped**",
+    LANDLOCK: "stopped with Landlock",
+    SCOPES: "stopped from Linux 6.12",
+    OFFLINE: "**not stopped**, unless the network is closed",
+}
+
+
+def table() -> str:
+    """Return the attacks as a table of Markdown, one line an attack and one column a level."""
+    lines = [
+        f"| user code tries to | {' | '.join(LEVELS)} |",
+        f"|---|{'---|' * len(LEVELS)}",
+        *(
+            f"| {attack.title} | {' | '.join(_WORDS[attack.outcome(level)] for level in LEVELS)} |"
+            for attack in ATTACKS
+        ),
+    ]
+    return "\n".join(lines)

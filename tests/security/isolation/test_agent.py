@@ -11,7 +11,7 @@ import pytest
 
 from slipway.schemas.agent import StoredCheckpoint
 from tests.checkpoints import make_packed
-from tests.security.isolation.arena import CANARY, Arena, arena_at
+from tests.security.isolation.arena import CANARY, SMOKE, Arena, arena_at
 from tests.security.isolation.attacks import NAMESPACES, ROOTLESS, USERS
 from tests.workers.fake_portal import Key
 from tests.workers.machines import eventually
@@ -72,7 +72,13 @@ while True:
 """
 
 
-@pytest.fixture(scope="module", params=[NAMESPACES, ROOTLESS, USERS])
+@pytest.fixture(
+    scope="module",
+    params=[
+        level if level == SMOKE else pytest.param(level, marks=pytest.mark.slow)
+        for level in (NAMESPACES, ROOTLESS, USERS)
+    ],
+)
 def arena(request: pytest.FixtureRequest) -> Iterator[Arena]:
     made = arena_at(request.param)
     yield made

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.security.isolation.arena import Arena, Neighbour, arena_at
+from tests.security.isolation.arena import SMOKE, Arena, Neighbour, arena_at
 from tests.security.isolation.attacks import (
     ATTACKS,
     LANDLOCK,
     LEVELS,
+    NAMESPACES,
     OFFLINE,
     OPEN,
+    ROOTLESS,
     SCOPES,
 )
 from workers.launcher.confinement import landlock_version
@@ -24,6 +26,8 @@ def is_open(outcome: str, *, offline: bool = False) -> bool:
     """Tell whether an attack succeeds on this machine, by its outcome in the table."""
     if outcome == OFFLINE:
         return not offline
+    if outcome == SCOPES and offline:
+        return False
     if outcome in (LANDLOCK, SCOPES):
         return landlock_version() < (1 if outcome == LANDLOCK else 6)
     return outcome == OPEN
@@ -40,7 +44,13 @@ def check(level: str, findings: Findings, *, offline: bool = False) -> None:
     assert not wrong, f"otherwise than the table says: {json.dumps(wrong, indent=1)}"
 
 
-@pytest.fixture(scope="module", params=LEVELS)
+@pytest.fixture(
+    scope="module",
+    # `make test` shows the level that this machine gives, `make test-slow` all.
+    params=[
+        level if level == SMOKE else pytest.param(level, marks=pytest.mark.slow) for level in LEVELS
+    ],
+)
 def arena(request: pytest.FixtureRequest) -> Iterator[Arena]:
     made = arena_at(request.param)
     yield made
@@ -53,9 +63,19 @@ def neighbours(arena: Arena) -> list[Neighbour]:
     return [arena.neighbour("leave"), arena.neighbour(), arena.neighbour(warm=False)]
 
 
-def test_cold(arena: Arena, neighbours: list[Neighbour]) -> None:
+@pytest.mark.torch
+def test_started_cold(arena: Arena, neighbours: list[Neighbour]) -> None:
     check(arena.level, arena.attack(neighbours))
 
 
-def test_warm(arena: Arena, neighbours: list[Neighbour]) -> None:
+@pytest.mark.torch
+def test_forked_from_a_warm_process(arena: Arena, neighbours: list[Neighbour]) -> None:
     check(arena.level, arena.attack(neighbours, warm="torch"))
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_without_a_network(arena: Arena, neighbours: list[Neighbour]) -> None:
+    if arena.level not in (NAMESPACES, ROOTLESS):
+        pytest.skip("such a node refuses tasks of projects without a network")
+    check(arena.level, arena.attack(neighbours, network="platform"), offline=True)
