@@ -59,11 +59,14 @@ class Neighbour:
 class Arena:
     """A machine at one level of isolation. The project `alpha` is attacked by `beta`."""
 
-    def __init__(self, level: str) -> None:
+    def __init__(
+        self, level: str, *options: str, environment: dict[str, str] | None = None
+    ) -> None:
         self.level = level
         self.portal = FakePortal()
-        options = ("--isolation", LEVELS[0] if level == ROOTLESS else level)
-        self.machine = Machine(self.portal, *options)
+        isolation = ("--isolation", LEVELS[0] if level == ROOTLESS else level)
+        self.machine = Machine(self.portal, *isolation, *options)
+        self.machine.environment |= environment or {}
         self.machine.options += ("--hide", str(self.machine.folder))
         self.race = f"race-{secrets.token_hex(8)}"
         self.installation = self._fill_installation()
@@ -102,7 +105,8 @@ class Arena:
             "snapshot": self.portal.state.add_snapshot(files),
             **changes,
         }
-        return self.portal.state.want(name, make_spec("python", "train.py", *arguments, **fields))
+        argv = fields.pop("argv", ("python", "train.py", *arguments))
+        return self.portal.state.want(name, make_spec(*argv, **fields))
 
     def log_until(self, key: Key, pattern: str, *, within_s: float = 60.0) -> str:
         """Wait until the log of a task has a line like that; answers its first group."""
@@ -218,30 +222,37 @@ class Arena:
         """The files of a neighbour by their paths outside of its sandbox."""
         return [path for path in one.places["paths"] if os.path.lexists(path)]
 
+    def orders(self, neighbours: list[Neighbour], *names: str) -> str:
+        """What the attacker reads from `targets.json`, for the task that is started next."""
+        targets = self.targets(neighbours, f"task-{self.started + 1}")
+        return json.dumps({"attacks": names or NAMES, "targets": targets})
+
     def attack(
         self, neighbours: list[Neighbour], *names: str, **changes: Any
     ) -> dict[str, dict[str, Any]]:
         """Run attacks as a task of `beta`; answers what each found, by its name."""
-        orders = {
-            "attacks": names or NAMES,
-            "targets": self.targets(neighbours, f"task-{self.started + 1}"),
-        }
         script = f"from {PACKAGE.replace('/', '.')}.attacker import main\nmain()\n"
-        files = hostile_files() | {"train.py": script, "targets.json": json.dumps(orders)}
+        files = hostile_files() | {
+            "train.py": script,
+            "targets.json": self.orders(neighbours, *names),
+        }
         key = self.want("beta", files, **changes)
         self.log_until(key, "^(<end>)", within_s=_ATTACK_WITHIN_S)
-        text = self.portal.state.log_of(key)
-        lines = [line.removeprefix("attacked ") for line in text.splitlines()]
-        found = {one["attack"]: one for one in map(json.loads, lines[:-1])}
-        assert set(found) == set(orders["attacks"]), text
-        # What only shows from outside.
-        for folder in ("/tmp", "/dev/shm"):  # noqa: S108
-            if "races" in found and os.path.lexists(f"{folder}/{self.race}"):
-                os.unlink(f"{folder}/{self.race}")  # noqa: PTH108
-                found["races"]["done"].append(f"create files in {folder} of the machine")
         if changes.get("warm"):
             running = next(one for one in self.portal.state.reports[key] if one.kind == "running")
             assert running.warm, running
+        return self.findings_in(self.portal.state.log_of(key), *names)
+
+    def findings_in(self, text: str, *names: str) -> dict[str, dict[str, Any]]:
+        """Read what an attacker printed, and add what only shows from outside."""
+        results = map(json.loads, re.findall(r"^\s*attacked (\{.*\})$", text, re.MULTILINE))
+        found: dict[str, dict[str, Any]] = {one["attack"]: one for one in results}
+        assert set(found) == set(names or NAMES), text
+        for folder in ("/tmp", "/dev/shm"):  # noqa: S108
+            path = Path(folder, self.race)
+            if path.is_symlink():
+                path.unlink()
+                found["races"]["done"].append(f"create files in {folder} of the machine")
         return found
 
     def close(self) -> None:
@@ -262,7 +273,7 @@ def ipc_remove(neighbour: Neighbour) -> None:
     LIBC.mq_unlink(f"/{neighbour.mark}".encode())
 
 
-def arena_at(level: str) -> Arena:
+def arena_at(level: str, *options: str, environment: dict[str, str] | None = None) -> Arena:
     """Set up an arena, or skip where this machine cannot have one at that level."""
     if level == USERS and os.getuid():
         pytest.skip("only root can run tasks as users of projects")
@@ -270,4 +281,4 @@ def arena_at(level: str) -> Arena:
         pytest.skip("this is the level `namespaces` without root, which has its own column")
     if level == SHARED and os.getuid():
         pytest.skip("the column is that of an agent that is root, the worst case")
-    return Arena(level)
+    return Arena(level, *options, environment=environment)
