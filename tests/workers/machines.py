@@ -59,6 +59,8 @@ class Machine:
         # Tasks find what the tests find, instead of an environment built for each machine.
         self.options = (*(("--python", sys.executable) if python else ()), *options)
         self.environment: dict[str, str] = {}
+        # Another user to run the agent as; only root can.
+        self.user: int | None = None
         self.token = self.folder / "join-token"
         self.token.write_text(LASTING_TOKEN)
         self.data_dir = self.folder / "node"
@@ -82,7 +84,14 @@ class Machine:
         }
         with self.log.open("ab") as log:
             self.agent = subprocess.Popen(
-                command, cwd=self.folder, env=environment, stdout=log, stderr=log
+                command,
+                cwd=self.folder,
+                env=environment,
+                stdout=log,
+                stderr=log,
+                user=self.user,
+                group=self.user,
+                extra_groups=None if self.user is None else [],
             )
         return self
 

@@ -33,6 +33,11 @@ class Cgroup:
         """The inverse of `dataclasses.asdict`."""
         return cls(**{**found, "folders": tuple(found["folders"])})
 
+    @property
+    def limits_processes(self) -> bool:
+        """Whether one of the groups counts processes."""
+        return any(Path(folder, "pids.max").exists() for folder in self.folders)
+
     def join(self) -> None:
         """Put the calling process into every group; raises OSError."""
         for folder in self.folders:

@@ -55,6 +55,7 @@ _LINKS: Final = {
     "stderr": "/proc/self/fd/2",
     "ptmx": "pts/ptmx",
 }
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _ROOT_BYTES: Final = 16 << 20
 _ROOT_FILES: Final = 20_000
 
@@ -130,6 +131,10 @@ def build_root(view: View) -> None:
     _fill_etc(view)
     for entry in binds:
         _show(entry)
+    for entry in binds:
+        # Only now: what is shown below a hidden folder needed a place to be mounted on.
+        if entry.source is None and os.path.ismount(entry.target):
+            mount("", entry.target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     detach(_OLD)
     os.rmdir(_OLD)  # noqa: PTH106
     mount("", "/", "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
@@ -152,7 +157,8 @@ def _binds(view: View) -> Iterator[_Bind]:
     for path in view.readable:
         add(path, read_only=True)
     for path in map(os.path.realpath, view.hidden):
-        entries[path] = _Bind(path, None)
+        if os.path.isdir(path):  # noqa: PTH112
+            entries[path] = _Bind(path, None)
     for path in view.writable:
         add(path, read_only=False)
     if view.tmp:
@@ -171,8 +177,9 @@ def _link_programs() -> None:
 
 def _show(entry: _Bind) -> None:
     if entry.source is None:
-        if os.path.isdir(entry.target):  # noqa: PTH112 - not visible is hidden enough
-            mount("slipway", entry.target, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
+        # Also where it does not show: what lies below may be in a folder that the task may write.
+        os.makedirs(entry.target, 0o755, exist_ok=True)  # noqa: PTH103
+        mount("slipway", entry.target, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
         return
     source = f"{_OLD}{entry.source}"
     if os.path.isdir(source):  # noqa: PTH112
@@ -197,6 +204,9 @@ def _fill_dev(view: View) -> None:
     os.mkdir("/dev/shm", 0o777)  # noqa: PTH102, S108
     options = f"mode=1777,size={view.shm_bytes},uid={view.uid},gid={view.gid}"
     mount("shm", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, options)  # noqa: S108
+    # System V memory as well, where the kernel lets us set it for our own IPC namespace.
+    with suppress(OSError):
+        Path("/proc/sys/kernel/shmall").write_text(str(view.shm_bytes // _PAGE_BYTES), "ascii")
 
 
 def _fill_etc(view: View) -> None:

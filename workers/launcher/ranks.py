@@ -10,6 +10,7 @@ from fcntl import fcntl
 from pathlib import Path
 from typing import Final
 
+from workers.launcher.cgroup import MAX_PROCESSES
 from workers.launcher.confinement import Confinement, confine, die_with
 from workers.launcher.contact import Failure
 from workers.launcher.contract import LISTENER_VARIABLE
@@ -26,6 +27,7 @@ _MEMORY_SLACK_BYTES: Final = 1024**3
 _LAST_DESCRIPTOR: Final = 1 << 20
 _LEAST_SHM_BYTES: Final = 64 << 20
 _LISTENER: Final = 3
+_MOST_OPEN_FILES: Final = 1 << 16
 NOT_STARTED: Final = 127
 # What of our own code is shown to tasks: it starts them, or is what they run.
 PARTS: Final = ("lab", "launcher", "model_server", "serving")
@@ -145,6 +147,8 @@ def _enter(
             os.closerange(_LISTENER + (listener is not None), _LAST_DESCRIPTOR)
         if confined.level in ("users", "shared"):
             confine(confinement_of(launch))
+            # Users of other projects see the same /dev/shm.
+            os.umask(0o077)
         give_up_privileges(uid=confined.uid, gid=confined.gid, groups=groups)
         if not die_with(shim, signal.SIGKILL, parent_is_outside=sandbox is not None):
             os._exit(NOT_STARTED)
@@ -210,9 +214,14 @@ def _reset_signals() -> None:
 
 def _limit(launch: Launch) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = min(hard, _MOST_OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if not launch.cgroup.limits_processes:
+        # Counted by user, and in a user namespace apart from the same user outside.
+        _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+        most = MAX_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, MAX_PROCESSES)
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
     if launch.cgroup.memory is None and not launch.gpus:
         # Not RLIMIT_AS: torch maps far more than it uses. With a GPU even this one would be in the
         # way; then the shim's own watch over the memory is all there is.

@@ -64,7 +64,8 @@ class Shim:
         self._journal = Journal(launch.folder.journal)
         self._ranks: list[Rank] = []
         self._ending = Ending(launch)
-        self._usage = UsageMeter(launch.cgroup)
+        own_ipc = launch.confined.level == "namespaces"
+        self._usage = UsageMeter(launch.cgroup, own_ipc=own_ipc)
         self._lease = Lease(Path(launch.shared_dir))
         self._selector = selectors.DefaultSelector()
         self._bound: socket.socket | None = None

@@ -14,6 +14,7 @@ from workers.launcher.processes import living_descendants, stat_fields, uptime_s
 
 SAMPLE_EVERY_S: Final = 2.0
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_BLOCK_BYTES: Final = 512
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 # Beyond this a walk over the page tables of a process costs more than the exact figure is worth.
 _PROPORTIONAL_UP_TO_BYTES: Final = 8 * 1024**3
@@ -45,6 +46,31 @@ def memory_of(pid: int) -> int:
     return resident
 
 
+def anonymous_files_bytes(pids: list[int]) -> int:
+    """Memory in files that are on no disk (memfd_create), which no process needs to have mapped."""
+    sizes: dict[int, int] = {}
+    for pid in pids:
+        with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115
+                        status = entry.stat()
+                        sizes[status.st_ino] = status.st_blocks * _BLOCK_BYTES
+    return sum(sizes.values())
+
+
+def detached_segments_bytes() -> int:
+    """System V memory of this IPC namespace that no process has mapped."""
+    try:
+        header, *lines = Path("/proc/sysvipc/shm").read_text("ascii").splitlines()
+        names = header.split()
+        attached, size = names.index("nattch"), names.index("rss")
+        rows = (line.split() for line in lines)
+        return sum(int(row[size]) for row in rows if row[attached] == "0")
+    except (OSError, ValueError):
+        return 0
+
+
 def _moved_bytes(pid: int) -> tuple[int, int]:
     try:
         lines = Path(f"/proc/{pid}/io").read_text("ascii").splitlines()
@@ -57,8 +83,9 @@ def _moved_bytes(pid: int) -> tuple[int, int]:
 class UsageMeter:
     """Adds up what a tree of processes uses, also of those that have ended."""
 
-    def __init__(self, cgroup: Cgroup) -> None:
+    def __init__(self, cgroup: Cgroup, *, own_ipc: bool = False) -> None:
         self._cgroup = cgroup
+        self._own_ipc = own_ipc
         self._shim = os.getpid()
         self._reaped_s = 0.0
         self._cpu_s = 0.0
@@ -93,7 +120,8 @@ class UsageMeter:
         self._moved = moved
         memory = self._cgroup.memory_now()
         if memory is None:
-            memory = sum(map(memory_of, members))
+            memory = sum(map(memory_of, members)) + anonymous_files_bytes(members)
+            memory += detached_segments_bytes() if self._own_ipc else 0
         self.peak_bytes = max(self.peak_bytes, memory)
         now = uptime_s()
         passed = max(now - self._at_s, 1e-3)

@@ -189,8 +189,8 @@ class Agent:
         path.unlink(missing_ok=True)
         bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         bell.bind(str(path))
-        # Whoever runs in a container rings as another user; all it can do is make us look.
-        path.chmod(0o666)
+        # Supervisors in containers run as other users. All they can do is make us look.
+        path.chmod(0o666 if "docker" in self._backends else 0o600)
         loop.add_reader(bell, self._on_bell, loop, bell)
 
     def _on_bell(self, loop: asyncio.AbstractEventLoop, bell: socket.socket) -> None:

@@ -6,7 +6,6 @@ happened) and the cursors (how much of that the portal has).
 
 import json
 import logging
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -20,6 +19,7 @@ from workers.launcher.journal import ENDED, Entry, Journal
 from workers.launcher.launch import StateFolder
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
 from workers.node_agent.news import News
+from workers.node_agent.removal import remove_tree
 
 log = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ class AttemptTable:
             if record is not None and handle_of(record.key) == path.name:
                 found.append(Attempt(record, folder))
             else:
-                shutil.rmtree(path, ignore_errors=True)
+                remove_tree(path)
         return found
 
     def predecessors(self, attempt: Attempt) -> list[Attempt]:

@@ -17,6 +17,7 @@ from slipway.schemas.agent import StoredCheckpoint, TaskKey
 from slipway.schemas.checkpoints import MAX_FILES, BadCheckpoint, Receiver, folder_name
 from workers.node_agent.errors import PortalRefused, PortalUnreachable, StaleEpoch, StartError
 from workers.node_agent.folders import NodeFolders
+from workers.node_agent.ownership import give_to
 from workers.node_agent.portal import Portal
 from workers.node_agent.retries import Backoff
 from workers.node_agent.saved import PLACE, looks_whole, opened, steps_in
@@ -153,10 +154,17 @@ def _has(persistent: Path, step: int) -> bool:
 def _move_in(draft: Path, persistent: Path, step: int) -> None:
     """Give a fetched checkpoint its place and its name; a damaged one there makes room."""
     with opened(persistent) as kept:
+        owner = os.fstat(kept)
+        # Here, where no task reaches it: later user code could put links in the way.
+        give_to(draft, owner.st_uid, owner.st_gid)
+        made = False
         with suppress(FileExistsError):
             os.mkdir(PLACE, mode=0o700, dir_fd=kept)
+            made = True
         try:
             with opened(PLACE, inside=kept) as place:
+                if made:
+                    os.fchown(place, owner.st_uid, owner.st_gid)
                 name = folder_name(step)
                 with suppress(FileNotFoundError):
                     aside = f"draft-{secrets.token_hex(8)}"

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import logging
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +19,7 @@ from workers.node_agent.checkpoints import CheckpointStore
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.news import News
+from workers.node_agent.removal import remove_tree
 from workers.node_agent.snapshots import SnapshotStore, copy_fresh
 
 log = logging.getLogger(__name__)
@@ -284,4 +284,4 @@ class AttemptRunner:
 
 async def clear_folder(path: Path) -> None:
     """Delete what an attempt left; what cannot be deleted now is found again at the next start."""
-    await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+    await asyncio.to_thread(remove_tree, path)

@@ -60,21 +60,6 @@ def steps_in(persistent: Path) -> list[int]:
     return sorted((int(found[1]) for name in names if (found := _STEP.match(name))), reverse=True)
 
 
-def owned_by_us(persistent: Path) -> list[Path]:
-    """The folders and files of checkpoints that belong to this process's user."""
-    top = persistent / PLACE
-    steps = [top / folder_name(step) for step in steps_in(persistent)]
-    files = [path for step in steps if not step.is_symlink() for path in step.glob("*")]
-    return [path for path in (top, *steps, *files) if _is_ours(path)]
-
-
-def _is_ours(path: Path) -> bool:
-    try:
-        return path.lstat().st_uid == os.getuid()
-    except OSError:
-        return False
-
-
 def looks_whole(persistent: Path, step: int) -> bool:
     """Whether all files of a checkpoint are there in their size."""
     try:

@@ -24,7 +24,6 @@ from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, checked_name, handle_of
 from workers.node_agent.isolation import Isolation, ProjectUser
 from workers.node_agent.ownership import give_to
-from workers.node_agent.saved import owned_by_us
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.warm_pool import boot
 
@@ -107,8 +106,6 @@ class DockerBackend:
             user = self._user(order.project)
             for place in (order.folder.state, *order.own_folders):
                 give_to(place, user.uid, user.gid)
-            for path in owned_by_us(order.persistent):
-                os.chown(path, user.uid, user.gid, follow_symlinks=False)
 
     def _user(self, project: str) -> ProjectUser:
         """Who runs inside: the project's user, or ours where the agent is not root itself."""

@@ -43,6 +43,7 @@ from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
 from workers.node_agent.interpreters import places_of_environment
 from workers.node_agent.isolation import Isolation
+from workers.node_agent.leftovers import remove_leftovers
 from workers.node_agent.ownership import give_to
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.warm_pool import CannotFork, WarmPool, boot
@@ -173,6 +174,8 @@ class ProcessBackend:
             folder.path.chmod(0o711)
             for path in order.own_folders:
                 give_to(path, user.uid, user.gid)
+            # The folder of the project, in which its tasks find theirs by name.
+            order.persistent.parent.chmod(0o711)
         return Launch(
             task_id=order.key.task_id,
             workload_id=order.workload_id,
@@ -309,6 +312,9 @@ class ProcessBackend:
         if mark is not None:
             _signal_exactly(mark, signal.SIGKILL)
         self._sweep(self._groups(folder), folder)
+        if self._isolation.level == "users":
+            with suppress(OSError):
+                remove_leftovers(folder.work.stat().st_uid)
 
     def _sweep(self, group: Cgroup, folder: TaskFolder) -> None:
         group.kill()

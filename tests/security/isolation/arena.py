@@ -1,0 +1,284 @@
+"""A node with a neighbour, an installation full of secrets, and an attacker to let loose on it."""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import site
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.security.isolation.attacks import LEVELS, NAMES, NAMESPACES, ROOTLESS, SHARED, USERS
+from tests.security.isolation.hostile.findings import LIBC
+from tests.workers.fake_portal import FakePortal, Key, make_spec
+from tests.workers.machines import Machine, eventually
+from workers.launcher.durable import read_json
+from workers.launcher.processes import children, start_ticks
+
+HERE = Path(__file__).parent
+PACKAGE = "tests/security/isolation/hostile"
+VICTIM = (HERE / "hostile" / "victim.py").read_text()
+CANARY = re.compile(r"canary-[a-z]+-[0-9a-f]{32}")
+# An ordinary user without a name, whom no service of the machine knows.
+ORDINARY_UID = 654_321
+# The level that `make test` shows, as this machine gives it.
+SMOKE = NAMESPACES if os.getuid() == 0 else ROOTLESS
+KINDS = ("file", "shm", "sysv", "queue", "key", "socket", "http", "memory", "token")
+_ATTACK_WITHIN_S = 300.0
+
+
+def hostile_files() -> dict[str, str]:
+    """Return the attacker as files of a package, which user code brings along."""
+    steps = [PACKAGE, *(str(path) for path in Path(PACKAGE).parents if path.name)]
+    files = {f"{step}/__init__.py": "" for step in steps}
+    return files | {
+        f"{PACKAGE}/{path.name}": path.read_text() for path in (HERE / "hostile").glob("*.py")
+    }
+
+
+def canary(kind: str) -> str:
+    """Return a secret that nothing but its owner should ever print."""
+    return f"canary-{kind}-{secrets.token_hex(16)}"
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A task of another project, and where it keeps its secrets."""
+
+    key: Key
+    mark: str
+    sysv: int
+    places: dict[str, Any]
+
+
+class Arena:
+    """A machine at one level of isolation. The project `alpha` is attacked by `beta`."""
+
+    def __init__(
+        self, level: str, *options: str, environment: dict[str, str] | None = None
+    ) -> None:
+        self.level = level
+        self.portal = FakePortal()
+        isolation = ("--isolation", LEVELS[0] if level == ROOTLESS else level)
+        self.machine = Machine(self.portal, *isolation, *options)
+        self.machine.environment |= environment or {}
+        self.machine.options += ("--hide", str(self.machine.folder))
+        self.race = f"race-{secrets.token_hex(8)}"
+        self.installation = self._fill_installation()
+        if level == ROOTLESS and os.getuid() == 0:
+            self.machine.user = ORDINARY_UID
+            self._give(self.machine.folder)
+        elif level == USERS:
+            # As an administrator has to: others may pass through to what is theirs.
+            self.machine.folder.chmod(0o711)
+        self.machine.start().connected()
+        self.started = 0
+        self._neighbours: list[Neighbour] = []
+
+    def _fill_installation(self) -> list[str]:
+        """Write what the platform keeps beside the node, with the rights that it has there."""
+        folder = self.machine.folder / "installation"
+        names = ("keys/session.key", "keys/secrets.key", "slipway.sqlite3", "mail/1.eml", "env")
+        for name in names:
+            path = folder / name
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.write_text(f"{canary('installation')}\n")
+            path.chmod(0o600)
+        return [str(folder / name) for name in names]
+
+    def _give(self, folder: Path) -> None:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, ORDINARY_UID, ORDINARY_UID)
+
+    def want(self, project: str, files: dict[str, str], *arguments: str, **changes: Any) -> Key:
+        """Start a task of a project that runs `train.py` of these files."""
+        self.started += 1
+        name = f"task-{self.started}"
+        fields: dict[str, Any] = {
+            "persistent_key": f"{project}/run-{self.started}",
+            "personal_key": f"{project}/person",
+            "snapshot": self.portal.state.add_snapshot(files),
+            **changes,
+        }
+        argv = fields.pop("argv", ("python", "train.py", *arguments))
+        return self.portal.state.want(name, make_spec(*argv, **fields))
+
+    def log_until(self, key: Key, pattern: str, *, within_s: float = 60.0) -> str:
+        """Wait until the log of a task has a line like that; answers its first group."""
+
+        def look() -> str:
+            found = re.search(pattern, self.portal.state.log_of(key), re.MULTILINE)
+            end = self.portal.state.end_of(key)
+            if found is None and end is not None and "<end>" in self.portal.state.log_of(key):
+                raise AssertionError(f"{end}\n{self.portal.state.log_of(key)[-3000:]}")
+            return found[1] if found else ""
+
+        return str(eventually(look, within_s=within_s, what=f"{pattern} of {key}"))
+
+    def neighbour(self, ending: str = "stay", *, warm: bool = True) -> Neighbour:
+        """Start a task of `alpha` that is full of secrets."""
+        mark = f"neighbour-{secrets.token_hex(8)}"
+        sysv = secrets.randbelow(1 << 30) + 1
+        env = {f"CANARY_{kind.upper()}": canary(kind) for kind in KINDS}
+        key = self.want(
+            "alpha",
+            {"train.py": VICTIM},
+            *(mark, str(sysv), ending, canary("argument")),
+            env=env,
+            warm="torch" if warm else None,
+        )
+        places = json.loads(self.log_until(key, r"^(?:placed|left) (.*)$"))
+        if ending == "leave":
+            eventually(lambda: self.portal.state.end_of(key), what=f"the end of {key}")
+        self._neighbours.append(Neighbour(key, mark, sysv, places))
+        return self._neighbours[-1]
+
+    def targets(self, neighbours: list[Neighbour], own: str) -> dict[str, Any]:
+        """All that there is to attack, as if the attacker had been told."""
+        data = self.machine.data_dir
+        assert self.machine.agent is not None
+        agent = self.machine.agent.pid
+        alive = [one for one in neighbours if self.portal.state.end_of(one.key) is None]
+        state = [self.machine.state(one.key).path for one in alive]
+        own_state = data / "tasks" / f"{own}-1" / "state"
+        processes = {"the agent": agent}
+        processes |= {f"child {pid} of the agent": pid for pid in children(agent)}
+        for one in alive:
+            processes |= {f"process {pid} of alpha": pid for pid in self.machine.processes(one.key)}
+        groups: list[str] = []
+        for folder in state:
+            groups += (read_json(folder.parent / "cgroup.json") or {}).get("folders", [])
+        packages = site.getsitepackages()[0]
+        return {
+            "paths": [
+                *(path for one in alive for path in self._outside(one)),
+                *(
+                    f"{folder}/{name}"
+                    for folder in state
+                    for name in ("journal.jsonl", "logs/0/" + "0" * 20)
+                ),
+                *self.installation,
+                *map(str, (data / "node.json", data / "users.json", self.machine.token)),
+            ],
+            "folders": [
+                *(folder for one in alive for folder in one.places["folders"]),
+                *map(str, (data, data / "tasks", data / "persistent", data / "snapshots")),
+                *map(str, (self.machine.folder / "installation", *state)),
+            ],
+            "names": [
+                "node.json",
+                "alpha",
+                "keys",
+                "journal.jsonl",
+                *(f"{one.mark}.txt" for one in alive),
+                *(f"{one.key[0]}-1" for one in alive),
+            ],
+            "leftovers": [f"/dev/shm/{one.mark}" for one in neighbours if one not in alive],  # noqa: S108
+            "processes": [
+                {"name": name, "pid": pid, "ticks": start_ticks(pid)}
+                for name, pid in processes.items()
+            ],
+            "sockets": [
+                *(path for one in alive for path in one.places["sockets"]),
+                *map(str, (data / "contact").glob("*/s")),
+                str(data / "shared" / "bell"),
+            ],
+            "abstract": [one.mark for one in alive],
+            "ports": [port for one in alive for port in one.places["ports"]],
+            "shm": [one.mark for one in alive],
+            "sysv": [one.sysv for one in neighbours],
+            "queues": [f"/{one.mark}" for one in neighbours],
+            "key": neighbours[0].mark,
+            "inodes": [Path(path).stat().st_ino for path in ("/etc/shadow", *self.installation)],
+            "control_groups": groups,
+            "programs": [str(HERE.parents[2]), sys.prefix],
+            "executed": [
+                *(packages, sys.prefix, f"{sys.base_prefix}/lib/python3.11", "/etc/profile.d"),
+                *(str(data / name) for name in ("warm", "code", "sdk", "persistent/alpha")),
+                *(str(data / name) for name in ("cache/alpha", "environments", "snapshots")),
+                *(folder for one in alive for folder in one.places["folders"]),
+            ],
+            "environment": [
+                *(f"{packages}/numpy/__init__.py", f"{sys.prefix}/pyvenv.cfg"),
+                *map(
+                    str, (data / "code/workers/launcher/shim.py", data / "sdk/slipway/__init__.py")
+                ),
+            ],
+            "own_state": [
+                f"{own_state}/{name}"
+                for name in ("journal.jsonl", "claim.json", "stop.json", "lease")
+            ],
+            "race": self.race,
+            "agent_uid": self.machine.user if self.machine.user is not None else os.getuid(),
+            "rootless": self.level == ROOTLESS,
+        }
+
+    def _outside(self, one: Neighbour) -> list[str]:
+        """The files of a neighbour by their paths outside of its sandbox."""
+        return [path for path in one.places["paths"] if os.path.lexists(path)]
+
+    def orders(self, neighbours: list[Neighbour], *names: str) -> str:
+        """What the attacker reads from `targets.json`, for the task that is started next."""
+        targets = self.targets(neighbours, f"task-{self.started + 1}")
+        return json.dumps({"attacks": names or NAMES, "targets": targets})
+
+    def attack(
+        self, neighbours: list[Neighbour], *names: str, **changes: Any
+    ) -> dict[str, dict[str, Any]]:
+        """Run attacks as a task of `beta`; answers what each found, by its name."""
+        script = f"from {PACKAGE.replace('/', '.')}.attacker import main\nmain()\n"
+        files = hostile_files() | {
+            "train.py": script,
+            "targets.json": self.orders(neighbours, *names),
+        }
+        key = self.want("beta", files, **changes)
+        self.log_until(key, "^(<end>)", within_s=_ATTACK_WITHIN_S)
+        if changes.get("warm"):
+            running = next(one for one in self.portal.state.reports[key] if one.kind == "running")
+            assert running.warm, running
+        return self.findings_in(self.portal.state.log_of(key), *names)
+
+    def findings_in(self, text: str, *names: str) -> dict[str, dict[str, Any]]:
+        """Read what an attacker printed, and add what only shows from outside."""
+        results = map(json.loads, re.findall(r"^\s*attacked (\{.*\})$", text, re.MULTILINE))
+        found: dict[str, dict[str, Any]] = {one["attack"]: one for one in results}
+        assert set(found) == set(names or NAMES), text
+        for folder in ("/tmp", "/dev/shm"):  # noqa: S108
+            path = Path(folder, self.race)
+            if path.is_symlink():
+                path.unlink()
+                found["races"]["done"].append(f"create files in {folder} of the machine")
+        return found
+
+    def close(self) -> None:
+        """Leave nothing behind, neither what levels without namespaces leave of tasks."""
+        self.machine.close()
+        for one in self._neighbours:
+            Path("/dev/shm", one.mark).unlink(missing_ok=True)  # noqa: S108
+            ipc_remove(one)
+        self.portal.close()
+        shutil.rmtree(self.machine.folder, ignore_errors=True)
+
+
+def ipc_remove(neighbour: Neighbour) -> None:
+    """Remove the System V memory and the queue of a neighbour from this machine."""
+    segment = LIBC.shmget(neighbour.sysv, 64, 0)
+    if segment >= 0:
+        LIBC.shmctl(segment, 0, None)
+    LIBC.mq_unlink(f"/{neighbour.mark}".encode())
+
+
+def arena_at(level: str, *options: str, environment: dict[str, str] | None = None) -> Arena:
+    """Set up an arena, or skip where this machine cannot have one at that level."""
+    if level == USERS and os.getuid():
+        pytest.skip("only root can run tasks as users of projects")
+    if level == LEVELS[0] and os.getuid():
+        pytest.skip("this is the level `namespaces` without root, which has its own column")
+    if level == SHARED and os.getuid():
+        pytest.skip("the column is that of an agent that is root, the worst case")
+    return Arena(level, *options, environment=environment)
