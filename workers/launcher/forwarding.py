@@ -26,6 +26,19 @@ MAX_SERVICES: Final = 200
 
 
 @dataclass(frozen=True)
+class Route:
+    """What listens here, and who may connect."""
+
+    path: str
+    policy: str
+
+
+ROUTES: Final = (
+    Route("any port of the sandbox", "the task alone; its bytes reach the services of its rule"),
+)
+
+
+@dataclass(frozen=True)
 class Service:
     """A service outside: a host by name or IPv4 address, and a port."""
 

@@ -2,7 +2,8 @@
 
 import sys
 
-from portal.config.env import SettingsError, env
+from portal.config.env import env
+from portal.config.env_file import SettingsError
 
 
 def exit_unless_settings_are_right() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from dotenv import dotenv_values
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -23,6 +22,7 @@ from pydantic import (
     field_validator,
 )
 
+from portal.config.env_file import SettingsError, read_dotenv
 from portal.config.keyfiles import redis_password
 from slipway.schemas.hosts import authorities_of, parse_authority
 
@@ -35,10 +35,6 @@ NOTEBOOKS_HOST = "127.0.0.2"
 CLIENT_VARIABLES = frozenset(
     {"SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_CONFIG_DIR"}
 )
-
-
-class SettingsError(Exception):
-    """The environment or `.env` is wrong; the message has one clear line a fault."""
 
 
 class Env(BaseModel):
@@ -452,25 +448,6 @@ def _unknown_variables(names: set[str]) -> list[str]:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
         faults.append(f"{name} is not a setting of Slipway; did you mean {near[0]}?")
     return faults
-
-
-def read_dotenv(path: Path) -> dict[str, str]:
-    """Return what a `.env` sets (nothing when it is missing); raises SettingsError."""
-    if not path.exists():
-        return {}
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path.name} cannot be read ({error}); mend or remove it.") from error
-    for number, line in enumerate(text.splitlines(), start=1):
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#") and "=" not in stripped:
-            raise SettingsError(
-                f"{path.name} line {number} has no '='; write NAME=value, "
-                "for example SLIPWAY_PORTAL_PORT=8000."
-            )
-    values = dotenv_values(path, interpolate=False)
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _input_name(variable: str) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from portal.config.env import ROOT, Env, read_dotenv, read_env, variable_of
+from portal.config.env import ROOT, Env, read_env, variable_of
+from portal.config.env_file import read_dotenv
 
 _PASSWORD_IN_URL = re.compile(r"(?<=://)([^/@]*?):[^/@]*@")
 _MASK = "***"

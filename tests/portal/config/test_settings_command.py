@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from portal.config.env import CLIENT_VARIABLES, Env, SettingsError, read_env, variable_of
+from portal.config.env import CLIENT_VARIABLES, Env, read_env, variable_of
+from portal.config.env_file import SettingsError
 from portal.config.explain import main, settings_in_force
 from portal.config.up import process_specs
 from tests.processes import ROOT, clean_environment

@@ -1,6 +1,8 @@
 """What a node should be running: level-triggered, so asking twice is as good as asking once."""
 
+from collections.abc import Mapping
 from typing import cast
+from urllib.parse import urlsplit
 
 from django.conf import settings
 
@@ -12,7 +14,7 @@ from portal.workloads.ports import kind_of, warm_flavours
 from portal.workloads.specs import RunSpec
 from portal.workloads.tokens import token_of
 from slipway.schemas.accounts import NetworkRule
-from slipway.schemas.agent import Desired, DesiredTask, Rendezvous, TaskSpec
+from slipway.schemas.agent import Desired, DesiredTask, Rendezvous, ServiceAddress, TaskSpec
 from slipway.schemas.workloads import ReasonCode, Resources, WorkloadState
 
 
@@ -78,10 +80,11 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
     kind = kind_of(workload.kind)
     grace_s = kind.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s
     is_alone = workload.nodes == 1
+    surroundings = kind.surroundings(workload_id=workload.pk, index=lease.index)
     return TaskSpec(
         backend=spec.backend,
         argv=list(spec.argv),
-        env=_environment(lease, workload, spec, secrets),
+        env=_environment(lease, workload, spec, secrets, surroundings),
         snapshot=workload.snapshot or None,
         environment=workload.environment or None,
         procs=workload.procs,
@@ -98,21 +101,41 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
         stop_grace_s=grace_s,
         hang_after_s=spec.hang_after_s or kind.hang_after_s,
         network=cast("NetworkRule", workload.network),
+        services=_services(surroundings) if workload.network == "platform" else [],
         keep_on_fence=lease.keeps_on_fence,
         checkpoint=kind.copies.newest(workload_id=workload.pk) if is_alone else None,
         copy_limit_bytes=kind.copies.limit_bytes() if is_alone else 0,
     )
 
 
+def _services(surroundings: Mapping[str, str]) -> list[ServiceAddress]:
+    """Return the addresses of the platform that a task without network reaches.
+
+    Besides the portal and the gateway these are what its kind is told of, such as the Hub of a
+    notebook server: our own variables, none of the project's.
+    """
+    urls = [settings.SLIPWAY_URL, settings.SLIPWAY_GATEWAY_URL, *surroundings.values()]
+    parts = [urlsplit(url) for url in urls if url.startswith(("http://", "https://"))]
+    addresses = {
+        (part.hostname, part.port or (443 if part.scheme == "https" else 80))
+        for part in parts
+        if part.hostname
+    }
+    return [ServiceAddress(host=host, port=port) for host, port in sorted(addresses)]
+
+
 def _environment(
-    lease: Lease, workload: Workload, spec: RunSpec, secrets: dict[str, str]
+    lease: Lease,
+    workload: Workload,
+    spec: RunSpec,
+    secrets: dict[str, str],
+    surroundings: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the variables of a task; later ones win, and the platform's own come last."""
-    surroundings = kind_of(workload.kind).surroundings
     return {
         **secrets,
         **spec.env,
-        **surroundings(workload_id=workload.pk, index=lease.index),
+        **surroundings,
         "SLIPWAY_URL": settings.SLIPWAY_URL,
         "SLIPWAY_TOKEN": token_of(workload.pk, lease.epoch),
         "SLIPWAY_PROJECT": workload.project.slug,

@@ -13,7 +13,7 @@ def forget_builds(apps: StateApps, _editor: BaseDatabaseSchemaEditor) -> None:
 class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0002_audit_append_only"),
-        ("compute", "0002_prices_append_only"),
+        ("compute", "0004_node_isolation"),
     ]
 
     operations = [

@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('compute', '0002_prices_append_only'),
+        ('compute', '0003_prices_not_replaced'),
     ]
 
     operations = [
