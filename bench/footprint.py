@@ -42,7 +42,7 @@ MARKS = {
     "tracking": "workers.tracking",
     "shipper": "workers.gateway.shipper",
     "gateway": "-m workers.gateway --",
-    "proxy": "configurable-http-proxy",
+    "proxy": "notebooks_service/proxy.mjs",
     "hub": "-m notebooks_service",
     "agent": "workers.node_agent",
     "warm": "workers.launcher.warm",
