@@ -129,7 +129,10 @@ def confinement_of(launch: Launch) -> Confinement:
         places.extend((launch.sdk_dir, str(Path(launch.sdk_dir, "slipway").resolve())))
     optional = tuple(filter(None, (launch.cache_dir, launch.personal_dir)))
     return Confinement(
-        writable=(launch.work_dir, launch.home_dir, launch.tmp_dir, launch.persistent_dir, *optional),
+        writable=(
+            *(launch.work_dir, launch.home_dir, launch.tmp_dir, launch.persistent_dir),
+            *optional,
+        ),
         readable=tuple(places),
     )
 
