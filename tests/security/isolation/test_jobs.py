@@ -64,7 +64,7 @@ def neighbours(arena: Arena) -> list[Neighbour]:
 
 
 @pytest.mark.torch
-def test_started_cold(arena: Arena, neighbours: list[Neighbour]) -> None:
+def test_a_job_started_cold(arena: Arena, neighbours: list[Neighbour]) -> None:
     check(arena.level, arena.attack(neighbours))
 
 
