@@ -41,6 +41,12 @@ def hostile_files() -> dict[str, str]:
     }
 
 
+def common_folders() -> dict[str, list[int]]:
+    """Folders of the machine that its programs share: device and number, to know them inside."""
+    statuses = {folder: Path(folder).stat() for folder in ("/tmp", "/dev/shm")}  # noqa: S108
+    return {folder: [status.st_dev, status.st_ino] for folder, status in statuses.items()}
+
+
 def canary(kind: str) -> str:
     """Return a secret that nothing but its owner should ever print."""
     return f"canary-{kind}-{secrets.token_hex(16)}"
@@ -68,7 +74,6 @@ class Arena:
         self.machine = Machine(self.portal, *isolation, *options)
         self.machine.environment |= environment or {}
         self.machine.options += ("--hide", str(self.machine.folder))
-        self.race = f"race-{secrets.token_hex(8)}"
         self.installation = self._fill_installation()
         if level == ROOTLESS and os.getuid() == 0:
             self.machine.user = ORDINARY_UID
@@ -166,7 +171,7 @@ class Arena:
                 f"{own_state}/{name}"
                 for name in ("journal.jsonl", "claim.json", "stop.json", "lease")
             ],
-            "race": self.race,
+            "common": common_folders(),
             "agent_uid": self.machine.user if self.machine.user is not None else os.getuid(),
             "rootless": self.level == ROOTLESS,
         }
@@ -244,15 +249,10 @@ class Arena:
         return self.findings_in(self.portal.state.log_of(key), *names)
 
     def findings_in(self, text: str, *names: str) -> dict[str, dict[str, Any]]:
-        """Read what an attacker printed, and add what only shows from outside."""
+        """Read what an attacker printed."""
         results = map(json.loads, re.findall(r"^\s*attacked (\{.*\})$", text, re.MULTILINE))
         found: dict[str, dict[str, Any]] = {one["attack"]: one for one in results}
         assert set(found) == set(names or NAMES), text
-        for folder in ("/tmp", "/dev/shm"):  # noqa: S108
-            path = Path(folder, self.race)
-            if path.is_symlink():
-                path.unlink()
-                found["races"]["done"].append(f"create files in {folder} of the machine")
         return found
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from tests.security.isolation.arena import (
     VICTIM,
     Neighbour,
     canary,
+    common_folders,
     hostile_files,
     ipc_remove,
 )
@@ -88,7 +89,7 @@ def targets(running: RunningPortal, one: Neighbour) -> dict[str, Any]:
         "executed": [str(data), str(data / "keys"), *one.places["folders"]],
         "environment": [],
         "own_state": [],
-        "race": f"race-{secrets.token_hex(8)}",
+        "common": common_folders(),
         "agent_uid": 0,
         "rootless": False,
     }
@@ -115,6 +116,9 @@ def test_a_cell_of_a_notebook(running: RunningPortal) -> None:
         said = desk.run(desk.kernel(), cell, within_s=200)
     finally:
         bob.stop(server)
+        jobs = Jobs(running.client("root"), project="rival")
+        jobs.api.post(f"/projects/rival/jobs/{one.key[0]}/cancel").raise_for_status()
+        jobs.end_of(one.key[0])
         ipc_remove(one)
     lines = [line for line in said.splitlines() if line.startswith("attacked ")]
     found = {one["attack"]: one for one in (json.loads(line[9:]) for line in lines)}
