@@ -41,6 +41,12 @@ def hostile_files() -> dict[str, str]:
     }
 
 
+def common_folders() -> dict[str, list[int]]:
+    """Folders of the machine that its programs share: device and number, to know them inside."""
+    statuses = {folder: Path(folder).stat() for folder in ("/tmp", "/dev/shm")}  # noqa: S108
+    return {folder: [status.st_dev, status.st_ino] for folder, status in statuses.items()}
+
+
 def canary(kind: str) -> str:
     """Return a secret that nothing but its owner should ever print."""
     return f"canary-{kind}-{secrets.token_hex(16)}"
@@ -68,7 +74,6 @@ class Arena:
         self.machine = Machine(self.portal, *isolation, *options)
         self.machine.environment |= environment or {}
         self.machine.options += ("--hide", str(self.machine.folder))
-        self.race = f"race-{secrets.token_hex(8)}"
         self.installation = self._fill_installation()
         if level == ROOTLESS and os.getuid() == 0:
             self.machine.user = ORDINARY_UID
@@ -141,47 +146,14 @@ class Arena:
     def targets(self, neighbours: list[Neighbour], own: str) -> dict[str, Any]:
         """All that there is to attack, as if the attacker had been told."""
         data = self.machine.data_dir
-        assert self.machine.agent is not None
-        agent = self.machine.agent.pid
         alive = [one for one in neighbours if self.portal.state.end_of(one.key) is None]
-        state = [self.machine.state(one.key).path for one in alive]
         own_state = data / "tasks" / f"{own}-1" / "state"
-        processes = {"the agent": agent}
-        processes |= {f"child {pid} of the agent": pid for pid in children(agent)}
-        for one in alive:
-            processes |= {f"process {pid} of alpha": pid for pid in self.machine.processes(one.key)}
-        groups: list[str] = []
-        for folder in state:
-            groups += (read_json(folder.parent / "cgroup.json") or {}).get("folders", [])
-        packages = site.getsitepackages()[0]
         return {
-            "paths": [
-                *(path for one in alive for path in self._outside(one)),
-                *(
-                    f"{folder}/{name}"
-                    for folder in state
-                    for name in ("journal.jsonl", "logs/0/" + "0" * 20)
-                ),
-                *self.installation,
-                *map(str, (data / "node.json", data / "users.json", self.machine.token)),
-            ],
-            "folders": [
-                *(folder for one in alive for folder in one.places["folders"]),
-                *map(str, (data, data / "tasks", data / "persistent", data / "snapshots")),
-                *map(str, (self.machine.folder / "installation", *state)),
-            ],
-            "names": [
-                "node.json",
-                "alpha",
-                "keys",
-                "journal.jsonl",
-                *(f"{one.mark}.txt" for one in alive),
-                *(f"{one.key[0]}-1" for one in alive),
-            ],
+            **self._files_to_attack(alive),
             "leftovers": [f"/dev/shm/{one.mark}" for one in neighbours if one not in alive],  # noqa: S108
             "processes": [
                 {"name": name, "pid": pid, "ticks": start_ticks(pid)}
-                for name, pid in processes.items()
+                for name, pid in self._processes(alive).items()
             ],
             "sockets": [
                 *(path for one in alive for path in one.places["sockets"]),
@@ -195,28 +167,61 @@ class Arena:
             "queues": [f"/{one.mark}" for one in neighbours],
             "key": neighbours[0].mark,
             "inodes": [Path(path).stat().st_ino for path in ("/etc/shadow", *self.installation)],
+            "own_state": [
+                f"{own_state}/{name}"
+                for name in ("journal.jsonl", "claim.json", "stop.json", "lease")
+            ],
+            "common": common_folders(),
+            "agent_uid": self.machine.user if self.machine.user is not None else os.getuid(),
+            "rootless": self.level == ROOTLESS,
+        }
+
+    def _files_to_attack(self, alive: list[Neighbour]) -> dict[str, list[str]]:
+        data = self.machine.data_dir
+        state = [self.machine.state(one.key).path for one in alive]
+        reports = ("journal.jsonl", "logs/0/" + "0" * 20)
+        groups: list[str] = []
+        for folder in state:
+            groups += (read_json(folder.parent / "cgroup.json") or {}).get("folders", [])
+        packages = site.getsitepackages()[0]
+        own = [folder for one in alive for folder in one.places["folders"]]
+        marks = [name for one in alive for name in (f"{one.mark}.txt", f"{one.key[0]}-1")]
+        code = ("code/workers/launcher/shim.py", "sdk/slipway/__init__.py")
+        return {
+            "paths": [
+                *(path for one in alive for path in self._outside(one)),
+                *(f"{folder}/{name}" for folder in state for name in reports),
+                *self.installation,
+                *map(str, (data / "node.json", data / "users.json", self.machine.token)),
+            ],
+            "folders": [
+                *own,
+                *map(str, (data, data / "tasks", data / "persistent", data / "snapshots")),
+                *map(str, (self.machine.folder / "installation", *state)),
+            ],
+            "names": ["node.json", "alpha", "keys", "journal.jsonl", *marks],
             "control_groups": groups,
             "programs": [str(HERE.parents[2]), sys.prefix],
             "executed": [
                 *(packages, sys.prefix, f"{sys.base_prefix}/lib/python3.11", "/etc/profile.d"),
                 *(str(data / name) for name in ("warm", "code", "sdk", "persistent/alpha")),
                 *(str(data / name) for name in ("cache/alpha", "environments", "snapshots")),
-                *(folder for one in alive for folder in one.places["folders"]),
+                *own,
             ],
             "environment": [
                 *(f"{packages}/numpy/__init__.py", f"{sys.prefix}/pyvenv.cfg"),
-                *map(
-                    str, (data / "code/workers/launcher/shim.py", data / "sdk/slipway/__init__.py")
-                ),
+                *(str(data / name) for name in code),
             ],
-            "own_state": [
-                f"{own_state}/{name}"
-                for name in ("journal.jsonl", "claim.json", "stop.json", "lease")
-            ],
-            "race": self.race,
-            "agent_uid": self.machine.user if self.machine.user is not None else os.getuid(),
-            "rootless": self.level == ROOTLESS,
         }
+
+    def _processes(self, alive: list[Neighbour]) -> dict[str, int]:
+        assert self.machine.agent is not None
+        agent = self.machine.agent.pid
+        found = {"the agent": agent}
+        found |= {f"child {pid} of the agent": pid for pid in children(agent)}
+        for one in alive:
+            found |= {f"process {pid} of alpha": pid for pid in self.machine.processes(one.key)}
+        return found
 
     def _outside(self, one: Neighbour) -> list[str]:
         """The files of a neighbour by their paths outside of its sandbox."""
@@ -244,15 +249,10 @@ class Arena:
         return self.findings_in(self.portal.state.log_of(key), *names)
 
     def findings_in(self, text: str, *names: str) -> dict[str, dict[str, Any]]:
-        """Read what an attacker printed, and add what only shows from outside."""
+        """Read what an attacker printed."""
         results = map(json.loads, re.findall(r"^\s*attacked (\{.*\})$", text, re.MULTILINE))
         found: dict[str, dict[str, Any]] = {one["attack"]: one for one in results}
         assert set(found) == set(names or NAMES), text
-        for folder in ("/tmp", "/dev/shm"):  # noqa: S108
-            path = Path(folder, self.race)
-            if path.is_symlink():
-                path.unlink()
-                found["races"]["done"].append(f"create files in {folder} of the machine")
         return found
 
     def close(self) -> None:

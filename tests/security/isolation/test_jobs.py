@@ -64,16 +64,12 @@ def neighbours(arena: Arena) -> list[Neighbour]:
 
 
 @pytest.mark.torch
-def test_a_job_that_starts_cold_reaches_what_the_table_says(
-    arena: Arena, neighbours: list[Neighbour]
-) -> None:
+def test_a_job_started_cold(arena: Arena, neighbours: list[Neighbour]) -> None:
     check(arena.level, arena.attack(neighbours))
 
 
 @pytest.mark.torch
-def test_a_job_forked_from_a_warm_process_reaches_no_more(
-    arena: Arena, neighbours: list[Neighbour]
-) -> None:
+def test_forked_from_a_warm_process(arena: Arena, neighbours: list[Neighbour]) -> None:
     check(arena.level, arena.attack(neighbours, warm="torch"))
 
 

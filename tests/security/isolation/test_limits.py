@@ -119,5 +119,6 @@ def test_memory_is_limited(arena: Arena, neighbour: Neighbour, fill: str) -> Non
     key = arena.want("beta", {"train.py": FILLS[fill]}, resources=SMALL)
     end = eventually(lambda: arena.portal.state.end_of(key), within_s=60)
     assert end.reason != "completed", end
-    assert (end.memory_peak_bytes or 0) < 600 * MIB
+    # Without control groups the kernel lets a process have a GiB more until it is noticed.
+    assert (end.memory_peak_bytes or 0) < SMALL.memory_bytes + 1100 * MIB
     goes_on(arena, neighbour)

@@ -142,13 +142,18 @@ def temporary_files(findings: Findings, _targets: Targets) -> None:
                 findings.read(f"{folder}/{name}/{inner}")
 
 
-def races(_findings: Findings, targets: Targets) -> None:
-    """Take names that another task may use next. From outside it is seen whether they are there."""
-    for folder in ("/tmp", "/dev/shm"):
+def races(findings: Findings, targets: Targets) -> None:
+    """Take names that another task may use next, in the folders of the machine itself."""
+    for folder, place in targets["common"].items():
+        link = f"{folder}/race-{os.getpid()}"
         try:
-            os.symlink("/etc/passwd", f"{folder}/{targets['race']}")
+            os.symlink("/etc/passwd", link)
         except OSError:
             continue
+        os.unlink(link)
+        status = os.stat(folder)
+        if [status.st_dev, status.st_ino] == place:
+            findings.did(f"create files in {folder} of the machine")
 
 
 def planted_code(findings: Findings, targets: Targets) -> None:
