@@ -206,7 +206,9 @@ def _fill_dev(view: View) -> None:
     mount("shm", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, options)  # noqa: S108
     # System V memory as well, where the kernel lets us set it for our own IPC namespace.
     with suppress(OSError):
-        Path("/proc/sys/kernel/shmall").write_text(str(view.shm_bytes // _PAGE_BYTES), "ascii")
+        # Bytes, as all that is written here: Python could not load a codec before /usr is shown.
+        pages = str(view.shm_bytes // _PAGE_BYTES).encode()
+        Path("/proc/sys/kernel/shmall").write_bytes(pages)
 
 
 def _fill_etc(view: View) -> None:
