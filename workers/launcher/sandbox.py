@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from workers.launcher.cgroup import MAX_PROCESSES
 from workers.launcher.confinement import (
     die_with,
     drop_bounding_set,
@@ -201,6 +202,8 @@ def run_inside(description: dict[str, Any], program: list[str]) -> int:
             sandbox.enter()
             folder = view.writable[0] if view.writable else "/"
             os.chdir(folder)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_NPROC, (MAX_PROCESSES, MAX_PROCESSES))
             give_up_privileges(
                 uid=view.uid if own_user else None, gid=view.gid if own_user else None
             )
