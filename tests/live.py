@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -57,6 +58,8 @@ def _environment(data_dir: Path, database_url: str, url: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(ROOT / "platform"), str(ROOT)]),
         "SLIPWAY_DATA_DIR": str(data_dir),
         "SLIPWAY_PUBLIC_URL": url,
+        # The same portal by another name, for those who know several servers.
+        "SLIPWAY_ALLOWED_HOSTS": f"localhost:{urlsplit(url).port}",
         "DATABASE_URL": database_url,
     }
 

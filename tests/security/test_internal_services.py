@@ -49,7 +49,7 @@ class World:
     @property
     def kernel_pid(self) -> int:
         """The process of the kernel."""
-        pids = [pid for pid in _descendants(self) if "ipykernel_launcher" in command_of(pid)]
+        pids = [pid for pid in _descendants(self) if "/lab/kernel.py" in command_of(pid)]
         assert len(pids) == 1
         return pids[0]
 

@@ -56,13 +56,19 @@ def received(connection: socket.socket) -> bytes:
     return answer
 
 
+def beginning(request: str, portal: RunningPortal) -> bytes:
+    """The first lines of a request to the portal's own address."""
+    host, port = portal.address
+    return f"{request} HTTP/1.1\r\nHost: {host}:{port}\r\n".encode()
+
+
 def connect(portal: RunningPortal) -> socket.socket:
     """Return a new connection."""
     return socket.create_connection(portal.address, timeout=_SOON_S)
 
 
 def test_a_head_that_comes_byte_by_byte_is_cut(bounded: RunningPortal) -> None:
-    head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + b"a" * 10_000
+    head = beginning("GET /healthz", bounded) + b"X-Slow: " + b"a" * 10_000
     with connect(bounded) as connection:
         answer, took = drip(connection, head, every_s=0.1)
     assert answer.startswith(b"HTTP/1.1 408 "), answer
@@ -84,7 +90,7 @@ def test_a_connection_that_says_nothing_is_closed(bounded: RunningPortal) -> Non
 
 def test_the_second_head_on_a_connection_is_limited_too(bounded: RunningPortal) -> None:
     with connect(bounded) as connection:
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        connection.sendall(beginning("GET /healthz", bounded) + b"\r\n")
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
         answer, _ = drip(connection, b"GET /healthz HTTP/1.1\r\nX: " + b"a" * 9_000, every_s=0.1)
     assert answer.startswith(b"HTTP/1.1 408 "), answer
@@ -92,12 +98,14 @@ def test_the_second_head_on_a_connection_is_limited_too(bounded: RunningPortal) 
 
 def test_a_body_that_comes_byte_by_byte_is_cut(bounded: RunningPortal) -> None:
     head = (
-        "POST /api/v1/projects HTTP/1.1\r\nHost: localhost\r\n"
-        f"Authorization: Bearer {bounded.tokens['alice']}\r\n"
-        "Content-Type: application/json\r\nContent-Length: 9000\r\n\r\n"
+        beginning("POST /api/v1/projects", bounded)
+        + (
+            f"Authorization: Bearer {bounded.tokens['alice']}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 9000\r\n\r\n"
+        ).encode()
     )
     with connect(bounded) as connection:
-        connection.sendall(head.encode())
+        connection.sendall(head)
         answer, _ = drip(connection, b" " * 9_000, every_s=0.1)
     assert answer.startswith(b"HTTP/1.1 408 "), answer
 
@@ -105,7 +113,7 @@ def test_a_body_that_comes_byte_by_byte_is_cut(bounded: RunningPortal) -> None:
 def test_a_head_without_end_is_refused(bounded: RunningPortal) -> None:
     with connect(bounded) as connection:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
+            connection.sendall(beginning("GET /healthz", bounded) + b"X-Long: ")
             for _ in range(1024):
                 connection.sendall(b"a" * 65_536)
             pytest.fail("64 MiB of a head were read")
@@ -138,12 +146,10 @@ def test_one_address_has_so_many_connections_and_no_more(bounded: RunningPortal)
 def test_a_client_that_does_not_read_is_cut(bounded: RunningPortal) -> None:
     with bounded.client("alice") as alice:
         size = len(alice.get("/openapi.json").content)
-    asked = (
-        "GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n"
-        f"Authorization: Bearer {bounded.tokens['alice']}\r\n\r\n"
-    )
+    request = beginning("GET /api/v1/openapi.json", bounded)
+    request += f"Authorization: Bearer {bounded.tokens['alice']}\r\n\r\n".encode()
     with connect(bounded) as connection:
-        connection.sendall(asked.encode() * (64 * 1024**2 // size))
+        connection.sendall(request * (64 * 1024**2 // size))
         port = connection.getsockname()[1]
         wait_for(lambda: not is_held(bounded, port), "end of the connection", within_s=_SOON_S)
 

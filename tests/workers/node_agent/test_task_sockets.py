@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+import pytest
+
 from tests.workers.fake_portal import Key
 from tests.workers.machines import Machine, Site, eventually
 
@@ -51,6 +53,14 @@ while not pathlib.Path("heard").exists():
 child.communicate(b"\\n")
 exec(report % 8)
 """
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """A node without sandboxes, where tasks find the sockets of others."""
+    running = Site("--isolation", "shared")
+    yield running
+    running.close()
 
 
 def _steps(site: Site, key: Key) -> set[int]:
