@@ -405,7 +405,7 @@ def test_no_secret_is_in_the_environment_of_what_runs_near_user_code(world: Worl
         for pid in _descendants(world)
         if "workers.node_agent" in command_of(pid)
         or "workers.gateway" in command_of(pid)
-        or "notebooks_service" in command_of(pid)
+        or "-m notebooks_service" in command_of(pid)
     ]
     near += [world.kernel_pid, world.lab, world.shim]
     assert len(near) >= 6

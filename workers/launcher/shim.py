@@ -153,7 +153,9 @@ class Shim:
             sdk_dir=launch.sdk_dir,
         )
         warm = self._host is not None and program.in_place
-        if warm and launch.meeting is None and launch.confined.level == "namespaces":
+        # Programs of ours have no ranks that would meet.
+        serves_store = warm and program.kind != "own"
+        if serves_store and launch.meeting is None and launch.confined.level == "namespaces":
             self._beside = Beside(self._serve_for_ever, 1)
         sandbox = None
         listener = self._listener(program)
@@ -162,7 +164,7 @@ class Shim:
                 view_of(launch), join=launch.cgroup.join, services=launch.confined.services
             )
             self._ending.init = sandbox.init
-        meeting = self._meet(warm=warm)
+        meeting = self._meet(serves_store=serves_store)
         for local_rank in range(launch.procs):
             env = rank_environment(launch, local_rank, meeting)
             if program.brings_own_launcher:
@@ -202,16 +204,16 @@ class Shim:
         is_local = self._launch.address in ("", "127.0.0.1", "localhost")
         return listen_on_free_port("127.0.0.1" if is_local else "0.0.0.0")  # noqa: S104
 
-    def _meet(self, *, warm: bool) -> MeetingPoint:
+    def _meet(self, *, serves_store: bool) -> MeetingPoint:
         launch = self._launch
         if launch.meeting is not None:
             return launch.meeting
         address = "127.0.0.1"
         if launch.is_gang:
             address = own_address() if launch.in_container else launch.address
-        bound = listen_on_free_port(address) if warm else reserve_port(address)
+        bound = listen_on_free_port(address) if serves_store else reserve_port(address)
         self._bound = bound
-        meeting = MeetingPoint(address, port_of(bound), agent_store=warm)
+        meeting = MeetingPoint(address, port_of(bound), agent_store=serves_store)
         if launch.is_gang:
             self._note("rendezvous", rendezvous=asdict(meeting))
         return meeting
