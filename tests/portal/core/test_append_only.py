@@ -103,7 +103,9 @@ def _count(table: str) -> int:
 def _insert(table: str, row: dict[str, Any], *, verb: str = "INSERT") -> tuple[str, list[Any]]:
     names = ", ".join(f'"{name}"' for name in row)
     marks = ", ".join(["%s"] * len(row))
-    return f"{verb} INTO {table} ({names}) VALUES ({marks})", list(row.values())
+    # As text: how sqlite3 writes a datetime is decided by whichever library was imported last.
+    values = [str(value) if isinstance(value, datetime) else value for value in row.values()]
+    return f"{verb} INTO {table} ({names}) VALUES ({marks})", values
 
 
 def _unique_keys(table: str) -> list[set[str]]:
