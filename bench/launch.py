@@ -29,6 +29,7 @@ sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 from tests.faults.live import Live  # noqa: E402
 from tests.jobs import Jobs  # noqa: E402
 from tests.processes import installation, wait_for  # noqa: E402
+from tests.sandboxed import outer_pid  # noqa: E402
 
 RANKS = 2
 # Seldom: each look costs the portal as much as some steps.
@@ -86,14 +87,14 @@ def by_torchrun(folder: Path, steps: int) -> tuple[float, float]:
 
 
 @contextmanager
-def platform() -> Iterator[Jobs]:
+def platform() -> Iterator[tuple[Jobs, Path]]:
     """Start Slipway with its node, and wait until a process is warm."""
     with tempfile.TemporaryDirectory() as folder, installation(Path(folder)) as place:
         live = Live(place)
         live.start(SLIPWAY_EMBEDDED_NODE="true")
         live.program.wait_for_text("process is warm", within_s=120)
         with live.api() as api:
-            yield Jobs(api, poll_s=POLL_S)
+            yield Jobs(api, poll_s=POLL_S), place.data_dir
 
 
 def make_cold(jobs: Jobs) -> Jobs:
@@ -120,7 +121,7 @@ def by_slipway(jobs: Jobs, steps: int) -> tuple[float, float]:
     return read(log, "FIRST") - submitted, read(log, "STEP")
 
 
-def recovery(jobs: Jobs) -> float:
+def recovery(jobs: Jobs, data_dir: Path) -> float:
     """Seconds from the death of a rank to the next first step of its job."""
 
     def begun(after: float) -> tuple[float, int] | None:
@@ -131,7 +132,7 @@ def recovery(jobs: Jobs) -> float:
     first = wait_for(lambda: begun(0), "a first step", within_s=60, every_s=0.25)
     assert first is not None
     killed = time.time()
-    os.kill(first[1], signal.SIGKILL)
+    os.kill(outer_pid(data_dir, job, first[1]), signal.SIGKILL)
     again = wait_for(lambda: begun(killed), "another first step", within_s=60, every_s=0.25)
     assert again is not None
     jobs.api.post(f"/projects/vision/jobs/{job}/cancel").raise_for_status()
@@ -143,13 +144,13 @@ def measure(rounds: int, steps: int) -> dict[str, Any]:
     """Run everything; answers the cases."""
     found: dict[str, list[tuple[float, float]]] = {"torchrun": [], "warm": [], "cold": []}
     recoveries: list[float] = []
-    with platform() as jobs, tempfile.TemporaryDirectory() as folder:
+    with platform() as (jobs, data_dir), tempfile.TemporaryDirectory() as folder:
         cold = make_cold(jobs)
         for number in range(rounds):
             found["torchrun"].append(by_torchrun(Path(folder), steps))
             found["warm"].append(by_slipway(jobs, steps))
             found["cold"].append(by_slipway(cold, steps))
-            recoveries.append(recovery(jobs))
+            recoveries.append(recovery(jobs, data_dir))
             line = ", ".join(f"{way} {seen[-1][0]:.2f} s" for way, seen in found.items())
             line += f", again after a kill {recoveries[-1]:.2f} s"
             print(f"round {number + 1}: first step after {line}", flush=True)

@@ -15,6 +15,7 @@ import pytest
 from tests.faults.live import Live
 from tests.jobs import Jobs
 from tests.processes import installation, is_alive, wait_for
+from tests.sandboxed import outer_pid
 
 pytestmark = pytest.mark.torch
 STEPS, KEPT_EVERY = 60, 5
@@ -74,6 +75,7 @@ class Training:
 
     def __init__(self, live: Live, jobs: Jobs) -> None:
         self.jobs = jobs
+        self._data_dir = live.place.data_dir
         self._node = live.place.data_dir / "node"
         self.job = jobs.submit(_TRAIN, procs=2, tier="cpu-large")
         # Beyond its first checkpoint, and far from its end.
@@ -97,7 +99,7 @@ class Training:
 
     def pid(self, rank: int) -> int:
         """The process of a rank."""
-        return self.story(rank)[-1][2]
+        return outer_pid(self._data_dir, self.job, self.story(rank)[-1][2])
 
     def check(self, *, attempts: int) -> None:
         """It ends well after so many attempts, and none lost more than to its checkpoint."""

@@ -14,6 +14,7 @@ import pytest
 from tests.faults.live import Live
 from tests.jobs import Jobs
 from tests.processes import installation, wait_for
+from tests.sandboxed import outer_pid
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.timeout(1800)]
 # What each script begins with: who is here twice at once says so.
@@ -89,7 +90,7 @@ def jobs(live: Live) -> Iterator[Jobs]:
 
 def kill_rank(live: Live, jobs: Jobs, saving: str) -> None:
     """kill -9 of the process that saves."""
-    os.kill(jobs.pid(saving), signal.SIGKILL)
+    os.kill(outer_pid(live.place.data_dir, saving, jobs.pid(saving)), signal.SIGKILL)
 
 
 def kill_redis(live: Live, jobs: Jobs, saving: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.faults.live import Live
 from tests.jobs import Jobs
 from tests.processes import Installation, children_of, command_of, installation, is_alive, wait_for
+from tests.sandboxed import outer_pid
 
 _LONG = """
 import os, signal, sys, time
@@ -67,7 +68,7 @@ def test_nothing_of_ours_stands_in_the_environment_of_the_agent(live: Live) -> N
 
 def test_a_killed_agent_is_back_and_its_tasks_never_notice(live: Live, jobs: Jobs) -> None:
     job = jobs.submit(_LONG)
-    task, first = jobs.pid(job), _agent(live)
+    task, first = outer_pid(live.place.data_dir, job, jobs.pid(job)), _agent(live)
     killed_at = time.monotonic()
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: _agent(live) not in (0, first), "another agent", within_s=3)
@@ -83,7 +84,7 @@ def test_a_killed_agent_is_back_and_its_tasks_never_notice(live: Live, jobs: Job
 
 def test_ctrl_c_ends_the_tasks_and_tells_it(live: Live, jobs: Jobs) -> None:
     job = jobs.submit(_LONG)
-    task = jobs.pid(job)
+    task = outer_pid(live.place.data_dir, job, jobs.pid(job))
     live.program.signal(signal.SIGINT)
     assert live.program.wait(20) == 0
     assert not is_alive(task)
@@ -93,7 +94,7 @@ def test_ctrl_c_ends_the_tasks_and_tells_it(live: Live, jobs: Jobs) -> None:
 @pytest.mark.parametrize("agent_first", [False, True])
 def test_killing_the_supervisor_leaves_no_task(live: Live, jobs: Jobs, agent_first: bool) -> None:
     job = jobs.submit(_LONG)
-    task, agent = jobs.pid(job), _agent(live)
+    task, agent = outer_pid(live.place.data_dir, job, jobs.pid(job)), _agent(live)
     if agent_first:
         os.kill(agent, signal.SIGKILL)
     live.program.signal(signal.SIGKILL)
