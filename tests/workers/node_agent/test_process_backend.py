@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -68,3 +69,15 @@ class TestProcessBackend(BackendContract):
 
     def renewed(self, bench: Bench) -> Backend:
         return self.make(bench.folders)
+
+
+def test_a_machine_that_permits_namespaces_is_never_weaker(tmp_path: Path) -> None:
+    """The tests above skip a level that is not available, so one says that it has to be."""
+    own_user = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
+    trial = ["unshare", *own_user, "--mount", "--pid", "--ipc", "--fork", "--mount-proc", "true"]
+    if shutil.which("unshare") is None or subprocess.run(trial, check=False).returncode:
+        pytest.skip("this machine permits no namespaces")
+    folders = node_folders(tmp_path)
+    isolation = Isolation.measure(make_settings(tmp_path), folders)
+    assert isolation.level == "namespaces", isolation.detail
+    assert {"mount", "pid", "ipc", "network", "seccomp"} <= set(isolation.features)
