@@ -38,12 +38,12 @@ class Isolation:
 
     @property
     def is_shared(self) -> bool:
-        """Whether tasks of different projects can reach each other there."""
+        """Tell if tasks of different projects can reach each other there."""
         return self.level == SHARED
 
     @property
     def enforces_network(self) -> bool:
-        """Whether it can keep tasks off the network but for the platform."""
+        """Tell if it can keep tasks off every network but the platform's."""
         return NETWORK in self.features
 
     def meaning(self, *, mixes_projects: bool = False) -> str:
@@ -51,7 +51,7 @@ class Isolation:
         return _MIXED if self.is_shared and mixes_projects else _MEANINGS[self.level]
 
     def is_weaker_than(self, other: "Isolation") -> bool:
-        """Whether the boundary is weaker: a lower level, or the same with fewer features."""
+        """Tell if the boundary is weaker: a lower level, or the same with fewer features."""
         if _STRENGTH[self.level] != _STRENGTH[other.level]:
             return _STRENGTH[self.level] < _STRENGTH[other.level]
         return not set(self.features) >= set(other.features)

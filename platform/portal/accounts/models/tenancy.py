@@ -98,7 +98,7 @@ class Project(Row):
 
     @property
     def network_rule(self) -> NetworkRule:
-        """What its tasks reach of the network."""
+        """The network that the tasks of the project reach."""
         return cast("NetworkRule", self.network)
 
 

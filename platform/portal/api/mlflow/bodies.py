@@ -124,7 +124,7 @@ def parsed_json(body: bytes) -> dict[str, Any]:
 
 
 def _may_repeat_keys(body: bytes, found: dict[str, Any]) -> bool:
-    """Whether there are more colons than keys, of which a parser has then dropped some."""
+    """Return True for more colons than keys: a parser has then dropped duplicate keys."""
     keys = _count_keys(found)
     return body.count(b":") != keys and _STRING.sub(b"", body).count(b":") != keys
 

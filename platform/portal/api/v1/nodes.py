@@ -74,10 +74,10 @@ def edit_node(request: HttpRequest, node: str, payload: NodeChange) -> NodeOut:
     With `mixes_projects` code of one project can read files, memory and secrets of other projects
     that run on this node.
     """
-    found = _node(node)
+    machine = _node(node)
     if payload.mixes_projects is not None:
-        found = set_project_mixing(node=found, is_allowed=payload.mixes_projects)
-    return node_out(found)
+        machine = set_project_mixing(node=machine, is_allowed=payload.mixes_projects)
+    return node_out(machine)
 
 
 @router.post("/nodes/{node}/cordon", auth=gate(Administrator()), response=NodeOut)
