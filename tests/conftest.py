@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -54,6 +55,26 @@ def _authorities_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         once = cache(httpx.create_ssl_context)
         patch.setattr("httpx._transports.default.create_ssl_context", once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _append_only_tables_are_flushed() -> Iterator[None]:
+    """Let Django empty all tables after a `transaction=True` test on PostgreSQL.
+
+    Append-only tables refuse TRUNCATE to everybody; `replica` leaves triggers out for the flush.
+    """
+    operations = connections["default"].ops
+    if connections["default"].vendor != "postgresql":
+        yield
+        return
+    flush = operations.sql_flush
+
+    def without_triggers(*args: Any, **options: Any) -> list[str]:
+        return ["SET LOCAL session_replication_role = replica;", *flush(*args, **options)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operations, "sql_flush", without_triggers)
         yield
 
 

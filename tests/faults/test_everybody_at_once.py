@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -85,19 +85,6 @@ def _dawdle(
     if sql.startswith(_WRITES) or " FOR " in sql[-40:]:
         time.sleep(random.random() * DAWDLE_S)  # noqa: S311
     return answer
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _flush_is_allowed() -> Iterator[None]:
-    """Let Django empty the tables after a test; ours that only grow refuse TRUNCATE."""
-    flush = connection.ops.sql_flush
-
-    def without_triggers(*args: Any, **options: Any) -> list[str]:
-        return ["SET LOCAL session_replication_role = replica;", *flush(*args, **options)]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection.ops, "sql_flush", without_triggers)
-        yield
 
 
 class Crowd:

@@ -23,6 +23,7 @@ def checked_path(path: str) -> str:
     if fault is not None:
         raise InvalidInput(
             f"The path of the artifact {fault}.",
+            code="bad_path",
             field="path",
             next_step="Take a path as the list of artifacts shows it.",
         )

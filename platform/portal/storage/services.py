@@ -34,6 +34,7 @@ def clean_file_name(name: str) -> str:
     if fault is not None:
         raise InvalidInput(
             f"The name of the file {fault}.",
+            code="bad_path",
             field="name",
             next_step="Send the last part of the path alone, for example train.csv.",
         )

@@ -25,6 +25,7 @@ BEYOND_THE_SCHEMA = frozenset(
     {
         "bad_filter",
         "bad_frame",
+        "bad_path",
         "bad_snapshot",
         "bad_source",
         "bad_strategy",

@@ -38,6 +38,7 @@ def clean_path(text: str) -> str:
     if fault is not None:
         raise InvalidInput(
             f"The path of the notebook {fault}.",
+            code="bad_path",
             field="path",
             next_step="Write it from the project's folder, for example reports/churn.ipynb.",
         )
