@@ -32,12 +32,13 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
 from portal.config.notebooks import node_program  # noqa: E402  (the path comes first)
+from tests.chromium import EXECUTABLE, FLAGS  # noqa: E402
 from tests.notebooks import PASSWORD, SERVERS, Person, running_notebooks  # noqa: E402
 from tests.portals import RunningPortal  # noqa: E402
-from tests.processes import children_of, command_of, free_ports, wait_for  # noqa: E402
+from tests.processes import command_of, free_ports, wait_for  # noqa: E402
+from workers.launcher.launch import StateFolder  # noqa: E402
+from workers.launcher.processes import descendants  # noqa: E402
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 _PATIENCE_S = 180.0
 _PROXY = ROOT / "node_modules" / "configurable-http-proxy" / "bin" / "configurable-http-proxy"
 _PLAIN = """
@@ -110,39 +111,17 @@ def _idle_ours(running: RunningPortal, person: Person, count: int) -> Iterator[l
 
 def _processes_of_ours(running: RunningPortal, count: int) -> list[int]:
     """Return servers, what supervises each, and the warm process they are forked from."""
-    folder = str(running.installation.data_dir)
-    labs = [
-        pid
-        for pid in _everybody()
-        if (at := _folder_of(pid)).startswith(folder) and at.endswith("/workspace")
+    tasks = (running.installation.data_dir / "node" / "tasks").glob("*/state")
+    shims = [
+        shim.pid
+        for folder in tasks
+        if (shim := StateFolder(folder).shim()) is not None and shim.is_alive()
     ]
-    assert len(labs) == count, f"{len(labs)} processes work in the workspace of {count} servers"
-    commands = {command_of(pid) for pid in labs}
-    watching = {_parent_of(pid) for pid in labs}
-    warm = {pid for pid in _below(running.program.pid) if command_of(pid) in commands}
-    return sorted({*labs, *watching, *warm})
-
-
-def _everybody() -> list[int]:
-    return [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit()]
-
-
-def _folder_of(pid: int) -> str:
-    try:
-        return str(Path(f"/proc/{pid}/cwd").readlink())
-    except OSError:
-        return ""
-
-
-def _parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def _below(pid: int) -> list[int]:
-    found = [pid]
-    for one in found:
-        found += children_of(one)
-    return found[1:]
+    assert len(shims) == count, f"{len(shims)} tasks run for {count} servers"
+    below = {pid for shim in shims for pid in descendants(shim)}
+    commands = {command_of(pid) for pid in below}
+    warm = {pid for pid in descendants(running.program.pid) if command_of(pid) in commands}
+    return sorted({*shims, *below, *warm})
 
 
 @contextmanager
@@ -195,7 +174,7 @@ def _idle_plain(api: httpx.Client, hub: int, count: int) -> Iterator[list[int]]:
         for name in names:
             api.post(f"/users/{name}").raise_for_status()
             _started(api, "", name)
-        labs = [pid for pid in _below(hub) if "singleuser" in command_of(pid)]
+        labs = [pid for pid in descendants(hub) if "singleuser" in command_of(pid)]
         assert len(labs) == count, f"{len(labs)} processes of {count} servers"
         yield labs
     finally:
@@ -271,7 +250,7 @@ def measure(rounds: int, servers: int) -> dict[str, Any]:
             "plain": stack.enter_context(plain(folders[1])),
         }
         playwright = stack.enter_context(sync_playwright())
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=FLAGS)
         for number in range(rounds):
             for name, side in sides.items():
                 found[name].append(one_round(side, browser))
