@@ -62,7 +62,10 @@ class Strategy:
 
 @dataclass(frozen=True)
 class Failure:
-    """The exception that ended a rank's script. `at_ns` is CLOCK_BOOTTIME: one clock for all."""
+    """The exception that ended a rank's script. `at_ns` is CLOCK_BOOTTIME: one clock for all.
+
+    `SystemExit` stands for a script that ended with a sentence, as `sys.exit("no rows")` does.
+    """
 
     rank: int
     type: str

@@ -189,7 +189,11 @@ def _guarded(run: Any) -> None:
     """Run, and treat an exception as the interpreter would: hook, then status 1."""
     try:
         run()
-    except (SystemExit, KeyboardInterrupt):
+    except SystemExit as error:
+        if error.code is not None and not isinstance(error.code, int):
+            _tell(error)
+        raise
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - the last stop before the interpreter's own
         _tell(error)

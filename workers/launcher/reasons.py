@@ -54,6 +54,11 @@ _TYPES: Final = {
     "ModuleNotFoundError": IMPORT_ERROR,
     "ImportError": IMPORT_ERROR,
 }
+# The last line of a traceback, however much a library printed after it.
+_EXCEPTION = re.compile(
+    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE
+)
+_EXIT: Final = "SystemExit"
 _WORLD = re.compile(
     r"world[ _]?size|clients joined|client socket has (timed out|failed)"
     r"|is not divisible by .*(ranks|processes)",
@@ -227,6 +232,8 @@ def _by_exit(first: RankEnding, evidence: Evidence) -> Verdict:
 
 def _read_failure(failure: Failure) -> tuple[str | None, str]:
     detail = f"{failure.type}: {failure.message}" if failure.message else failure.type
+    if failure.type == _EXIT:
+        detail = failure.message
     name = failure.type.rpartition(".")[2]
     if name in _TYPES:
         return _TYPES[name], detail
@@ -245,8 +252,9 @@ def _read_output(tail: str) -> tuple[str | None, str]:
             pass
         if found is not None:
             return reason, tail[tail.rfind("\n", 0, found.start()) + 1 :].splitlines()[0]
+    exceptions = _EXCEPTION.findall(tail)
     lines = [line for line in tail.splitlines() if line.strip()]
-    return None, lines[-1] if lines else ""
+    return None, (exceptions or lines or [""])[-1]
 
 
 def _shorten(text: str) -> str:

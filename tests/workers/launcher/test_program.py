@@ -180,6 +180,28 @@ def test_it_ends_the_same(
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("script", "argv", "message"),
+    [
+        ("sys.exit('bad data: no rows')", ("python", "a.py"), ": bad data: no rows"),
+        ("sys.exit(['a', 1])", ("python", "a.py"), ": ['a', 1]"),
+        ("raise ValueError('no rows')", ("python", "-m", "a"), ": ValueError: no rows"),
+        ("sys.exit(3)", ("python", "a.py"), ": View run at http://127.0.0.1/"),
+        ("raise KeyError('id')", ("sh", "-c", "python3 a.py"), ": KeyError: 'id'"),
+    ],
+)
+def test_the_reason_is_what_the_script_ended_with_and_no_later_line(
+    run: Any, way: str, script: str, argv: tuple[str, ...], message: str
+) -> None:
+    library = "import atexit, sys\natexit.register(print, 'View run at http://127.0.0.1/')\n"
+    if way == "warm" and argv[0] == "sh":
+        pytest.skip("a shell is never warm")
+    place, end = run(way, {"a.py": library + script}, *argv)
+    assert end.message == f"Rank 0 ended with status {end.exit_code}{message}"
+    assert place.portal.state.breaches == []
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_traceback_is_the_same(run: Any, tmp_path: Path, way: str) -> None:
     script = "def inner():\n    raise KeyError('x')\n\n\nfor _ in range(1):\n    inner()\n"
     files = {"a.py": script}

@@ -9,6 +9,17 @@ from workers.launcher.contact import Failure
 from workers.launcher.reasons import Evidence, RankEnding, judge
 
 GIB = 1024**3
+TRACEBACK = """Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    raise ValueError("no rows")
+ValueError: no rows
+"""
+CHAINED = """Traceback (most recent call last):
+  File "train.py", line 5, in <module>
+    row["id"]
+    ~~~^^^^^^
+KeyError: 'id'
+"""
 
 
 def ending(rank: int = 0, **changes: Any) -> RankEnding:
@@ -108,6 +119,8 @@ def test_exceptions_are_read(found: Failure, reason: str) -> None:
         ("torch.OutOfMemoryError: CUDA out of memory. Tried\n", "gpu_oom", "Tried"),
         ("cp: error writing 'x': No space left on device\n", "disk_full", "cp: error"),
         ("something\nlast words\n", "exit", "last words"),
+        (f"{TRACEBACK}View run at http://127.0.0.1/\n", "exit", "status 1: ValueError: no rows"),
+        (f"{TRACEBACK}\nDuring handling, another:\n\n{CHAINED}bye\n", "exit", "KeyError: 'id'"),
         ("", "exit", "status 1."),
     ],
 )
