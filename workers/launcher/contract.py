@@ -41,7 +41,7 @@ def base_environment(launch: Launch) -> dict[str, str]:
     env = {
         "PATH": f"{bin_dir}:{_SYSTEM_PATH}" if bin_dir else _SYSTEM_PATH,
         "HOME": launch.home_dir,
-        "TMPDIR": launch.tmp_dir,
+        "TMPDIR": launch.tmp_link or launch.tmp_dir,
         "USER": "slipway",
         "LOGNAME": "slipway",
         "SHELL": "/bin/sh",

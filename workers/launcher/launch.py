@@ -55,7 +55,11 @@ class Confined:
 
 @dataclass(frozen=True)
 class Launch:
-    """One task, complete: `procs` ranks of `argv` under the supervision of one shim."""
+    """One task, complete: `procs` ranks of `argv` under the supervision of one shim.
+
+    `tmp_link` is another, shorter path of `tmp_dir`. The path of a socket has at most 107 bytes,
+    and many libraries make theirs below TMPDIR.
+    """
 
     task_id: str
     workload_id: str
@@ -83,6 +87,7 @@ class Launch:
     sdk_dir: str | None = None
     cache_dir: str = ""
     personal_dir: str = ""
+    tmp_link: str = ""
     cgroup: Cgroup = field(default_factory=Cgroup)
     confined: Confined = field(default_factory=Confined)
     in_container: bool = False

@@ -46,6 +46,7 @@ from workers.node_agent.isolation import Isolation
 from workers.node_agent.leftovers import remove_leftovers
 from workers.node_agent.ownership import give_to
 from workers.node_agent.settings import AgentSettings
+from workers.node_agent.short_paths import remove_short_link, short_link
 from workers.node_agent.warm_pool import CannotFork, WarmPool, boot
 
 log = logging.getLogger(__name__)
@@ -189,6 +190,7 @@ class ProcessBackend:
             work_dir=str(folder.work),
             home_dir=str(folder.home),
             tmp_dir=str(folder.tmp),
+            tmp_link=self._short_tmp(folder),
             persistent_dir=str(order.persistent),
             cache_dir=str(order.cache) if order.cache else "",
             personal_dir=str(order.personal) if order.personal else "",
@@ -217,6 +219,12 @@ class ProcessBackend:
             keep_on_fence=spec.keep_on_fence,
             log_bound_bytes=self._settings.log_bound_bytes,
         )
+
+    def _short_tmp(self, folder: TaskFolder) -> str:
+        """A short path of TMPDIR. A sandbox shows it as /tmp anyway."""
+        if self._isolation.level == "namespaces":
+            return "/tmp"  # noqa: S108 - that of the sandbox
+        return short_link(folder.tmp)
 
     def _is_offline(self, spec: TaskSpec) -> bool:
         if spec.network == "open":
@@ -326,6 +334,7 @@ class ProcessBackend:
             time.sleep(0.02)
         group.remove()
         shutil.rmtree(contact.parent, ignore_errors=True)
+        remove_short_link(folder.tmp)
 
     async def logs(self, handle: str, rank: int, offset: int, limit: int) -> Chunk:
         """Read from the segments the shim writes."""
