@@ -164,6 +164,9 @@ class Agent:
                 default = self._default
                 self._process.warm.keep(default.runtime, default.readable, self._reconciler.prewarm)
             self._process.tend()
+            with suppress(OSError):
+                # A sign of life for the supervisor. The file is there once the node is connected.
+                os.utime(self._folders.connected)
             await asyncio.sleep(_TEND_EVERY_S)
 
     async def _keep_default_environment(self) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from portal.config.env import ROOT, Env
-from portal.config.supervision.probes import pid_file_ready
+from portal.config.supervision.probes import pid_file_ready, touched
 from portal.config.supervision.supervisor import ProcessSpec
 
 LOOPBACK = "127.0.0.1"
@@ -153,6 +153,7 @@ def agent_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
         argv=tuple(argv),
         env=scrubbed,
         ready=pid_file_ready(folder / "connected"),
+        alive=touched(folder / "connected"),
         stop_grace_s=_STOP_GRACE_S,
         uses_others=True,
         optional=True,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from portal.config.embedded import EVERY_ADDRESS, base_environment, portal_url, write_for_owner
 from portal.config.env import Env
-from portal.config.supervision.probes import http_ready
+from portal.config.supervision.probes import http_alive, http_ready
 from portal.config.supervision.supervisor import ProcessSpec
 
 # It answers what it has admitted first.
@@ -43,6 +43,7 @@ def keep_token(settings: Env, token: str) -> None:
 def gateway_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
     """Return how the gateway of this machine is kept running. It serves on without all others."""
     folder = folder_of(settings)
+    host = EVERY_ADDRESS.get(settings.bind, settings.bind)
     return ProcessSpec(
         name="gateway",
         argv=(
@@ -54,9 +55,8 @@ def gateway_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
             *(f"--allow-host={host}" for host in settings.extra_hosts),
         ),
         env=base_environment(environ),
-        ready=http_ready(
-            EVERY_ADDRESS.get(settings.bind, settings.bind), settings.gateway_port, "/healthz"
-        ),
+        ready=http_ready(host, settings.gateway_port, "/healthz"),
+        alive=http_alive(host, settings.gateway_port),
         stop_grace_s=_STOP_GRACE_S,
         optional=True,
     )

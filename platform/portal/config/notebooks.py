@@ -22,7 +22,7 @@ from portal.config.embedded import (
 )
 from portal.config.env import ROOT, Env
 from portal.config.hosts import notebooks_hosts
-from portal.config.supervision.probes import http_ready
+from portal.config.supervision.probes import http_alive, http_ready
 from portal.config.supervision.supervisor import ProcessSpec
 
 CLIENT_ID = "notebooks"
@@ -100,6 +100,8 @@ def _proxy(settings: Env, environ: dict[str, str], admission: Admission) -> Proc
     bound = bind_of(settings)
     hosts = notebooks_hosts(settings).patterns
     hub = f"http://{LOOPBACK}:{settings.notebooks_hub_port}"
+    host, health = EVERY_ADDRESS.get(bound, bound), "/_chp_healthz"
+    named = urlsplit(settings.notebooks_url).netloc
     return ProcessSpec(
         name="notebooks",
         argv=(
@@ -109,12 +111,8 @@ def _proxy(settings: Env, environ: dict[str, str], admission: Admission) -> Proc
             *("--url", settings.notebooks_url, *(f"--host={host}" for host in hosts)),
         ),
         env=base_environment(environ) | {"CONFIGPROXY_AUTH_TOKEN": admission.proxy_secret},
-        ready=http_ready(
-            EVERY_ADDRESS.get(bound, bound),
-            settings.notebooks_port,
-            "/_chp_healthz",
-            named=urlsplit(settings.notebooks_url).netloc,
-        ),
+        ready=http_ready(host, settings.notebooks_port, health, named=named),
+        alive=http_alive(host, settings.notebooks_port, health, named=named),
         optional=True,
         awaited=False,
     )
@@ -136,6 +134,7 @@ def _hub(settings: Env, environ: dict[str, str]) -> ProcessSpec:
         argv=tuple(argv),
         env=base_environment(environ),
         ready=http_ready(LOOPBACK, settings.notebooks_hub_port, "/hub/health"),
+        alive=http_alive(LOOPBACK, settings.notebooks_hub_port, "/hub/health"),
         stop_grace_s=_STOP_GRACE_S,
         optional=True,
         awaited=False,

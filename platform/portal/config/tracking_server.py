@@ -15,7 +15,7 @@ from portal.config.embedded import base_environment
 from portal.config.env import Env
 from portal.config.keyfiles import tracking_key, tracking_secret
 from portal.config.supervision.errors import StartError
-from portal.config.supervision.probes import unix_http_ready
+from portal.config.supervision.probes import unix_http_alive, unix_http_ready
 from portal.config.supervision.supervisor import ProcessSpec
 
 # The longest path that every system takes for a Unix socket, with some room.
@@ -93,6 +93,7 @@ def tracking_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
             "SLIPWAY_TRACKING_ARTIFACTS": artifacts_url(settings.storage_url, settings.data_dir),
         },
         ready=unix_http_ready(socket, "/health", secret=secret),
+        alive=unix_http_alive(socket, "/health"),
         serves_others=True,
         optional=True,
         awaited=False,

@@ -24,11 +24,13 @@ from portal.config.supervision.console import Console, RotatingFile
 from portal.config.supervision.errors import StartError, start_error_from
 from portal.config.supervision.instance import check_space, lock_folder
 from portal.config.supervision.ports import Door, check_ports
-from portal.config.supervision.probes import http_ready, redis_ready
+from portal.config.supervision.probes import http_alive, http_ready, redis_alive, redis_ready
 from portal.config.supervision.supervisor import NAME, ProcessSpec, Supervisor
 from portal.config.tracking_server import tracking_spec
 
 _LOOPBACK = embedded.LOOPBACK
+# Nothing is scheduled while it is silent, so it is replaced sooner than others: within 15 s.
+_CONTROL_SILENT_FOR_S = 8.0
 
 
 def _redis_program() -> str:
@@ -69,18 +71,20 @@ def control_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
         ready=http_ready(
             _LOOPBACK, settings.control_health_port, secret=metrics_token(settings.keys_dir)
         ),
+        alive=http_alive(_LOOPBACK, settings.control_health_port),
+        silent_for_s=_CONTROL_SILENT_FOR_S,
     )
 
 
 def portal_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
     """Return how the portal is kept running."""
+    host = embedded.EVERY_ADDRESS.get(settings.bind, settings.bind)
     return ProcessSpec(
         name="portal",
         argv=(sys.executable, "manage.py", "portal"),
         env=environment,
-        ready=http_ready(
-            embedded.EVERY_ADDRESS.get(settings.bind, settings.bind), settings.portal_port
-        ),
+        ready=http_ready(host, settings.portal_port),
+        alive=http_alive(host, settings.portal_port),
     )
 
 
@@ -95,6 +99,7 @@ def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpe
                 stdin=_redis_configuration(settings),
                 env=environment,
                 ready=redis_ready(settings.redis_port, redis_password(settings.keys_dir)),
+                alive=redis_alive(settings.redis_port),
                 serves_others=True,
             )
         )

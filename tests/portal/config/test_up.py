@@ -171,6 +171,23 @@ def test_every_killed_child_is_back_and_the_log_says_why(place: Installation) ->
         assert f"{name} killed by SIGKILL (signal 9)" in output
 
 
+def test_a_frozen_child_is_replaced_and_the_log_says_why(place: Installation) -> None:
+    program = _start(place, SLIPWAY_EMBEDDED_NODE="true", SLIPWAY_EMBEDDED_GATEWAY="true")
+    frozen = {name: _child(program, name) for name in ("control", "redis", "agent", "gateway")}
+    assert all(frozen.values())
+    began = time.monotonic()
+    os.kill(frozen["control"], signal.SIGSTOP)
+    program.wait_for_text("control ready again", within_s=15)
+    assert time.monotonic() - began < 15
+    assert "control did not answer for 8 s; killing it" in program.text()
+    for pid in (frozen["redis"], frozen["agent"], frozen["gateway"]):
+        os.kill(pid, signal.SIGSTOP)
+    for name in ("redis", "agent", "gateway"):
+        program.wait_for_text(f"{name} did not answer for 20 s; killing it", within_s=40)
+        program.wait_for_text(f"{name} ready again", within_s=20)
+    assert not any(map(is_alive, frozen.values()))
+
+
 def test_the_gateway_asks_with_a_token_that_it_keeps(place: Installation) -> None:
     kept = place.data_dir / "gateway" / "token"
     for _ in range(2):

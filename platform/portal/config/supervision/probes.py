@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-# Returns "" when the process is ready, else why it is not.
+# Returns "" when the process is ready, or alive, else why it is not.
 Probe = Callable[[], Coroutine[Any, Any, str]]
 _PATIENCE_S = 1.0
+_PATIENCE_WITH_THE_LIVING_S = 3.0
 _MOST_BYTES = 4096
 
 
@@ -34,9 +35,11 @@ async def _exchange(connect: _Connect, message: bytes) -> bytes:
             await writer.wait_closed()
 
 
-async def _ask(connect: _Connect, where: str, message: bytes) -> bytes | str:
+async def _ask(
+    connect: _Connect, where: str, message: bytes, patience_s: float = _PATIENCE_S
+) -> bytes | str:
     try:
-        return await asyncio.wait_for(_exchange(connect, message), _PATIENCE_S)
+        return await asyncio.wait_for(_exchange(connect, message), patience_s)
     except TimeoutError:
         return f"{where} does not answer"
     except OSError:
@@ -44,7 +47,7 @@ async def _ask(connect: _Connect, where: str, message: bytes) -> bytes | str:
 
 
 def _fault_of(answer: bytes | str, path: str) -> str:
-    """Return "" for an answer with status 200, else what it says."""
+    """Return "" for an answer with status 200, else the reason."""
     if isinstance(answer, str):
         return answer
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -67,14 +70,78 @@ def http_ready(
     host: str, port: int, path: str = "/readyz", *, named: str = "", secret: str = ""
 ) -> Probe:
     """Return a probe that wants status 200 from a page; `named` is another Host than its own."""
-    own = named or f"{f'[{host}]' if ':' in host else host}:{port}"
-    message = _request(path, own, secret)
+    message = _request(path, named or _host_header(host, port), secret)
 
     async def probe() -> str:
         connect = partial(asyncio.open_connection, host, port)
         return _fault_of(await _ask(connect, f"port {port}", message), path)
 
     return probe
+
+
+def http_alive(host: str, port: int, path: str = "/healthz", *, named: str = "") -> Probe:
+    """Return a probe that wants any answer from a page: an error is a sign of life as well."""
+    message = _request(path, named or _host_header(host, port), "")
+
+    async def probe() -> str:
+        connect = partial(asyncio.open_connection, host, port)
+        return _silence_of(
+            await _ask(connect, f"port {port}", message, _PATIENCE_WITH_THE_LIVING_S)
+        )
+
+    return probe
+
+
+def unix_http_alive(socket: Path, path: str) -> Probe:
+    """Return a probe that wants any answer from a page behind a Unix socket."""
+    message = _request(path, "localhost", "")
+
+    async def probe() -> str:
+        connect = partial(asyncio.open_unix_connection, socket)
+        return _silence_of(await _ask(connect, socket.name, message, _PATIENCE_WITH_THE_LIVING_S))
+
+    return probe
+
+
+def redis_alive(port: int) -> Probe:
+    """Return a probe that wants any answer from a Redis on loopback, be it a refusal."""
+
+    async def probe() -> str:
+        connect = partial(asyncio.open_connection, "127.0.0.1", port)
+        return _silence_of(
+            await _ask(connect, f"port {port}", b"PING\r\n", _PATIENCE_WITH_THE_LIVING_S)
+        )
+
+    return probe
+
+
+def touched(path: Path) -> Probe:
+    """Return a probe that wants a file to have been touched since it was last asked."""
+    seen = 0
+
+    def look() -> str:
+        nonlocal seen
+        try:
+            now = path.stat().st_mtime_ns
+        except OSError:
+            return f"{path.name} is gone"
+        before, seen = seen, now
+        return "" if now != before else f"{path.name} was not touched"
+
+    async def probe() -> str:
+        return look()
+
+    return probe
+
+
+def _silence_of(answer: bytes | str) -> str:
+    if isinstance(answer, str):
+        return answer
+    return "" if answer else "it closes connections without an answer"
+
+
+def _host_header(host: str, port: int) -> str:
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def unix_http_ready(socket: Path, path: str, *, secret: str = "") -> Probe:

@@ -24,6 +24,7 @@ NAME = "slipway"
 REFUSED = 2
 _NOT_STARTED = 127
 _PROBE_EVERY_S = 0.05
+_LOOK_FOR_LIFE_EVERY_S = 1.0
 _FIRST_START_DEADLINE_S = 120.0
 _FIRST_START_ATTEMPTS = 3
 _OPTIONAL_PATIENCE_S = 10.0
@@ -34,14 +35,20 @@ _LINES_KEPT = 20
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """One process to keep: how to start it, how to ask whether it is ready, how to stop it."""
+    """One process to keep: how to start it, whether it is ready and alive, how to stop it.
+
+    One that was ready and then gives no sign of life for `silent_for_s` seconds is killed and
+    started again: a frozen process ends no more by itself than a deadlock does.
+    """
 
     name: str
     argv: tuple[str, ...]
     ready: Probe
+    alive: Probe
     env: Mapping[str, str] = field(default_factory=dict)
     stdin: str = ""
     stop_grace_s: float = 4.5
+    silent_for_s: float = 20.0
     # Stopped only when the processes that need it are gone.
     serves_others: bool = False
     # Stopped before all others, so that they still hear what it says.
@@ -199,7 +206,7 @@ class _Keeper:
         self._guard.add(child.pid)
         loop = asyncio.get_running_loop()
         loop.add_reader(reading, lambda: reader.read() or loop.remove_reader(reading))
-        probing = asyncio.create_task(self._probe_until_ready())
+        probing = asyncio.create_task(self._probe(child))
         self.notice_end()  # it may have ended before we knew it
         await self._ended.wait()
         probing.cancel()
@@ -212,6 +219,32 @@ class _Keeper:
         loop.remove_reader(reading)
         os.close(reading)
         return code
+
+    async def _probe(self, child: subprocess.Popen[bytes]) -> None:
+        await self._probe_until_ready()
+        await self._probe_until_silent()
+        if self._stopping:
+            return
+        self._say(f"{self.spec.name} did not answer for {self.spec.silent_for_s:g} s; killing it")
+        signal_group(child, signal.SIGKILL)
+
+    async def _probe_until_silent(self) -> None:
+        answered = time.monotonic()
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(_LOOK_FOR_LIFE_EVERY_S)
+            if time.monotonic() - began > 2 * _LOOK_FOR_LIFE_EVERY_S:
+                # This process itself was held up, so others may have been: start afresh.
+                answered = time.monotonic()
+            left = self.spec.silent_for_s - (time.monotonic() - answered)
+            try:
+                reason = await asyncio.wait_for(self.spec.alive(), max(left, 0.0))
+            except TimeoutError:
+                return
+            if not reason:
+                answered = time.monotonic()
+            elif time.monotonic() - answered >= self.spec.silent_for_s:
+                return
 
     async def _probe_until_ready(self) -> None:
         begun = time.monotonic()

@@ -36,6 +36,7 @@ def _spec(given: dict[str, Any]) -> ProcessSpec:
         name=given["name"],
         argv=tuple(given["argv"]),
         ready=_ready_by(Path(given["pid_file"])),
+        alive=_ready_by(Path(given["pid_file"])),
         env=dict(os.environ),
         stop_grace_s=given.get("grace_s", 3.0),
         serves_others=given.get("serves_others", False),

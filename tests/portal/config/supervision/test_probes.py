@@ -1,13 +1,22 @@
 """Asking a process whether it is ready."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from portal.config.supervision.probes import Probe, http_ready, redis_ready
+from portal.config.supervision.probes import (
+    Probe,
+    http_alive,
+    http_ready,
+    redis_alive,
+    redis_ready,
+    touched,
+)
 from tests.processes import free_ports
 
 Answerer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -18,7 +27,7 @@ def _answering(text: bytes) -> Answerer:
         await reader.readuntil(b"\r\n\r\n") if b"HTTP" in text else await reader.readline()
         writer.write(text)
         await writer.drain()
-        if b"HTTP" in text:
+        if b"HTTP" in text or not text:
             writer.close()
 
     return answer
@@ -77,3 +86,28 @@ def _silent_listener() -> Iterator[int]:
 def test_a_frozen_process_costs_a_second(make: Callable[[int], Probe]) -> None:
     with _silent_listener() as port:
         assert asyncio.run(make(port)()) == f"port {port} does not answer"
+
+
+@pytest.mark.parametrize(
+    ("make", "answer"),
+    [
+        (lambda port: http_alive("127.0.0.1", port), b"HTTP/1.1 503 Service Unavailable\r\n\r\n"),
+        (redis_alive, b"-NOAUTH Authentication required.\r\n"),
+    ],
+)
+def test_an_error_is_a_sign_of_life_and_a_closed_connection_is_not(
+    make: Callable[[int], Probe], answer: bytes
+) -> None:
+    assert _ask(make, answer) == ""
+    assert "without an answer" in _ask(make, b"")
+
+
+def test_a_file_that_is_touched_is_a_sign_of_life(tmp_path: Path) -> None:
+    file = tmp_path / "connected"
+    probe = touched(file)
+    assert "gone" in asyncio.run(probe())
+    file.write_text("1")
+    assert asyncio.run(probe()) == ""
+    assert "not touched" in asyncio.run(probe())
+    os.utime(file, ns=(1, 1))
+    assert asyncio.run(probe()) == ""
