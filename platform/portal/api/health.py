@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from portal.accounts.gates import MetricsReader
 from portal.core.policy import Public, guarded_by
+from portal.core.problems import current_problems
 
 _migrated = {"yes": False}
 
@@ -24,10 +25,15 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @guarded_by(Public("a load balancer asks; the answer says nothing about tenants"))
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Answer 200 when requests can be served: the database answers and its tables are current."""
+    """Answer 200 when requests can be served: the database answers and its tables are current.
+
+    `problems` of the installation are listed and decide nothing: without this portal's pages nobody
+    could read about them.
+    """
     checks = {"database": _database(), "migrations": _migrations()}
     ready = all(checks.values())
-    return JsonResponse({"ready": ready, "checks": checks}, status=200 if ready else 503)
+    body = {"ready": ready, "checks": checks, "problems": _problems() if ready else {}}
+    return JsonResponse(body, status=200 if ready else 503)
 
 
 @guarded_by(MetricsReader())
@@ -35,6 +41,13 @@ def readyz(request: HttpRequest) -> JsonResponse:
 def metrics(request: HttpRequest) -> HttpResponse:
     """Prometheus text of this process."""
     return HttpResponse(generate_latest(), content_type=CONTENT_TYPE_LATEST)
+
+
+def _problems() -> dict[str, str]:
+    try:
+        return {problem.name: problem.text for problem in current_problems()}
+    except DatabaseError:
+        return {}
 
 
 def _database() -> bool:

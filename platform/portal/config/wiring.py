@@ -3,7 +3,7 @@
 And puts in place what one room needs of another beside it.
 """
 
-from portal.config import notebook_jobs
+from portal.config import notebook_jobs, problems
 from portal.config.celery import app
 
-__all__ = ["app", "notebook_jobs"]
+__all__ = ["app", "notebook_jobs", "problems"]

@@ -13,6 +13,7 @@ from portal.accounts.models import Project, User
 from portal.compute.models import Node, Quota
 from portal.compute.resources import Amount, amount_text, count_noun, cpus_text
 from portal.core import clock
+from portal.core.problems import problem_of
 from portal.workloads.feasibility import is_gang_without_network, why_never
 from portal.workloads.models import Lease, Share, Workload
 from portal.workloads.placement import Room, Site, Spot, missing_part
@@ -77,12 +78,18 @@ class Explainer:
 
     def _why_waiting(self, workload: Workload) -> str:
         return (
-            self._by_network(workload)
+            self._by_scheduler
+            or self._by_network(workload)
             or self._by_quota(workload)
             or self._by_nodes(workload)
             or self._by_room(workload)
             or self._by_turn(workload)
         )
+
+    @cached_property
+    def _by_scheduler(self) -> str:
+        problem = problem_of("scheduler")
+        return problem[:1].lower() + problem[1:]
 
     def _by_network(self, workload: Workload) -> str:
         if not is_gang_without_network(workload.need, workload.nodes):

@@ -345,3 +345,34 @@ def test_a_disk_with_little_room_is_refused_before_anything_starts(
         os.posix_fallocate(file.fileno(), 0, 300 * 1024 * 1024)
     done = empty_place.manage("up", "--no-input", SLIPWAY_DATA_DIR=str(small_disk / "data"))
     _is_refused(done, r"has \d+ MiB free and Slipway needs 200 MiB; free some space")
+
+
+@pytest.fixture
+def filling_disk(tmp_path: Path) -> Iterator[Path]:
+    """Yield an empty folder on a disk of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=600m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small disk needs root")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_disk_that_fills_up_later_is_told_by_readiness(
+    empty_place: Installation, filling_disk: Path
+) -> None:
+    program = _start(empty_place, SLIPWAY_DATA_DIR=str(filling_disk / "data"))
+    address = f"http://localhost:{empty_place.portal_port}/readyz"
+    assert httpx.get(address).json()["problems"] == {}
+    status = os.statvfs(filling_disk)
+    with (filling_disk / "ballast").open("wb") as file:
+        free = status.f_bavail * status.f_frsize
+        os.posix_fallocate(file.fileno(), 0, free - 90 * 1024 * 1024)
+    answer = httpx.get(address)
+    assert answer.status_code == 200
+    assert re.match(
+        r"The disk of the data folder has \d+ MiB left\.", answer.json()["problems"]["disk"]
+    )
+    program.signal(signal.SIGINT)
+    assert program.wait() == 0

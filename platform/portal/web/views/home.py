@@ -13,6 +13,7 @@ from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal, require_principal
 from portal.accounts.services.invitations import accept_own
 from portal.core.policy import guarded_by
+from portal.core.problems import current_problems
 from portal.web.activity import activity_of
 from portal.web.jobs import jobs_in_sight
 from portal.web.places import address_of
@@ -46,6 +47,7 @@ def home_of(principal: Principal) -> dict[str, Any]:
         "more_projects": len(projects) > PROJECTS_SHOWN,
         "recent": recent.order_by("-pk")[:CHANGES_SHOWN],
         "invitations": _invitations_of(user),
+        "problems": current_problems(),
         "steps": steps,
         "all_done": all(steps.values()),
         "first_project": projects[0] if projects else None,

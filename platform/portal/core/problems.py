@@ -1,0 +1,37 @@
+"""Problems of the whole installation that people should know of, each in a sentence or two.
+
+A problem does not make the portal unready: its pages still work, and say what is wrong.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem that there is now. `name` is for programs, `text` for people."""
+
+    name: str
+    text: str
+
+
+# Returns the text of a problem, empty where there is none.
+Check = Callable[[], str]
+_checks: dict[str, Check] = {}
+
+
+def add_check(name: str, check: Check) -> None:
+    """Have `current_problems` ask a check, which may read the database."""
+    _checks[name] = check
+
+
+def current_problems() -> list[Problem]:
+    """Ask all checks. Raises DatabaseError."""
+    found = ((name, check()) for name, check in _checks.items())
+    return [Problem(name, text) for name, text in found if text]
+
+
+def problem_of(name: str) -> str:
+    """Return the text of one problem, empty where there is none. Raises DatabaseError."""
+    check = _checks.get(name)
+    return check() if check is not None else ""
