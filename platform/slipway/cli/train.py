@@ -59,7 +59,13 @@ ParamOption = Annotated[
 NameOption = Annotated[str | None, typer.Option("--name", help="What people call the job.")]
 AttemptsOption = Annotated[
     int | None,
-    typer.Option("--max-attempts", min=1, max=20, help="How often it is started at most."),
+    typer.Option(
+        "--max-attempts",
+        min=1,
+        max=20,
+        help="How often it may fail before it is given up. Starts after a lost node (10 at most) "
+        "or a preemption do not count.",
+    ),
 ]
 RequirementsOption = Annotated[
     Path | None,

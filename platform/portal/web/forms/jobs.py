@@ -103,7 +103,8 @@ class NewJob(forms.Form):
         label="Attempts",
         min_value=1,
         max_value=MAX_ATTEMPTS,
-        help_text="How often it may start in all. A mistake in the script is not tried again.",
+        help_text="It is given up after that many failures. Lost nodes and preemptions do not "
+        "count, and a mistake in the script is not tried again.",
     )
     max_hours = forms.FloatField(
         label="Stop after hours",
