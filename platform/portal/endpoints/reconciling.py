@@ -23,7 +23,7 @@ from portal.endpoints.models import (
 )
 from portal.endpoints.moves import add_event, locked, move_endpoint, move_revision, move_rollout
 from portal.endpoints.replicas import CRASH_LOOP, converge, follow_workloads, wanted_of
-from portal.endpoints.rolling import advance, retire_cold
+from portal.endpoints.rolling import advance, retire_standbys
 from portal.endpoints.switching import leave_crash_loop
 
 log = structlog.get_logger(__name__)
@@ -62,7 +62,7 @@ def reconcile(endpoint_id: str) -> None:
     if endpoint.status == EndpointState.SERVING:
         leave_crash_loop(endpoint, moment)
         scale(endpoint, moment)
-    retire_cold(endpoint, moment)
+    retire_standbys(endpoint, moment)
     revisions = endpoint.revisions.select_related("made_by").order_by("number")
     converge(endpoint, list(revisions), moment)
     if endpoint.status == EndpointState.DELETING:

@@ -19,11 +19,10 @@ from portal.endpoints.moves import (
 from portal.endpoints.plans import ALL, Step, step_at
 from portal.endpoints.ports import Evidence, judge
 from portal.endpoints.replicas import CRASH_LOOP
+from portal.workloads.models import Lease
+from portal.workloads.waiting import delays_others
 from slipway.schemas.endpoints import PlanKind, RollbackRules
 from slipway.schemas.serving import LATENCY_BOUNDS_MS
-
-# A revision that was replaced stays warm for this long.
-STANDBY_KEPT = timedelta(minutes=15)
 
 
 def advance(endpoint: Endpoint, moment: datetime) -> None:
@@ -208,18 +207,33 @@ def _put_aside(
         move_revision(endpoint, revision, RevisionState.STANDBY, reason=why, standby_since=moment)
 
 
-def retire_cold(endpoint: Endpoint, moment: datetime) -> None:
-    """Let go of revisions that were kept warm for long enough."""
+def retire_standbys(endpoint: Endpoint, moment: datetime) -> None:
+    """Let go of warm revisions: of all but the newest, and of that after its time.
+
+    It goes sooner where other work waits for its place: nobody asked for it to run.
+    """
     busy = Rollout.objects.under_way().filter(endpoint=endpoint)
-    involved = {key for row in busy for key in (row.revision_id, row.previous_id)}
-    standing = endpoint.revisions.filter(
-        state=RevisionState.STANDBY, standby_since__lt=moment - STANDBY_KEPT
-    )
-    for revision in standing.exclude(pk__in=[key for key in involved if key]):
-        minutes = int(STANDBY_KEPT.total_seconds() // 60)
-        move_revision(
-            endpoint,
-            revision,
-            RevisionState.RETIRED,
-            reason=f"It was kept warm for {minutes} minutes.",
-        )
+    involved = {key for row in busy for key in (row.revision_id, row.previous_id) if key}
+    standing = endpoint.revisions.filter(state=RevisionState.STANDBY).exclude(pk__in=involved)
+    newest, *older = [*standing.order_by("-standby_since", "-number")] or [None]
+    for revision in older:
+        _retire(endpoint, revision, "A newer revision is kept warm instead of it.")
+    if newest is None:
+        return
+    minutes = endpoint.warm_minutes
+    since = newest.standby_since or moment
+    if since + timedelta(minutes=minutes) <= moment:
+        kept = f"It was kept warm for {minutes} minutes." if minutes else "It was replaced."
+        _retire(endpoint, newest, kept)
+    elif _is_in_the_way(newest):
+        _retire(endpoint, newest, "Other work waited for its place.")
+
+
+def _retire(endpoint: Endpoint, revision: Revision, reason: str) -> None:
+    move_revision(endpoint, revision, RevisionState.RETIRED, reason=reason)
+
+
+def _is_in_the_way(revision: Revision) -> bool:
+    """Tell whether work is queued that fits on a node only once replicas there are gone."""
+    workloads = revision.replicas.alive().values("workload")
+    return delays_others(Lease.objects.open().filter(workload__in=workloads))

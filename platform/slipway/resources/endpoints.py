@@ -108,6 +108,7 @@ class Endpoints:
         max_replicas: int | None = None,
         target_concurrency: int | None = None,
         target_queue_ms: float | None = None,
+        warm_minutes: int | None = None,
         limits: LimitsIn | Mapping[str, Any] | None = None,
         rules: RollbackRules | Mapping[str, Any] | None = None,
         capture: str | None = None,
@@ -127,6 +128,7 @@ class Endpoints:
             max_replicas=max_replicas,
             target_concurrency=target_concurrency,
             target_queue_ms=target_queue_ms,
+            warm_minutes=warm_minutes,
             limits=limits,
             rules=rules,
             capture=capture,
@@ -143,14 +145,19 @@ class Endpoints:
         max_replicas: int | None = None,
         target_concurrency: int | None = None,
         target_queue_ms: float | None = None,
+        warm_minutes: int | None = None,
     ) -> EndpointOut:
-        """Change between how many replicas it moves, and what makes it start more."""
+        """Change between how many replicas it moves, what makes it start more, how long one stays.
+
+        `warm_minutes` is for the replicas of a revision that was replaced; 0 lets them go at once.
+        """
         body = build(
             EndpointChange,
             min_replicas=min_replicas,
             max_replicas=max_replicas,
             target_concurrency=target_concurrency,
             target_queue_ms=target_queue_ms,
+            warm_minutes=warm_minutes,
         )
         return self._connection.fetch(EndpointOut, "PATCH", *_path(project, endpoint), body=body)
 

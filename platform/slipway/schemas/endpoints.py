@@ -96,6 +96,8 @@ class EndpointIn(RequestSchema):
 
     `tier` is the cheapest unless given. More replicas start when each has more than
     `target_concurrency` requests to work on, or they wait longer than `target_queue_ms`.
+    The replicas of a revision that was replaced stay for `warm_minutes`, so that a rollback takes
+    less than a second; they cost as much as before, and give way where other work waits.
     The first revision comes `all_at_once`: a canary and a shadow need one that answers already.
     """
 
@@ -107,6 +109,7 @@ class EndpointIn(RequestSchema):
     max_replicas: Replicas | None = None
     target_concurrency: Whole = Field(default=64, ge=1, le=100_000)
     target_queue_ms: Number = Field(default=100.0, gt=0, le=3_600_000)
+    warm_minutes: Whole = Field(default=15, ge=0, le=1440)
     limits: LimitsIn = LimitsIn()
     rules: RollbackRules = RollbackRules()
     capture: CaptureWord = "on"
@@ -123,6 +126,7 @@ class EndpointChange(RequestSchema):
     max_replicas: Replicas | None = None
     target_concurrency: Whole | None = Field(default=None, ge=1, le=100_000)
     target_queue_ms: Number | None = Field(default=None, gt=0, le=3_600_000)
+    warm_minutes: Whole | None = Field(default=None, ge=0, le=1440)
     limits: LimitsIn | None = None
     rules: RollbackRules | None = None
     capture: CaptureWord | None = None
@@ -220,6 +224,7 @@ class EndpointOut(AnswerSchema):
     short_of_replicas: str = ""
     target_concurrency: int
     target_queue_ms: float
+    warm_minutes: int
     nano_usd_per_hour: int
     capture: str
     limits: LimitsIn

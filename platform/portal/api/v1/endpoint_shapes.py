@@ -100,6 +100,7 @@ def endpoint_out(endpoint: Endpoint) -> EndpointOut:
         short_of_replicas=endpoint.short_of_replicas,
         target_concurrency=endpoint.target_concurrency,
         target_queue_ms=endpoint.target_queue_ms,
+        warm_minutes=endpoint.warm_minutes,
         nano_usd_per_hour=standing.nano_usd_per_hour,
         capture=endpoint.capture,
         limits=LimitsIn.model_validate(endpoint.limits),

@@ -48,9 +48,10 @@ class Endpoint(Row):
     """A name under which predictions are answered.
 
     `wanted` is how many replicas each live revision should have now, which the autoscaler moves
-    between `min_replicas` and `max_replicas`. `rules` say when a rollout goes back, `limits` what
-    gateways admit. `reason` says in a sentence why it stands where it stands. The three columns
-    `capped_` are one value, `cap`: that the load needs more replicas than `max_replicas`.
+    between `min_replicas` and `max_replicas`. A revision that was replaced stays warm for
+    `warm_minutes`. `rules` say when a rollout goes back, `limits` what gateways admit. `reason`
+    says in a sentence why it stands where it stands. The three columns `capped_` are one value,
+    `cap`: that the load needs more replicas than `max_replicas`.
     """
 
     id = IdField("ep")
@@ -64,6 +65,7 @@ class Endpoint(Row):
     max_replicas = models.PositiveSmallIntegerField(default=1)
     target_concurrency = models.PositiveIntegerField(default=64)
     target_queue_ms = models.FloatField(default=100.0)
+    warm_minutes = models.PositiveSmallIntegerField(default=15)
     wanted = models.PositiveSmallIntegerField(default=1)
     calm_since = models.DateTimeField(null=True, blank=True)
     scaled_at = models.DateTimeField(null=True, blank=True)

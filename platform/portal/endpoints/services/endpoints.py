@@ -42,6 +42,7 @@ def create_endpoint(*, project: Project, by: User, wanted: EndpointIn) -> Endpoi
                 wanted=wanted.min_replicas,
                 target_concurrency=wanted.target_concurrency,
                 target_queue_ms=wanted.target_queue_ms,
+                warm_minutes=wanted.warm_minutes,
                 limits=wanted.limits.model_dump(),
                 rules=wanted.rules.model_dump(),
                 capture=wanted.capture,

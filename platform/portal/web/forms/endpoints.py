@@ -191,6 +191,12 @@ class ChangedEndpoint(SchemaForm):
         help_text="Beyond that, another replica starts.",
         widget=forms.NumberInput(attrs=_ANY),
     )
+    warm_minutes = forms.IntegerField(
+        label="Minutes a replaced revision stays warm",
+        min_value=0,
+        max_value=1440,
+        help_text="Its replicas cost as much as before. 0: let them go once a promote is done.",
+    )
     max_body_mib = forms.FloatField(
         label="Largest request, in MiB",
         min_value=0.001,
@@ -252,7 +258,10 @@ class ChangedEndpoint(SchemaForm):
             "per_s": data["rate_per_s"],
             "burst": data["burst"] or max(1, round(data["rate_per_s"])),
         }
-        same = ("min_replicas", "max_replicas", "target_concurrency", "target_queue_ms", "capture")
+        same = (
+            *("min_replicas", "max_replicas", "target_concurrency", "target_queue_ms"),
+            *("warm_minutes", "capture"),
+        )
         rules = ("is_on", "max_error_percent", "max_p99_ms", "max_latency_factor")
         return EndpointChange.model_validate(
             {name: data[name] for name in same}

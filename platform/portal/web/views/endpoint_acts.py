@@ -191,6 +191,7 @@ def _standing(endpoint: Endpoint) -> dict[str, object]:
         "max_replicas": endpoint.max_replicas,
         "target_concurrency": endpoint.target_concurrency,
         "target_queue_ms": endpoint.target_queue_ms,
+        "warm_minutes": endpoint.warm_minutes,
         "max_body_mib": limits.max_body_bytes / _MIB,
         "max_in_flight": limits.max_in_flight,
         "timeout_s": limits.timeout_s,

@@ -121,6 +121,7 @@ def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
         "now": clock.now(),
         "limits": LimitsIn.model_validate(endpoint.limits),
         "rules": RollbackRules.model_validate(endpoint.rules),
+        "warm_price": endpoint.tier.nano_usd_per_hour * endpoint.wanted,
         "story": EndpointEvent.objects.filter(endpoint=endpoint)[:STORY_LINES],
     }
 

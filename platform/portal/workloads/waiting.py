@@ -1,0 +1,45 @@
+"""Whether work that waits would fit if something that nobody needs right now were gone."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import timedelta
+
+from portal.core import clock
+from portal.workloads.models import Lease, Workload
+from portal.workloads.placement import Site, Spot
+from portal.workloads.scheduling import read_sites
+
+# What fits is placed within a second or two; what waits for longer does not fit.
+_WAITS = timedelta(seconds=5)
+_LOOKED_AT = 100
+
+
+def delays_others(leases: Iterable[Lease]) -> bool:
+    """Tell whether a task is queued that fits on a node once these leases there are closed.
+
+    Looks at the first hundred of the queue. Reads nothing but the queue while nobody waits.
+    """
+    queued = Workload.objects.queued().filter(waits_since__lt=clock.now() - _WAITS)
+    needs = [workload.need for workload in queued[:_LOOKED_AT]]
+    if not needs:
+        return False
+    by_node: defaultdict[str, list[Lease]] = defaultdict(list)
+    for lease in leases:
+        by_node[lease.node_id].append(lease)
+    for site in read_sites():
+        if site.node_id in by_node:
+            without = _room_without(site, by_node[site.node_id])
+            for need in needs:
+                if site.matches(need) and without.count_of(need) > site.free.count_of(need) == 0:
+                    return True
+    return False
+
+
+def _room_without(site: Site, leases: Iterable[Lease]) -> Spot:
+    room = site.free.copy()
+    models = dict(site.capacity.gpus)
+    for lease in leases:
+        room.cpu_millis += lease.cpu_millis
+        room.memory_bytes += lease.memory_bytes
+        room.gpus += [(index, models.get(index, "")) for index in lease.gpu_indices]
+    return room
