@@ -215,12 +215,12 @@ def retire_standbys(endpoint: Endpoint, moment: datetime) -> None:
     busy = Rollout.objects.under_way().filter(endpoint=endpoint)
     involved = {key for row in busy for key in (row.revision_id, row.previous_id) if key}
     standing = endpoint.revisions.filter(state=RevisionState.STANDBY).exclude(pk__in=involved)
-    newest, *older = [*standing.order_by("-standby_since", "-number")] or [None]
-    for revision in older:
+    warm = list(standing.order_by("-standby_since", "-number"))
+    for revision in warm[1:]:
         _retire(endpoint, revision, "A newer revision is kept warm instead of it.")
-    if newest is None:
+    if not warm:
         return
-    minutes = endpoint.warm_minutes
+    newest, minutes = warm[0], endpoint.warm_minutes
     since = newest.standby_since or moment
     if since + timedelta(minutes=minutes) <= moment:
         kept = f"It was kept warm for {minutes} minutes." if minutes else "It was replaced."
