@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,18 @@ class Live:
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a process of it."""
         os.kill(self.pid_of(name), number)
+
+    @contextmanager
+    def frozen(self, name: str) -> Iterator[None]:
+        """Freeze a process of it for a while, and the supervisor, which would replace it."""
+        pids = (self.program.pid, self.pid_of(name))
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in reversed(pids):
+                os.kill(pid, signal.SIGCONT)
 
     def kill(self, mark: str) -> None:
         """kill -9 of the child with `mark` in its command; returns when there is another one."""

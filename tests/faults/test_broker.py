@@ -27,27 +27,23 @@ def _reset_password(live: Live, browser: httpx.Client) -> float:
 
 
 def test_doorbells_that_vanish_cost_seconds_and_no_mail(live: Live) -> None:
-    live.signal("control", signal.SIGSTOP)  # so that the rings stay in Redis
-    live.queue_mails(20)
-    client = live.redis()
-    # The stopped worker was waiting for a message: Redis gave it the first one, unread.
-    assert client.llen("control") >= 19
-    client.flushall()
-    assert client.llen("control") == 0
-    live.signal("control", signal.SIGCONT)
+    with live.frozen("control"):  # so that the rings stay in Redis
+        live.queue_mails(20)
+        client = live.redis()
+        # The stopped worker was waiting for a message: Redis gave it the first one, unread.
+        assert client.llen("control") >= 19
+        client.flushall()
+        assert client.llen("control") == 0
     live.wait_for_mails(20, within_s=15)
 
 
 def test_a_frozen_redis_hangs_no_request_and_holds_up_no_mail(live: Live) -> None:
     with httpx.Client() as browser:
         usual = max(_reset_password(live, browser) for _ in range(3))
-        live.signal("redis", signal.SIGSTOP)
-        try:
+        with live.frozen("redis"):
             took = [_reset_password(live, browser) for _ in range(6)]
             live.queue_mails(5, "Frozen")
             live.wait_for_mails(5, "Frozen", within_s=20)
-        finally:
-            live.signal("redis", signal.SIGCONT)
     _only_one_found_out(took, usual)
     live.queue_mails(5, "Thawed")
     live.wait_for_mails(5, "Thawed", within_s=20)
@@ -57,11 +53,8 @@ def test_a_frozen_redis_hangs_no_request_of_the_api(live: Live) -> None:
     """The rate limit asks Redis too, so a request may find out twice."""
     with live.api() as api:
         usual = max(_invite(api, f"usual-{number}") for number in range(3))
-        live.signal("redis", signal.SIGSTOP)
-        try:
+        with live.frozen("redis"):
             took = [_invite(api, f"frozen-{number}") for number in range(6)]
-        finally:
-            live.signal("redis", signal.SIGCONT)
     _only_one_found_out(took, usual)
 
 
@@ -83,9 +76,8 @@ def _only_one_found_out(took: list[float], usual: float) -> None:
 
 @pytest.mark.slow
 def test_after_a_thaw_doorbells_are_heard_again_and_not_only_the_sweep(live: Live) -> None:
-    live.signal("redis", signal.SIGSTOP)
-    time.sleep(8)  # longer than every timeout on the way
-    live.signal("redis", signal.SIGCONT)
+    with live.frozen("redis"):
+        time.sleep(8)  # longer than every timeout on the way
     before = live.tasks_run("accounts.deliver_due_mail")
     live.queue_mails(30)
     # The sweep runs once in five seconds; only doorbells make it thirty.

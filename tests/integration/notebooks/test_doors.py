@@ -20,13 +20,15 @@ _WORDS = {"hub": "has not been heard of for", "proxy": "the proxy, through which
 @contextmanager
 def frozen(running: RunningPortal, part: str) -> Iterator[None]:
     """Stop a process from answering without ending it, so that nobody starts another one."""
-    pid = pid_of(running, part)
-    assert pid
-    os.kill(pid, signal.SIGSTOP)
+    pids = (running.program.pid, pid_of(running, part))
+    assert all(pids)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("part", list(_WORDS))

@@ -167,7 +167,7 @@ def test_every_killed_child_is_back_and_the_log_says_why(place: Installation) ->
             f"another {name}",
             within_s=3,
         )
-        output = program.wait_for_text(f"{name} ready again", after=heard, within_s=10)[heard:]
+        output = program.wait_for_text(f"{name} ready again", after=heard, within_s=30)[heard:]
         assert f"{name} killed by SIGKILL (signal 9)" in output
 
 
