@@ -4,7 +4,8 @@ It refuses what widens the kernel's attack surface and no program of data scienc
 namespaces and mounts, kernel keys (shared by all processes of a Unix user), BPF, performance
 counters, io_uring, modules. It follows the default profile of container engines. Refused calls
 answer EPERM, and clone3 answers ENOSYS because its flags cannot be inspected: the C library then
-falls back to clone.
+falls back to clone. Sockets are of Unix, IP or netlink: others, such as VSOCK, belong to no network
+namespace and would lead past the network rule of a project.
 """
 
 import ctypes
@@ -29,6 +30,8 @@ _AUDIT_ARCHITECTURE: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _CLONE3: Final = 435
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _UNSHARE: Final = {"x86_64": 272, "aarch64": 97}
+_SOCKETS: Final = {"x86_64": (41, 53), "aarch64": (198, 199)}  # socket, socketpair
+_FAMILIES: Final = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 # io_uring_setup, io_uring_enter, io_uring_register, open_tree, move_mount, fsopen, fsconfig,
 # fsmount, fspick, mount_setattr, quotactl_fd
 _EVERYWHERE: Final = (425, 426, 427, 428, 429, 430, 431, 432, 433, 442, 443)
@@ -96,7 +99,23 @@ def _program(machine: str) -> list[bytes]:
             _step(_RETURN, _ERRNO | errno.EPERM),
             _step(_RETURN, _ALLOW),
         ]
+    for number in _SOCKETS[machine]:
+        lines += _only_families(number)
     return [*lines, _step(_RETURN, _ALLOW)]
+
+
+def _only_families(number: int) -> list[bytes]:
+    known = [
+        _step(_JUMP_EQUAL, family, yes=len(_FAMILIES) - index)
+        for index, family in enumerate(_FAMILIES)
+    ]
+    rest = [
+        _step(_LOAD, _FIRST_ARGUMENT),
+        *known,
+        _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT),
+        _step(_RETURN, _ALLOW),
+    ]
+    return [_step(_JUMP_EQUAL, number, no=len(rest)), *rest]
 
 
 def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:

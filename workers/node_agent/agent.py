@@ -122,6 +122,8 @@ class Agent:
         with suppress(asyncio.CancelledError):
             await work
         self._process.close()
+        if self._settings.stop_tasks_on_exit:
+            self._folders.remove_sockets()
         await self._portal.close()
 
     async def _work(self) -> None:

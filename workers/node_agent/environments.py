@@ -266,7 +266,7 @@ class VirtualEnvironments:
                     locked = await self._installer.install_wheels(site, build.log)
                 else:
                     await self._installer.install_from_source(site, build.log)
-                await asyncio.to_thread(seal, attempt, skeleton, base.places)
+                await asyncio.to_thread(seal, attempt, skeleton)
                 await self._compile_first(site, build.log)
             manifest = await asyncio.to_thread(_finish, site, skeleton)
         except (StartError, NeedsSource):
@@ -382,7 +382,7 @@ class _Build:
 
 
 def _finish(site: Site, skeleton: Skeleton) -> Manifest:
-    seal(site.attempt, skeleton, site.base.places)
+    seal(site.attempt, skeleton)
     if site.project is not None:
         break_hard_links(site.attempt)
     return record(site.attempt)

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 import stat
 import tempfile
 from dataclasses import dataclass
@@ -105,6 +106,11 @@ class NodeFolders:
         short = len(str(data_dir)) + _CONTACT_TAIL <= _SOCKET_PATH_LIMIT
         self.sockets = data_dir if short else _short_folder(self.mark)
         self._lock: int | None = None
+
+    def remove_sockets(self) -> None:
+        """Remove the folder of sockets outside of the data folder. No task may run any more."""
+        if self.sockets != self.root:
+            shutil.rmtree(self.sockets, ignore_errors=True)
 
     @property
     def bell(self) -> Path:

@@ -3,7 +3,6 @@
 import os
 import shutil
 import stat
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,13 +34,14 @@ def skeleton_of(attempt: Path) -> Skeleton:
     return Skeleton((attempt / _CONFIGURATION).read_bytes(), links)
 
 
-def seal(attempt: Path, skeleton: Skeleton, places: Sequence[str]) -> None:
+def seal(attempt: Path, skeleton: Skeleton) -> None:
     """Make what was built read-only and the agent's own. Raises StartError for what may not be.
 
-    `places` are the folders of the base interpreter: links may lead there, and nowhere else.
+    Only the links of the skeleton lead out of the environment: what is compiled later would be
+    written through others.
     """
     _check_skeleton(attempt, skeleton)
-    inside = (os.path.realpath(attempt), *map(os.path.realpath, places))
+    inside = os.path.realpath(attempt)
     folders = [attempt]
     while folders:
         folder = folders.pop()
@@ -54,7 +54,8 @@ def seal(attempt: Path, skeleton: Skeleton, places: Sequence[str]) -> None:
                 if stat.S_ISDIR(mode):
                     folders.append(path)
                 elif stat.S_ISLNK(mode):
-                    _check_link(path, inside, attempt)
+                    if str(path.relative_to(attempt)) not in skeleton.links:
+                        _check_link(path, inside, attempt)
                     _own(path)
                 elif stat.S_ISREG(mode):
                     _seal_file(path, child.stat(follow_symlinks=False), attempt)
@@ -92,9 +93,9 @@ def _mode_of(path: Path) -> int:
         return 0
 
 
-def _check_link(path: Path, inside: tuple[str, ...], attempt: Path) -> None:
+def _check_link(path: Path, inside: str, attempt: Path) -> None:
     target = os.path.realpath(path)
-    if not any(target == place or target.startswith(f"{place}/") for place in inside):
+    if target != inside and not target.startswith(f"{inside}/"):
         raise _refused(path, attempt, "is a link out of the environment")
 
 

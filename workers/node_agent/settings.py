@@ -120,6 +120,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _own_clone() -> tuple[str, ...]:
+    """Where this code is part of a clone, which may hold settings with passwords (`.env`)."""
+    root = Path(__file__).resolve().parents[2]
+    return (str(root),) if (root / "manage.py").is_file() else ()
+
+
 def read_settings(arguments: Sequence[str]) -> AgentSettings:
     """Read the command line; on a mistake say so and exit with status 2."""
     found = _parser().parse_args(arguments)
@@ -136,7 +142,7 @@ def read_settings(arguments: Sequence[str]) -> AgentSettings:
         backends=tuple(found.backend or _BACKENDS),
         isolation=found.isolation,
         user_range=found.user_range,
-        hidden=tuple(found.hide),
+        hidden=(*found.hide, *_own_clone()),
         cgroups=not found.no_cgroups,
         readable=tuple(found.readable),
         pass_env=tuple(found.pass_env),

@@ -3,6 +3,7 @@
 Loaded by the supervisor, so it knows nothing of Django.
 """
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -42,6 +43,15 @@ def socket_of(data_dir: Path) -> Path:
             "SLIPWAY_DATA_DIR to a shorter path."
         )
     return folder / "tracking.sock"
+
+
+def remove_socket(data_dir: Path) -> None:
+    """Remove the socket, and the folder that was made for it alone; nobody must use it any more."""
+    with contextlib.suppress(OSError, StartError):
+        path = socket_of(data_dir)
+        path.unlink(missing_ok=True)
+        if path.parent != data_dir:
+            path.parent.rmdir()
 
 
 def store_uri(database_url: str, data_dir: Path) -> str:

@@ -8,6 +8,7 @@ proxy and the agent of this machine's node. This process loads neither Django no
 import argparse
 import asyncio
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from portal.config.supervision.instance import check_space, lock_folder
 from portal.config.supervision.ports import Door, check_ports
 from portal.config.supervision.probes import http_alive, http_ready, redis_alive, redis_ready
 from portal.config.supervision.supervisor import NAME, ProcessSpec, Supervisor
-from portal.config.tracking_server import tracking_spec
+from portal.config.tracking_server import remove_socket, tracking_spec
 
 _LOOPBACK = embedded.LOOPBACK
 # Nothing is scheduled while it is silent, so it is replaced sooner than others: within 15 s.
@@ -56,7 +57,7 @@ def _redis_configuration(settings: Env) -> str:
             'save ""',
             "appendonly no",
             "daemonize no",
-            f"dir {settings.data_dir}",
+            f"dir {json.dumps(str(settings.data_dir), ensure_ascii=False)}",
             "",
         )
     )
@@ -176,7 +177,10 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
         console.line(NAME, "Ctrl-C stops it.")
 
     supervisor = Supervisor(specs, console=console, cwd=ROOT, keep_open=(lock,))
-    asyncio.run(supervisor.run(say_ready))
+    try:
+        asyncio.run(supervisor.run(say_ready))
+    finally:
+        remove_socket(settings.data_dir)
     console.line(NAME, "stopped")
     return 0
 

@@ -1,6 +1,7 @@
 """`manage.py up`: one command starts a portal one can sign in to, and leaves nothing behind."""
 
 import contextlib
+import hashlib
 import os
 import re
 import signal
@@ -273,6 +274,28 @@ def _is_refused(done: "subprocess.CompletedProcess[str]", line: str) -> None:
     assert done.returncode == 2, done
     assert re.fullmatch(rf"slipway: .*{line}.*\n", done.stderr), done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_data_folder_may_have_a_long_path_with_spaces_and_quotes(
+    empty_place: Installation,
+) -> None:
+    folder = empty_place.data_dir / ('my "own" data, ' + "d" * 100)
+    before = set(Path("/tmp").iterdir())  # noqa: S108
+    program = _start(
+        empty_place,
+        SLIPWAY_DATA_DIR=str(folder),
+        SLIPWAY_EMBEDDED_NODE="true",
+        SLIPWAY_EMBEDDED_GATEWAY="true",
+    )
+    program.wait_for_text("agent ready", within_s=60)
+    program.wait_for_text("gateway ready", within_s=60)
+    program.signal(signal.SIGINT)
+    assert program.wait() == 0
+    left = [path.name for path in set(Path("/tmp").iterdir()) - before]  # noqa: S108
+    marks = [
+        hashlib.sha256(f"{folder}{end}".encode()).hexdigest() for end in ("/node", "/tracking.sock")
+    ]
+    assert not [name for name in left if any(mark[:12] in name for mark in marks)]
 
 
 def test_a_taken_port_is_refused(place: Installation) -> None:

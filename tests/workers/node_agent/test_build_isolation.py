@@ -83,6 +83,10 @@ def test_a_configuration_that_a_build_wrote_opens_no_folder(
             "'shortcut' is a link out of the environment",
         ),
         (
+            'import sys\n(attempt / "lib" / "base").symlink_to(sys.base_prefix + "/lib")\n',
+            "'lib/base' is a link out of the environment",
+        ),
+        (
             'os.mknod(attempt / "raised"); os.chmod(attempt / "raised", 0o6755)',
             "'raised' has the set-user-ID or set-group-ID bit",
         ),
