@@ -22,6 +22,8 @@ from workers.node_agent.backends.process import ProcessBackend
 from workers.node_agent.builds import EnvironmentBuilds
 from workers.node_agent.checkpoints import CheckpointStore
 from workers.node_agent.copier import Copier
+from workers.node_agent.disk_guard import DiskGuard
+from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.errors import AgentError, StartError
 from workers.node_agent.facts import node_facts
 from workers.node_agent.folders import NodeFolders
@@ -134,6 +136,12 @@ class Agent:
             self._process.warm,
             self._folders.removed,
         )
+        guard = DiskGuard(
+            self._folders.root,
+            DiskLimits.of(self._settings, self._folders.root),
+            self._table,
+            self._process.builds,
+        )
         reporter = Reporter(self._portal, self._table, self._bell)
         sampler = Sampler(self._portal, self._table, self._gpus)
         parts: dict[str, Callable[[], Awaitable[None]]] = {
@@ -141,6 +149,7 @@ class Agent:
             "reports": reporter.run,
             "logs": self._shipper.run,
             "samples": sampler.run,
+            "disk": guard.run,
             "checkpoints": Copier(self._portal, self._table, self._folders).run,
             "desired state": lambda: self._follow(heart),
             "sweeping": self._reconciler.sweep,
