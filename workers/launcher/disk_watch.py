@@ -26,6 +26,8 @@ _URGENT_EVERY_S: Final = 0.2
 # Shares of one CPU.
 _SHARE: Final = 0.03
 _URGENT_SHARE: Final = 0.10
+# The shim itself writes a little: samples and logs.
+_QUIET_BYTES: Final = 1 << 20
 _SLICE_S: Final = 0.004
 _CLOCK_SLACK_S: Final = 0.05
 _REPORT_BYTES: Final = 256
@@ -130,7 +132,7 @@ class DiskWatch:
     def _every_s(self) -> float:
         if self._is_urgent():
             return _URGENT_EVERY_S
-        is_quiet = self._usage.written_bytes == self._written_bytes
+        is_quiet = self._usage.written_bytes - self._written_bytes < _QUIET_BYTES
         left = self._launch.disk_bytes - self._held_bytes
         return _QUIET_EVERY_S if is_quiet and self._may_have_grown() < left // 2 else _EVERY_S
 
