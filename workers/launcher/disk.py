@@ -12,6 +12,7 @@ the folders during a measurement: everything is reached by descriptors, no link 
 more is kept in memory than the folders on the way down.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -66,6 +67,7 @@ class DiskMeter:
     shared: Sequence[str] = ()
     # Of shared folders only what was changed since this time counts.
     since_s: float = 0.0
+    most_levels: int = _MOST_LEVELS
     result: Measurement = field(default_factory=Measurement)
     _linked: set[int] = field(default_factory=set)
     _device: int = 0
@@ -118,7 +120,7 @@ class DiskMeter:
                 levels.pop().close()
 
     def _descend(self, levels: list[_Level], name: str) -> None:
-        if len(levels) >= _MOST_LEVELS:
+        if len(levels) >= self.most_levels:
             self.result.too_deep = True
             return
         parent = levels[-1].descriptor if levels else None
@@ -129,8 +131,9 @@ class DiskMeter:
                 os.close(descriptor)
                 return
             levels.append(_Level(descriptor, os.scandir(descriptor), mode))
-        except OSError:
-            # It is gone, a link by now, or beyond what this process may open.
+        except OSError as error:
+            # It is gone, or a link by now, or not ours to open.
+            self.result.too_deep |= error.errno == errno.EMFILE
             if descriptor is not None:
                 os.close(descriptor)
 

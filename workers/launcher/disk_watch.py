@@ -20,6 +20,8 @@ from workers.launcher.processes import living_descendants, uptime_s
 from workers.launcher.usage import UsageMeter
 
 _LOOK_EVERY_S: Final = 0.25
+# While there is this many times the reserve, the free space is looked at less often.
+_PLENTY: Final = 3
 _EVERY_S: Final = 1.0
 _QUIET_EVERY_S: Final = 20.0
 _URGENT_EVERY_S: Final = 0.2
@@ -82,7 +84,9 @@ class DiskWatch:
         self._meter: DiskMeter | None = None
         self._steps: Iterator[None] | None = None
         self._held_bytes = 0
-        self._begun_at_s = self._ended_at_s = self._looked_at_s = self._resume_at_s = 0.0
+        self._begun_at_s = self._looked_at_s = self._resume_at_s = 0.0
+        # A short task is never measured.
+        self._ended_at_s = self._started_at_s
         self._written_bytes = 0
         self._free = self._free_then = FreeSpace(0, is_short=False)
         self._short_since_s: float | None = None
@@ -99,7 +103,7 @@ class DiskWatch:
         """Seconds until there is something to do."""
         if not self._launch.disk_bytes or self.is_over:
             return _EVERY_S
-        due = self._looked_at_s + _LOOK_EVERY_S
+        due = self._looked_at_s + self._look_every_s()
         if self._steps is not None:
             due = min(due, self._resume_at_s)
         return max(0.0, due - uptime_s())
@@ -114,24 +118,35 @@ class DiskWatch:
         if not self._launch.disk_bytes or self.is_over:
             return
         now = uptime_s()
-        if now - self._looked_at_s >= _LOOK_EVERY_S:
-            self._looked_at_s = now
-            with suppress(OSError):
-                reserve = self._launch.disk_reserve_bytes
-                self._free = FreeSpace.of(self._launch.work_dir, reserve)
-            if not self._free.is_short:
-                self._short_since_s = None
-            elif self._short_since_s is None:
-                self._short_since_s = now
+        if now - self._looked_at_s >= self._look_every_s():
+            self._look(now)
         due = max(self._ended_at_s + self._every_s(), self._resume_at_s)
         if self._steps is None and now >= due:
             self._begin(now)
         if self._steps is not None and now >= self._resume_at_s:
             self._slice(self._steps, now)
 
+    def _look(self, now: float) -> None:
+        is_first = not self._looked_at_s
+        self._looked_at_s = now
+        with suppress(OSError):
+            self._free = FreeSpace.of(self._launch.work_dir, self._launch.disk_reserve_bytes)
+        if is_first:
+            self._free_then = self._free
+        if not self._free.is_short:
+            self._short_since_s = None
+        elif self._short_since_s is None:
+            self._short_since_s = now
+
+    def _look_every_s(self) -> float:
+        is_plenty = self._free.free_bytes > _PLENTY * self._launch.disk_reserve_bytes
+        return _EVERY_S if is_plenty else _LOOK_EVERY_S
+
     def _every_s(self) -> float:
         if self._is_urgent():
             return _URGENT_EVERY_S
+        if self._meter is None:
+            return _EVERY_S
         is_quiet = self._usage.written_bytes - self._written_bytes < _QUIET_BYTES
         left = self._launch.disk_bytes - self._held_bytes
         return _QUIET_EVERY_S if is_quiet and self._may_have_grown() < left // 2 else _EVERY_S

@@ -20,6 +20,8 @@ from workers.node_agent.errors import StartError
 _EVERY_S: Final = 1.0
 _SHARE: Final = 0.1
 _SLICE_S: Final = 0.004
+# Each takes two descriptors of the agent.
+_MOST_LEVELS: Final = 200
 
 
 class BuildTooLarge(StartError):
@@ -69,7 +71,7 @@ class BuildDisk:
 
     def _measure(self) -> None:
         began_at_s = uptime_s()
-        meter = DiskMeter(own=self._folders)
+        meter = DiskMeter(own=self._folders, most_levels=_MOST_LEVELS)
         with suppress(OSError):
             cpu_s = time.thread_time()
             for _ in meter.own_steps([self._pid, *descendants(self._pid)]):

@@ -88,7 +88,7 @@ class AttemptRunner:
 
     async def _give_back_disk(self) -> None:
         """Delete what a task that filled the disk has left, before the portal forgets the task."""
-        event = self._attempt.journal.last() or self._attempt.unwritten_end
+        event = self._attempt.unwritten_end or self._attempt.journal.last()
         if event is not None and event.get("reason") == ReasonCode.DISK_FULL:
             folder = self._attempt.folder
             for path in (folder.work, folder.home, folder.tmp):
