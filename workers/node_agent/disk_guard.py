@@ -8,7 +8,7 @@ below the reserve it compares what the shims and the builds have measured.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -34,6 +34,9 @@ _REPORT_PATIENCE_S: Final = 1.0
 _SETTLE_S: Final = 2.0
 # What grew by less than this part of the reserve is not what fills the disk.
 _LEAST_PART: Final = 20
+# A task that grew by less than this part of what went elsewhere is not the cause either.
+_MINOR_PART: Final = 10
+_LEAST_FILES: Final = 1000
 _SAY_EVERY_S: Final = 60.0
 
 
@@ -70,10 +73,13 @@ class _Task:
 
 
 @dataclass
-class _History:
+class History:
+    """Reports of one task over the last minute."""
+
     reports: deque[DiskReport] = field(default_factory=deque)
 
     def add(self, report: DiskReport) -> None:
+        """Add a report, if it is new, and drop what is too old."""
         if not self.reports or report.at_s > self.reports[-1].at_s:
             self.reports.append(report)
         while len(self.reports) > 1 and self.reports[1].at_s < report.at_s - _GROWTH_OVER_S:
@@ -100,7 +106,8 @@ class DiskGuard:
         self._limits = limits
         self._table = table
         self._builds = builds
-        self._histories: dict[str, _History] = {}
+        self._histories: dict[str, History] = {}
+        self._free: deque[tuple[float, int]] = deque()
         self._read_at_s = 0.0
         self._short_since_s: float | None = None
         self._ended_at_s = 0.0
@@ -123,6 +130,9 @@ class DiskGuard:
         if space.is_short or now - self._read_at_s >= _REPORTS_EVERY_S:
             self._read_at_s = now
             self._read_reports()
+            self._free.append((now, space.free_bytes))
+            while self._free[0][0] < now - _GROWTH_OVER_S:
+                self._free.popleft()
         if self._short_since_s is None or now - self._ended_at_s < _SETTLE_S:
             return
         if any(attempt.disk_stop and not attempt.finished for attempt in self._table):
@@ -145,13 +155,16 @@ class DiskGuard:
         for name, user in users.items():
             report = user.disk_report()
             if report is not None:
-                self._histories.setdefault(name, _History()).add(report)
+                self._histories.setdefault(name, History()).add(report)
 
     def _relieve(self, users: list[DiskUser], space: FreeSpace, now: float) -> None:
         """End the task that is to blame; without one, say that the disk is short and do nothing."""
         is_bytes = space.free_bytes < self._limits.reserve_bytes
-        user = self._largest_growth(users, is_bytes=is_bytes)
-        if user is None:
+        histories = {user.name: self._histories[user.name] for user in users}
+        name = to_blame(
+            histories, self._limits, is_bytes=is_bytes, hidden_bytes=self._hidden_bytes(users)
+        )
+        if name is None:
             if now - self._said_at_s >= _SAY_EVERY_S:
                 self._said_at_s = now
                 log.warning(
@@ -159,6 +172,7 @@ class DiskGuard:
                     *map(gibibytes, (space.free_bytes, self._limits.reserve_bytes)),
                 )
             return
+        user = next(user for user in users if user.name == name)
         self._ended_at_s = now
         held = gibibytes(self._histories[user.name].reports[-1].held_bytes)
         free, reserve = map(gibibytes, (space.free_bytes, self._limits.reserve_bytes))
@@ -169,29 +183,38 @@ class DiskGuard:
             f"{held}, of at most {gibibytes(self._limits.task_bytes)}."
         )
 
-    def _largest_growth(self, users: list[DiskUser], *, is_bytes: bool) -> DiskUser | None:
-        """What grew most lately; else what wrote most, since not all that is held can be seen; else
-        what holds more than an equal share."""
-        if not users:
-            return None
-        least = self._limits.reserve_bytes // _LEAST_PART if is_bytes else 1000
-        held = _held_bytes if is_bytes else _files
+    def _hidden_bytes(self, users: list[DiskUser]) -> int:
+        """By how much the free space fell without any task seeming to grow."""
+        grown = sum(max(0, self._histories[user.name].growth(_held_bytes)) for user in users)
+        return self._free[0][1] - self._free[-1][1] - grown
 
-        def growth(user: DiskUser) -> int:
-            return self._histories[user.name].growth(held)
 
-        def written(user: DiskUser) -> int:
-            return self._histories[user.name].growth(_written_bytes)
+def to_blame(
+    histories: Mapping[str, History], limits: DiskLimits, *, is_bytes: bool, hidden_bytes: int
+) -> str | None:
+    """Name the task that has to end; None if no task is the cause.
 
-        def size(user: DiskUser) -> int:
-            return held(self._histories[user.name].reports[-1])
-
-        share = self._limits.capacity_bytes // (len(users) + 1)
-        for measure, bound in ((growth, least), (written, least), (size, share)):
-            largest = max(users, key=measure)
-            if measure(largest) > bound and (is_bytes or measure is not written):
-                return largest
+    That is what grew most lately, else what wrote most if space is missing that no measurement
+    sees, else what holds more than an equal share.
+    """
+    if not histories:
         return None
+    held = _held_bytes if is_bytes else _files
+    least = limits.reserve_bytes // _LEAST_PART if is_bytes else _LEAST_FILES
+    growth = {name: history.growth(held) for name, history in histories.items()}
+    largest = max(growth, key=growth.__getitem__)
+    is_cause = not is_bytes or growth[largest] * _MINOR_PART > hidden_bytes
+    if growth[largest] > least and is_cause:
+        return largest
+    if is_bytes and hidden_bytes > least:
+        written = {name: history.growth(_written_bytes) for name, history in histories.items()}
+        largest = max(written, key=written.__getitem__)
+        if written[largest] > hidden_bytes // 2:
+            return largest
+    size = {name: held(history.reports[-1]) for name, history in histories.items()}
+    largest = max(size, key=size.__getitem__)
+    share = limits.capacity_bytes // (len(histories) + 1)
+    return largest if is_bytes and size[largest] > share else None
 
 
 def _held_bytes(report: DiskReport) -> int:

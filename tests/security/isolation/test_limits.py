@@ -329,3 +329,19 @@ def test_a_reserve_of_the_disk_is_kept(small_disk: Path) -> None:
         assert arena.portal.state.end_of(holder) is None
     finally:
         arena.close()
+
+
+def test_no_task_ends_for_what_others_fill(small_disk: Path) -> None:
+    options = ("--task-disk", "1GiB", "--disk-reserve", "64MiB")
+    arena = arena_at(SMOKE, *options, data_dir=small_disk / "node")
+    try:
+        writer = arena.want("alpha", {"train.py": WRITER}, resources=SMALL)
+        still_writes(arena, writer)
+        with (small_disk / "of-somebody-else").open("wb") as file:
+            while shutil.disk_usage(small_disk).free > 24 << 20:
+                file.write(bytes(1 << 20))
+                file.flush()
+        eventually(lambda: "no task is the cause" in arena.machine.log.read_text())
+        still_writes(arena, writer)
+    finally:
+        arena.close()
