@@ -33,8 +33,10 @@ class Ending:
         # PID 1 of the ranks' sandbox. It ends only once all ranks have been collected.
         self.init: int | None = None
         self.stop_reason: str | None = None
+        self.stop_message = ""
         self.fenced_after_s: float | None = None
         self.memory_over_bytes: int | None = None
+        self.disk_over: str | None = None
         self.hung_for_s: float | None = None
 
     @property
@@ -42,10 +44,10 @@ class Ending:
         """Whether the ranks are being ended."""
         return self._kill_at_s is not None
 
-    def stop(self, ranks: list[Rank], *, reason: str, grace_s: float) -> None:
+    def stop(self, ranks: list[Rank], *, reason: str, grace_s: float, message: str) -> None:
         """End on request: ask, then kill after the grace."""
         if not self.begun:
-            self.stop_reason = reason
+            self.stop_reason, self.stop_message = reason, message
         self._ask(ranks, grace_s)
 
     def failing(self, ranks: list[Rank], failed: Rank) -> None:
@@ -69,6 +71,12 @@ class Ending:
         """End at once: the task uses more than it was given, and no kernel limit stopped it."""
         if not self.begun:
             self.memory_over_bytes = used_bytes
+        self._kill_at_s = 0.0
+
+    def over_disk(self, message: str) -> None:
+        """End at once: the task holds more on the disk than it may, and goes on writing."""
+        if not self.begun:
+            self.disk_over = message
         self._kill_at_s = 0.0
 
     def hang(self, ranks: list[Rank], for_s: float) -> None:

@@ -79,6 +79,9 @@ class Launch:
     address: str
     memory_bytes: int
     cpu_millis: int
+    # What the task may hold on the disk of the node, and what must stay free there; 0: not watched.
+    disk_bytes: int = 0
+    disk_reserve_bytes: int = 0
     procs: int = 1
     world_size: int = 1
     first_rank: int = 0
@@ -134,6 +137,7 @@ class StopRequest:
 
     reason: str
     grace_s: float
+    message: str = "Stopped as asked."
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,11 @@ class StateFolder:
     def usage(self) -> Path:
         """Samples of what the task uses."""
         return self.path / "usage.jsonl"
+
+    @property
+    def disk(self) -> Path:
+        """What the task holds on the disk, as last measured."""
+        return self.path / "disk.json"
 
     @property
     def stop(self) -> Path:
@@ -191,6 +200,7 @@ class StateFolder:
         if found is None:
             return None
         try:
-            return StopRequest(str(found["reason"]), float(found["grace_s"]))
+            message = str(found.get("message", StopRequest.message))
+            return StopRequest(str(found["reason"]), float(found["grace_s"]), message)
         except (KeyError, TypeError, ValueError):
             return None

@@ -183,10 +183,14 @@ def view_of(launch: Launch) -> View:
         home=launch.home_dir,
         uid=os.getuid() if confined.uid is None else confined.uid,
         gid=os.getgid() if confined.gid is None else confined.gid,
-        shm_bytes=max(launch.memory_bytes // 2, _LEAST_SHM_BYTES),
+        shm_bytes=_shm_bytes(launch),
         gpus=bool(launch.gpus),
         offline=confined.offline,
     )
+
+
+def _shm_bytes(launch: Launch) -> int:
+    return max(launch.memory_bytes // 2, _LEAST_SHM_BYTES)
 
 
 def _device_groups() -> tuple[int, ...]:
@@ -217,6 +221,12 @@ def _limit(launch: Launch) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = min(hard, _MOST_OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if launch.disk_bytes:
+        # The limit counts for shared memory as well, which is the memory's and not the disk's.
+        most = max(launch.disk_bytes, _shm_bytes(launch))
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        most = most if hard == resource.RLIM_INFINITY else min(hard, most)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     if not launch.cgroup.limits_processes:
         # Counted by user, and in a user namespace apart from the same user outside.
         _, hard = resource.getrlimit(resource.RLIMIT_NPROC)

@@ -24,7 +24,7 @@ START_FAILED: Final = "start_failed"
 PEER_FAILED: Final = "peer_failed"
 FENCED: Final = "fenced"
 
-_ENOSPC, _EDQUOT = 28, 122
+_ENOSPC, _EDQUOT, _EFBIG = 28, 122, 27
 _MESSAGE_LIMIT: Final = 1000
 # What a rank says when it fails only because another one went away.
 _VICTIM = re.compile(
@@ -40,7 +40,7 @@ _IN_OUTPUT: Final = (
         OUT_OF_GPU_MEMORY,
         re.compile(r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|HIP out of"),
     ),
-    (DISK_FULL, re.compile(r"No space left on device|Disk quota exceeded")),
+    (DISK_FULL, re.compile(r"No space left on device|Disk quota exceeded|File too large")),
     (
         OUT_OF_MEMORY,
         re.compile(r"^MemoryError|DefaultCPUAllocator: (can't|not enough)|bad_alloc", re.MULTILINE),
@@ -64,6 +64,7 @@ _WORLD = re.compile(
     r"|is not divisible by .*(ranks|processes)",
     re.IGNORECASE,
 )
+_FILE_TOO_LARGE: Final = "File too large"
 _SENTENCES: Final = {
     OUT_OF_MEMORY: "Rank {rank} ran out of memory{limit}: {detail}",
     OUT_OF_GPU_MEMORY: "Rank {rank} ran out of GPU memory: {detail}",
@@ -103,7 +104,10 @@ class Evidence:
     memory_limit_bytes: int
     oom_kills: int = 0
     memory_over_bytes: int | None = None
+    disk_limit_bytes: int = 0
+    disk_over: str | None = None
     stop_reason: str | None = None
+    stop_message: str = ""
     fenced_after_s: float | None = None
     hung_for_s: float | None = None
     tails: dict[int, str] = field(default_factory=dict)
@@ -154,7 +158,9 @@ def judge(evidence: Evidence) -> Verdict:
     if evidence.fenced_after_s is not None:
         return Verdict(FENCED, _fenced(evidence.fenced_after_s))
     if evidence.stop_reason is not None:
-        return Verdict(evidence.stop_reason, "Stopped as asked.")
+        return Verdict(evidence.stop_reason, evidence.stop_message or "Stopped as asked.")
+    if evidence.disk_over is not None:
+        return Verdict(DISK_FULL, evidence.disk_over, first)
     if evidence.memory_over_bytes is not None:
         used, limit = map(gibibytes, (evidence.memory_over_bytes, evidence.memory_limit_bytes))
         return Verdict(OUT_OF_MEMORY, f"The task used {used}, more than its {limit}.", first)
@@ -167,7 +173,7 @@ def judge(evidence: Evidence) -> Verdict:
         sentence = f"The kernel stopped rank {first.rank}: the task used all of its {limit}."
         return Verdict(OUT_OF_MEMORY, sentence, first)
     if first.signal is not None and first.failure is None:
-        return _by_signal(first)
+        return _by_signal(first, evidence.disk_limit_bytes)
     if evidence.has_peers_elsewhere and _lost_peers(first, evidence.tails):
         return _by_peers(first, evidence)
     return _by_exit(first, evidence)
@@ -180,6 +186,18 @@ def _fenced(after_s: float) -> str:
     )
 
 
+def over_disk(held_bytes: int | None, limit_bytes: int) -> str:
+    """A sentence on a task that holds too much on the disk; None if that cannot be measured."""
+    limit = gibibytes(limit_bytes)
+    if held_bytes is None:
+        return (
+            "The task's folders are nested too deep to measure whether they are below "
+            f"its limit of {limit} on the node's disk."
+        )
+    held = gibibytes(held_bytes)
+    return f"The task held {held} on the node's disk, more than its limit of {limit}."
+
+
 def _hung(for_s: float) -> str:
     return (
         f"No rank wrote output or finished a step for {for_s:.0f} s. "
@@ -187,8 +205,10 @@ def _hung(for_s: float) -> str:
     )
 
 
-def _by_signal(first: RankEnding) -> Verdict:
+def _by_signal(first: RankEnding, disk_limit_bytes: int) -> Verdict:
     assert first.signal is not None  # noqa: S101 - the caller looked
+    if first.signal == signal.SIGXFSZ:
+        return Verdict(DISK_FULL, _file_too_large(first.rank, disk_limit_bytes), first)
     name = _signal_name(first.signal)
     hint = {
         "SIGSEGV": " It touched memory not its own; a compiled extension is the usual cause.",
@@ -197,6 +217,11 @@ def _by_signal(first: RankEnding) -> Verdict:
         "SIGKILL": " Somebody, or the kernel for want of memory on the machine, killed it.",
     }.get(name, "")
     return Verdict(SIGNAL, f"Rank {first.rank} was ended by {name}.{hint}", first)
+
+
+def _file_too_large(rank: int, limit_bytes: int) -> str:
+    limit = gibibytes(limit_bytes)
+    return f"A file of rank {rank} reached the task's limit of {limit} on the node's disk."
 
 
 def _signal_name(number: int) -> str:
@@ -221,6 +246,8 @@ def _by_exit(first: RankEnding, evidence: Evidence) -> Verdict:
         said = f": {_shorten(detail)}" if detail else "."
         sentence = f"Rank {first.rank} {ended}{said}"
         return Verdict(EXIT, sentence, first)
+    if reason == DISK_FULL and _FILE_TOO_LARGE in detail and evidence.disk_limit_bytes:
+        return Verdict(reason, _file_too_large(first.rank, evidence.disk_limit_bytes), first)
     sentence = _SENTENCES[reason].format(
         rank=first.rank,
         detail=_shorten(detail),
@@ -237,7 +264,7 @@ def _read_failure(failure: Failure) -> tuple[str | None, str]:
     name = failure.type.rpartition(".")[2]
     if name in _TYPES:
         return _TYPES[name], detail
-    if failure.errno in (_ENOSPC, _EDQUOT):
+    if failure.errno in (_ENOSPC, _EDQUOT, _EFBIG):
         return DISK_FULL, detail
     for reason, pattern in _IN_OUTPUT:
         if reason != IMPORT_ERROR and pattern.search(failure.message):

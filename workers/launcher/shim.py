@@ -26,6 +26,7 @@ from workers.launcher.cgroup import of_container
 from workers.launcher.confinement import Confinement, adopt_orphans, confine
 from workers.launcher.contact import ContactDoor, Failure, ring
 from workers.launcher.contract import rank_environment, without_contract
+from workers.launcher.disk_watch import DiskWatch
 from workers.launcher.durable import create_once
 from workers.launcher.ending import Ending, left_over, offer_to_oom_killer
 from workers.launcher.journal import ENDED, Journal
@@ -66,6 +67,7 @@ class Shim:
         self._ending = Ending(launch)
         own_ipc = launch.confined.level == "namespaces"
         self._usage = UsageMeter(launch.cgroup, own_ipc=own_ipc)
+        self._disk = DiskWatch(launch, self._usage)
         self._lease = Lease(Path(launch.shared_dir))
         self._selector = selectors.DefaultSelector()
         self._bound: socket.socket | None = None
@@ -114,6 +116,7 @@ class Shim:
             self._let_go()
             return in_rank
         spare_us()
+        self._disk.prepare()
         self._selector.register(waking, selectors.EVENT_READ, None)
         self._selector.register(self._contact, selectors.EVENT_READ, self._contact)
         for rank in self._ranks:
@@ -265,12 +268,17 @@ class Shim:
             self._obey()
             self._watch()
             self._progress.look()
+        self._disk.step()
+        if self._disk.is_over:
+            self._ending.over_disk(
+                reasons.over_disk(self._disk.over_bytes, self._launch.disk_bytes)
+            )
         if self._ending.is_due():
             self._ending.kill_tree()
         self._ring_for_output()
 
     def _patience_s(self) -> float:
-        waits = [_TICK_S]
+        waits = [_TICK_S, self._disk.wait_s()]
         due = self._ending.wait_s()
         if due is not None:
             waits.append(due)
@@ -326,7 +334,12 @@ class Shim:
             request = StopRequest(reasons.SIGNAL, _TERM_GRACE_S)
         if request is not None:
             self._asked_to_end = False
-            self._ending.stop(self._ranks, reason=request.reason, grace_s=request.grace_s)
+            self._ending.stop(
+                self._ranks,
+                reason=request.reason,
+                grace_s=request.grace_s,
+                message=request.message,
+            )
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:
         self._asked_to_end = True
@@ -423,7 +436,10 @@ class Shim:
             memory_limit_bytes=self._launch.memory_bytes,
             oom_kills=self._launch.cgroup.oom_kills(),
             memory_over_bytes=ending.memory_over_bytes,
+            disk_limit_bytes=self._launch.disk_bytes,
+            disk_over=ending.disk_over,
             stop_reason=ending.stop_reason,
+            stop_message=ending.stop_message,
             fenced_after_s=ending.fenced_after_s,
             hung_for_s=ending.hung_for_s,
             tails={rank.rank: rank.tail_text() for rank in self._ranks},

@@ -92,6 +92,8 @@ class UsageMeter:
         self._at_s = uptime_s()
         self._moved: dict[int, tuple[int, int]] = {}
         self.peak_bytes = 0
+        # All that the task has written to disks so far, deleted or not.
+        self.written_bytes = 0
 
     def reaped(self, usage: resource.struct_rusage) -> None:
         """Count a child that was collected, with all it had collected itself."""
@@ -118,6 +120,10 @@ class UsageMeter:
             read += max(0, moved[pid][0] - before[0])
             written += max(0, moved[pid][1] - before[1])
         self._moved = moved
+        # The kernel adds what an ended process has written to whoever collects it.
+        collected = _moved_bytes(self._shim)[1]
+        total = collected + sum(written_by for _, written_by in moved.values())
+        self.written_bytes = max(self.written_bytes, total)
         memory = self._cgroup.memory_now()
         if memory is None:
             memory = sum(map(memory_of, members)) + anonymous_files_bytes(members)

@@ -22,6 +22,8 @@ from workers.node_agent.backends.process import ProcessBackend
 from workers.node_agent.builds import EnvironmentBuilds
 from workers.node_agent.checkpoints import CheckpointStore
 from workers.node_agent.copier import Copier
+from workers.node_agent.disk_guard import DiskGuard
+from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.errors import AgentError, StartError
 from workers.node_agent.facts import node_facts
 from workers.node_agent.folders import NodeFolders
@@ -68,7 +70,10 @@ class Agent:
         log.info("isolation of projects: %s. %s", self._isolation.level, self._isolation.detail)
         self._process = ProcessBackend(settings, self._folders, self._isolation)
         self._backends = self._find_backends()
-        self._facts = node_facts(settings, self._gpus, sorted(self._backends), self._isolation)
+        self._disk = DiskLimits.of(settings, self._folders.root)
+        self._facts = node_facts(
+            settings, self._gpus, sorted(self._backends), self._isolation, self._disk
+        )
         self._lease = Lease(self._folders.shared)
         self._shipper = LogShipper(self._portal, self._table, self._backends, self._bell)
         self._builds = EnvironmentBuilds(self._portal, self._folders.root / "builds")
@@ -134,8 +139,9 @@ class Agent:
             self._lease,
             lambda: self._facts,
             self._process.warm,
-            self._folders.removed,
+            self._folders,
         )
+        guard = DiskGuard(self._folders.root, self._disk, self._table, self._process.builds)
         reporter = Reporter(self._portal, self._table, self._bell)
         sampler = Sampler(self._portal, self._table, self._gpus)
         parts: dict[str, Callable[[], Awaitable[None]]] = {
@@ -143,6 +149,7 @@ class Agent:
             "reports": reporter.run,
             "logs": self._shipper.run,
             "samples": sampler.run,
+            "disk": guard.run,
             "checkpoints": Copier(self._portal, self._table, self._folders).run,
             "desired state": lambda: self._follow(heart),
             "sweeping": self._reconciler.sweep,

@@ -16,7 +16,7 @@ from slipway.schemas.agent import DesiredTask, TaskKey
 from slipway.schemas.workloads import ReasonCode
 from workers.launcher.durable import read_json, write_atomically
 from workers.launcher.journal import ENDED, Entry, Journal
-from workers.launcher.launch import StateFolder
+from workers.launcher.launch import StateFolder, StopRequest
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
 from workers.node_agent.news import News
 from workers.node_agent.removal import remove_tree
@@ -146,6 +146,8 @@ class Attempt:
         self.finished = False
         # Set when the agent is to leave nothing behind.
         self.stop_here = False
+        # Set when the task has to end because the disk runs short.
+        self.disk_stop: StopRequest | None = None
         self.unwritten_end: dict[str, Any] | None = None
         self.news = News()
 

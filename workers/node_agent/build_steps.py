@@ -22,6 +22,7 @@ from workers.launcher.forwarding import Service
 from workers.launcher.mounts import View
 from workers.launcher.processes import kill_marked
 from workers.node_agent.backends.base import BuildLog
+from workers.node_agent.build_disk import BuildDisk, BuildTooLarge
 from workers.node_agent.errors import StartError
 from workers.node_agent.index_hosts import HostPort
 from workers.node_agent.isolation import Isolation, ProjectUser
@@ -71,8 +72,13 @@ class Step:
 class BuildSteps:
     """Runs steps of builds on this node."""
 
-    def __init__(self, settings: AgentSettings, code: Path, isolation: Isolation) -> None:
+    def __init__(
+        self, settings: AgentSettings, code: Path, isolation: Isolation, disk_bytes: int
+    ) -> None:
         self._settings = settings
+        self._disk_bytes = disk_bytes
+        # The steps that run now, for the guard of the disk.
+        self.running: set[BuildDisk] = set()
         self._code = code
         self._isolation = isolation
 
@@ -113,7 +119,10 @@ class BuildSteps:
         return lines.text.partition("\n")[2]
 
     async def run(self, step: Step, build_log: BuildLog) -> None:
-        """Run a step to its end; the log has the command line first. Raises StepFailed."""
+        """Run a step to its end; the log has the command line first.
+
+        Raises StepFailed, or BuildTooLarge.
+        """
         shown = (part if len(part) < _SHOWN_ARGUMENT else "…" for part in step.command)
         build_log.write(f"$ {' '.join(shown)}\n")
         mark = secrets.token_hex(8)
@@ -133,18 +142,28 @@ class BuildSteps:
             group=outside.gid if outside else None,
             extra_groups=[] if outside else None,
         )
+        # The cache of wheels, which steps without a project fill, is not theirs.
+        own = (step.scratch, *(step.writable if step.project is not None else ()))
+        disk = BuildDisk(own, process.pid, f"{_MARK}={mark}".encode(), self._disk_bytes)
+        self.running.add(disk)
+        watching = asyncio.create_task(disk.watch())
         try:
             last = await asyncio.wait_for(_follow(process, build_log), _BUILD_WITHIN_S)
         except TimeoutError:
             minutes = _BUILD_WITHIN_S / 60
             raise _failed(f"the build took longer than {minutes:.0f} minutes") from None
         finally:
+            watching.cancel()
+            self.running.discard(disk)
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
             # What a step leaves running could change the result after it was checked.
             await asyncio.to_thread(kill_marked, f"{_MARK}={mark}".encode())
+        if disk.message:
+            build_log.write(f"{disk.message}\n")
+            raise BuildTooLarge(disk.message)
         if process.returncode:
             raise _failed("its last lines were:\n" + "\n".join(last))
 

@@ -25,8 +25,10 @@ from slipway.schemas.workloads import ReasonCode
 from workers.launcher.durable import read_json, write_atomically
 from workers.launcher.processes import uptime_s
 from workers.node_agent.backends.base import BuildLog, Prepared
+from workers.node_agent.build_disk import BuildDisk
 from workers.node_agent.build_steps import BuildSteps, build_variables
 from workers.node_agent.bytecode import compile_first, compile_rest
+from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, checked_digest, checked_name
 from workers.node_agent.index_hosts import allowed_hosts, direct_addresses
@@ -120,12 +122,17 @@ class VirtualEnvironments:
     def __init__(self, settings: AgentSettings, folders: NodeFolders, isolation: Isolation) -> None:
         self._settings = settings
         self._folders = folders
-        self._steps = BuildSteps(settings, folders.code, isolation)
+        disk = DiskLimits.of(settings, folders.root)
+        self._steps = BuildSteps(settings, folders.code, isolation, disk.task_bytes)
         self._installer = Installer(self._steps, folders.unpacked)
         self._compiling: dict[Path, asyncio.Task[None]] = {}
         self._checking: dict[Path, asyncio.Lock] = {}
         # By attempt: the fingerprint it had when it was last compared, and when that was.
         self._checked: dict[Path, tuple[str, float]] = {}
+
+    def builds(self) -> set[BuildDisk]:
+        """The steps of builds that run now."""
+        return self._steps.running
 
     async def ensure(
         self, spec: EnvironmentSpec, build_log: BuildLog, project: str | None = None

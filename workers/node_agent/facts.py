@@ -3,14 +3,16 @@
 import contextlib
 import os
 import socket
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from slipway.schemas.agent import IsolationFacts, NodeFacts
+from slipway.schemas.agent import DiskFacts, IsolationFacts, NodeFacts
 from slipway.schemas.workloads import Resources
 from slipway.version import __version__
 from workers.launcher.cgroup import own_paths
+from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.gpus import Gpus
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.settings import AgentSettings
@@ -113,7 +115,11 @@ class CpuLoad:
 
 
 def node_facts(
-    settings: AgentSettings, gpus: Gpus, backends: list[str], isolation: Isolation
+    settings: AgentSettings,
+    gpus: Gpus,
+    backends: list[str],
+    isolation: Isolation,
+    disk: DiskLimits,
 ) -> NodeFacts:
     """Everything the portal should know about this machine."""
     return NodeFacts(
@@ -129,6 +135,7 @@ def node_facts(
             isolation.facts() if backend == "process" else _of_containers(backend)
             for backend in backends
         ],
+        disk=DiskFacts(**asdict(disk)),
     )
 
 

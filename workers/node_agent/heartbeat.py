@@ -4,15 +4,16 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from slipway.schemas.agent import Heartbeat, HeartbeatAnswer, NodeFacts
+from workers.launcher.disk import FreeSpace
 from workers.launcher.lease import Lease
 from workers.launcher.processes import uptime_s
 from workers.node_agent.attempts import AttemptTable
 from workers.node_agent.errors import PortalRefused, PortalUnreachable
 from workers.node_agent.facts import CpuLoad, memory_used_bytes
+from workers.node_agent.folders import NodeFolders
 from workers.node_agent.portal import Portal
 from workers.node_agent.retries import Backoff
 from workers.node_agent.warm_pool import WarmPool
@@ -33,15 +34,16 @@ class Heart:
         lease: Lease,
         facts: Callable[[], NodeFacts],
         warm: WarmPool | None,
-        refused: Path,
+        folders: NodeFolders,
     ) -> None:
-        """`refused` is a file that is made when the portal does not know this node any more."""
         self._portal = portal
         self._table = table
         self._lease = lease
         self._facts = facts
         self._warm = warm
-        self._refused = refused
+        self._root = folders.root
+        # A file that is there while the portal does not know this node any more.
+        self._refused = folders.removed
         self._boot_id = secrets.token_hex(8)
         self._load = CpuLoad()
         self._backoff = Backoff(first_s=0.2, longest_s=3.0)
@@ -90,6 +92,7 @@ class Heart:
             facts=self._facts(),
             cpu_percent=self._load.percent(),
             memory_used_bytes=memory_used_bytes(),
+            disk_free_bytes=FreeSpace.of(str(self._root), 0).free_bytes,
             running=running,
             warm=self._warm.facts() if self._warm is not None else [],
         )

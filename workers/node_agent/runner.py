@@ -75,6 +75,7 @@ class AttemptRunner:
             attempt.end(ReasonCode.START_FAILED, f"The agent failed: {type(error).__name__}.")
         if backend is not None:
             await self._clear(backend)
+        await self._give_back_disk()
         attempt.finished = True
         self._rooms.table.ring()
         self._rooms.bell.ring()
@@ -84,6 +85,14 @@ class AttemptRunner:
             await backend.remove(self._attempt.handle)
         except (OSError, StartError) as error:
             log.warning("%s could not be cleared away: %s", self._attempt.handle, error)
+
+    async def _give_back_disk(self) -> None:
+        """Delete what a task that filled the disk has left, before the portal forgets the task."""
+        event = self._attempt.unwritten_end or self._attempt.journal.last()
+        if event is not None and event.get("reason") == ReasonCode.DISK_FULL:
+            folder = self._attempt.folder
+            for path in (folder.work, folder.home, folder.tmp):
+                await clear_folder(path)
 
     async def _must_start(self, backend: Backend) -> bool:
         """Whether nothing of it has been started yet, by this agent or an earlier one."""
@@ -250,6 +259,8 @@ class AttemptRunner:
             return StopRequest(ReasonCode.FENCED.value, 0.0)
         if attempt.stop_here:
             return StopRequest(ReasonCode.NODE_LOST.value, min(attempt.record.stop_grace_s, 5.0))
+        if attempt.disk_stop is not None:
+            return attempt.disk_stop
         if not attempt.known_to_portal:
             return None
         grace_s = attempt.record.stop_grace_s
@@ -271,7 +282,7 @@ class AttemptRunner:
         attempt = self._attempt
         request = self._asked or self._stop_request()
         if request is not None:
-            attempt.end(ReasonCode(request.reason), "Stopped as asked.")
+            attempt.end(ReasonCode(request.reason), request.message)
         elif observation.out_of_memory:
             attempt.end(ReasonCode.OUT_OF_MEMORY, observation.detail)
         else:

@@ -12,6 +12,8 @@ from typing import Final
 import workers
 from workers.launcher.logs import BOUND_BYTES
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)(MiB|GiB|TiB)")
+_UNITS: Final = {"MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
 _BACKENDS: Final = ("process", "docker")
 DEFAULT_IMAGE: Final = "python:3.11-slim"
@@ -47,6 +49,9 @@ class AgentSettings:
     warm_limit: int = 3
     stop_tasks_on_exit: bool = False
     log_bound_bytes: int = BOUND_BYTES
+    # What one task may hold on the disk, and what stays free; else shares of the disk.
+    task_disk_bytes: int | None = None
+    disk_reserve_bytes: int | None = None
 
     @property
     def confine(self) -> bool:
@@ -69,6 +74,13 @@ def _label(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
     return key, value
+
+
+def _size(text: str) -> int:
+    size = _SIZE.fullmatch(text)
+    if size is None or not float(size[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size, such as 500MiB or 50GiB")
+    return int(float(size[1]) * _UNITS[size[2]])
 
 
 def _user_range(text: str) -> tuple[int, int]:
@@ -117,6 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--warm-limit", type=int, default=3, help="at most this many warm processes (%(default)s)")
     add("--stop-tasks-on-exit", action="store_true", help="on SIGTERM end tasks, too")
     add("--log-bound-mib", type=int, default=BOUND_BYTES >> 20, help="log kept of each rank")
+    add("--task-disk", type=_size, help="disk that one task may hold, e.g. 50GiB; else a quarter")
+    add("--disk-reserve", type=_size, help="disk to keep free, e.g. 5GiB; else 2 %% or 1 GiB")
     return parser
 
 
@@ -151,4 +165,6 @@ def read_settings(arguments: Sequence[str]) -> AgentSettings:
         warm_limit=found.warm_limit,
         stop_tasks_on_exit=found.stop_tasks_on_exit,
         log_bound_bytes=found.log_bound_mib << 20,
+        task_disk_bytes=found.task_disk,
+        disk_reserve_bytes=found.disk_reserve,
     )

@@ -40,7 +40,8 @@ NEXT_STEPS = {
     _R.OUT_OF_GPU_MEMORY: "Choose a GPU with more memory, a smaller batch, or a sharded strategy.",
     _R.IMPORT_ERROR: "Add the package to requirements.txt and submit again.",
     _R.WORLD_SIZE: "Make nodes times processes equal to what the script expects.",
-    _R.DISK_FULL: "Write less to the working folder, or ask an administrator for space.",
+    _R.DISK_FULL: "Delete files that are not needed any more and keep large results as "
+    "datasets or artifacts, or ask an administrator for a higher disk limit on the node.",
     _R.HANG: "Read the stacks in the log: they show where each rank waits.",
     _R.ENVIRONMENT_FAILED: "Read the build log of the environment and mend requirements.txt.",
     _R.PEER_FAILED: "Look at the logs of the other ranks, and at the network between the nodes.",

@@ -21,7 +21,7 @@ from slipway.cli.questions import confirm, read_piped_secret
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.credentials import clean_token, clean_url
-from slipway.schemas.workloads import NodeIsolation, NodeOut, Resources
+from slipway.schemas.workloads import NodeDisk, NodeIsolation, NodeOut, Resources
 
 app = typer.Typer(no_args_is_help=True, help="Nodes: list, show, edit, drain, remove, join.")
 
@@ -53,6 +53,16 @@ def _levels_text(node: NodeOut) -> str:
     return ", ".join(f"{each.backend} {each.level}" for each in node.isolation)
 
 
+def _disk_text(disk: NodeDisk | None) -> str | None:
+    """Return the disk of a node in words: its size, and what a task may hold there."""
+    if disk is None:
+        return None
+    free = "" if disk.free_bytes is None else f", {memory_text(disk.free_bytes)} free"
+    size, task = memory_text(disk.capacity_bytes), memory_text(disk.task_bytes)
+    reserve = memory_text(disk.reserve_bytes)
+    return f"{size}{free}. A task may hold {task}; {reserve} are kept free."
+
+
 def show(session: Session, node: NodeOut) -> None:
     """Write one node."""
     if session.output.as_json:
@@ -70,6 +80,7 @@ def show(session: Session, node: NodeOut) -> None:
                 "GPU models": node.gpu_models,
                 "Back ends": node.backends,
                 "Labels": [f"{name}={value}" for name, value in node.labels.items()],
+                "Disk": _disk_text(node.disk),
                 "Isolation": [_isolation_text(level) for level in node.isolation],
                 "Mixes projects": node.mixes_projects,
                 "Tasks": node.tasks,

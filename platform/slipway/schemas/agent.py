@@ -59,6 +59,14 @@ class IsolationFacts(AnswerSchema):
     detail: Annotated[Line, Field(max_length=500)] = ""
 
 
+class DiskFacts(AnswerSchema):
+    """The disk of a node: its size, what one task may hold there, and what stays free."""
+
+    capacity_bytes: Count
+    task_bytes: Count
+    reserve_bytes: Count
+
+
 class NodeFacts(AnswerSchema):
     """What a machine is: what it can give to tasks, and how its peers reach it."""
 
@@ -70,6 +78,7 @@ class NodeFacts(AnswerSchema):
     agent_version: Annotated[Line, Field(max_length=32)]
     # Agents that do not report it count as `shared`.
     isolation: list[IsolationFacts] = Field(default=[], max_length=8)
+    disk: DiskFacts | None = None
 
 
 class Join(RequestSchema):
@@ -100,6 +109,7 @@ class Heartbeat(RequestSchema):
     facts: NodeFacts
     cpu_percent: Number = Field(ge=0, le=100)
     memory_used_bytes: Count
+    disk_free_bytes: Count | None = None
     running: list["TaskKey"] = Field(default=[], max_length=10_000)
     warm: list[WarmFacts] = Field(default=[], max_length=32)
 

@@ -141,6 +141,19 @@ class NodeIsolation(AnswerSchema):
     detail: str = ""
 
 
+class NodeDisk(AnswerSchema):
+    """The disk that holds the folders of a node's tasks.
+
+    A task that holds more than `task_bytes` there ends with the reason `disk_full`. Below
+    `reserve_bytes` of free space the node ends the task that grew most.
+    """
+
+    capacity_bytes: int
+    task_bytes: int
+    reserve_bytes: int
+    free_bytes: int | None = None
+
+
 class NodeOut(AnswerSchema):
     """A machine of the installation. `reason` says why it takes no new work, if it does not.
 
@@ -158,6 +171,7 @@ class NodeOut(AnswerSchema):
     gpu_models: list[str] = []
     isolation: list[NodeIsolation] = []
     mixes_projects: bool = False
+    disk: NodeDisk | None = None
     tasks: int = 0
     agent_version: str = ""
     cpu_percent: float | None = None

@@ -12,7 +12,7 @@ from pytest_django import Settings
 from portal.accounts.models import User
 from portal.compute.models import JoinToken, Node, Quota, Tier, TierPrice
 from portal.core.clock import frozen
-from slipway.schemas.agent import IsolationFacts
+from slipway.schemas.agent import DiskFacts, IsolationFacts
 from tests.personas import Personas
 from tests.portal.web.conftest import Browse
 from tests.portal.web.labs import make_job, run_job, use_store
@@ -146,6 +146,20 @@ def test_the_page_of_a_node_says_how_well_it_keeps_projects_apart(
     assert "Work of other projects waits" in page
     events = text_of(root.get("/settings/audit"))
     assert "reported weaker isolation of the node lab-1" in events
+
+
+def test_the_page_of_a_node_says_what_a_task_may_hold_on_its_disk(
+    people: Personas, browse: Browse, machine: Machine
+) -> None:
+    root = browse(people.root)
+    assert "A task may hold" not in text_of(root.get("/settings/nodes/lab-1"))
+    gib = 1024**3
+    disk = DiskFacts(capacity_bytes=100 * gib, task_bytes=25 * gib, reserve_bytes=2 * gib)
+    machine.facts = machine.facts.model_copy(update={"disk": disk})
+    machine.beat(disk_free_bytes=40 * gib)
+    page = text_of(root.get("/settings/nodes/lab-1"))
+    assert "100 GiB, 40 GiB free" in page
+    assert "A task may hold 25 GiB; 2 GiB are kept free." in page
 
 
 def test_mixing_asks_first_and_can_be_ended(

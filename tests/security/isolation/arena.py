@@ -66,13 +66,18 @@ class Arena:
     """A machine at one level of isolation. The project `alpha` is attacked by `beta`."""
 
     def __init__(
-        self, level: str, *options: str, environment: dict[str, str] | None = None
+        self,
+        level: str,
+        *options: str,
+        environment: dict[str, str] | None = None,
+        data_dir: Path | None = None,
     ) -> None:
         self.level = level
         self.portal = FakePortal()
         isolation = ("--isolation", LEVELS[0] if level == ROOTLESS else level)
         self.machine = Machine(self.portal, *isolation, *options)
         self.machine.environment |= environment or {}
+        self.machine.data_dir = data_dir or self.machine.data_dir
         self.machine.options += ("--hide", str(self.machine.folder))
         self.installation = self._fill_installation()
         if level == ROOTLESS and os.getuid() == 0:
@@ -273,7 +278,12 @@ def ipc_remove(neighbour: Neighbour) -> None:
     LIBC.mq_unlink(f"/{neighbour.mark}".encode())
 
 
-def arena_at(level: str, *options: str, environment: dict[str, str] | None = None) -> Arena:
+def arena_at(
+    level: str,
+    *options: str,
+    environment: dict[str, str] | None = None,
+    data_dir: Path | None = None,
+) -> Arena:
     """Set up an arena, or skip where this machine cannot have one at that level."""
     if level == USERS and os.getuid():
         pytest.skip("only root can run tasks as users of projects")
@@ -281,4 +291,4 @@ def arena_at(level: str, *options: str, environment: dict[str, str] | None = Non
         pytest.skip("this is the level `namespaces` without root, which has its own column")
     if level == SHARED and os.getuid():
         pytest.skip("the column is that of an agent that is root, the worst case")
-    return Arena(level, *options, environment=environment)
+    return Arena(level, *options, environment=environment, data_dir=data_dir)

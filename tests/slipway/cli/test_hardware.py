@@ -47,6 +47,12 @@ NODE: dict[str, Any] = {
         },
         {"backend": "docker", "level": "containers", "features": [], "meaning": "Boxes."},
     ],
+    "disk": {
+        "capacity_bytes": 100 * 1024**3,
+        "task_bytes": 25 * 1024**3,
+        "reserve_bytes": 2 * 1024**3,
+        "free_bytes": 40 * 1024**3,
+    },
     "tasks": 2,
     "cpu_percent": 49.7,
 }
@@ -172,6 +178,11 @@ def test_a_node_shows_how_it_keeps_projects_apart(admin: Cli, server: TrainingSe
         "The kernel refuses user namespaces., docker: containers. Boxes."
     )
     assert facts["Mixes projects"] == "no"
+
+
+def test_a_node_shows_what_a_task_may_hold_on_its_disk(admin: Cli, server: TrainingServer) -> None:
+    facts = dict(admin("node", "show", "n1").rows)
+    assert facts["Disk"] == "100 GiB, 40 GiB free. A task may hold 25 GiB; 2 GiB are kept free."
 
 
 def test_mixing_projects_has_to_be_confirmed(admin: Cli, server: TrainingServer) -> None:

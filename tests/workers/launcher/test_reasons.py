@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from workers.launcher.contact import Failure
-from workers.launcher.reasons import Evidence, RankEnding, judge
+from workers.launcher.reasons import Evidence, RankEnding, judge, over_disk
 
 GIB = 1024**3
 TRACEBACK = """Traceback (most recent call last):
@@ -102,6 +102,7 @@ def test_a_kill_with_an_oom_event_is_out_of_memory() -> None:
         (failure("RuntimeError", "[enforce] DefaultCPUAllocator: can't allocate memory"), "oom"),
         (failure("ModuleNotFoundError", "No module named 'x'"), "import_error"),
         (failure("OSError", "[Errno 28] No space left on device", errno=28), "disk_full"),
+        (failure("OSError", "[Errno 27] File too large: 'x'", errno=27), "disk_full"),
         (failure("RuntimeError", "PytorchStreamWriter: No space left on device"), "disk_full"),
         (failure("DistStoreError", "Timed out. 1/2 clients joined."), "world_size"),
         (failure("ValueError", "world_size 3 is not divisible by 2"), "world_size"),
@@ -118,6 +119,7 @@ def test_exceptions_are_read(found: Failure, reason: str) -> None:
         ("Traceback\nModuleNotFoundError: No module named 'x'\n", "import_error", "'x'"),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried\n", "gpu_oom", "Tried"),
         ("cp: error writing 'x': No space left on device\n", "disk_full", "cp: error"),
+        ("cp: error writing 'x': File too large\n", "disk_full", "limit of 3.0 GiB"),
         ("something\nlast words\n", "exit", "last words"),
         (f"{TRACEBACK}View run at http://127.0.0.1/\n", "exit", "status 1: ValueError: no rows"),
         (f"{TRACEBACK}\nDuring handling, another:\n\n{CHAINED}bye\n", "exit", "KeyError: 'id'"),
@@ -125,9 +127,33 @@ def test_exceptions_are_read(found: Failure, reason: str) -> None:
     ],
 )
 def test_output_is_read_where_no_exception_was_told(tail: str, reason: str, said: str) -> None:
-    verdict = judge(seen(ending(0), tails={0: tail}))
+    verdict = judge(seen(ending(0), tails={0: tail}, disk_limit_bytes=3 * GIB))
     assert verdict.reason == reason
     assert said in verdict.message
+
+
+def test_a_task_that_holds_too_much_disk_is_told_how_much() -> None:
+    killed = ending(0, exit_code=None, signal=signal.SIGKILL)
+    verdict = judge(seen(killed, disk_over=over_disk(4 * GIB, 3 * GIB)))
+    assert verdict.reason == "disk_full"
+    assert verdict.message == (
+        "The task held 4.0 GiB on the node's disk, more than its limit of 3.0 GiB."
+    )
+    too_deep = judge(seen(killed, disk_over=over_disk(None, 3 * GIB)))
+    assert (too_deep.reason, "nested too deep" in too_deep.message) == ("disk_full", True)
+
+
+def test_a_file_at_its_limit_ends_a_program_by_a_signal() -> None:
+    killed = ending(0, exit_code=None, signal=signal.SIGXFSZ)
+    verdict = judge(seen(killed, disk_limit_bytes=3 * GIB))
+    assert (verdict.reason, "limit of 3.0 GiB" in verdict.message) == ("disk_full", True)
+
+
+def test_a_stop_says_why_it_was_asked() -> None:
+    killed = ending(0, exit_code=None, signal=signal.SIGTERM)
+    assert judge(seen(killed, stop_reason="user")).message == "Stopped as asked."
+    stopped = judge(seen(killed, stop_reason="disk_full", stop_message="The disk ran short."))
+    assert (stopped.reason, stopped.message) == ("disk_full", "The disk ran short.")
 
 
 def test_no_failure_is_completed() -> None:

@@ -103,6 +103,33 @@ def test_what_a_build_may_not_leave_is_refused(
     assert not list(node.data_dir.glob("environments/**/attempt-*/bin"))
 
 
+FILL_DISK = """
+import os, pathlib, tempfile, time
+folder = pathlib.Path(tempfile.mkdtemp(dir={folder}))
+for number in range(1 << 16):
+    (folder / str(number)).write_bytes(bytes(1 << 20))
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("folder", ["None", "attempt"])
+def test_a_build_that_fills_the_disk_is_ended(
+    portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path, folder: str
+) -> None:
+    make_wheel(tmp_path, "lighthouse", "1.0")
+    tmp_path.chmod(0o755)
+    node = make_machine("--readable", str(tmp_path), "--task-disk", "48MiB")
+    node.environment = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    node.start().connected()
+    make_source(tmp_path, "evil", "1.0", FILL_DISK.format(folder=folder))
+    end = run(portal, "t1", "evil==1.0\n", "print('ran')")
+    assert (end.reason, end.log_tail) == ("disk_full", ""), end
+    assert "more than its limit of 48 MiB" in end.message
+    assert not list(node.data_dir.glob("environments/**/attempt-*"))
+    again = run(portal, "t2", "lighthouse==1.0\n", PRINT_VERSION)
+    assert (again.reason, again.log_tail.strip()) == ("completed", "1.0"), again
+
+
 def test_a_build_changes_no_file_of_another_environment(
     portal: FakePortal, node: Machine, tmp_path: Path
 ) -> None:

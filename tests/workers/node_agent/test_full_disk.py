@@ -10,7 +10,8 @@ from tests.workers.machines import Machine, eventually
 def test_a_task_that_fills_the_disk_is_explained(
     portal: FakePortal, make_machine: Callable[..., Machine], small_disk: Path
 ) -> None:
-    machine = make_machine()
+    # Beyond what there is: nothing but the disk itself ends the task.
+    machine = make_machine("--task-disk", "1GiB", "--disk-reserve", "1MiB")
     machine.data_dir = small_disk / "node"
     machine.start().connected()
     script = "with open('big', 'wb') as file:\n    while True: file.write(bytes(1 << 16))\n"

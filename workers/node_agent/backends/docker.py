@@ -19,6 +19,7 @@ from workers.launcher.logs import Chunk, read_chunk
 from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase, Prepared
 from workers.node_agent.backends.engine import Engine, EngineError
 from workers.node_agent.backends.images import INTERPRETER, Images
+from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.environments import default_environment
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, checked_name, handle_of
@@ -56,6 +57,7 @@ class DockerBackend:
         self._settings = settings
         self._folders = folders
         self._isolation = isolation or Isolation.none()
+        self._disk = DiskLimits.of(settings, folders.root)
         self._engine = Engine(settings.docker_socket)
         self._images = Images(self._engine, settings.docker_image)
 
@@ -215,6 +217,8 @@ class DockerBackend:
             address=order.address,
             memory_bytes=spec.resources.memory_bytes,
             cpu_millis=spec.resources.cpu_millis,
+            disk_bytes=self._disk.task_bytes,
+            disk_reserve_bytes=self._disk.reserve_bytes,
             procs=spec.procs,
             world_size=spec.world_size,
             first_rank=spec.first_rank,

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -38,6 +39,8 @@ from workers.launcher.processes import (
 )
 from workers.launcher.ranks import PARTS
 from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase, Prepared
+from workers.node_agent.build_disk import BuildDisk
+from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.environments import VirtualEnvironments, default_environment
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
@@ -85,6 +88,7 @@ class ProcessBackend:
         self._settings = settings
         self._folders = folders
         self._isolation = isolation or Isolation.none()
+        self._disk = DiskLimits.of(settings, folders.root)
         self._environments = VirtualEnvironments(settings, folders, self._isolation)
         self._cgroups = CgroupParent.find() if settings.cgroups else CgroupParent.none()
         self._started: dict[str, subprocess.Popen[bytes]] = {}
@@ -200,6 +204,8 @@ class ProcessBackend:
             address=order.address,
             memory_bytes=spec.resources.memory_bytes,
             cpu_millis=spec.resources.cpu_millis,
+            disk_bytes=self._disk.task_bytes,
+            disk_reserve_bytes=self._disk.reserve_bytes,
             procs=spec.procs,
             world_size=spec.world_size,
             first_rank=spec.first_rank,
@@ -346,6 +352,10 @@ class ProcessBackend:
     def _groups(self, folder: TaskFolder) -> Cgroup:
         found = read_json(folder.path / _GROUPS)
         return Cgroup() if found is None else Cgroup.from_json(found)
+
+    def builds(self) -> Collection[BuildDisk]:
+        """The steps of builds that run now."""
+        return self._environments.builds()
 
     def tend(self) -> None:
         """Once a second: keep warm what should be, collect what ended, also what came to us."""

@@ -15,6 +15,7 @@ from slipway.schemas.training import SampleOut
 from slipway.schemas.workloads import (
     BuildOut,
     EnvironmentOut,
+    NodeDisk,
     NodeIsolation,
     NodeOut,
     QuotaOut,
@@ -84,6 +85,7 @@ def node_out(node: Node, moment: datetime | None = None) -> NodeOut:
             for level in node.isolation_levels
         ],
         mixes_projects=node.mixes_projects,
+        disk=NodeDisk(**node.disk, free_bytes=node.disk_free_bytes) if node.disk else None,
         tasks=node.tasks,
         agent_version=node.agent_version,
         cpu_percent=node.cpu_percent,

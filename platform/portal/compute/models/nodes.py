@@ -81,8 +81,9 @@ class Node(Row):
 
     `used_*` is the sum of the open leases on it. `desired_version` grows with every change of what
     it should run, which is what its agent waits for. `hearing_since` is when the present unbroken
-    row of heartbeats began. `isolation` is what its agent reported last. `mixes_projects` lets
-    back ends that cannot keep projects apart run several at a time.
+    row of heartbeats began. `isolation` is what its agent reported last, and so is `disk`: its
+    size, the bound of one task and the reserve. `mixes_projects` lets back ends that cannot keep
+    projects apart run several at a time.
     """
 
     id = IdField("node")
@@ -98,6 +99,8 @@ class Node(Row):
     gpu_models = models.JSONField(default=list)
     isolation = models.JSONField(default=list, db_default=[])
     mixes_projects = models.BooleanField(default=False, db_default=False)
+    disk = models.JSONField(default=dict, db_default={})
+    disk_free_bytes = models.BigIntegerField(null=True, blank=True)
     cpu_millis = models.BigIntegerField()
     memory_bytes = models.BigIntegerField()
     gpus = models.IntegerField(default=0)

@@ -114,6 +114,7 @@ def apply_facts(node: Node, facts: NodeFacts) -> None:
     node.labels = dict(facts.labels)
     node.agent_version = facts.agent_version
     node.isolation = stored_reports(facts.isolation)
+    node.disk = facts.disk.model_dump() if facts.disk else {}
 
 
 def _usable_token(secret: str, name: str) -> JoinToken:

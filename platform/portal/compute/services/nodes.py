@@ -26,6 +26,7 @@ _FACTS = (
     "labels",
     "agent_version",
     "isolation",
+    "disk",
 )
 
 
@@ -44,12 +45,12 @@ def note_heartbeat(*, node: Node, beat: Heartbeat) -> None:
     node.boot_id = beat.boot_id
     node.cpu_percent = beat.cpu_percent
     node.memory_used_bytes = beat.memory_used_bytes
+    node.disk_free_bytes = beat.disk_free_bytes
     if was_quiet or node.hearing_since is None:
         node.hearing_since = moment
-    loads = ["last_seen_at", "hearing_since", "boot_id", "cpu_percent", "memory_used_bytes"]
-    Node.objects.filter(pk=node.pk).update(
-        **{column: getattr(node, column) for column in [*loads, *changed]}
-    )
+    loads = ["cpu_percent", "memory_used_bytes", "disk_free_bytes"]
+    columns = ["last_seen_at", "hearing_since", "boot_id", *loads, *changed]
+    Node.objects.filter(pk=node.pk).update(**{column: getattr(node, column) for column in columns})
     _audit_weaker_isolation(node, before=levels)
     if was_quiet or changed:
         node_changed.send_on_commit(NodeChanged(node.pk))
