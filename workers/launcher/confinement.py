@@ -43,10 +43,14 @@ DEVICES: Final = (
 
 @dataclass(frozen=True)
 class Confinement:
-    """What stays reachable. `outermost` also keeps signals and abstract sockets inside."""
+    """What stays reachable. `outermost` also keeps signals and abstract sockets inside.
+
+    Folders below `listable` show their names and nothing else.
+    """
 
     writable: tuple[str, ...]
     readable: tuple[str, ...] = field(default=())
+    listable: tuple[str, ...] = field(default=())
     outermost: bool = False
 
 
@@ -74,6 +78,7 @@ def confine(confinement: Confinement) -> bool:
     try:
         _allow(ruleset, (*confinement.writable, *DEVICES, *_graphics_devices()), handled)
         _allow(ruleset, (*confinement.readable, *SYSTEM_READABLE), handled & _READ)
+        _allow(ruleset, confinement.listable, _READ_DIR)
         if _LIBC.syscall(_RESTRICT_SELF, ruleset, 0):
             raise _last_error("landlock_restrict_self")
     finally:

@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from tests.security.isolation.attacks import LEVELS, NAMES, NAMESPACES, ROOTLESS, SHARED, USERS
+from tests.security.isolation.attacks import (
+    CONTAINERS,
+    LEVELS,
+    NAMES,
+    NAMESPACES,
+    ROOTLESS,
+    SHARED,
+    USERS,
+)
 from tests.security.isolation.hostile.findings import LIBC
 from tests.workers.fake_portal import FakePortal, Key, make_spec
 from tests.workers.machines import Machine, eventually
@@ -47,6 +55,16 @@ def common_folders() -> dict[str, list[int]]:
     return {folder: [status.st_dev, status.st_ino] for folder, status in statuses.items()}
 
 
+def machine_folders() -> dict[str, list[int]]:
+    """Folders of the machine that no image of a container holds, known in the same way."""
+    statuses = {
+        folder: Path(folder).stat()
+        for folder in ("/root", "/var/lib", "/var/log", "/home", "/srv")
+        if Path(folder).exists()
+    }
+    return {folder: [status.st_dev, status.st_ino] for folder, status in statuses.items()}
+
+
 def canary(kind: str) -> str:
     """Return a secret that nothing but its owner should ever print."""
     return f"canary-{kind}-{secrets.token_hex(16)}"
@@ -66,12 +84,16 @@ class Arena:
     """A machine at one level of isolation. The project `alpha` is attacked by `beta`."""
 
     def __init__(
-        self, level: str, *options: str, environment: dict[str, str] | None = None
+        self,
+        level: str,
+        *options: str,
+        environment: dict[str, str] | None = None,
+        name: str = "node-1",
     ) -> None:
         self.level = level
         self.portal = FakePortal()
-        isolation = ("--isolation", LEVELS[0] if level == ROOTLESS else level)
-        self.machine = Machine(self.portal, *isolation, *options)
+        isolation = {ROOTLESS: LEVELS[0], CONTAINERS: "auto"}.get(level, level)
+        self.machine = Machine(self.portal, "--isolation", isolation, *options, name=name)
         self.machine.environment |= environment or {}
         self.machine.options += ("--hide", str(self.machine.folder))
         self.installation = self._fill_installation()
@@ -111,7 +133,7 @@ class Arena:
             **changes,
         }
         argv = fields.pop("argv", ("python", "train.py", *arguments))
-        return self.portal.state.want(name, make_spec(*argv, **fields))
+        return self.portal.state.want(name, make_spec(*argv, **fields), node=self.machine.name)
 
     def log_until(self, key: Key, pattern: str, *, within_s: float = 60.0) -> str:
         """Wait until the log of a task has a line like that; answers its first group."""
@@ -162,6 +184,7 @@ class Arena:
             ],
             "abstract": [one.mark for one in alive],
             "ports": [port for one in alive for port in one.places["ports"]],
+            "hosts": sorted({host for one in alive for host in one.places["hosts"]}),
             "shm": [one.mark for one in alive],
             "sysv": [one.sysv for one in neighbours],
             "queues": [f"/{one.mark}" for one in neighbours],
@@ -172,6 +195,7 @@ class Arena:
                 for name in ("journal.jsonl", "claim.json", "stop.json", "lease")
             ],
             "common": common_folders(),
+            "machine": {},
             "agent_uid": self.machine.user if self.machine.user is not None else os.getuid(),
             "rootless": self.level == ROOTLESS,
         }

@@ -79,6 +79,7 @@ def targets(running: RunningPortal, one: Neighbour) -> dict[str, Any]:
         "sockets": [*sockets, *one.places["sockets"]],
         "abstract": [one.mark],
         "ports": one.places["ports"],
+        "hosts": one.places["hosts"],
         "shm": [one.mark],
         "sysv": [one.sysv],
         "queues": [f"/{one.mark}"],
@@ -90,6 +91,7 @@ def targets(running: RunningPortal, one: Neighbour) -> dict[str, Any]:
         "environment": [],
         "own_state": [],
         "common": common_folders(),
+        "machine": {},
         "agent_uid": 0,
         "rootless": False,
     }
