@@ -297,12 +297,17 @@ def ipc_remove(neighbour: Neighbour) -> None:
     LIBC.mq_unlink(f"/{neighbour.mark}".encode())
 
 
-def arena_at(level: str, *options: str, environment: dict[str, str] | None = None) -> Arena:
-    """Set up an arena, or skip where this machine cannot have one at that level."""
+def skip_unless_possible(level: str) -> None:
+    """Skip a test where this machine cannot have the level."""
     if level == USERS and os.getuid():
         pytest.skip("only root can run tasks as users of projects")
     if level == LEVELS[0] and os.getuid():
         pytest.skip("this is the level `namespaces` without root, which has its own column")
     if level == SHARED and os.getuid():
         pytest.skip("the column is that of an agent that is root, the worst case")
+
+
+def arena_at(level: str, *options: str, environment: dict[str, str] | None = None) -> Arena:
+    """Set up an arena, or skip where this machine cannot have one at that level."""
+    skip_unless_possible(level)
     return Arena(level, *options, environment=environment)
