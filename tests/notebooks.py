@@ -3,7 +3,7 @@
 import json
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from tests.portals import PEOPLE, RunningPortal, running_slipway
-from tests.processes import wait_for
+from tests.processes import Program, wait_for
 
 # That of `tests.personas`, which cannot be imported without Django.
 PASSWORD = "correct-horse-battery"
@@ -30,14 +30,16 @@ _FORM_TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
 @contextmanager
-def running_notebooks(folder: Path, **environ: str) -> Iterator[RunningPortal]:
+def running_notebooks(
+    folder: Path, *, node: Callable[[RunningPortal], Program] | None = None, **environ: str
+) -> Iterator[RunningPortal]:
     """Yield all of Slipway with the Hub and its proxy, and a project in which COLLEAGUES work.
 
     Alice owns it, the others contribute. The tier `desk` lets all of them work at once.
     """
     environ = {"SLIPWAY_EMBEDDED_NOTEBOOKS": "true"} | environ
     people = tuple(dict.fromkeys((*PEOPLE, *COLLEAGUES)))
-    with running_slipway(folder, people, **environ) as running:
+    with running_slipway(folder, people, node=node, **environ) as running:
         owner, *others = COLLEAGUES
         with running.client(owner) as alice, running.client("root") as root:
             alice.post("/projects", json={"name": "Vision"}).raise_for_status()

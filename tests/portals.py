@@ -2,8 +2,8 @@
 
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -88,12 +88,29 @@ def running_portal(
 
 @contextmanager
 def running_slipway(
-    folder: Path, people: tuple[str, ...] = PEOPLE, /, **environ: str
+    folder: Path,
+    people: tuple[str, ...] = PEOPLE,
+    /,
+    *,
+    node: Callable[[RunningPortal], Program] | None = None,
+    **environ: str,
 ) -> Iterator[RunningPortal]:
-    """Yield all of Slipway, with the node of this machine, which runs jobs in our own Python."""
-    environ = {"SLIPWAY_EMBEDDED_NODE": "true", "SLIPWAY_JOB_PYTHON": sys.executable} | environ
+    """Yield all of Slipway, with the node of this machine, which runs jobs in our own Python.
+
+    `node` starts the agent of another node in its place.
+    """
+    embedded = "false" if node else "true"
+    environ = {"SLIPWAY_EMBEDDED_NODE": embedded, "SLIPWAY_JOB_PYTHON": sys.executable} | environ
     command = ("up", "--no-input")
-    with running_portal(folder, people, command=command, **environ) as running:
+    with (
+        running_portal(folder, people, command=command, **environ) as running,
+        ExitStack() as stack,
+    ):
+        if node is not None:
+            agent = node(running)
+            stack.callback(agent.end)
+            stack.callback(agent.wait, 30)
+            stack.callback(agent.signal, signal.SIGTERM)
         with running.client("root") as root:
             wait_for(lambda: root.get("/tiers").json()["items"], "tiers of the node", within_s=60)
         yield running

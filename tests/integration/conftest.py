@@ -82,6 +82,6 @@ def whole_slipway(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Runn
 
     def get() -> RunningPortal:
         folder = tmp_path_factory.mktemp("whole")
-        return shared("whole_slipway").get(lambda: running_slipway(folder, **_WHOLE))
+        return shared("whole_slipway").get(lambda: running_slipway(folder, node=None, **_WHOLE))
 
     return get

@@ -268,7 +268,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     embedded_parts = {
         f"SLIPWAY_EMBEDDED_{part}": "true" for part in ("NODE", "GATEWAY", "NOTEBOOKS", "TRACKING")
     }
-    with running_notebooks(tmp_path_factory.mktemp("internal"), **embedded_parts) as running:
+    folder = tmp_path_factory.mktemp("internal")
+    with running_notebooks(folder, node=None, **embedded_parts) as running:
         for name in ("tracking", "gateway", "hub", "notebooks", "agent"):
             running.program.wait_for_text(f"{name} ready", within_s=120)
         bob = Person(running, "bob", PASSWORD)

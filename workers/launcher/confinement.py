@@ -1,4 +1,4 @@
-"""What a process gives up for good before user code runs: files (Landlock) and capabilities.
+"""What a process gives up for good before user code runs: files (Landlock), capabilities, calls.
 
 Landlock needs no root and no container; it works from Linux 5.13 on where the kernel enables it.
 All of this is inherited by whatever the process starts and cannot be undone.
@@ -6,6 +6,7 @@ All of this is inherited by whatever the process starts and cannot be undone.
 
 import ctypes
 import os
+import resource
 import signal
 import stat
 import struct
@@ -13,6 +14,8 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
+
+from workers.launcher.seccomp import install_filter
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF, _CAPSET = 444, 445, 446, 126
@@ -43,10 +46,14 @@ DEVICES: Final = (
 
 @dataclass(frozen=True)
 class Confinement:
-    """What stays reachable. `outermost` also keeps signals and abstract sockets inside."""
+    """What stays reachable. `outermost` also keeps signals and abstract sockets inside.
+
+    Folders below `listable` show their names and nothing else.
+    """
 
     writable: tuple[str, ...]
     readable: tuple[str, ...] = field(default=())
+    listable: tuple[str, ...] = field(default=())
     outermost: bool = False
 
 
@@ -74,6 +81,7 @@ def confine(confinement: Confinement) -> bool:
     try:
         _allow(ruleset, (*confinement.writable, *DEVICES, *_graphics_devices()), handled)
         _allow(ruleset, (*confinement.readable, *SYSTEM_READABLE), handled & _READ)
+        _allow(ruleset, confinement.listable, _READ_DIR)
         if _LIBC.syscall(_RESTRICT_SELF, ruleset, 0):
             raise _last_error("landlock_restrict_self")
     finally:
@@ -192,4 +200,6 @@ def main() -> None:
     die_with(os.getppid(), signal.SIGKILL)
     confine(Confinement(tuple(writable), tuple(readable), outermost=True))
     drop_capabilities()
+    install_filter()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.execv(program[0], program)  # noqa: S606 - no shell is wanted

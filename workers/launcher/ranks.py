@@ -149,6 +149,8 @@ def _enter(
             confine(confinement_of(launch))
             # Users of other projects see the same /dev/shm.
             os.umask(0o077)
+        elif confined.level == "container":
+            confine(confinement_in_container(launch))
         give_up_privileges(uid=confined.uid, gid=confined.gid, groups=groups)
         if not die_with(shim, signal.SIGKILL, parent_is_outside=sandbox is not None):
             os._exit(NOT_STARTED)
@@ -168,6 +170,17 @@ def confinement_of(launch: Launch) -> Confinement:
         writable=(launch.work_dir, launch.home_dir, launch.tmp_dir, launch.persistent_dir, *some),
         readable=tuple(places),
     )
+
+
+def confinement_in_container(launch: Launch) -> Confinement:
+    """What a rank in a container reaches: its image as the engine mounts it, and its own folders.
+
+    The state folder stays closed. The shim writes it as the same user, and the agent reads it.
+    """
+    own = confinement_of(launch)
+    ours = Path(launch.state_dir).parts[1]
+    image = (entry.path for entry in os.scandir("/") if entry.name != ours)
+    return Confinement((*own.writable, *image), own.readable, listable=("/",))
 
 
 def view_of(launch: Launch) -> View:
@@ -227,7 +240,9 @@ def _limit(launch: Launch) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         most = most if hard == resource.RLIM_INFINITY else min(hard, most)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-    if not launch.cgroup.limits_processes:
+    # The engine counts the processes of a container. The kernel would count those of all containers
+    # with the same user together.
+    if not launch.cgroup.limits_processes and not launch.in_container:
         # Counted by user, and in a user namespace apart from the same user outside.
         _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
         most = MAX_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, MAX_PROCESSES)

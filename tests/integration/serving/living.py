@@ -245,5 +245,5 @@ class Load:
 @contextmanager
 def running_endpoints(folder: Path, **environ: str) -> Iterator[Endpoints]:
     """Yield a Slipway with a node and a gateway."""
-    with running_slipway(folder, SLIPWAY_EMBEDDED_GATEWAY="true", **environ) as running:
+    with running_slipway(folder, node=None, SLIPWAY_EMBEDDED_GATEWAY="true", **environ) as running:
         yield Endpoints(running)

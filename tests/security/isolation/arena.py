@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from tests.security.isolation.attacks import LEVELS, NAMES, NAMESPACES, ROOTLESS, SHARED, USERS
+from tests.security.isolation.attacks import (
+    CONTAINERS,
+    LEVELS,
+    NAMES,
+    NAMESPACES,
+    ROOTLESS,
+    SHARED,
+    USERS,
+)
 from tests.security.isolation.hostile.findings import LIBC
 from tests.workers.fake_portal import FakePortal, Key, make_spec
 from tests.workers.machines import Machine, eventually
@@ -47,6 +55,16 @@ def common_folders() -> dict[str, list[int]]:
     return {folder: [status.st_dev, status.st_ino] for folder, status in statuses.items()}
 
 
+def machine_folders() -> dict[str, list[int]]:
+    """Folders of the machine that no image of a container holds, known in the same way."""
+    statuses = {
+        folder: Path(folder).stat()
+        for folder in ("/root", "/var/lib", "/var/log", "/home", "/srv")
+        if Path(folder).exists()
+    }
+    return {folder: [status.st_dev, status.st_ino] for folder, status in statuses.items()}
+
+
 def canary(kind: str) -> str:
     """Return a secret that nothing but its owner should ever print."""
     return f"canary-{kind}-{secrets.token_hex(16)}"
@@ -71,11 +89,12 @@ class Arena:
         *options: str,
         environment: dict[str, str] | None = None,
         data_dir: Path | None = None,
+        name: str = "node-1",
     ) -> None:
         self.level = level
         self.portal = FakePortal()
-        isolation = ("--isolation", LEVELS[0] if level == ROOTLESS else level)
-        self.machine = Machine(self.portal, *isolation, *options)
+        isolation = {ROOTLESS: LEVELS[0], CONTAINERS: "auto"}.get(level, level)
+        self.machine = Machine(self.portal, "--isolation", isolation, *options, name=name)
         self.machine.environment |= environment or {}
         self.machine.data_dir = data_dir or self.machine.data_dir
         self.machine.options += ("--hide", str(self.machine.folder))
@@ -116,7 +135,7 @@ class Arena:
             **changes,
         }
         argv = fields.pop("argv", ("python", "train.py", *arguments))
-        return self.portal.state.want(name, make_spec(*argv, **fields))
+        return self.portal.state.want(name, make_spec(*argv, **fields), node=self.machine.name)
 
     def log_until(self, key: Key, pattern: str, *, within_s: float = 60.0) -> str:
         """Wait until the log of a task has a line like that; answers its first group."""
@@ -167,6 +186,7 @@ class Arena:
             ],
             "abstract": [one.mark for one in alive],
             "ports": [port for one in alive for port in one.places["ports"]],
+            "hosts": sorted({host for one in alive for host in one.places["hosts"]}),
             "shm": [one.mark for one in alive],
             "sysv": [one.sysv for one in neighbours],
             "queues": [f"/{one.mark}" for one in neighbours],
@@ -177,6 +197,7 @@ class Arena:
                 for name in ("journal.jsonl", "claim.json", "stop.json", "lease")
             ],
             "common": common_folders(),
+            "machine": {},
             "agent_uid": self.machine.user if self.machine.user is not None else os.getuid(),
             "rootless": self.level == ROOTLESS,
         }
@@ -278,6 +299,16 @@ def ipc_remove(neighbour: Neighbour) -> None:
     LIBC.mq_unlink(f"/{neighbour.mark}".encode())
 
 
+def skip_unless_possible(level: str) -> None:
+    """Skip a test where this machine cannot have the level."""
+    if level == USERS and os.getuid():
+        pytest.skip("only root can run tasks as users of projects")
+    if level == LEVELS[0] and os.getuid():
+        pytest.skip("this is the level `namespaces` without root, which has its own column")
+    if level == SHARED and os.getuid():
+        pytest.skip("the column is that of an agent that is root, the worst case")
+
+
 def arena_at(
     level: str,
     *options: str,
@@ -285,10 +316,5 @@ def arena_at(
     data_dir: Path | None = None,
 ) -> Arena:
     """Set up an arena, or skip where this machine cannot have one at that level."""
-    if level == USERS and os.getuid():
-        pytest.skip("only root can run tasks as users of projects")
-    if level == LEVELS[0] and os.getuid():
-        pytest.skip("this is the level `namespaces` without root, which has its own column")
-    if level == SHARED and os.getuid():
-        pytest.skip("the column is that of an agent that is root, the worst case")
+    skip_unless_possible(level)
     return Arena(level, *options, environment=environment, data_dir=data_dir)

@@ -10,8 +10,11 @@ from typing import Final
 NAMESPACES: Final = "namespaces"
 ROOTLESS: Final = "namespaces, no root"
 USERS: Final = "users"
+CONTAINERS: Final = "containers"
 SHARED: Final = "shared"
+# Levels of the back end `process`; CONTAINERS is that of the back end `docker`.
 LEVELS: Final = (NAMESPACES, ROOTLESS, USERS, SHARED)
+COLUMNS: Final = (NAMESPACES, ROOTLESS, USERS, CONTAINERS, SHARED)
 
 STOPPED: Final = "stopped"
 OPEN: Final = "open"
@@ -19,6 +22,8 @@ OPEN: Final = "open"
 LANDLOCK: Final = "Landlock"
 SCOPES: Final = "Landlock 6"
 OFFLINE: Final = "offline only"
+# Nothing but the socket that wakes the agent and whose content nobody reads.
+WAKING: Final = "waking only"
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,13 @@ class Attack:
     namespaces: str = STOPPED
     rootless: str = STOPPED
     users: str = STOPPED
+    containers: str = STOPPED
     shared: str = STOPPED
 
     def outcome(self, level: str) -> str:
         """What happens at a level."""
-        return (self.namespaces, self.rootless, self.users, self.shared)[LEVELS.index(level)]
+        outcomes = (self.namespaces, self.rootless, self.users, self.containers, self.shared)
+        return outcomes[COLUMNS.index(level)]
 
 
 ATTACKS: Final = (
@@ -72,6 +79,7 @@ ATTACKS: Final = (
     Attack(
         "kernel_calls", "Call `bpf`, `perf_event_open`, `userfaultfd`, `io_uring`, load modules"
     ),
+    Attack("socket_families", "Open sockets that are neither Unix, IP nor netlink (VSOCK, ALG)"),
     Attack("keyrings", "Read or add keys of the kernel"),
     Attack("control_groups", "Leave the control group or change its limits", shared=LANDLOCK),
     Attack(
@@ -80,7 +88,10 @@ ATTACKS: Final = (
         shared=LANDLOCK,
     ),
     Attack(
-        "path_sockets", "Connect to sockets of other tasks and of the agent by path", shared=OPEN
+        "path_sockets",
+        "Connect to sockets of other tasks and of the agent by path",
+        containers=WAKING,
+        shared=OPEN,
     ),
     Attack(
         "abstract_sockets",
@@ -108,7 +119,7 @@ ATTACKS: Final = (
         shared=LANDLOCK,
     ),
     Attack("environment", "Change the environment that others run in", shared=OPEN),
-    Attack("own_report", "Forge the report of the own task", shared=LANDLOCK),
+    Attack("own_report", "Forge the report of the own task", containers=LANDLOCK, shared=LANDLOCK),
     Attack("core_dumps", "Raise the own limits (core dumps, open files)"),
     Attack("terminals", "Type into terminals (`TIOCSTI`)", shared=LANDLOCK),
 )
@@ -120,16 +131,17 @@ _WORDS: Final = {
     LANDLOCK: "stopped with Landlock",
     SCOPES: "stopped from Linux 6.12",
     OFFLINE: "**not stopped**, unless the network is closed",
+    WAKING: "stopped, but for the socket that wakes the agent",
 }
 
 
 def table() -> str:
     """Return the attacks as a table of Markdown, one line an attack and one column a level."""
     lines = [
-        f"| user code tries to | {' | '.join(LEVELS)} |",
-        f"|---|{'---|' * len(LEVELS)}",
+        f"| user code tries to | {' | '.join(COLUMNS)} |",
+        f"|---|{'---|' * len(COLUMNS)}",
         *(
-            f"| {attack.title} | {' | '.join(_WORDS[attack.outcome(level)] for level in LEVELS)} |"
+            f"| {attack.title} | {' | '.join(_WORDS[attack.outcome(level)] for level in COLUMNS)} |"
             for attack in ATTACKS
         ),
     ]

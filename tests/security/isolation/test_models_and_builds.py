@@ -12,12 +12,12 @@ from slipway.schemas.agent import EnvironmentSpec
 from slipway.schemas.serving import ModelFormat, ReplicaSpec
 from tests.security.isolation.arena import (
     PACKAGE,
-    SMOKE,
     Arena,
     Neighbour,
     arena_at,
     hostile_files,
 )
+from tests.security.isolation.attacks import LEVELS, NAMESPACES, ROOTLESS
 from tests.security.isolation.test_jobs import check
 from tests.workers.machines import eventually
 
@@ -79,10 +79,10 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def arena(packages: Path) -> Iterator[Arena]:
+@pytest.fixture(scope="module", params=LEVELS)
+def arena(request: pytest.FixtureRequest, packages: Path) -> Iterator[Arena]:
     made = arena_at(
-        SMOKE,
+        request.param,
         "--readable",
         str(packages),
         environment={"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packages)},
@@ -162,4 +162,4 @@ def test_the_build_of_a_package(arena: Arena, packages: Path, neighbours: list[N
     # A build does not even see our own code, which the attack tries to change.
     found["environment"]["error"] = ""
     # Without network: a sandboxed step reaches the package indexes and nothing else.
-    check(arena.level, found, offline=arena.level == "namespaces")
+    check(arena.level, found, offline=arena.level in (NAMESPACES, ROOTLESS))

@@ -77,6 +77,12 @@ class DockerBackend:
     async def start(self, order: Order) -> str:
         """Create and start the container; the launch goes in by standard input alone."""
         handle = handle_of(order.key)
+        if order.spec.network != "open":
+            raise StartError(
+                "The project's network rule allows the platform alone, and containers of this node "
+                "reach more than that. Use the back end process on a node whose isolation lists "
+                "the feature network."
+            )
         try:
             if not await self._exists(handle):
                 # Only before the first start: later the folders are user code's to change.
@@ -181,6 +187,7 @@ class DockerBackend:
             "SecurityOpt": ["no-new-privileges"],
             "Privileged": False,
             "IpcMode": "private",
+            "CgroupnsMode": "private",
             "PidsLimit": _MAX_PROCESSES,
             "Memory": resources.memory_bytes,
             "MemorySwap": resources.memory_bytes,

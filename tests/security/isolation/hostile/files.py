@@ -32,12 +32,19 @@ def files(findings: Findings, targets: Targets) -> None:
             os.unlink(place)
 
 
-def accounts(findings: Findings, _targets: Targets) -> None:
+def accounts(findings: Findings, targets: Targets) -> None:
     for name in ("shadow", "shadow-", "gshadow", "sudoers", "ssh/ssh_host_ed25519_key"):
         findings.try_(f"read /etc/{name}", open_close, f"/etc/{name}", 0)
     for name in ("/root", "/var/lib", "/var/log", "/home", "/srv"):
-        if list_folder(name):
+        if list_folder(name) and _is_of_machine(name, targets):
             findings.did(f"list {name}")
+
+
+def _is_of_machine(folder: str, targets: Targets) -> bool:
+    """Tell the folder of the machine from that of a container's image."""
+    status = os.stat(folder)
+    known = targets["machine"].get(folder)
+    return known is None or [status.st_dev, status.st_ino] == known
 
 
 def walk(findings: Findings, targets: Targets) -> None:

@@ -4,10 +4,24 @@ import ctypes
 import errno
 import os
 import signal
+import socket
 import struct
 
 from tests.security.isolation.hostile.findings import LIBC, Findings, Targets, foreign, open_close
 
+FAMILIES = (
+    *(
+        "AF_VSOCK",
+        "AF_PACKET",
+        "AF_ALG",
+        "AF_BLUETOOTH",
+        "AF_CAN",
+        "AF_TIPC",
+        "AF_RDS",
+        "AF_QIPCRTR",
+    ),
+    *("AF_KEY", "AF_X25", "AF_APPLETALK"),
+)
 CALLS = {
     "bpf": (321, 5, 0, 0),
     "perf_event_open": (298, 0, 0, -1, -1, 0),
@@ -74,6 +88,15 @@ def kernel_calls(findings: Findings, _targets: Targets) -> None:
         elif ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS, errno.EACCES):
             # Refused for its arguments: the call itself is open.
             findings.did(f"{name} ({os.strerror(ctypes.get_errno())})")
+
+
+def socket_families(findings: Findings, _targets: Targets) -> None:
+    """Kinds of sockets that no network namespace separates, or that no program here needs."""
+    for name in FAMILIES:
+        family = getattr(socket, name, None)
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+            if family is not None and findings.try_(name, socket.socket, family, kind):
+                break
 
 
 def keyrings(findings: Findings, targets: Targets) -> None:

@@ -47,8 +47,11 @@ def abstract_sockets(findings: Findings, targets: Targets) -> None:
 
 def loopback(findings: Findings, targets: Targets) -> None:
     """Services of others on this machine that ask nobody who they are."""
-    for port in targets["ports"]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    places = [
+        (host, port) for host in (*targets["hosts"], *_gateways()) for port in targets["ports"]
+    ]
+    for host, port in places:
+        connection = http.client.HTTPConnection(host, port, timeout=3)
         try:
             connection.request("GET", "/")
             findings.see(connection.getresponse().read(FILE_BYTES))
@@ -57,6 +60,20 @@ def loopback(findings: Findings, targets: Targets) -> None:
             continue
         finally:
             connection.close()
+
+
+def _gateways() -> list[str]:
+    """The machine as a container sees it: the address that its packets go to first."""
+    try:
+        with open("/proc/net/route") as file:
+            routes = [line.split() for line in file.readlines()[1:]]
+    except OSError:
+        return []
+    return [
+        socket.inet_ntoa(bytes.fromhex(route[2])[::-1])
+        for route in routes
+        if route[2] != "00000000"
+    ]
 
 
 def shared_memory(findings: Findings, targets: Targets) -> None:

@@ -79,6 +79,14 @@ def listen(address: str) -> None:
     threading.Thread(target=serve, daemon=True).start()
 
 
+def addresses() -> list[str]:
+    """The name and the address of this machine, or of this container, towards others."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect(("192.0.2.1", 9))
+        return [socket.gethostname(), probe.getsockname()[0]]
+    return [socket.gethostname()]
+
+
 def main() -> None:
     """Put everything in place, say where, and live; `leave` ends at once."""
     mark, key, ending = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -91,9 +99,12 @@ def main() -> None:
     path = f"{os.environ['TMPDIR']}/s"
     listen(path)
     listen(f"\0{mark}")
-    http = HTTPServer(("127.0.0.1", 0), Service)
+    # In a container on its own network, as dashboards do; elsewhere for this machine alone.
+    listening = "0.0.0.0" if os.path.exists("/.dockerenv") else "127.0.0.1"
+    http = HTTPServer((listening, 0), Service)
     threading.Thread(target=http.serve_forever, daemon=True).start()
     places |= {"sockets": [path], "abstract": [mark], "ports": [http.server_port]}
+    places["hosts"] = ["127.0.0.1", *addresses()]
     print("placed", json.dumps(places), flush=True)
     beat = 0
     while held:
