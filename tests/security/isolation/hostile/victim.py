@@ -34,10 +34,16 @@ class Service(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+def own_tmp() -> str:
+    """The folder of temporary files, by the path that it has outside of a sandbox as well."""
+    beside = os.path.join(os.path.dirname(os.environ["HOME"]), "tmp")
+    return beside if os.path.isdir(beside) else os.path.realpath(os.environ["TMPDIR"])
+
+
 def put_files(mark: str) -> dict[str, list[str]]:
     """Write a secret into every folder of the task, readable by all as files usually are."""
-    names = ("HOME", "TMPDIR", "SLIPWAY_PERSISTENT_DIR", "SLIPWAY_CACHE", "SLIPWAY_PERSONAL_DIR")
-    folders = [os.getcwd(), *(os.environ[name] for name in names if name in os.environ)]
+    names = ("HOME", "SLIPWAY_PERSISTENT_DIR", "SLIPWAY_CACHE", "SLIPWAY_PERSONAL_DIR")
+    folders = [os.getcwd(), own_tmp(), *(os.environ[name] for name in names if name in os.environ)]
     paths = []
     for folder in (*folders, "/tmp", tempfile.gettempdir()):
         path = f"{folder}/{mark}.txt"
@@ -96,7 +102,7 @@ def main() -> None:
     if ending == "leave":
         print("left", json.dumps(places), flush=True)
         return
-    path = f"{os.environ['TMPDIR']}/s"
+    path = f"{own_tmp()}/s"
     listen(path)
     listen(f"\0{mark}")
     # In a container on its own network, as dashboards do; elsewhere for this machine alone.
