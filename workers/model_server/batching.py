@@ -210,10 +210,11 @@ class _Prover:
         """Return other rows that the model takes; nobody compares their answers."""
         found: list[bytes] = []
         for row in rows[:_MOST_ROWS]:
-            for factor in _FACTORS:
+            # Numbers and texts in turns: a model may refuse texts that it does not know.
+            for other in [*(scaled(row, factor) for factor in _FACTORS), lengthened(row)]:
                 if len(found) == _MOST_STRANGERS or self._is_late(share=0.4):
                     return found
-                body = orjson.dumps(scaled(row, factor))
+                body = orjson.dumps(other)
                 if self._answer(body) is not None:
                     found.append(body)
         return found
@@ -373,20 +374,31 @@ def _blended(one: Any, other: Any) -> Any:
 
 
 def scaled(request: dict[str, Any], factor: int) -> dict[str, Any]:
-    """Return a row whose numbers are multiplied, and whose texts are longer or empty."""
-    return _in_row(request, lambda values: _scaled(values, factor))
+    """Return a row whose numbers are multiplied."""
+
+    def multiply(value: Any) -> Any:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return value * factor if is_number else value
+
+    return _in_row(request, lambda values: _mapped(values, multiply))
 
 
-def _scaled(value: Any, factor: int) -> Any:
+def lengthened(request: dict[str, Any]) -> dict[str, Any]:
+    """Return a row whose texts are longer: those beside it are padded by some models."""
+    return _in_row(
+        request,
+        lambda values: _mapped(
+            values, lambda value: value * _TEXT_TIMES if isinstance(value, str) else value
+        ),
+    )
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
-        return {name: _scaled(part, factor) for name, part in value.items()}
+        return {name: _mapped(part, change) for name, part in value.items()}
     if isinstance(value, list):
-        return [_scaled(part, factor) for part in value]
-    if isinstance(value, str):
-        return value * (_TEXT_TIMES if factor > 1 else 1 if factor else 0)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    return value * factor
+        return [_mapped(part, change) for part in value]
+    return change(value)
 
 
 def without_values(request: dict[str, Any]) -> list[dict[str, Any]]:
