@@ -17,7 +17,7 @@ import numpy as np
 from slipway.schemas.serving import BatchingMode
 from workers.model_server.arrays import by_name
 from workers.model_server.codecs import Batch, Model
-from workers.model_server.errors import BadInput
+from workers.model_server.errors import BadInput, whole_text
 from workers.model_server.infer import write_infer
 from workers.model_server.predictions import cut, write_rows, write_scoring
 from workers.serving.problem import problem_body
@@ -349,7 +349,7 @@ def _refused(waiting: Waiting, error: BadInput) -> Answered:
 def _failed(waiting: Waiting, error: Exception) -> Answered:
     if isinstance(error, BadInput):
         return _refused(waiting, error)
-    said = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
+    said = whole_text(f"{type(error).__name__}: {error}")
     body = problem_body(
         500,
         "model_failed",
