@@ -277,14 +277,14 @@ def test_tensors_are_held_to_the_same_signature(engine: Engine) -> None:
     status, answer = _ask(engine, _infer(**good), Contract.INFER)
     assert status == 200, answer
     assert json.loads(answer["outputs"][0]["data"][0])[0]["n"] == 2**63 - 1
-    more: dict[str, tuple[str, list[Any]]]
-    for more, said in [
+    bad: list[tuple[dict[str, tuple[str, list[Any]]], str]] = [
         ({"i32": ("INT64", [3_000_000_000])}, "column 'i32' holds '3000000000' in row 0; INT32"),
         ({"f32": ("FP64", [1e300])}, "column 'f32' holds '1e+300' in row 0; FP32"),
         ({"n": ("UINT64", [2**63])}, "column 'n' holds '9223372036854775808' in row 0; INT64"),
         ({"at": ("BYTES", ["2024-03-31T01:30:00Z"])}, "column 'at' holds"),
         ({"b": ("BYTES", ["true"])}, "column 'b' holds 'true' in row 0; BOOL"),
-    ]:
+    ]
+    for more, said in bad:
         status, answer = _ask(engine, _infer(**(good | more)), Contract.INFER)
         assert (status, said in answer["detail"]) == (400, True), answer
 
