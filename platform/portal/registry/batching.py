@@ -12,7 +12,7 @@ from portal.core import clock
 from portal.registry.catalog import find_model, find_version
 from portal.registry.keeping import ensure_record
 from portal.registry.models import VersionRecord
-from slipway.schemas.registry import BatchingOut
+from slipway.schemas.batching import BatchingOut
 from slipway.schemas.serving import BatchingMode, BatchingReport, BatchingVerdict
 
 _NO_GOLDEN = (

@@ -11,8 +11,8 @@ from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.accounts import ProjectOut
 from slipway.schemas.base import PageOf
+from slipway.schemas.batching import BatchingIn
 from slipway.schemas.registry import (
-    BatchingIn,
     DecisionIn,
     EvaluationIn,
     EvaluationOut,

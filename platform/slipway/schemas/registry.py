@@ -46,7 +46,8 @@ from slipway.schemas.base import (
     Truth,
     Whole,
 )
-from slipway.schemas.serving import BatchingMode, BatchingVerdict, ModelFormat
+from slipway.schemas.batching import BatchingOut
+from slipway.schemas.serving import BatchingMode, ModelFormat
 from slipway.schemas.signatures import SignatureIn, SignatureOut
 
 MAX_GOLDEN_ROWS = 200
@@ -266,31 +267,6 @@ class GoldenFacts(AnswerSchema):
     absolute_tolerance: float
     relative_tolerance: float
     created_at: datetime
-
-
-class BatchingIn(RequestSchema):
-    """What the author states of a version; null leaves it to the golden rows."""
-
-    mode: BatchingMode | None
-
-
-class BatchingOut(AnswerSchema):
-    """How requests to a version that wait together are predicted, and the reason in a sentence.
-
-    `stated` is what its author said, at the registration or in the metadata of an MLflow model.
-    `gain` says what merging gains or would gain, where a replica has measured it: `alone_us` is the
-    time of a row alone, `merged_us` that of each of `merged_rows` rows in one call.
-    """
-
-    mode: BatchingMode
-    stated: BatchingMode | None = None
-    stated_in: Literal["registration", "metadata"] | None = None
-    verdict: BatchingVerdict
-    reason: str
-    gain: str | None = None
-    alone_us: float | None = None
-    merged_us: float | None = None
-    merged_rows: int | None = None
 
 
 class VersionDetail(VersionOut):

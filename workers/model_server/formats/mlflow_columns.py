@@ -107,7 +107,7 @@ class ColumnReader:
             raise _refusal(faults)
         rows = max(map(len, sent.values()), default=0)
         table = pd.DataFrame(found, index=pd.RangeIndex(rows))
-        if index is not None:
+        if index is not None and index != list(range(rows)):
             if len(index) != rows:
                 raise BadInput(f"The index has {len(index)} entries, and there are {rows} rows.")
             table.index = pd.Index(index)

@@ -32,8 +32,8 @@ from portal.registry.services.rules import change_rules
 from portal.registry.tasks import hash_version
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf, RequestSchema
+from slipway.schemas.batching import BatchingIn
 from slipway.schemas.registry import (
-    BatchingIn,
     EvaluationIn,
     EvaluationOut,
     GoldenIn,
