@@ -190,6 +190,10 @@ class Engine:
 
     def _after(self, taken: list[Waiting], done: "asyncio.Future[list[Answered]]") -> None:
         self._busy = False
+        if self._batching is BatchingMode.OFF:
+            _deliver(taken, done.result())
+            self._turn()
+            return
         # The next batch starts before the answers of this one are written.
         self._turn()
         _deliver(taken, done.result())

@@ -122,7 +122,7 @@ class MlflowCodec:
 
     def _checked_params(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return params as their types have them; raises BadInput."""
-        check_params({name: 0 for name in params if name not in self._params}, [])
+        check_params({name: None for name in params if name not in self._params}, [], self._params)
         found = {}
         for name, value in params.items():
             spec = self._params[name]
