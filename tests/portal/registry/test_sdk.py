@@ -92,6 +92,13 @@ def test_the_command_line_says_the_same(
     asked = json.loads(run("ask", "digits", "1", "production", "--json").stdout)
     assert "withdrawn" in run("decide", "digits", asked["id"], "withdraw").stdout
     assert run("decide", "digits", asked["id"], "shrug").returncode == 2
+    assert run("register", SOURCE, "digits", "--batching", "rows", "--quiet").returncode == 0
+    assert "rows: Its author stated rows." in run("show", "digits", "2").stdout
+    stated = json.loads(run("batching", "digits", "2", "off", "--json").stdout)
+    assert stated["batching"]["mode"] == "off"
+    left = json.loads(run("batching", "digits", "2", "auto", "--json").stdout)
+    assert left["batching"]["stated"] is None
+    assert run("batching", "digits", "2", "columns").returncode == 2
 
 
 def test_an_author_states_whether_requests_may_be_merged(
