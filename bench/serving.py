@@ -18,6 +18,7 @@ encoder_vs_bare_model   a 6-layer, 384-wide transformer encoder through gateway 
 added_latency_*         what gateway and replica add to the bare forward pass: p50 and p99 when
                         clients pause so that they ask for half of what concurrency 64 reaches,
                         less those of the module alone on that core, asked as often, in turns
+merged_vs_unmerged_*    requests in the mode `rows`, which golden rows prove, beside `requests`
 overload_goodput        answered per second when three times as many ask as are admitted, beside
                         as many as are admitted
 start_to_first_prediction_vs_mlflow   from starting the processes to the first good answer
@@ -61,6 +62,7 @@ from bench.serving_figures import (  # noqa: E402
 from bench.serving_peers.modules import ROW, WORDS, build_models  # noqa: E402
 from bench.serving_peers.starting import PACKAGES, PEERS, command_of, save_mlflow  # noqa: E402
 from slipway.schemas.serving import (  # noqa: E402
+    BatchingMode,
     Datatype,
     EndpointLimits,
     FieldSpec,
@@ -186,7 +188,9 @@ def signature(kind: str) -> Signature:
 
 
 @contextmanager
-def ours(file: Path, kind: str, limits: EndpointLimits) -> Iterator[tuple[Plane, Target, float]]:
+def ours(
+    file: Path, kind: str, limits: EndpointLimits, *, mode: BatchingMode | None = None
+) -> Iterator[tuple[Plane, Target, float]]:
     """Serve a module by gateway and replica; also the seconds until the first good answer."""
     row = WORDS if kind == "encoder" else ROW
     body = json.dumps({"inputs": [row]}, separators=(",", ":"))
@@ -202,7 +206,7 @@ def ours(file: Path, kind: str, limits: EndpointLimits) -> Iterator[tuple[Plane,
                 entry=file.name,
                 signature=signature(kind),
                 golden=[GoldenPrediction(request={"inputs": [row]}, predictions=known)],
-                batching={"max_rows": 8 if kind == "encoder" else 64},
+                batching={"max_rows": 8 if kind == "encoder" else 64, "mode": mode},
             )
             found.start_gateway()
         rate = Rate(per_s=1_000_000, burst=1_000_000)
@@ -315,6 +319,19 @@ def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
             # Two batches are always there: one that runs and one that waits.
             served.append(target.press(folder, 16, 2 * span_s).rps)
     return {"encoder_vs_bare_model": case(served, alone, "rows/s")}
+
+
+def batching_cases(file: Path, folder: Path, seconds: float) -> Cases:
+    """Requests merged, as golden rows prove they may be, beside each by itself."""
+    with (
+        ours(file, "mlp", GENEROUS) as (_, merged, _),
+        ours(file, "mlp", GENEROUS, mode=BatchingMode.REQUESTS) as (_, alone, _),
+    ):
+        found = Pair(*measure([merged, alone], folder, TURNS, seconds, [16, 64]))
+    return {
+        f"merged_vs_unmerged_at_{number}": found.case(number, lambda load: load.rps, "answers/s")
+        for number in (16, 64)
+    }
 
 
 def overload_cases(file: Path, folder: Path, seconds: float) -> Cases:
@@ -430,6 +447,7 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
             say(f"start {start + 1} of the best: not measured: {error}")
     cases = side_by_side(pairs, started)
     cases |= latency_cases(half, mine[1], file)
+    cases |= batching_cases(file, folder, arguments.seconds)
     cases |= overload_cases(file, folder, arguments.seconds)
     if not arguments.no_encoder:
         cases |= encoder_cases(models["encoder"], folder, arguments.seconds)

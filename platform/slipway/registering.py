@@ -30,6 +30,7 @@ def register(
     path: str = "model",
     format: str | None = None,  # noqa: A002  (the word for it)
     signature: SignatureIn | Mapping[str, Any] | None = None,
+    batching: str | None = None,
     golden: Golden | None = None,
     absolute_tolerance: float | None = None,
     relative_tolerance: float | None = None,
@@ -46,6 +47,9 @@ def register(
     has to be, and `signature` what goes in and comes out where the file does not tell. `golden`
     is a pair of inputs and the outputs the model gave for them, row by row (lists, arrays or data
     frames): wherever the version is loaded, it must give them again, within the tolerances.
+    `batching` states how requests that wait together are predicted: `rows` merges them into one
+    call, `requests` predicts each by itself, `off` one at a time. Without it they are merged only
+    if the golden rows prove that no row changes the answer to another.
     """
     with _opened(client) as opened:
         place = _project(opened, project)
@@ -59,6 +63,7 @@ def register(
             project=place,
             format=format,
             signature=signature,
+            batching=batching,
             description=description,
             tags=tags,
         )
@@ -178,6 +183,16 @@ class ModelVersion:
                 )
                 for metric, value in metrics.items()
             ]
+
+    def set_batching(self, mode: str | None) -> VersionDetail:
+        """State `rows`, `requests` or `off`; None leaves it to the golden rows.
+
+        Endpoints follow with the next promotion.
+        """
+        with self._placed() as (client, project):
+            return client.models.set_batching(
+                self.model.name, self.number, project=project, mode=mode
+            )
 
     def plan(self, target: str) -> PlanOut:
         """Tell what a promotion would change and how its gates stand."""

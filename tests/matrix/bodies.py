@@ -153,6 +153,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/models/{model}/versions"): {
         "source": "mlflow-artifacts:/1/model"
     },
+    ("PUT", f"{_MODEL_VERSION}/batching"): {"mode": "requests"},
     ("PUT", f"{_MODEL_VERSION}/golden"): {"inputs": [1], "outputs": [2]},
     ("POST", f"{_MODEL_VERSION}/evaluations"): {
         "metric": "accuracy",

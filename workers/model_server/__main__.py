@@ -18,7 +18,9 @@ import httpx
 import pydantic
 import uvloop
 
-from slipway.schemas.serving import ReplicaSpec, ReplicaState
+from slipway.schemas.serving import BatchingReport, ReplicaSpec, ReplicaState
+from workers.model_server.batching import needs_proof, prove, report_of
+from workers.model_server.codecs import Model
 from workers.model_server.engine import Engine
 from workers.model_server.errors import NotReady
 from workers.model_server.files import bring_files
@@ -28,6 +30,7 @@ from workers.model_server.memory import keep_freed_memory
 from workers.model_server.reports import Reporter
 from workers.model_server.server import ReplicaServer
 
+log = logging.getLogger(__name__)
 VARIABLE: Final = "SLIPWAY_REPLICA"
 _TOKEN: Final = "SLIPWAY_TOKEN"  # noqa: S105 - the name of a variable
 _ORDERS_WITHIN_S: Final = 60.0
@@ -105,11 +108,7 @@ async def _serve(spec: ReplicaSpec, reporter: Reporter) -> int:
     load_ms = (time.perf_counter() - began) * 1000
     reporter.tell(ReplicaState.WARMING, load_ms=load_ms)
     began = time.perf_counter()
-    engine = Engine(
-        model, name=spec.endpoint, version=spec.model_version, max_rows=spec.batching.max_rows
-    )
-    engine.forward_ms = warm_up(engine, model.signature, spec.golden)
-    check_golden(engine, spec.golden)
+    model, engine, batching = _prepare(spec, model)
     warm_ms = (time.perf_counter() - began) * 1000
     gc.collect()
     gc.freeze()
@@ -126,12 +125,39 @@ async def _serve(spec: ReplicaSpec, reporter: Reporter) -> int:
         load_ms=load_ms,
         warm_ms=warm_ms,
         forward_ms=engine.forward_ms,
+        batching=batching,
     )
     await stop.wait()
     reporter.tell(ReplicaState.DRAINING, address=address)
     await server.drain(within_s=_DRAIN_S)
     engine.close()
     return 0
+
+
+def _prepare(spec: ReplicaSpec, model: Model) -> tuple[Model, Engine, BatchingReport]:
+    """Warm the model, check its golden predictions, and find out whether requests may be merged."""
+    engine = _engine(spec, model)
+    proof = None
+    if needs_proof(spec.batching.mode):
+        proof = prove(engine, model, spec.golden, max_rows=spec.batching.max_rows)
+        if proof.has_changed:
+            # It keeps something of what it is asked: it serves as it was before all this.
+            engine.close()
+            model = open_model(spec, bring_files(spec))
+            engine = _engine(spec, model)
+    report = report_of(proof, spec.batching.mode)
+    log.info("batching: %s. %s", report.mode.value, report.reason)
+    engine.set_batching(report.mode, proof.max_rows if proof else spec.batching.max_rows)
+    return model, engine, report
+
+
+def _engine(spec: ReplicaSpec, model: Model) -> Engine:
+    engine = Engine(
+        model, name=spec.endpoint, version=spec.model_version, max_rows=spec.batching.max_rows
+    )
+    engine.forward_ms = warm_up(engine, model.signature, spec.golden)
+    check_golden(engine, spec.golden)
+    return engine
 
 
 if __name__ == "__main__":

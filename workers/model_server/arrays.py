@@ -55,6 +55,9 @@ def array_of(name: str, values: Any, datatype: str) -> Array:
     if found.size == 0 and found.dtype.kind == "f":
         return found.astype(DTYPES[datatype])
     target = DTYPES[datatype]
+    if target.kind in "iu" and found.dtype.kind in "fO":
+        # Large whole numbers beside others, or beside numbers with a point, have become floats.
+        found = _exact_wholes(values, found)
     if not isinstance(values, np.ndarray) and not _alike(values, target.kind):
         return _refuse(name, values, datatype)
     match target.kind:
@@ -69,26 +72,75 @@ def array_of(name: str, values: Any, datatype: str) -> Array:
 
 
 def _floats(name: str, values: Any, found: Array, datatype: str) -> Array:
-    if found.dtype.kind in "iuf":
-        return found.astype(DTYPES[datatype])
-    if found.dtype.kind == "O" and all(
-        value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-        for value in found.flat
-    ):
-        return found.astype(DTYPES[datatype])
-    return _refuse(name, values, datatype)
+    target = DTYPES[datatype]
+    is_plain = found.dtype.kind in "iuf" or (
+        found.dtype.kind == "O"
+        and all(
+            value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+            for value in found.flat
+        )
+    )
+    if not is_plain:
+        return _refuse(name, values, datatype)
+    with np.errstate(over="ignore"):
+        given = found.astype(target)
+    if target.itemsize < 8 and np.isinf(given).any():
+        largest = float(np.finfo(target).max)
+        is_outside = np.isinf(given) & ~np.isinf(found.astype(np.float64))
+        _refuse_outside(name, found, is_outside, datatype, -largest, largest)
+    return given
 
 
 def _wholes(name: str, values: Any, found: Array, datatype: str) -> Array:
     target = DTYPES[datatype]
     if found.dtype.kind == "f" and found.size and np.all(np.mod(found, 1) == 0):
         found = found.astype(np.int64) if np.abs(found).max() < 2**53 else found
-    if found.dtype.kind not in "iu":
-        return _refuse(name, values, datatype)
     bounds = np.iinfo(target)
+    is_whole = found.dtype.kind == "O" and all(type(value) is int for value in found.flat)
+    if found.dtype.kind not in "iu" and not is_whole:
+        return _refuse(name, values, datatype)
     if found.size and (int(found.min()) < bounds.min or int(found.max()) > bounds.max):
-        raise fault(name, f"holds a number outside {bounds.min} to {bounds.max}, as {datatype} is")
+        is_outside = np.array([not bounds.min <= int(one) <= bounds.max for one in found.flat])
+        _refuse_outside(name, found, is_outside, datatype, bounds.min, bounds.max)
     return found.astype(target)
+
+
+def _exact_wholes(values: Any, found: Array) -> Array:
+    """Return what was sent as whole numbers of Python, if all of it is exactly that."""
+    if isinstance(values, np.ndarray):
+        return found
+    numbers = list(_elements(values))
+    if len(numbers) != found.size or not all(_is_exact_whole(number) for number in numbers):
+        return found
+    whole = np.empty(found.size, object)
+    whole[:] = [int(number) for number in numbers]
+    return whole.reshape(found.shape)
+
+
+def _is_exact_whole(value: Any) -> bool:
+    if isinstance(value, float):
+        return value.is_integer() and abs(value) < 2**53
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _refuse_outside(
+    name: str, found: Array, is_outside: Array, datatype: str, least: float, most: float
+) -> None:
+    """Raise BadInput for the first element that the type cannot hold; nothing if all fit."""
+    places = np.flatnonzero(is_outside)
+    if not places.size:
+        return
+    place = int(places[0])
+    value = found.reshape(-1)[place]
+    said = f"holds {value} in {_row_of(place, found.shape)}; {datatype} was expected"
+    raise fault(name, f"{said}: from {least} to {most}")
+
+
+def _row_of(place: int, shape: Sequence[int]) -> str:
+    """Return the row that an element is in, and its place among all."""
+    rows = shape[0] if shape else 1
+    width = max(1, int(np.prod(shape[1:])))
+    return f"row {place // width if rows else 0} (element {place})"
 
 
 def _alike(values: Any, kind: str) -> bool:
@@ -117,14 +169,22 @@ def fits(value: Any, datatype: str) -> bool:
         return kind == "b" and isinstance(value, bool | np.bool_)
     if kind == "f":
         return value is None or isinstance(value, int | float | np.number)
-    return isinstance(value, int | np.integer) or (isinstance(value, float) and value.is_integer())
+    return isinstance(value, int | np.integer) or (
+        isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    )
 
 
 def _refuse(name: str, values: Any, datatype: str) -> Array:
-    for place, value in enumerate(_elements(values)):
-        if not fits(value, datatype):
-            shown = repr(value)[:60]
-            raise fault(name, f"holds {shown} (element {place}); {datatype} was expected")
+    rows = values if isinstance(values, list | tuple | np.ndarray) else [values]
+    place = 0
+    for row, part in enumerate(rows):
+        for value in _elements(part):
+            if not fits(value, datatype):
+                text = repr(value)
+                shown = text if len(text) <= 60 else f"{text[:60]}… ({len(text)} characters)"
+                at = f"in row {row} (element {place})"
+                raise fault(name, f"holds {shown} {at}; {datatype} was expected")
+            place += 1
     raise fault(name, f"cannot be read as {datatype}")
 
 

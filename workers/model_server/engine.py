@@ -2,7 +2,8 @@
 
 Requests that arrived in one turn of the event loop make a batch. A model that takes longer than a
 millisecond runs in a thread beside the loop, and what arrives meanwhile makes the next batch: an
-idle replica answers at once, a busy one batches by itself.
+idle replica answers at once, a busy one batches by itself. Rows of different requests meet in one
+call of the model only in the mode `rows`.
 """
 
 import asyncio
@@ -13,15 +14,19 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from slipway.schemas.serving import BatchingMode
 from workers.model_server.arrays import by_name
 from workers.model_server.codecs import Batch, Model
-from workers.model_server.errors import BadInput
+from workers.model_server.errors import BadInput, whole_text
 from workers.model_server.infer import write_infer
 from workers.model_server.predictions import cut, write_rows, write_scoring
 from workers.serving.problem import problem_body
 from workers.serving.wire import Answered, Asked, Content, new
 
 INLINE_BELOW_MS: Final = 1.0
+# Requests that are not merged are taken together for so long, to share the way to the thread and
+# back. The first of them is answered when the last one is.
+_TURN_MS: Final = 2.0
 _LEARNING_RATE: Final = 0.05
 _JSON: Final = int(Content.JSON)
 Reply = Callable[[list[Answered]], None]
@@ -38,19 +43,32 @@ class Waiting(NamedTuple):
 class Engine:
     """Predicts for whoever asks. `submit` and the replies belong to the event loop."""
 
-    def __init__(self, model: Model, *, name: str, version: str, max_rows: int) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        name: str,
+        version: str,
+        max_rows: int,
+        batching: BatchingMode = BatchingMode.REQUESTS,
+    ) -> None:
         self._model = model
         self._read_many = getattr(model.codec, "read_many", None)
         self._predict_row: Callable[[Asked], Any] | None = getattr(model, "predict_row", None)
         self._name = name
         self._version = version
         self._max_rows = max_rows
+        self._batching = batching
         self._queue: list[Waiting] = []
         self._scheduled = False
         self._busy = False
         self._can_join = True
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="model")
         self.forward_ms = 0.0
+
+    def set_batching(self, mode: BatchingMode, max_rows: int) -> None:
+        """Work in this mode from now on, with at most so many rows in a merged call."""
+        self._batching, self._max_rows = mode, max_rows
 
     @property
     def is_idle(self) -> bool:
@@ -63,7 +81,7 @@ class Engine:
         With `is_all` nobody else can ask in this turn, so it need not end first.
         """
         now = time.monotonic()
-        if is_all and self._is_free and len(asked) <= self._max_rows:
+        if is_all and self._is_free and len(asked) <= self._most_in_turn:
             reply(self._answers(asked, now))
             return
         self._queue += [Waiting(one, reply, now) for one in asked]
@@ -79,7 +97,7 @@ class Engine:
         None asks again by `submit`.
         """
         since = time.monotonic()
-        if not self._is_free or len(asked) > self._max_rows:
+        if not (self._is_free and self._merges) or len(asked) > self._max_rows:
             return None
         quick = self._quick(asked)
         if quick is None:
@@ -96,12 +114,28 @@ class Engine:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     @property
+    def _merges(self) -> bool:
+        """Whether rows of different requests may meet in one call of the model."""
+        return self._batching is BatchingMode.ROWS
+
+    @property
+    def _most_in_turn(self) -> int:
+        """How many requests are taken at once."""
+        if self._batching is BatchingMode.OFF:
+            return 1
+        if self._merges:
+            return self._max_rows
+        return max(1, min(self._max_rows, int(_TURN_MS / max(self.forward_ms, 0.01))))
+
+    @property
     def _is_free(self) -> bool:
         """Whether what comes now can be answered now, in the loop."""
         return not (self._queue or self._busy) and self.forward_ms < INLINE_BELOW_MS
 
     def _answers(self, asked: Sequence[Asked], since: float) -> list[Answered]:
         """Answer what came at one moment; plain requests without an object for each."""
+        if len(asked) > 1 and not self._merges:
+            return [self._answers([one], since)[0] for one in asked]
         predict_row = self._predict_row
         if len(asked) == 1 and predict_row is not None:
             answer = self._only(predict_row, asked, since)
@@ -142,8 +176,9 @@ class Engine:
         self._scheduled = False
         if self._busy or not self._queue:
             return
-        taken = self._queue[: self._max_rows]
-        del self._queue[: self._max_rows]
+        most = self._most_in_turn
+        taken = self._queue[:most]
+        del self._queue[:most]
         if self.forward_ms < INLINE_BELOW_MS:
             _deliver(taken, self._work(taken))
             self._schedule()
@@ -155,6 +190,10 @@ class Engine:
 
     def _after(self, taken: list[Waiting], done: "asyncio.Future[list[Answered]]") -> None:
         self._busy = False
+        if self._batching is BatchingMode.OFF:
+            _deliver(taken, done.result())
+            self._turn()
+            return
         # The next batch starts before the answers of this one are written.
         self._turn()
         _deliver(taken, done.result())
@@ -163,6 +202,8 @@ class Engine:
 
     def _work(self, taken: list[Waiting]) -> list[Answered]:
         """Answer each; the order is that of `taken`."""
+        if len(taken) > 1 and not self._merges:
+            return [self._work([waiting])[0] for waiting in taken]
         quick = self._quick(_scoring([waiting.asked for waiting in taken]))
         if quick is None:
             return self._work_slowly(taken)
@@ -312,7 +353,7 @@ def _refused(waiting: Waiting, error: BadInput) -> Answered:
 def _failed(waiting: Waiting, error: Exception) -> Answered:
     if isinstance(error, BadInput):
         return _refused(waiting, error)
-    said = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
+    said = whole_text(f"{type(error).__name__}: {error}")
     body = problem_body(
         500,
         "model_failed",

@@ -26,3 +26,18 @@ class BadInput(ModelServerError):
 
 class NotReady(ModelServerError):
     """Files, format, warm-up or golden predictions are not as they have to be."""
+
+
+def shown(value: object, *, limit: int = 60) -> str:
+    """Return a value in quotes for a message, with a word about what does not fit."""
+    text = "null" if value is None else f"{str(value)[:limit]!r}"
+    length = len(str(value))
+    return text if length <= limit else f"{text} (the first {limit} of {length} characters)"
+
+
+def whole_text(error: BaseException | str, *, limit: int = 2000) -> str:
+    """Return all lines of what a library said as one, with a word about what does not fit."""
+    text = " ".join(str(error).split())
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]} … (and {len(text) - limit} more characters)"

@@ -19,8 +19,13 @@ _MAX_NDIM: Final = 32
 _MAX_ELEMENTS: Final = 2**31
 
 
-def read_infer(asked: Asked) -> tuple[dict[str, Array], InferAsk, dict[str, Any]]:
-    """Return tensors by name, what the answer should look like, and parameters; raises BadInput."""
+def read_infer(
+    asked: Asked, *, raw_names: frozenset[str] = frozenset()
+) -> tuple[dict[str, Array], InferAsk, dict[str, Any]]:
+    """Return tensors by name, what the answer should look like, and parameters; raises BadInput.
+
+    Elements of BYTES are text, and bytes for the inputs in `raw_names` where they come as bytes.
+    """
     cut = asked.head_len or len(asked.body)
     request = read_object(asked.body[:cut])
     tail = memoryview(asked.body)[cut:]
@@ -30,7 +35,7 @@ def read_infer(asked: Asked) -> tuple[dict[str, Array], InferAsk, dict[str, Any]
     tensors: dict[str, Array] = {}
     at = 0
     for tensor in listed:
-        name, array, used = _tensor(tensor, tail[at:])
+        name, array, used = _tensor(tensor, tail[at:], raw_names)
         if name in tensors:
             raise fault(name, "is there twice")
         tensors[name] = array
@@ -78,7 +83,7 @@ def _ask(request: dict[str, Any], parameters: dict[str, Any]) -> InferAsk:
     )
 
 
-def _tensor(tensor: Any, tail: memoryview) -> tuple[str, Array, int]:
+def _tensor(tensor: Any, tail: memoryview, raw_names: frozenset[str]) -> tuple[str, Array, int]:
     if not isinstance(tensor, dict) or not isinstance(tensor.get("name"), str):
         raise BadInput("An entry of `inputs` has no name.")
     name, datatype, shape = tensor["name"], tensor.get("datatype"), tensor.get("shape")
@@ -95,7 +100,9 @@ def _tensor(tensor: Any, tail: memoryview) -> tuple[str, Array, int]:
     if size is not None:
         if type(size) is not int or not 0 <= size <= len(tail):
             raise fault(name, f"has a binary_data_size of {size!r}; {len(tail)} bytes are left")
-        return name, _from_bytes(name, datatype, shape, elements, tail[:size]), size
+        is_raw = name in raw_names
+        array = _from_bytes(name, datatype, shape, elements, tail[:size], is_raw=is_raw)
+        return name, array, size
     array = array_of(name, tensor.get("data"), datatype)
     if array.size != elements:
         raise fault(name, f"has {array.size} elements; its shape {shape} needs {elements}")
@@ -103,10 +110,11 @@ def _tensor(tensor: Any, tail: memoryview) -> tuple[str, Array, int]:
 
 
 def _from_bytes(
-    name: str, datatype: str, shape: list[int], elements: int, raw: memoryview
+    name: str, datatype: str, shape: list[int], elements: int, raw: memoryview, *, is_raw: bool
 ) -> Array:
     if datatype == Datatype.BYTES:
-        return np.array(_texts(name, raw, elements), dtype=object).reshape(shape)
+        texts = _texts(name, raw, elements, is_raw=is_raw)
+        return np.array(texts, dtype=object).reshape(shape)
     dtype = DTYPES[datatype]
     if len(raw) != elements * dtype.itemsize:
         wanted = elements * dtype.itemsize
@@ -114,15 +122,16 @@ def _from_bytes(
     return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
 
 
-def _texts(name: str, raw: memoryview, elements: int) -> list[str]:
-    found: list[str] = []
+def _texts(name: str, raw: memoryview, elements: int, *, is_raw: bool) -> list[Any]:
+    found: list[Any] = []
     at = 0
     while at < len(raw) and len(found) <= elements:
         length = int.from_bytes(raw[at : at + 4], "little")
         if at + 4 + length > len(raw):
             raise fault(name, "has texts that are longer than its bytes")
         try:
-            found.append(bytes(raw[at + 4 : at + 4 + length]).decode())
+            text = bytes(raw[at + 4 : at + 4 + length])
+            found.append(text if is_raw else text.decode())
         except UnicodeDecodeError:
             raise fault(name, "holds bytes that are not UTF-8 text") from None
         at += 4 + length

@@ -1,5 +1,6 @@
 """Reading JSON that strangers wrote: strict, bounded in depth, with errors that help."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import orjson
@@ -46,15 +47,18 @@ def read_scoring(text: bytes) -> tuple[str, Any, dict[str, Any]]:
     return keys[0], found[keys[0]], params or {}
 
 
-def check_params(params: dict[str, Any], specs: list[FieldSpec]) -> None:
-    """Raise BadInput for params the signature does not know, or of another type."""
+def check_params(params: dict[str, Any], specs: list[FieldSpec], names: Iterable[str] = ()) -> None:
+    """Raise BadInput for params the signature does not know, or of another type.
+
+    `names` are known ones, too, whose types are checked elsewhere.
+    """
     known = {spec.name: spec for spec in specs}
     for name, value in params.items():
         if name not in known:
             raise BadInput(
                 f"There is no param {name!r}.",
                 [FieldFault(field=f"params.{name}", message="unknown")],
-                f"There is: {', '.join(known) or 'none'}.",
+                f"There is: {', '.join([*known, *names]) or 'none'}.",
             )
         spec = known[name]
         if not all(fits(item, spec.datatype) for item in _items(value)):

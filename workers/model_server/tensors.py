@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import struct
 from collections.abc import Sequence
 from typing import Any, Final
@@ -17,6 +18,8 @@ from workers.model_server.infer import read_infer
 from workers.model_server.json_text import check_params, read_scoring
 from workers.serving.wire import Asked, Contract
 
+_WHOLE: Final = re.compile(r"\s*[+-]?\d{1,400}\s*", re.ASCII)
+_TRUTHS: Final = {"true": True, "false": False, "1": True, "0": False}
 _QUICK: Final = b'{"inputs":'
 _QUICK_BYTES: Final = len(_QUICK)
 # How `struct` writes a number of a type.
@@ -216,8 +219,24 @@ class TensorCodec:
         names, data = lines[0], [line for line in lines[1:] if line]
         if any(len(row) != len(names) for row in data):
             raise BadInput(f"A line does not have {len(names)} values, as the first line has.")
-        texts = {name: [row[at] for row in data] for at, name in enumerate(names)}
-        return self._from_columns({name: _typed(name, column) for name, column in texts.items()})
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise BadInput(f"The column {twice[0]!r} is there twice.")
+        return self._from_columns(
+            {name: self._typed(name, [row[at] for row in data]) for at, name in enumerate(names)}
+        )
+
+    def _typed(self, name: str, column: list[str]) -> list[Any]:
+        """Return a column of CSV as values of its input's type; what is none stays text."""
+        spec = self._inputs.get(name) or self._only
+        if spec is None:
+            numbers = [_number(text) for text in column]
+            return column if any(isinstance(one, str) for one in numbers) else numbers
+        kind = DTYPES[spec.datatype].kind
+        if kind == "O":
+            return list(column)
+        if kind == "b":
+            return [_TRUTHS.get(text.strip().lower(), text) for text in column]
+        return [_number(text) for text in column]
 
     def _array(self, name: str, values: Any) -> Array:
         spec = self._inputs.get(name)
@@ -234,9 +253,13 @@ class TensorCodec:
         return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
-def _typed(name: str, column: list[str]) -> list[Any]:
-    """Return a column of CSV as numbers, where all of it is numbers."""
+def _number(text: str) -> Any:
+    """Return a cell of CSV as a number, exactly; None for an empty one, and text for a text."""
+    if text == "":
+        return None
+    if _WHOLE.fullmatch(text):
+        return int(text)
     try:
-        return [None if text == "" else float(text) for text in column]
+        return text if "_" in text else float(text)
     except ValueError:
-        return list(column)
+        return text

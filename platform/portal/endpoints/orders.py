@@ -8,6 +8,8 @@ from portal.endpoints.replicas import cipher
 from portal.workloads.models import Lease
 from portal.workloads.tokens import token_of
 from slipway.schemas.serving import (
+    Batching,
+    BatchingMode,
     GoldenPrediction,
     ModelFile,
     ModelFormat,
@@ -59,6 +61,7 @@ def spec_of(replica: Replica, address: str, token: str) -> ReplicaSpec:
         ],
         signature=Signature.model_validate(served.signature) if served.signature else None,
         golden=[GoldenPrediction.model_validate(one) for one in served.golden],
+        batching=Batching(mode=BatchingMode(served.batching) if served.batching else None),
         listen=f"{_LOOPBACK}:0" if is_here else _EVERYWHERE,
         advertise_host=None if is_here else address,
         secret=cipher().decrypt(bytes(replica.secret)).decode(),

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from portal.core.errors import Conflict
+from slipway.schemas.serving import BatchingReport
 
 
 class ServedFile(BaseModel):
@@ -27,7 +28,8 @@ class ServedModel(BaseModel):
     `model_dir` is the folder with the files, relative to the replica's own unless they are on the
     node already. `golden` are predictions whose answers are known. `requirements` are those of the
     environment it is served in, of that version of `python`; empty for the one every node has.
-    `example` is a body of `/invocations` that was logged with the model.
+    `example` is a body of `/invocations` that was logged with the model. `batching` is what its
+    author stated, a `BatchingMode`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -43,6 +45,7 @@ class ServedModel(BaseModel):
     requirements: str = ""
     python: str = ""
     example: str = ""
+    batching: str | None = None
 
 
 class ModelSource(Protocol):
@@ -57,6 +60,11 @@ class ModelSource(Protocol):
 
     def read(self, *, project_id: str, file: ServedFile) -> Iterator[bytes]:
         """Yield the bytes of a file of a version of that project."""
+
+    def note_batching(
+        self, *, project_id: str, served: ServedModel, report: BatchingReport
+    ) -> None:
+        """Keep how a ready replica of a version treats requests that wait together."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,11 @@ class _NoModels:
     def read(self, *, project_id: str, file: ServedFile) -> Iterator[bytes]:
         """Yield nothing."""
         return iter(())
+
+    def note_batching(
+        self, *, project_id: str, served: ServedModel, report: BatchingReport
+    ) -> None:
+        """Keep nothing."""
 
 
 class _NoJudge:

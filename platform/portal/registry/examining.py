@@ -55,6 +55,7 @@ def examine(record: VersionRecord, facts: VersionFacts, *, later: Task) -> Versi
         flavors=said.flavors,
         signature=said.signature,
         example=said.example,
+        noted_batching=said.batching,
         files=[[file.path, file.size_bytes, ""] for file in found],
         hashed_at=None,
     )
@@ -85,6 +86,7 @@ class _Said:
     signature: dict[str, Any] | None
     entry: str = ""
     example: str = ""
+    batching: str = ""
 
 
 def _said(record: VersionRecord, folder: str, found: Sequence[ModelFile]) -> _Said:
@@ -96,7 +98,13 @@ def _said(record: VersionRecord, folder: str, found: Sequence[ModelFile]) -> _Sa
         if wanted not in (None, ModelFormat.MLFLOW):
             raise BadModelFile(f"they are an MLflow model, and {wanted} was said")
         described, example = _described(folder, found)
-        return _Said(ModelFormat.MLFLOW, described.flavors, described.signature, "", example)
+        return _Said(
+            ModelFormat.MLFLOW,
+            described.flavors,
+            described.signature,
+            example=example,
+            batching=described.batching,
+        )
     bare = find_bare(artifact_files(), folder, found, wanted)
     signature = record.given_signature or bare.signature
     return _Said(bare.format, [bare.format.value], signature, bare.entry)

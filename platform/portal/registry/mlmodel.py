@@ -10,6 +10,9 @@ from typing import Any
 import orjson
 import yaml
 
+from slipway.schemas.serving import BatchingMode
+
+BATCHING_KEY = "slipway_batching"
 MAX_BYTES = 512 * 1024
 _MAX_DEPTH = 30
 _MAX_NODES = 20_000
@@ -31,6 +34,7 @@ class Description:
     signature: dict[str, Any] | None = None
     example_path: str | None = None
     uuid: str = ""
+    batching: str = ""
 
 
 def read_mlmodel(content: bytes) -> Description:
@@ -51,6 +55,7 @@ def read_mlmodel(content: bytes) -> Description:
         signature=_signature(found.get("signature")),
         example_path=_example(found.get("saved_input_example_info")),
         uuid=_short(found.get("model_uuid")),
+        batching=_batching(found.get("metadata")),
     )
 
 
@@ -116,6 +121,12 @@ def _example(found: object) -> str | None:
         return None
     path = found.get("serving_input_path") or found.get("artifact_path")
     return path if isinstance(path, str) and path else None
+
+
+def _batching(metadata: object) -> str:
+    """Return the mode that the author stated in the metadata; "" for none or an unknown word."""
+    stated = metadata.get(BATCHING_KEY) if isinstance(metadata, dict) else None
+    return stated if isinstance(stated, str) and stated in list(BatchingMode) else ""
 
 
 def _short(value: object) -> str:

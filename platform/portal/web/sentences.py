@@ -50,6 +50,7 @@ _SENTENCES = {
     "model.update": "edited the model {label} in {group}",
     "model.rename": "renamed the model {label} in {group}",
     "model.delete": "deleted the model {label} of {group}",
+    "model.batching": "stated how requests to {label} in {group} are merged",
     "model.golden": "recorded golden predictions of {label} in {group}",
     "model.evaluate": "evaluated {label} in {group}",
     "model.promote": "promoted {label} in {group}",

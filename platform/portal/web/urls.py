@@ -196,6 +196,11 @@ urlpatterns = [
         name="project_model_version",
     ),
     path(
+        "p/<slug:project>/models/<str:model>/versions/<int:version>/batching",
+        model_versions.project_model_batching,
+        name="project_model_batching",
+    ),
+    path(
         "p/<slug:project>/models/<str:model>/versions/<int:version>/promote",
         model_versions.project_model_promote,
         name="project_model_promote",

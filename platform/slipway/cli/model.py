@@ -16,6 +16,7 @@ from slipway.model_files import is_here, model_files, read_signature
 from slipway.registering import source_of, target_of
 from slipway.schemas.base import PageOf
 from slipway.schemas.registry import MoveOut, PlanOut, RequestOut, Verdict, VersionDetail
+from slipway.schemas.serving import BatchingMode
 from slipway.snapshots.limits import size_text
 
 app = typer.Typer(no_args_is_help=True, help="Models: register, compare, approve, promote.")
@@ -57,6 +58,8 @@ def _show_version(session: Session, found: VersionDetail) -> None:
         "Format": found.format.value if found.format else None,
         "Flavours": found.flavors,
         "Inputs": [column.name for column in signature.inputs] if signature else None,
+        "Batching": f"{found.batching.mode.value}: {found.batching.reason}",
+        "Merging": found.batching.gain,
         "Recorded predictions": found.golden.rows if found.golden else None,
         "Figures": [
             f"{one.metric} on {one.dataset}: {one.note or one.value}"
@@ -206,6 +209,13 @@ def register(
             help="File with what goes in and comes out, where the model does not tell.",
         ),
     ] = None,
+    batching: Annotated[
+        BatchingMode | None,
+        typer.Option(
+            "--batching",
+            help="Merge requests that wait together (rows), or not. Without: as golden rows prove.",
+        ),
+    ] = None,
     description: Annotated[str | None, typer.Option("--description", help="What is new.")] = None,
     project: ProjectOption = None,
 ) -> None:
@@ -222,9 +232,31 @@ def register(
         project=place,
         format=format_,
         signature=given,
+        batching=batching,
         description=description,
     )
     _show_version(session, made)
+
+
+@command(app, "batching")
+def set_batching(
+    session: Session,
+    model: ModelArgument,
+    version: VersionArgument,
+    mode: Annotated[
+        str, typer.Argument(metavar="rows|requests|off|auto", help="auto: as golden rows prove.")
+    ],
+    project: ProjectOption = None,
+) -> None:
+    """State whether requests to a version that wait together may be merged."""
+    if mode != "auto" and mode not in list(BatchingMode):
+        raise UsageMistake(
+            f"{mode} is no way to batch requests.", next_step="Say rows, requests, off or auto."
+        )
+    stated = None if mode == "auto" else BatchingMode(mode)
+    place = session.project(project)
+    changed = session.client.models.set_batching(model, version, project=place, mode=stated)
+    _show_version(session, changed)
 
 
 def _sent(session: Session, model: str, source: str, project: str) -> str:

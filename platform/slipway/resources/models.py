@@ -11,6 +11,7 @@ from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.accounts import ProjectOut
 from slipway.schemas.base import PageOf
+from slipway.schemas.batching import BatchingIn
 from slipway.schemas.registry import (
     DecisionIn,
     EvaluationIn,
@@ -33,7 +34,7 @@ from slipway.schemas.registry import (
     VersionIn,
     VersionOut,
 )
-from slipway.schemas.serving import ModelFormat
+from slipway.schemas.serving import BatchingMode, ModelFormat
 from slipway.schemas.signatures import SignatureIn
 
 _ARTIFACTS = ("api", "2.0", "mlflow-artifacts", "artifacts")
@@ -122,12 +123,14 @@ class Models:
         run_id: str | None = None,
         format: ModelFormat | str | None = None,  # noqa: A002  (the word for it)
         signature: SignatureIn | Mapping[str, Any] | None = None,
+        batching: BatchingMode | str | None = None,
         description: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> VersionDetail:
         """Register `runs:/RUN/path`, `models:/…` or `mlflow-artifacts:/…` as the next version.
 
         Of a file that is no MLflow model, `format` and `signature` say what it is and takes.
+        `batching` states whether requests may be merged: `rows`, `requests` or `off`.
         """
         given = signature if isinstance(signature, SignatureIn) else signature and dict(signature)
         body = build(
@@ -136,11 +139,20 @@ class Models:
             run_id=run_id,
             format=format,
             signature=given,
+            batching=batching,
             description=description,
             tags=tags and dict(tags),
         )
         segments = (*_path(project, model), "versions")
         return self._connection.fetch(VersionDetail, "POST", *segments, body=body)
+
+    def set_batching(
+        self, model: str, version: int, *, project: str, mode: BatchingMode | str | None
+    ) -> VersionDetail:
+        """State how requests that wait together are predicted; None leaves it to golden rows."""
+        body = BatchingIn(mode=None if mode is None else BatchingMode(mode))
+        segments = (*_path(project, model, version), "batching")
+        return self._connection.fetch(VersionDetail, "PUT", *segments, body=body)
 
     def record_golden(
         self,

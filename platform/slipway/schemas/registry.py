@@ -11,6 +11,7 @@ DELETE models/{model}/aliases/{alias}           → MoveOut
 GET    models/{model}/versions                  PageOf[VersionOut]
 POST   models/{model}/versions                  VersionIn → VersionOut (201); makes the model too
 GET    models/{model}/versions/{version}        VersionDetail
+PUT    models/{model}/versions/{version}/batching   BatchingIn → VersionDetail
 PUT    models/{model}/versions/{version}/golden     GoldenIn → VersionDetail
 GET    models/{model}/versions/{version}/golden     GoldenIn
 POST   models/{model}/versions/{version}/evaluations  EvaluationIn → EvaluationOut (201)
@@ -45,7 +46,8 @@ from slipway.schemas.base import (
     Truth,
     Whole,
 )
-from slipway.schemas.serving import ModelFormat
+from slipway.schemas.batching import BatchingOut
+from slipway.schemas.serving import BatchingMode, ModelFormat
 from slipway.schemas.signatures import SignatureIn, SignatureOut
 
 MAX_GOLDEN_ROWS = 200
@@ -202,12 +204,14 @@ class VersionIn(RequestSchema):
 
     It names a folder with an MLflow model, or with one model in TorchScript, torch.export or ONNX.
     Of such a file `format` says what it has to be, and `signature` what goes in and comes out,
-    where the file does not tell; an MLflow model tells both itself.
+    where the file does not tell; an MLflow model tells both itself. `batching` is how requests that
+    wait together are predicted; without it they are merged only if golden rows prove that they may.
     """
 
     source: Annotated[Line, Field(min_length=6, max_length=500)]
     format: ModelFormat | None = None
     signature: SignatureIn | None = None
+    batching: BatchingMode | None = None
     run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     description: Note = ""
     tags: Tags = {}
@@ -282,6 +286,7 @@ class VersionDetail(VersionOut):
     size_bytes: int
     digest: str | None = None
     golden: GoldenFacts | None = None
+    batching: BatchingOut
     evaluations: list[EvaluationOut]
 
 

@@ -124,10 +124,50 @@ class GoldenPrediction(AnswerSchema):
     atol: float = Field(default=1e-6, ge=0)
 
 
+class BatchingMode(StrEnum):
+    """How requests that wait at the same time reach a model.
+
+    `rows`: their rows are merged into one call. `requests`: each is a call of its own. `off`: the
+    same, and each is answered before the next one is read.
+    """
+
+    ROWS = "rows"
+    REQUESTS = "requests"
+    OFF = "off"
+
+
 class Batching(AnswerSchema):
-    """How requests that wait together are predicted together. Nothing ever waits for others."""
+    """How requests that wait together are predicted. Nothing ever waits for others.
+
+    `mode` is what the author of the version stated. Without it requests are merged only when the
+    golden rows prove that no row changes the answer to another. `max_rows` limits a merged call.
+    """
 
     max_rows: int = Field(default=64, ge=1, le=65_536)
+    mode: BatchingMode | None = None
+
+
+class BatchingVerdict(StrEnum):
+    """What golden rows say about merging: `proved`, `refuted` by an example, or `unproved`."""
+
+    PROVED = "proved"
+    REFUTED = "refuted"
+    UNPROVED = "unproved"
+
+
+class BatchingReport(RequestSchema):
+    """The mode a replica works in, and why.
+
+    `alone_us` is the time of a row that is asked alone, `merged_us` the time of each of
+    `merged_rows` rows in one call; they are missing where nothing was measured.
+    """
+
+    mode: BatchingMode
+    verdict: BatchingVerdict
+    reason: Annotated[Line, Field(max_length=1000)]
+    alone_us: Number | None = Field(default=None, ge=0)
+    merged_us: Number | None = Field(default=None, ge=0)
+    merged_rows: Annotated[Whole, Field(ge=1, le=65_536)] | None = None
 
 
 class ReplicaSpec(AnswerSchema):
@@ -173,7 +213,8 @@ class ReplicaReport(RequestSchema):
     """What a replica says of itself. `reason` says in a sentence why it is not ready.
 
     `signature` is what was found in the model where the spec gave none. `load_ms` and `warm_ms` are
-    how long loading and warming took, `forward_ms` a prediction of one row when warm.
+    how long loading and warming took, `forward_ms` a prediction of one row when warm. `batching` is
+    how a ready replica treats requests that wait together.
     """
 
     replica_id: Id
@@ -185,6 +226,7 @@ class ReplicaReport(RequestSchema):
     load_ms: Number | None = Field(default=None, ge=0)
     warm_ms: Number | None = Field(default=None, ge=0)
     forward_ms: Number | None = Field(default=None, ge=0)
+    batching: BatchingReport | None = None
     sent_unix_ms: Moment
 
 

@@ -132,6 +132,8 @@ def test_a_file_of_torch_is_registered_and_answers(
     assert made.signature.inputs[0].shape == [-1, 4]
     name = kind.replace("_", "-")
     assert answers(endpoints, name, kind) == {"predictions": [[20.0, 20.0], [2.0, 2.0]]}
+    batching = client.models.version(kind, 1, project=project).batching
+    assert (batching.mode, batching.verdict) == ("rows", "proved"), batching
     key = endpoints.keys[name]
     asked = slipway.Endpoint(name, project=project, key=key, client=client)
     with pytest.raises(slipway.errors.InvalidInput, match=r"\[-1, 4\] was expected"):

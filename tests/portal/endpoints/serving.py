@@ -17,7 +17,7 @@ from portal.endpoints.reconciling import reconcile_all
 from portal.workloads.models import Lease, Workload
 from portal.workloads.scheduling import run_passes
 from portal.workloads.tokens import token_of
-from slipway.schemas.serving import LATENCY_BOUNDS_MS
+from slipway.schemas.serving import LATENCY_BOUNDS_MS, BatchingReport
 from tests.personas import Api, json_of
 from tests.portal.workloads.machines import Machine, finish, leases_of, run, unix_ms
 
@@ -30,6 +30,7 @@ class Models:
 
     def __init__(self) -> None:
         self.latest = 2
+        self.batching: list[tuple[str, BatchingReport]] = []
 
     def find(self, *, project_id: str, model: str, version: str | None) -> ServedModel:
         """Return a version of digits; raises InvalidInput for any other."""
@@ -46,6 +47,12 @@ class Models:
     def read(self, *, project_id: str, file: ServedFile) -> Iterator[bytes]:
         """Yield the bytes."""
         yield CONTENT
+
+    def note_batching(
+        self, *, project_id: str, served: ServedModel, report: BatchingReport
+    ) -> None:
+        """Keep it."""
+        self.batching.append((served.version, report))
 
 
 class Judge:

@@ -15,7 +15,7 @@ from portal.workloads.models import Workload
 from portal.workloads.scheduling import run_passes
 from portal.workloads.tokens import token_of
 from tests.personas import Api, Personas, json_of
-from tests.portal.endpoints.serving import CONTENT, GatewayClient, Lab
+from tests.portal.endpoints.serving import CONTENT, GatewayClient, Lab, Models
 from tests.portal.workloads.machines import finish, run
 
 CANARY: dict[str, Any] = {"kind": "canary", "bake_s": 60}
@@ -422,3 +422,15 @@ def test_what_can_never_serve_is_refused_by_name(
     assert refused.status_code == 422
     assert json_of(refused)["field"] == field
     assert not Replica.objects.exists()
+
+
+def test_a_ready_replica_says_whether_it_merges_requests(lab: Lab, models: Models) -> None:
+    lab.create()
+    lab.start_replicas()
+    replica = lab.replicas(1)[0]
+    assert spec_of(replica, "127.0.0.1", "slw_token").batching.mode is None
+    reason = "No golden rows are recorded."
+    batching = {"mode": "requests", "verdict": "unproved", "reason": reason}
+    lab.report(replica, "ready", address="127.0.0.1:9001", batching=batching)
+    assert f"is ready. It does not merge requests. {reason}" in lab.story()
+    assert [(version, report.reason) for version, report in models.batching] == [("1", reason)]

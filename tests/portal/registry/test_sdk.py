@@ -92,3 +92,26 @@ def test_the_command_line_says_the_same(
     asked = json.loads(run("ask", "digits", "1", "production", "--json").stdout)
     assert "withdrawn" in run("decide", "digits", asked["id"], "withdraw").stdout
     assert run("decide", "digits", asked["id"], "shrug").returncode == 2
+    assert run("register", SOURCE, "digits", "--batching", "rows", "--quiet").returncode == 0
+    assert "rows: Its author stated rows." in run("show", "digits", "2").stdout
+    stated = json.loads(run("batching", "digits", "2", "off", "--json").stdout)
+    assert stated["batching"]["mode"] == "off"
+    left = json.loads(run("batching", "digits", "2", "auto", "--json").stdout)
+    assert left["batching"]["stated"] is None
+    assert run("batching", "digits", "2", "columns").returncode == 2
+
+
+def test_an_author_states_whether_requests_may_be_merged(
+    alice: slipway.Client, project: str
+) -> None:
+    where: dict[str, Any] = {"project": project, "client": alice}
+    made = slipway.register(SOURCE, "digits", batching="rows", **where)
+    assert (made.batching.mode, made.batching.stated_in) == ("rows", "registration")
+    assert made.batching.reason == "Its author stated rows."
+    version = slipway.Model("digits", **where).version(1)
+    left = version.set_batching(None)
+    assert (left.batching.mode, left.batching.stated) == ("requests", None)
+    assert "No golden rows are recorded" in left.batching.reason
+    assert version.set_batching("off").batching.mode == "off"
+    with pytest.raises(errors.InvalidInput):
+        slipway.register(SOURCE, "digits", batching="columns", **where)

@@ -139,7 +139,10 @@ def test_openapi_is_made_from_the_signature(served: Plane) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b'{"inputs": [[1, 2, 3, "4"]]}', "Input 'x' holds '4' (element 3); FP32 was expected."),
+        (
+            b'{"inputs": [[1, 2, 3, "4"]]}',
+            "Input 'x' holds '4' in row 0 (element 3); FP32 was expected.",
+        ),
         (b'{"inputs": [[1, 2, 3, true]]}', "Input 'x' holds True"),
         (b'{"inputs": [[1, 2, 3]]}', "Input 'x' has the shape [1, 3]; [-1, 4] was expected."),
         (b'{"inputs": [[1, 2, 3, 4], [1]]}', "Input 'x' has rows of different lengths"),

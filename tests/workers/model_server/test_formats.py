@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from slipway.schemas.serving import (
+    BatchingMode,
     Datatype,
     FieldSpec,
     GoldenPrediction,
@@ -101,7 +102,7 @@ def spec(folder: Path, **changes: Any) -> ReplicaSpec:
 def test_every_format_predicts_the_same(tmp_path: Path, kind: ModelFormat) -> None:
     found = spec(tmp_path, format=kind, entry=stored(tmp_path, kind))
     model = open_model(found, tmp_path)
-    engine = Engine(model, name="digits", version="1", max_rows=8)
+    engine = Engine(model, name="digits", version="1", max_rows=8, batching=BatchingMode.ROWS)
     golden = GoldenPrediction(request={"inputs": [[1, 2, 3, 4]]}, predictions=[[20.0, 20.0]])
     assert warm_up(engine, model.signature, [golden]) > 0
     check_golden(engine, [golden])
@@ -136,7 +137,7 @@ def test_a_replica_is_not_ready_when_a_golden_prediction_differs(
 
 def test_one_bad_request_fails_nobody_else(tmp_path: Path) -> None:
     model = open_model(spec(linear_model(tmp_path)), tmp_path)
-    engine = Engine(model, name="digits", version="1", max_rows=64)
+    engine = Engine(model, name="digits", version="1", max_rows=64, batching=BatchingMode.ROWS)
     bodies = [b'{"inputs": [[1, 2, 3, 4]]}', b'{"inputs": [[1, 2, 3]]}', b"{", b'{"inputs": []}']
     bodies += [b'{"instances": [[0, 0, 0, 1], [0, 0, 0, 2]]}']
     answers = engine.answer([Asked(n, Contract.SCORING, 0, body) for n, body in enumerate(bodies)])
@@ -148,7 +149,7 @@ def test_a_model_whose_outputs_cannot_be_cut_answers_each_alone(tmp_path: Path) 
     model = open_model(spec(linear_model(tmp_path)), tmp_path)
     predict = model.predict
     model.predict = lambda *given: predict(*given).sum(0, keepdims=True)  # type: ignore[method-assign]
-    engine = Engine(model, name="digits", version="1", max_rows=64)
+    engine = Engine(model, name="digits", version="1", max_rows=64, batching=BatchingMode.ROWS)
     asked = [Asked(n, Contract.SCORING, 0, b'{"inputs": [[%d, 0, 0, 0]]}' % n) for n in range(3)]
     found = [json.loads(one.body)["predictions"] for one in engine.answer(asked)]
     assert found == [[[0.0, 0.0]], [[2.0, 2.0]], [[4.0, 4.0]]]
@@ -244,7 +245,7 @@ ODD = [
 def test_who_asks_alone_is_told_what_all_are_told(tmp_path: Path, datatype: Datatype) -> None:
     whole = Signature(inputs=[FieldSpec(name="x", datatype=datatype, shape=[-1, 4])])
     model = torchscript(tmp_path, Echo(), signature=whole)
-    engine = Engine(model, name="digits", version="1", max_rows=8)
+    engine = Engine(model, name="digits", version="1", max_rows=8, batching=BatchingMode.ROWS)
     other = Asked(2, Contract.SCORING, 0, b'{"inputs":[[9,9,9,9]]}')
     statuses = set()
     for odd in ODD:

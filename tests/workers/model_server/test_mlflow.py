@@ -12,7 +12,7 @@ import pytest
 import requests
 from sklearn.linear_model import LinearRegression
 
-from slipway.schemas.serving import ModelFormat
+from slipway.schemas.serving import BatchingMode, ModelFormat
 from tests.workers.serving import KEY, Plane, plane
 from workers.model_server.engine import Engine
 from workers.serving.wire import Asked, Contract
@@ -55,8 +55,8 @@ def loaded(model_dir: Path) -> mlflow_model.MlflowModel:
 
 @pytest.fixture
 def engine(loaded: mlflow_model.MlflowModel) -> Engine:
-    """What predicts with it."""
-    return Engine(loaded, name="prices", version="1", max_rows=64)
+    """What predicts with it, which is row-wise."""
+    return Engine(loaded, name="prices", version="1", max_rows=64, batching=BatchingMode.ROWS)
 
 
 @pytest.fixture(scope="module")

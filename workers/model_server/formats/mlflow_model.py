@@ -1,9 +1,10 @@
 """MLflow models: any flavour with a python_function, sklearn and pytorch among them.
 
-Requests are read by MLflow's own scoring code, after our check of each column, so that they mean
-here what they mean to `mlflow models serve`.
+Requests for a signature are read by us, in one way for all shapes, so that a model gets exactly
+what was sent. Those for a model without one are read by MLflow's own scoring code.
 """
 
+import csv
 import io
 import json
 from collections.abc import Sequence
@@ -15,15 +16,17 @@ import pandas as pd
 from mlflow import pyfunc
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc.scoring_server import infer_and_parse_data, parse_csv_input
-from mlflow.types.schema import ColSpec, ParamSpec, TensorSpec
+from mlflow.types.schema import Array, ColSpec, DataType, ParamSpec, TensorSpec
 
 from slipway.schemas.problem import FieldFault
 from slipway.schemas.serving import Datatype, FieldSpec, Signature
-from workers.model_server.arrays import DTYPES, array_of, check_shape, datatype_of, fits
+from workers.model_server.arrays import DTYPES, datatype_of
 from workers.model_server.codecs import Batch
-from workers.model_server.errors import BadInput
+from workers.model_server.errors import BadInput, shown, whole_text
+from workers.model_server.formats.mlflow_columns import ColumnReader, Mismatch, convert
 from workers.model_server.infer import read_infer
 from workers.model_server.json_text import check_params, read_scoring
+from workers.model_server.tensors import TensorCodec
 from workers.serving.wire import Asked, Contract
 
 _COLUMN_TYPES: Final = {
@@ -42,8 +45,11 @@ class MlflowModel:
 
     def __init__(self, model: Any, signature: Signature) -> None:
         self.signature = signature
-        self.codec = MlflowCodec(signature, model.metadata.get_input_schema())
+        self.codec = MlflowCodec(signature, model.metadata)
         self._model = model
+        if self.codec.is_exact:
+            # MLflow would check tables again, and refuse or bend missing values.
+            model.metadata.signature.inputs = None
 
     def predict(self, inputs: Any, params: dict[str, Any]) -> Any:
         """Return what the model gives; raises BadInput for what MLflow's own schema refuses."""
@@ -51,32 +57,54 @@ class MlflowModel:
             return self._model.predict(inputs, params=params or None)
         except MlflowException as error:
             if "schema" in error.message.lower():
-                raise BadInput(error.message.splitlines()[0][:1000]) from None
+                raise BadInput(whole_text(error.message)) from None
             raise
 
 
 class MlflowCodec:
-    """Reads requests into tables or arrays as MLflow does."""
+    """Reads requests into tables or arrays."""
 
-    def __init__(self, signature: Signature, schema: Any) -> None:
+    def __init__(self, signature: Signature, metadata: Any) -> None:
         self._signature = signature
-        self._schema = schema
-        self._columns = signature.inputs if signature.kind == "columns" else []
+        self._schema = metadata.get_input_schema()
+        self._reader: ColumnReader | None = None
+        self._tensors: TensorCodec | None = None
+        schema = metadata.get_params_schema()
+        self._params: dict[str, Any] = {one.name: one for one in schema.params} if schema else {}
+        # Models with type hints validate their inputs themselves.
+        if self._schema is None or metadata._is_signature_from_type_hint():  # noqa: SLF001
+            return
+        if not self._schema.is_tensor_spec():
+            self._reader = ColumnReader(self._schema)
+        elif all(np.dtype(spec.type).kind in "biuf" for spec in self._schema.inputs):
+            self._tensors = TensorCodec(signature)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether tables are read by the signature here, so that nobody has to check them again."""
+        return self._reader is not None
 
     def read(self, asked: Asked) -> Batch:
         """Return what a request asks for; raises BadInput."""
+        if self._tensors is not None:
+            batch = self._tensors.read(asked)
+            batch.inputs = self._named(batch.inputs)
+            batch.params = self._checked_params(batch.params)
+            return batch
         infer = None
         if asked.contract == Contract.INFER:
-            arrays, infer, params = read_infer(asked)
+            raw = self._reader.binary_names() if self._reader is not None else frozenset()
+            arrays, infer, params = read_infer(asked, raw_names=raw)
             inputs = self._from_arrays(arrays)
         elif asked.contract == Contract.SCORING_CSV:
             inputs, params = self._from_csv(asked.body), {}
         else:
             key, value, params = read_scoring(asked.body)
             inputs = self._from_scoring(key, value)
-        check_params(params, self._signature.params)
+        params = self._checked_params(params)
         rows, key_ = _kind(inputs)
-        return Batch(inputs, rows, (key_, json.dumps(params, sort_keys=True)), params, infer)
+        written = json.dumps(params, sort_keys=True, default=str)
+        return Batch(inputs, rows, (key_, written), params, infer)
 
     def join(self, batches: Sequence[Batch]) -> Any:
         """Return several batches with equal keys as one."""
@@ -89,57 +117,112 @@ class MlflowCodec:
             return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return np.concatenate(parts)
 
+    def _named(self, arrays: dict[str, Any]) -> Any:
+        return next(iter(arrays.values())) if len(self._signature.inputs) == 1 else arrays
+
+    def _checked_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return params as their types have them; raises BadInput."""
+        check_params({name: None for name in params if name not in self._params}, [], self._params)
+        found = {}
+        for name, value in params.items():
+            spec = self._params[name]
+            try:
+                found[name] = _param(value, spec)
+            except Mismatch as error:
+                at = f" at {error.at}" if error.at else ""
+                message = f"is {shown(error.value)}{at}; {error.expected} was expected"
+                message += f": {error.reason}" if error.reason else ""
+                fault = FieldFault(field=f"params.{name}", message=message)
+                raise BadInput(f"Param {name!r} {message}.", [fault]) from None
+        return found
+
     def _from_scoring(self, key: str, value: Any) -> Any:
-        faults = list(_column_faults(key, value, self._columns))
-        if faults:
-            shown = "; ".join(f"column {fault.field!r} {fault.message}" for fault in faults[:5])
-            raise BadInput(f"The input does not fit the model: {shown}.", faults)
+        if self._reader is not None:
+            columns, index = columns_of(key, value, self._reader)
+            return self._reader.read(columns, index)
         try:
             return infer_and_parse_data({key: value}, self._schema)
         except MlflowException as error:
-            raise BadInput(error.message.splitlines()[0][:1000]) from None
+            raise BadInput(whole_text(error.message)) from None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BadInput(f"`{key}` cannot be read: {error}.") from None
+            raise BadInput(f"`{key}` cannot be read: {whole_text(error)}.") from None
 
     def _from_csv(self, body: bytes) -> Any:
-        try:
-            return parse_csv_input(io.StringIO(body.decode()), self._schema)
-        except (MlflowException, UnicodeDecodeError) as error:
-            raise BadInput(f"The body is not CSV: {str(error).splitlines()[0][:500]}") from None
-
-    def _from_arrays(self, arrays: dict[str, Any]) -> Any:
-        specs = self._signature.inputs
-        faults = [
-            FieldFault(field=spec.name, message=f"is missing; {_expected(spec)} was expected")
-            for spec in specs
-            if spec.required and spec.name not in arrays
-        ]
-        if faults:
-            raise BadInput(f"Input {faults[0].field!r} {faults[0].message}.", faults)
-        if self._signature.kind == "tensors" and specs:
-            for spec in specs:
-                if spec.name in arrays:
-                    found = array_of(spec.name, arrays[spec.name], spec.datatype)
-                    check_shape(spec, found)
-                    arrays[spec.name] = found
-            return arrays[specs[0].name] if len(specs) == 1 else arrays
-        types = {spec.name: spec for spec in specs}
-        return pd.DataFrame(
-            {
-                name: array_of(name, array.reshape(-1), types[name].datatype)
-                if name in types
-                else array.reshape(-1)
-                for name, array in arrays.items()
-            }
+        if self._reader is None:
+            try:
+                return parse_csv_input(io.StringIO(body.decode()), self._schema)
+            except (MlflowException, UnicodeDecodeError) as error:
+                raise BadInput(f"The body is not CSV: {whole_text(error)}") from None
+        names, rows = read_csv(body)
+        reader = self._reader
+        if not reader.has_names:
+            names = [str(at) for at in range(len(names))]
+        return reader.read(
+            {name: reader.parse(name, [row[at] for row in rows]) for at, name in enumerate(names)}
         )
 
+    def _from_arrays(self, arrays: dict[str, Any]) -> Any:
+        if self._reader is None:
+            return pd.DataFrame({name: array.reshape(-1) for name, array in arrays.items()})
+        scalars = {one.name for one in self._reader.columns if isinstance(one.type, DataType)}
+        columns = {
+            name: (array.reshape(-1) if name in scalars else array).tolist()
+            for name, array in arrays.items()
+        }
+        _check_lengths(columns)
+        return self._reader.read(columns)
 
-def _expected(spec: FieldSpec) -> str:
-    return spec.datatype.value
+
+def _param(value: Any, spec: Any) -> Any:
+    if value is None or not isinstance(spec.dtype, DataType):
+        return value
+    if spec.shape is None:
+        return _plain(convert(value, spec.dtype))
+    return [_plain(one) for one in convert(value, Array(spec.dtype))]
+
+
+def _plain(value: Any) -> Any:
+    # MLflow takes datetimes of params as texts and reads them itself.
+    return value.isoformat() if isinstance(value, pd.Timestamp) else value
+
+
+def read_csv(body: bytes) -> tuple[list[str], list[list[str]]]:
+    """Return the names in the first line of CSV, and the rows; raises BadInput."""
+    try:
+        lines = list(csv.reader(io.StringIO(body.decode("utf-8-sig"), newline="")))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"The body is not CSV: {whole_text(error)}.") from None
+    if not lines:
+        raise BadInput("The body is empty; a line of column names was expected.")
+    names = lines[0]
+    rows = [line for line in lines[1:] if line or len(names) == 1]
+    rows = [line or [""] for line in rows]
+    _check_names(names)
+    for at, row in enumerate(rows):
+        if len(row) != len(names):
+            raise BadInput(
+                f"Row {at} has {len(row)} values; the first line has {len(names)} names."
+            )
+    return names, rows
+
+
+def _check_names(names: Sequence[str]) -> None:
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise BadInput(f"The column {twice[0]!r} is there twice.")
+
+
+def _check_lengths(columns: dict[str, list[Any]]) -> None:
+    counts = {name: len(column) for name, column in columns.items()}
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{name!r} has {count}" for name, count in list(counts.items())[:20])
+        raise BadInput(f"The inputs have different numbers of rows: {said}.")
 
 
 def _kind(inputs: Any) -> tuple[int, Any]:
     if isinstance(inputs, pd.DataFrame):
+        if not isinstance(inputs.index, pd.RangeIndex):
+            return len(inputs), object()  # an index of its own is lost beside other rows
         return len(inputs), ("table", tuple(inputs.columns), tuple(map(str, inputs.dtypes)))
     if isinstance(inputs, dict):
         arrays = {name: np.asarray(value) for name, value in inputs.items()}
@@ -150,59 +233,109 @@ def _kind(inputs: Any) -> tuple[int, Any]:
     return (array.shape[0] if array.ndim else 1), ("array", array.dtype.str, array.shape[1:])
 
 
-def _columns_of(key: str, value: Any) -> dict[str, list[Any]] | None:
-    """Return the columns of a body, or None when it has no names to check."""
+def columns_of(
+    key: str, value: Any, reader: ColumnReader
+) -> tuple[dict[str, list[Any]], list[Any] | None]:
+    """Return a body of one of MLflow's four shapes as columns, and its index; raises BadInput."""
     if key == "dataframe_split":
-        if not isinstance(value, dict) or not isinstance(value.get("data"), list):
-            raise BadInput("`dataframe_split` is not an object with `columns` and `data`.")
-        names, data = value.get("columns"), value["data"]
-        if names is None:
-            return None
-        if not isinstance(names, list) or any(
-            not isinstance(row, list) or len(row) != len(names) for row in data
-        ):
-            raise BadInput("A row of `data` does not have as many values as `columns`.")
-        return {str(name): [row[at] for row in data] for at, name in enumerate(names)}
+        return _split(value)
+    if key == "dataframe_records" or (key == "instances" and _is_records(value)):
+        return _records(key, value), None
     if key == "inputs" and isinstance(value, dict):
-        return {
-            str(name): column if isinstance(column, list) else [column]
-            for name, column in value.items()
-        }
-    if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-        names = dict.fromkeys(name for row in value for name in row)
-        return {name: [row.get(name) for row in value] for name in names}
-    if key == "dataframe_records":
-        raise BadInput("`dataframe_records` is not a list of objects.")
-    return None
+        return _by_name(value, reader), None
+    if _is_records(value):
+        return _records(key, value), None
+    return _unnamed(key, value, reader), None
 
 
-def _column_faults(key: str, value: Any, specs: Sequence[FieldSpec]) -> list[FieldFault]:
-    columns = _columns_of(key, value)
-    if columns is None or not specs:
-        return []
-    faults = []
-    for spec in specs:
-        column = columns.get(spec.name)
-        if column is None:
-            if spec.required:
-                message = f"is missing; {_expected(spec)} was expected"
-                faults.append(FieldFault(field=spec.name, message=message))
-            continue
-        for place, item in enumerate(column):
-            absent = item is None and (not spec.required or spec.datatype == Datatype.BYTES)
-            if absent or spec.shape != [-1] or isinstance(item, list | dict):
-                continue
-            if not fits(item, spec.datatype):
-                message = f"holds {str(item)[:60]!r} in row {place}; {_expected(spec)} was expected"
-                faults.append(FieldFault(field=spec.name, message=message))
-                break
-    return faults
+def _is_records(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _split(value: Any) -> tuple[dict[str, list[Any]], list[Any] | None]:
+    if not isinstance(value, dict) or not isinstance(value.get("data"), list):
+        raise BadInput("`dataframe_split` is not an object with `columns` and `data`.")
+    if unknown := sorted(set(value) - {"columns", "data", "index"}):
+        raise BadInput(f"`dataframe_split` has no {unknown[0]!r}; it has columns, data and index.")
+    names, data, index = value.get("columns"), value["data"], value.get("index")
+    if names is None:
+        width = len(data[0]) if data and isinstance(data[0], list) else 0
+        names = [str(at) for at in range(width)]
+    if not isinstance(names, list):
+        raise BadInput("`dataframe_split.columns` is not a list.")
+    names = [str(name) for name in names]
+    _check_names(names)
+    for at, row in enumerate(data):
+        if not isinstance(row, list) or len(row) != len(names):
+            count = f"{len(row)} values" if isinstance(row, list) else "no list of values"
+            raise BadInput(
+                f"Row {at} of `data` has {count}; it does not have as many values as `columns`, "
+                f"which has {len(names)}."
+            )
+    if index is not None and not isinstance(index, list):
+        raise BadInput("`dataframe_split.index` is not a list.")
+    return {name: [row[at] for row in data] for at, name in enumerate(names)}, index
+
+
+def _records(key: str, value: Any) -> dict[str, list[Any]]:
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        raise BadInput(f"`{key}` is not a list of objects.")
+    names = dict.fromkeys(name for row in value for name in row)
+    return {name: [row.get(name) for row in value] for name in names}
+
+
+def _by_name(value: dict[str, Any], reader: ColumnReader) -> dict[str, list[Any]]:
+    """Return inputs by name: lists of values, or the values of one row."""
+    depths = {column.name: depth_of(column.type) for column in reader.columns}
+    columns = {
+        name: part if isinstance(part, list) and _depth(part) > depths.get(name, 0) else [part]
+        for name, part in value.items()
+    }
+    _check_lengths(columns)
+    return columns
+
+
+def depth_of(kind: Any) -> int:
+    """Return how deep lists are nested in one value of a type."""
+    return 1 + depth_of(kind.dtype) if isinstance(kind, Array) else 0
+
+
+def _depth(value: Any) -> int:
+    if not isinstance(value, list):
+        return 0
+    return 1 + max(map(_depth, value), default=0)
+
+
+def _unnamed(key: str, value: Any, reader: ColumnReader) -> dict[str, list[Any]]:
+    """Return values without names: those of the only column, or rows of all columns."""
+    if len(reader.columns) == 1:
+        (column,) = reader.columns
+        deep = isinstance(value, list) and _depth(value) > depth_of(column.type)
+        values = value if deep else [value]
+        if not reader.has_names and all(isinstance(one, list) and len(one) == 1 for one in values):
+            values = [one[0] for one in values]
+        return {column.name: values}
+    if reader.has_names:
+        names = ", ".join(column.name for column in reader.columns)
+        raise BadInput(
+            f"The values of `{key}` have no names, and the model takes {len(reader.columns)} "
+            "columns.",
+            next_step=f"Send objects with {names}.",
+        )
+    if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+        raise BadInput(f"`{key}` is not a list of rows.")
+    width = len(value[0]) if value else len(reader.columns)
+    for at, row in enumerate(value):
+        if len(row) != width:
+            raise BadInput(f"Row {at} of `{key}` has {len(row)} values; the first has {width}.")
+    return {str(at): [row[at] for row in value] for at in range(width)}
 
 
 def load(path: Path, signature: Signature | None) -> MlflowModel:
     """Load the python_function flavour; its own signature counts, as it does to MLflow."""
     model = pyfunc.load_model(str(path))
-    return MlflowModel(model, _signature(model.metadata) or signature or Signature(kind="columns"))
+    own = _signature(model.metadata)
+    return MlflowModel(model, own or signature or Signature(kind="columns"))
 
 
 def _signature(metadata: Any) -> Signature | None:

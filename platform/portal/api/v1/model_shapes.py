@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from portal.accounts.models import User
 from portal.api.v1.shapes import user_out
+from portal.registry.batching import describe_batching
 from portal.registry.catalog import ModelFacts, VersionFacts
 from portal.registry.examining import digest_of
 from portal.registry.gating import Target
@@ -114,6 +115,7 @@ def version_detail(
         )
         if golden
         else None,
+        batching=describe_batching(record, has_golden=golden is not None),
         evaluations=[
             evaluation_out(row) for row in record.evaluations.select_related("recorded_by")[:200]
         ],

@@ -15,6 +15,7 @@ from portal.api.v1.model_shapes import (
     versions_out,
 )
 from portal.api.v1.shapes import PageParameters, SearchParameters
+from portal.registry.batching import state_batching
 from portal.registry.catalog import find_model, find_version, list_models, list_versions
 from portal.registry.examining import examine
 from portal.registry.keeping import ensure_record, records_of, rules_of
@@ -31,6 +32,7 @@ from portal.registry.services.rules import change_rules
 from portal.registry.tasks import hash_version
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf, RequestSchema
+from slipway.schemas.batching import BatchingIn
 from slipway.schemas.registry import (
     EvaluationIn,
     EvaluationOut,
@@ -126,6 +128,19 @@ def make_version(
 def show_version(request: HttpRequest, project: str, model: str, version: int) -> VersionDetail:
     """Show a version with signature, example, the digest of each file, and figures."""
     return _detail(gated_project(request), model, version)
+
+
+@router.put(f"{_VERSION}/batching", auth=gate(_WRITE), response=VersionDetail)
+def set_version_batching(
+    request: HttpRequest, project: str, model: str, version: int, payload: BatchingIn
+) -> VersionDetail:
+    """State how requests that wait together are predicted; null leaves it to the golden rows.
+
+    Endpoints follow with the next promotion of the version.
+    """
+    found = gated_project(request)
+    state_batching(project=found, model=model, number=version, mode=payload.mode)
+    return _detail(found, model, version)
 
 
 @router.put(f"{_VERSION}/golden", auth=gate(_WRITE), response=VersionDetail)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from portal.accounts.models import Project
@@ -9,6 +10,7 @@ from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.endpoints.environments import environment_for
 from portal.endpoints.ports import ServedFile, ServedModel
 from portal.registry.adapters.artifacts import artifact_files
+from portal.registry.batching import note_batching, statement_of
 from portal.registry.catalog import ModelFacts, VersionFacts, find_model, find_version
 from portal.registry.examining import examine
 from portal.registry.gating import Target
@@ -20,7 +22,7 @@ from portal.registry.services.proving import golden_of, read_golden
 from portal.registry.sources import folder_of
 from portal.registry.tasks import hash_version
 from slipway.schemas.registry import GoldenIn, TargetKind
-from slipway.schemas.serving import Datatype, ModelFormat
+from slipway.schemas.serving import BatchingMode, BatchingReport, Datatype, ModelFormat
 from slipway.schemas.signatures import ElementType
 
 _MAX_REQUIREMENTS_BYTES = 256 * 1024
@@ -97,6 +99,7 @@ class RegistryModels:
             requirements=requirements,
             python=python,
             example=record.example,
+            batching=stated.mode.value if (stated := statement_of(record)) else None,
         )
 
     def read(self, *, project_id: str, file: ServedFile) -> Iterator[bytes]:
@@ -112,6 +115,19 @@ class RegistryModels:
                 code="model_unreadable",
                 next_step=_UNREADABLE,
             ) from error
+
+    def note_batching(
+        self, *, project_id: str, served: ServedModel, report: BatchingReport
+    ) -> None:
+        """Keep how a ready replica of a version treats requests that wait together."""
+        with suppress(NotFound):  # the version may have been deleted meanwhile
+            note_batching(
+                project=Project.objects.get(pk=project_id),
+                model=served.model,
+                number=int(served.version),
+                stated=BatchingMode(served.batching) if served.batching else None,
+                report=report,
+            )
 
 
 def _version(project: Project, model: str, wanted: str | None) -> tuple[ModelFacts, VersionFacts]:

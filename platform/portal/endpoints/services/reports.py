@@ -31,6 +31,8 @@ from portal.endpoints.moves import (
 from portal.endpoints.ports import ServedModel, models
 from portal.endpoints.tasks import look_after_one
 from slipway.schemas.serving import (
+    BatchingMode,
+    BatchingReport,
     EndpointCounters,
     GatewayReport,
     ReplicaReport,
@@ -84,7 +86,23 @@ def _further(endpoint: Endpoint, replica: Replica, report: ReplicaReport, moment
         signature = report.signature.model_dump(mode="json")
         Revision.objects.filter(pk=replica.revision_id).update(signature=signature)
     if target == ReplicaState.READY:
-        add_event(endpoint, "replica_ready", f"A replica of {replica.revision} is ready.")
+        said = f"A replica of {replica.revision} is ready."
+        if report.batching is not None:
+            said += f" {_batching_sentence(report.batching)}"
+            models().note_batching(
+                project_id=endpoint.project_id,
+                served=ServedModel.model_validate(replica.revision.served),
+                report=report.batching,
+            )
+        add_event(endpoint, "replica_ready", said[:2000])
+
+
+def _batching_sentence(batching: BatchingReport) -> str:
+    if batching.mode == BatchingMode.ROWS:
+        return f"It merges requests. {batching.reason}"
+    if batching.mode == BatchingMode.OFF:
+        return f"It takes one request at a time. {batching.reason}"
+    return f"It does not merge requests. {batching.reason}"
 
 
 def _came_back(endpoint: Endpoint, replica: Replica, changes: dict[str, Any]) -> None:

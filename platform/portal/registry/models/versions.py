@@ -17,7 +17,9 @@ class VersionRecord(Row):
     `author` is who registered it, where that is known, and what is `given` was said then. What
     follows `read_at` is what its files said then; `fault` says why they said nothing. `format` is a
     `ModelFormat`, and `entry` the file that is the model, where one is. `files` holds [path, bytes,
-    SHA-256] of each file; the digests are there since `hashed_at`.
+    SHA-256] of each file; the digests are there since `hashed_at`. `given_batching` and
+    `noted_batching` (of its metadata) are each a `BatchingMode` or empty, and `batching_report` is
+    the `BatchingReport` of the replica that was ready last.
     """
 
     id = IdField("mver")
@@ -29,6 +31,7 @@ class VersionRecord(Row):
     )
     given_format = models.CharField(max_length=20, blank=True)
     given_signature = models.JSONField(null=True, blank=True)
+    given_batching = models.CharField(max_length=10, blank=True)
     read_at = models.DateTimeField(null=True, blank=True)
     fault = models.CharField(max_length=500, blank=True)
     format = models.CharField(max_length=20, blank=True)
@@ -36,6 +39,9 @@ class VersionRecord(Row):
     flavors = models.JSONField(default=list)
     signature = models.JSONField(null=True, blank=True)
     example = models.TextField(blank=True)
+    noted_batching = models.CharField(max_length=10, blank=True)
+    batching_report = models.JSONField(null=True, blank=True)
+    batching_reported_at = models.DateTimeField(null=True, blank=True)
     files = models.JSONField(default=list)
     hashed_at = models.DateTimeField(null=True, blank=True)
 

@@ -48,6 +48,8 @@ def record_golden(
                 relative_tolerance=golden.relative_tolerance,
                 recorded_by=by.user,
             )
+            # What replicas proved, they proved by other rows.
+            VersionRecord.objects.filter(pk=record.pk).update(batching_report=None)
             audit.record(
                 "model.golden",
                 kind="model_version",

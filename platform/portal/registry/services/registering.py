@@ -110,6 +110,8 @@ def register_version(*, project: Project, model: str, wanted: VersionIn, by: Act
 
 def _keep_given(record: VersionRecord, wanted: VersionIn) -> None:
     """Keep what was said of the files, which are then read by it whoever has looked before."""
+    if wanted.batching is not None:
+        VersionRecord.objects.filter(pk=record.pk).update(given_batching=wanted.batching.value)
     if wanted.format is None and wanted.signature is None:
         return
     signature = None

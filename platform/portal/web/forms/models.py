@@ -7,8 +7,16 @@ from pydantic import ValidationError
 
 from portal.core.faults import predicate_of_fault
 from slipway.schemas.registry import TargetGates, TargetKind
+from slipway.schemas.serving import BatchingMode
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
+
+BATCHING_CHOICES = (
+    ("", "Merge if golden rows prove that rows do not depend on each other"),
+    (BatchingMode.ROWS.value, "rows: merge them into one call"),
+    (BatchingMode.REQUESTS.value, "requests: predict each by itself"),
+    (BatchingMode.OFF.value, "off: one request at a time"),
+)
 
 
 class RegisterModel(forms.Form):
@@ -34,8 +42,27 @@ class RegisterModel(forms.Form):
         help_text="The name it was logged under.",
         widget=forms.TextInput(attrs=_TEXT),
     )
+    batching = forms.ChoiceField(
+        label="Requests that wait together",
+        required=False,
+        choices=BATCHING_CHOICES,
+        help_text="Merge only models in which no row changes the answer to another one.",
+        widget=forms.Select,
+    )
     description = forms.CharField(
         required=False, max_length=2000, widget=forms.Textarea(attrs={"rows": 2})
+    )
+
+
+class VersionBatching(forms.Form):
+    """What the author states about merging requests to a version."""
+
+    batching = forms.ChoiceField(
+        label="Requests that wait together",
+        required=False,
+        choices=BATCHING_CHOICES,
+        help_text="Endpoints follow with the next promotion of this version.",
+        widget=forms.Select,
     )
 
 

@@ -19,6 +19,7 @@ from portal.core.policy import guarded_by
 from portal.endpoints.services.reading import endpoints_serving
 from portal.experiments.models import LatestMetric
 from portal.monitoring.lineage import data_behind
+from portal.registry.batching import describe_batching, state_batching
 from portal.registry.catalog import find_model, find_version
 from portal.registry.examining import digest_of, examine
 from portal.registry.gating import Target
@@ -29,16 +30,17 @@ from portal.registry.services.promoting import Plan, plan_promotion, promote, st
 from portal.registry.services.proving import golden_of
 from portal.registry.services.requests import ask_approval, decide, requests_of
 from portal.registry.tasks import hash_version
-from portal.web.forms.models import Promotion
+from portal.web.forms.models import Promotion, VersionBatching
 from portal.web.forms.submission import carry_out, one_click, sent
 from portal.web.listing import word
 from portal.web.runs import number as written
 from portal.web.views.models import WHERE
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.registry import LineageOut, NodeKind, TargetKind, Verdict
-from slipway.schemas.serving import ModelFormat
+from slipway.schemas.serving import BatchingMode, ModelFormat
 
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
+_WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
 _MOVE = ProjectRole(Role.CONTRIBUTOR, Scope.MODELS_PROMOTE)
 _ALIAS = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_-]{0,98}\Z")
 _STEPS = (NodeKind.DATASET, NodeKind.JOB, NodeKind.RUN, NodeKind.VERSION)
@@ -78,6 +80,8 @@ def project_model_version(
         "targets": [stage for stage in rules.stages if stage != stage_of(record, rules)],
         "created": moment_of(at.created_ms),
         "golden": golden_of(record),
+        "batching": describe_batching(record, has_golden=golden_of(record) is not None),
+        "batching_form": VersionBatching(initial={"batching": record.given_batching}),
         "format_name": _FORMATS.get(record.format, record.format),
         "digest": digest_of(record),
         "total_bytes": sum(size for _, size, _ in record.files),
@@ -137,6 +141,29 @@ def _address(project: Project, kind: NodeKind, name: str) -> str:
         where = [project.slug, data.dataset.name, data.number]
         return reverse("project_dataset_version", args=where)
     return ""
+
+
+@guarded_by(_WRITE)
+@require_POST
+def project_model_batching(
+    request: HttpRequest, project: str, model: str, version: int
+) -> HttpResponse:
+    """State how requests to a version that wait together are predicted."""
+    found = gated_project(request)
+    form = VersionBatching(request.POST)
+    if not form.is_valid():
+        raise InvalidInput(
+            "This is no way to batch requests.",
+            field="batching",
+            next_step="Choose rows, requests, off, or leave it to the golden rows.",
+        )
+    mode = BatchingMode(form.cleaned_data["batching"]) if form.cleaned_data["batching"] else None
+    done = one_click(
+        request, lambda: state_batching(project=found, model=model, number=version, mode=mode)
+    )
+    if done:
+        messages.success(request, "Saved. Endpoints follow with the next promotion.")
+    return redirect("project_model_version", found.slug, model, version)
 
 
 @guarded_by(_MOVE)

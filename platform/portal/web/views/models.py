@@ -28,6 +28,7 @@ from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.listing import word
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.registry import ModelChange, TargetGates, VersionIn
+from slipway.schemas.serving import BatchingMode
 
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
@@ -127,5 +128,9 @@ def project_model_register(request: HttpRequest, project: str) -> HttpResponse:
 
 def _register(project: Project, by: Actor, data: dict[str, Any]) -> VersionFacts:
     source = f"runs:/{data['run']}/{data['path']}"
-    wanted = VersionIn(source=source, description=data["description"])
+    wanted = VersionIn(
+        source=source,
+        description=data["description"],
+        batching=BatchingMode(data["batching"]) if data["batching"] else None,
+    )
     return register_version(project=project, model=data["name"], wanted=wanted, by=by)

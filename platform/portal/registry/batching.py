@@ -1,0 +1,144 @@
+"""Whether requests to a version are merged: what its author stated, and what a replica proved."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from django.db import transaction
+from pydantic import ValidationError
+
+from portal.accounts import audit
+from portal.accounts.models import Project
+from portal.core import clock
+from portal.registry.catalog import find_model, find_version
+from portal.registry.keeping import ensure_record
+from portal.registry.models import VersionRecord
+from slipway.schemas.batching import BatchingOut
+from slipway.schemas.serving import BatchingMode, BatchingReport, BatchingVerdict
+
+_NO_GOLDEN = (
+    "No golden rows are recorded, so nothing proves that rows do not depend on each other. "
+    "Record them with slipway.register(…, golden=…), or state rows."
+)
+_NOT_YET = (
+    "Not proved yet: each replica asks the golden rows alone, together and beside other rows "
+    "before it is ready."
+)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The mode an author stated, and where."""
+
+    mode: BatchingMode
+    place: Literal["registration", "metadata"]
+
+
+def statement_of(record: VersionRecord) -> Statement | None:
+    """Return what was stated of a version; at its registration or later outweighs its metadata."""
+    if record.given_batching:
+        return Statement(BatchingMode(record.given_batching), "registration")
+    if record.noted_batching in list(BatchingMode):
+        return Statement(BatchingMode(record.noted_batching), "metadata")
+    return None
+
+
+def describe_batching(record: VersionRecord, *, has_golden: bool) -> BatchingOut:
+    """Return the mode of a version, the reason, and what merging would gain."""
+    stated = statement_of(record)
+    report = _report_of(record) or _expected(stated, has_golden=has_golden)
+    return BatchingOut(
+        mode=report.mode,
+        stated=stated.mode if stated else None,
+        stated_in=stated.place if stated else None,
+        verdict=report.verdict,
+        reason=report.reason,
+        gain=_gain(report),
+        alone_us=report.alone_us,
+        merged_us=report.merged_us,
+        merged_rows=report.merged_rows,
+    )
+
+
+def _report_of(record: VersionRecord) -> BatchingReport | None:
+    if record.batching_report is None:
+        return None
+    try:
+        return BatchingReport.model_validate(record.batching_report)
+    except ValidationError:  # written by another release
+        return None
+
+
+def _expected(stated: Statement | None, *, has_golden: bool) -> BatchingReport:
+    """Return what a replica would work in before any has reported."""
+    mode, reason = BatchingMode.REQUESTS, _NOT_YET if has_golden else _NO_GOLDEN
+    if stated is not None:
+        place = "" if stated.place == "registration" else " in the metadata of the model"
+        mode, reason = stated.mode, f"Its author stated {stated.mode.value}{place}."
+        if mode is BatchingMode.ROWS and has_golden:
+            reason += " Each replica checks that by the golden rows before it is ready."
+    return BatchingReport(mode=mode, verdict=BatchingVerdict.UNPROVED, reason=reason)
+
+
+def _gain(report: BatchingReport) -> str | None:
+    """Return in a sentence what merging gains, or would gain."""
+    if not report.alone_us or not report.merged_us or report.merged_rows is None:
+        return None
+    factor = report.alone_us / report.merged_us
+    gains = "gains" if report.mode is BatchingMode.ROWS else "would gain"
+    measured = (
+        f"a row takes {_milliseconds(report.alone_us)} alone and {_milliseconds(report.merged_us)} "
+        f"among {report.merged_rows} in a call"
+    )
+    if factor < 1.2:
+        return f"Merging {gains} next to nothing: {measured}."
+    return f"Merging {gains} up to {factor:.1f} times as many rows a second: {measured}."
+
+
+def _milliseconds(microseconds: float) -> str:
+    return f"{microseconds / 1000:.3g} ms"
+
+
+def state_batching(
+    *, project: Project, model: str, number: int, mode: BatchingMode | None
+) -> VersionRecord:
+    """Keep what an author states of a version; None leaves it to the golden rows.
+
+    Endpoints follow with the next revision of the version: a revision never changes.
+    """
+    facts = find_model(project.pk, model)
+    record = ensure_record(project, facts, find_version(project.pk, model, number))
+    with transaction.atomic():
+        before = record.given_batching
+        VersionRecord.objects.filter(pk=record.pk).update(
+            given_batching=mode.value if mode else "", batching_report=None
+        )
+        audit.record(
+            "model.batching",
+            kind="model_version",
+            target=record,
+            label=f"{model} version {number}",
+            project=project,
+            before={"batching": before or None},
+            after={"batching": mode.value if mode else None},
+        )
+    record.refresh_from_db()
+    return record
+
+
+def note_batching(
+    *,
+    project: Project,
+    model: str,
+    number: int,
+    stated: BatchingMode | None,
+    report: BatchingReport,
+) -> None:
+    """Keep what a replica reported; nothing where something else has been stated since."""
+    facts = find_model(project.pk, model)
+    record = ensure_record(project, facts, find_version(project.pk, model, number))
+    now = statement_of(record)
+    if (now.mode if now else None) is not stated:
+        return
+    VersionRecord.objects.filter(pk=record.pk, given_batching=record.given_batching).update(
+        batching_report=report.model_dump(mode="json"), batching_reported_at=clock.now()
+    )
