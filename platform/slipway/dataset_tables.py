@@ -3,8 +3,8 @@
 It needs pyarrow, as nothing else of `slipway.dataset` does.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,8 @@ def to_pandas(table: Any) -> Any:
     exact = [name for name in table.column_names if _needs_nullable(table.column(name))]
     frame = table.to_pandas(ignore_metadata=True)
     if exact:
-        pandas = import_module("pandas")
+        # pyarrow has imported it, and nothing else here needs it.
+        pandas = sys.modules["pandas"]
         nullable = {
             getattr(pa, f"{sign.lower()}{bits}")(): getattr(pandas, f"{sign}{bits}Dtype")()
             for sign in ("Int", "UInt")

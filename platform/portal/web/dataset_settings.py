@@ -33,7 +33,7 @@ def settings_of(form: QueryDict) -> ReadSettings | None:
     if "types" not in form:
         return None
     types: dict[str, str] = {}
-    for line in form["types"].splitlines():
+    for line in str(form["types"]).splitlines():
         column, equals, kind = line.strip().rpartition("=")
         if equals and column:
             types[column.strip()] = kind.strip()
