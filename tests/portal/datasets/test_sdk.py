@@ -163,7 +163,9 @@ def test_the_command_line_pushes_looks_and_pulls(
 
     assert run("push", "digits", str(data), "-m", "first")["reference"] == "digits:1"
     (data / "train.csv").write_text("x,y\n1,a\n")
-    assert run("push", "digits", str(data))["reference"] == "digits:2"
+    pushed = run("push", "digits", str(data), "--type", "x=string", "--missing", "NA")
+    assert pushed["reference"] == "digits:2"
+    assert (pushed["settings"]["types"], pushed["settings"]["missing"]) == ({"x": "string"}, ["NA"])
     assert [one["latest"] for one in run("list")["items"]] == [2]
     assert [one["note"] for one in run("versions", "digits")["items"]] == ["", "first"]
     assert run("show", "digits:1")["rows"] == 3
