@@ -1,77 +1,122 @@
-"""Tables of a dataset as Arrow tables: what needs pyarrow, and nothing else here does."""
+"""Tables of a dataset in a job: read as the portal has examined them, or not at all.
 
-import json
-from collections.abc import Sequence
+It needs pyarrow, as nothing else of `slipway.dataset` does.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-from pyarrow import csv, parquet
-from pyarrow import json as arrow_json
+import pyarrow.compute as pc
 
-from slipway.schemas.datasets import DataTableOut
+from slipway.errors import InvalidInput
+from slipway.schemas.datasets import DataTableOut, Problem
+from slipway.schemas.tables import ReadSettings, TableSchema
+from slipway.tables import TableReader
 
-_MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None", "none"]
-_TYPES = {
-    "int64": pa.int64(),
-    "double": pa.float64(),
-    "bool": pa.bool_(),
-    "string": pa.string(),
-    "timestamp[us]": pa.timestamp("us"),
-    "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC"),
-}
+Parts = Sequence[tuple[str, Path]]
+_EXACT_IN_DOUBLE = 2**53
 
 
-def read_table(table: DataTableOut, paths: Sequence[Path]) -> pa.Table:
-    """Read a table with the types its statistics name; rows that cannot be read are left out."""
-    types = {
-        column.name: _TYPES[column.type]
-        for column in table.statistics.columns
-        if column.type in _TYPES
-    }
-    readers = {"csv": _csv, "jsonl": _json_lines, "parquet": _parquet}
-    reader = readers[table.format]
-    parts = [reader(path, types, table.bad_rows) for path in paths]
-    return pa.concat_tables(parts, promote_options="permissive")
+def read_table(table: DataTableOut, parts: Parts, settings: ReadSettings) -> Any:
+    """Return a table with the schema that the portal has stored; bad rows are left out.
+
+    Raises InvalidInput where rows cannot be read and the version does not allow that.
+    """
+    schema = _stored_schema(table) or _determine_schema(table, parts, settings)
+    reader = _Reading(table, schema, settings)
+    batches = list(reader.batches(parts))
+    return pa.Table.from_batches(batches, schema=reader.arrow_schema)
 
 
-def _csv(path: Path, types: dict[str, pa.DataType], _bad_rows: int) -> pa.Table:
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        first = file.readline()
-    separator = max(",;\t|", key=first.count) if first else ","
-    return csv.read_csv(
-        path,
-        parse_options=csv.ParseOptions(
-            delimiter=separator,
-            newlines_in_values=True,
-            invalid_row_handler=lambda _row: "skip",
-        ),
-        convert_options=csv.ConvertOptions(
-            column_types=types, null_values=_MISSING, strings_can_be_null=True
-        ),
-    )
+def read_batches(table: DataTableOut, parts: Parts, settings: ReadSettings) -> Iterator[Any]:
+    """Yield the record batches of a table, in memory one at a time; see `read_table`."""
+    schema = _stored_schema(table) or _determine_schema(table, parts, settings)
+    yield from _Reading(table, schema, settings).batches(parts)
 
 
-def _json_lines(path: Path, types: dict[str, pa.DataType], bad_rows: int) -> pa.Table:
-    if not bad_rows:
-        options = arrow_json.ParseOptions(newlines_in_values=False)
-        return arrow_json.read_json(path, parse_options=options)
-    rows = []
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        for line in file:
-            try:
-                found = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(found, dict):
-                rows.append({name: _fit(found.get(name), kind) for name, kind in types.items()})
-    return pa.Table.from_pylist(rows, schema=pa.schema(list(types.items())))
+def to_pandas(table: Any) -> Any:
+    """Return a table as a DataFrame without rounding.
+
+    Whole numbers with missing values are fractions in pandas, unless one of them is too large for
+    that: then the column has a nullable type such as `Int64`.
+    """
+    exact = [name for name in table.column_names if _needs_nullable(table.column(name))]
+    frame = table.to_pandas(ignore_metadata=True)
+    if exact:
+        # pyarrow has imported it, and nothing else here needs it.
+        pandas = sys.modules["pandas"]
+        nullable = {
+            getattr(pa, f"{sign.lower()}{bits}")(): getattr(pandas, f"{sign}{bits}Dtype")()
+            for sign in ("Int", "UInt")
+            for bits in (8, 16, 32, 64)
+        }
+        whole = table.select(exact).to_pandas(types_mapper=nullable.get, ignore_metadata=True)
+        for name in exact:
+            frame[name] = whole[name]
+    return frame
 
 
-def _fit(value: object, kind: pa.DataType) -> object:
-    if value is None or kind != pa.string():
-        return value
-    return value if isinstance(value, str) else json.dumps(value)
+def _needs_nullable(column: Any) -> bool:
+    if not pa.types.is_integer(column.type) or not column.null_count:
+        return False
+    ends = pc.min_max(column)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    return low is not None and max(-low, high) > _EXACT_IN_DOUBLE
 
 
-def _parquet(path: Path, _types: dict[str, pa.DataType], _bad_rows: int) -> pa.Table:
-    return parquet.read_table(path)
+def _stored_schema(table: DataTableOut) -> TableSchema | None:
+    schema = table.table_schema
+    return schema if schema is not None and schema.is_complete else None
+
+
+def _determine_schema(table: DataTableOut, parts: Parts, settings: ReadSettings) -> TableSchema:
+    """Read a table of which not all rows were examined: later ones may widen its types."""
+    reader = TableReader(settings, on_problem=lambda problem: None)
+    for name, path in parts:
+        with path.open("rb") as source:
+            for _batch in reader.read(source, path=name, format=table.format):
+                pass
+    return reader.schema()
+
+
+class _Reading:
+    """One pass over the files of a table, with a schema that is final."""
+
+    def __init__(self, table: DataTableOut, schema: TableSchema, settings: ReadSettings) -> None:
+        self._table = table
+        self._reader = TableReader(settings, schema=schema, on_problem=self._refuse)
+        self.arrow_schema = self._reader.arrow_schema
+
+    def _refuse(self, problem: Problem) -> None:
+        if self._table.bad_rows:
+            return
+        place = f", line {problem.line}" if problem.line else ""
+        column = f", column {problem.column}" if problem.column else ""
+        raise InvalidInput(
+            f"{problem.path}{place}{column}: {problem.message}",
+            code="bad_rows",
+            field="table",
+            next_step="Correct the file or declare how it is read, and push a new version.",
+        )
+
+    def batches(self, parts: Parts) -> Iterator[Any]:
+        for name, path in parts:
+            with path.open("rb") as source:
+                yield from self._reader.read(source, path=name, format=self._table.format)
+        self._require_all_rows()
+
+    def _require_all_rows(self) -> None:
+        """Raise InvalidInput where the portal has counted another number of rows."""
+        schema, counted = self._table.table_schema, self._table.statistics
+        if schema is None or not schema.is_complete or counted.rows == self._reader.rows:
+            return
+        raise InvalidInput(
+            f"{self._table.name} has {self._reader.rows:,} rows here and {counted.rows:,} on its "
+            "page.",
+            code="table_differs",
+            field="table",
+            next_step="Use the release of slipway that the portal has; report it if it stays.",
+        )

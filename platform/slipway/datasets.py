@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from importlib import import_module
 from itertools import count
@@ -98,22 +98,42 @@ class Dataset:
     def arrow(self, table: str | None = None) -> Any:
         """Return a table as a pyarrow.Table; it need not be named where there is only one.
 
-        Raises InvalidInput where there is none of that name or pyarrow is not installed.
+        Its names, types and values are those of the page of the version. Raises InvalidInput where
+        there is none of that name, rows cannot be read, or pyarrow is not installed.
         """
-        found = self._table(table)
+        reading, described = self._reading(), self._table(table)
+        return reading.read_table(described, self._files_of(described), self._found.settings)
+
+    def pandas(self, table: str | None = None) -> Any:
+        """Return a table as a pandas.DataFrame; see `arrow`.
+
+        A column of whole numbers with missing values is one of fractions, as usual in pandas, or
+        of the nullable type `Int64` where that would round.
+        """
+        return self._reading().to_pandas(self.arrow(table))
+
+    def batches(self, table: str | None = None) -> Iterator[Any]:
+        """Yield a table in pyarrow.RecordBatches, for tables larger than the memory."""
+        reading, described = self._reading(), self._table(table)
+        yield from reading.read_batches(described, self._files_of(described), self._found.settings)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the only table as dictionaries."""
+        for batch in self.batches():
+            yield from batch.to_pylist()
+
+    def _reading(self) -> Any:
         try:
-            reading = import_module("slipway.dataset_tables")
+            return import_module("slipway.dataset_tables")
         except ImportError as error:
             raise InvalidInput(
                 f"Reading tables needs pyarrow, which cannot be imported: {error}.",
                 code="needs_pyarrow",
                 next_step="Add pyarrow to the requirements, or read the files under `.path`.",
             ) from None
-        return reading.read_table(found, [self.path / part for part in self._parts(found)])
 
-    def pandas(self, table: str | None = None) -> Any:
-        """Return a table as a pandas.DataFrame; see `arrow`."""
-        return self.arrow(table).to_pandas()
+    def _files_of(self, table: DataTableOut) -> list[tuple[str, Path]]:
+        return [(part, self.path / part) for part in self._parts(table)]
 
     def _table(self, name: str | None) -> DataTableOut:
         named = [table for table in self.tables if name in (None, table.name)]
@@ -135,7 +155,7 @@ class Dataset:
         # Parts of one table differ in their numbers alone.
         shape = re.compile(r"\d+".join(map(re.escape, table.name.split("*"))))
         files = (path.relative_to(self.path).as_posix() for path in self.path.rglob("*"))
-        return sorted(file for file in files if shape.fullmatch(file))
+        return sorted(file for file in files if shape.fullmatch(file))[: table.files]
 
     def note_use(self, run_id: str | None = None) -> None:
         """Note that this job, and the active MLflow run or the one given, read this version.

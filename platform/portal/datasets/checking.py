@@ -18,6 +18,7 @@ from portal.datasets.signals import VersionReady, version_ready
 from portal.datasets.tables import tables_in
 from slipway.schemas.datasets import Problem, VersionState, key_of
 from slipway.schemas.statistics import TableStatistics
+from slipway.schemas.tables import ReadSettings, TableSchema
 
 log = structlog.get_logger(__name__)
 # A task may last 300 s. This is what reading all tables of a version may take of it, and for how
@@ -108,7 +109,7 @@ def _check(turn: Turn) -> None:
         _refuse(version, f"{collision[:200]} is a file and a folder at once.", **facts)
         return
     ready = Version.objects.ready().filter(dataset=version.dataset).order_by("-number").first()
-    if ready is not None and ready.digest == digest:
+    if ready is not None and ready.digest == digest and _settings(ready) == _settings(version):
         reason = f"Nothing has changed: it holds the same files as {ready.reference}."
         _refuse(version, reason, same_as=ready.number, **facts)
         return
@@ -126,6 +127,10 @@ def _check(turn: Turn) -> None:
         )
         return
     _publish(version, found, facts)
+
+
+def _settings(version: Version) -> ReadSettings:
+    return ReadSettings.model_validate(version.settings)
 
 
 def _refuse(version: Version, reason: str, **facts: Any) -> None:
@@ -221,11 +226,24 @@ def _examine(turn: Turn) -> _Found:
             continue
         statistics = TableStatistics.model_validate(result["statistics"])
         table.statistics = statistics.model_dump(mode="json")
+        table.schema = TableSchema.model_validate(result["schema"]).model_dump(mode="json")
         table.preview, table.bad_rows = result["preview"], result["bad_rows"]
         if not statistics.is_complete:
             table.note = f"Of the first {statistics.rows:,} rows; reading all takes too long."
         found.bad_rows += table.bad_rows
         found.rows = (found.rows or 0) + statistics.rows
         found.problems += [Problem.model_validate(one) for one in result["problems"]]
+    _require_declared_columns(version, found)
     found.problems = found.problems[:_PROBLEMS_KEPT]
     return found
+
+
+def _require_declared_columns(version: Version, found: _Found) -> None:
+    """Note declared columns that no table has: such a declaration would have no effect."""
+    names = {column["name"] for table in found.tables for column in table.schema.get("columns", [])}
+    if any(not table.schema for table in found.tables):
+        return
+    for name in sorted(_settings(version).types.keys() - names):
+        found.bad_rows += 1
+        message = "No table has this column, whose type is declared."
+        found.problems.insert(0, Problem(path="", column=name[:200], message=message))

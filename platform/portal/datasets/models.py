@@ -112,7 +112,8 @@ class Version(Row):
     """Files under one dataset, which never change once it is ready.
 
     `touched_at` is when a draft was worked on last; `checker_until` is until when a worker has the
-    check to itself; `problems` holds the first of what is wrong, `bad_rows` counts all.
+    check to itself; `settings` are its declarations about tables; `problems` holds the first of
+    what is wrong, `bad_rows` counts all.
     """
 
     id = IdField("dsv")
@@ -125,6 +126,7 @@ class Version(Row):
     size_bytes = models.BigIntegerField(default=0)
     rows = models.BigIntegerField(null=True, blank=True)
     allow_bad_rows = models.BooleanField(default=False)
+    settings = models.JSONField(default=dict)
     bad_rows = models.BigIntegerField(default=0)
     problems = models.JSONField(default=list)
     reason = models.CharField(max_length=500, blank=True)
@@ -230,7 +232,11 @@ class Entry(Row):
 
 
 class DataTable(Row):
-    """A table found in a version: `statistics` as `slipway.schemas.statistics`, its first rows."""
+    """A table found in a version: `statistics` as `slipway.schemas.statistics`, its first rows.
+
+    `schema` is what jobs read it with, as `slipway.schemas.tables.TableSchema`; a table that was
+    not examined has none.
+    """
 
     id = IdField("dst")
     version = models.ForeignKey(Version, on_delete=models.CASCADE, related_name="tables")
@@ -241,6 +247,7 @@ class DataTable(Row):
     bad_rows = models.BigIntegerField(default=0)
     note = models.CharField(max_length=500, blank=True)
     statistics = models.JSONField(default=dict)
+    schema = models.JSONField(default=dict)
     preview = models.JSONField(default=list)
 
 

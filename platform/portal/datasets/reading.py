@@ -21,10 +21,13 @@ from portal.core.confined_process import confined_command
 from portal.datasets.bytes import content_of, entries_of
 from portal.datasets.models import Version
 from portal.datasets.tables import Group
+from slipway.schemas.tables import ReadSettings
 
 log = structlog.get_logger(__name__)
 # The reader stops by itself when its time is over; beyond that it hangs.
 _PATIENCE_S = 20.0
+# What the first pass may take of the time, as its types may widen and make a second one needed.
+_FIRST_PASS = 0.6
 _MOST_RESULT_BYTES = 64 * 1024**2
 _LOOK_AGAIN_S = 1.0
 # Somebody waits for a look at a file: it may take so long, and so many at once in one portal.
@@ -43,11 +46,25 @@ def read_table(
 ) -> dict[str, Any]:
     """Return what `examining` says of a table.
 
+    The types of a table may widen while it is read; then it is read again with the final ones.
     `go_on` is called at least once a second; what it raises ends the reading. Raises
     TableUnreadable when the process died, hung or said nonsense.
     """
-    reader = Reader(budget_s=budget_s, until=time.monotonic() + budget_s + _PATIENCE_S)
-    return _examined(reader, _frames(version, group), go_on)
+    began = time.monotonic()
+    result: dict[str, Any] = {"is_stale": True, "schema": None}
+    for share in (_FIRST_PASS, 1.0):
+        left_s = max(1.0, share * (budget_s - (time.monotonic() - began)))
+        reader = Reader(budget_s=left_s, until=time.monotonic() + left_s + _PATIENCE_S)
+        head = _head(ReadSettings.model_validate(version.settings), result["schema"])
+        result = _examined(reader, chain([head], _frames(version, group)), go_on)
+        if not result["is_stale"]:
+            break
+    return result
+
+
+def _head(settings: ReadSettings, schema: Any) -> bytes:
+    head = {"settings": settings.model_dump(mode="json"), "schema": schema}
+    return json.dumps(head).encode() + b"\n"
 
 
 def peek_at_parquet(pieces: Iterator[bytes], *, name: str, size_bytes: int) -> dict[str, Any]:
@@ -62,7 +79,8 @@ def peek_at_parquet(pieces: Iterator[bytes], *, name: str, size_bytes: int) -> d
             budget_s=0.0, until=time.monotonic() + _PEEK_S, memory_bytes=_PEEK_MEMORY_BYTES
         )
         head = {"path": name, "format": "parquet", "size": size_bytes}
-        frames = chain([json.dumps(head).encode() + b"\n"], pieces)
+        frame = json.dumps(head).encode() + b"\n"
+        frames = chain([_head(ReadSettings(), None), frame], pieces)
         return _examined(reader, frames, lambda: None)
     finally:
         _peeking.release()

@@ -5,17 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from portal.datasets.models import Version
+from slipway.schemas.tables import format_of
 
 MAX_TABLES = 50
-MAX_PARTS = 1000
-_FORMATS = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-}
-_ENDS = re.compile(r"(?i)\A(?P<stem>.*)(?P<end>\.(?:csv|tsv|parquet|jsonl|ndjson))\Z", re.DOTALL)
+MAX_PARTS = 100_000
 _NUMBERS = re.compile(r"\d+")
 
 
@@ -32,7 +25,7 @@ def tables_in(version: Version) -> list[Group]:
     """Return the tables of a version by name: files that differ in numbers alone are parts of one.
 
     `part-0001.parquet` and `part-0002.parquet` become `part-*.parquet`; `train.csv` and `test.csv`
-    are two. At most 50 tables are found, and 1,000 parts of each.
+    are two. At most 50 tables are found, and 100,000 parts of each.
     """
     ends = version.entries.files().filter(path__iregex=_DATABASE_ENDS)
     return group(ends.order_by("path").values_list("path", flat=True).iterator())
@@ -45,17 +38,19 @@ def group(paths: Iterable[str]) -> list[Group]:
     """Return the tables among paths."""
     found: dict[str, Group] = {}
     for path in paths:
-        match = _ENDS.match(path)
-        if match is None:
+        format_ = format_of(path)
+        if format_ is None:
             continue
         key = _NUMBERS.sub("*", path)
         if key not in found:
             if len(found) >= MAX_TABLES:
                 continue
-            found[key] = Group(key, _FORMATS[match["end"].lower()])
+            found[key] = Group(key, format_)
         if len(found[key].paths) < MAX_PARTS:
             found[key].paths.append(path)
     for one in found.values():
+        # The order that jobs read them in, whatever that of the database is.
+        one.paths.sort()
         if len(one.paths) == 1:
             one.name = one.paths[0]
     return sorted(found.values(), key=lambda one: one.name)

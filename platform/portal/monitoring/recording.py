@@ -200,14 +200,21 @@ def _of_version(
     asked: Analyst, version: Version, columns: list[str], folder: Path
 ) -> dict[str, Any] | None:
     for group in tables_in(version):
-        paths = []
+        paths, names = [], []
         for at, path in enumerate(group.paths[:20]):
             copied = _copied(content_of(entries_of(version, path)), folder / f"part-{at}")
             if copied is not None:
                 paths.append(str(copied))
+                names.append(path)
+        table = version.tables.filter(name=group.name).first()
         try:
             found: dict[str, Any] = asked.ask(
-                "profile_table", paths=paths, format=group.format, columns=columns
+                "profile_table",
+                paths=paths,
+                names=names,
+                format=group.format,
+                columns=columns,
+                schema=table.schema if table else {},
             )
         except AnalysisFailed:
             continue  # another table of the version may be the one

@@ -7,9 +7,11 @@ from portal.datasets.gates import version_of
 from portal.datasets.models import Dataset, DataTable, Version, VersionQuerySet
 from slipway.schemas.datasets import DifferenceOut
 from slipway.schemas.statistics import ColumnStatistics, TableStatistics
+from slipway.schemas.tables import TableSchema
 
 ROWS = 25
 COLUMNS_SHOWN = 200
+SEPARATORS = {",": "Comma", ";": "Semicolon", "\t": "Tab", "|": "Vertical bar"}
 _BAR, _HEIGHT = 5, 24
 
 
@@ -35,6 +37,7 @@ class ShownColumn:
     facts: ColumnStatistics
     missing_percent: float
     bars: list[Bar]
+    note: str
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,13 @@ class ShownTable:
 
     row: DataTable
     statistics: TableStatistics
+    schema: TableSchema
     columns: list[ShownColumn]
+
+    @property
+    def separator(self) -> str:
+        """The separator by its name."""
+        return SEPARATORS.get(self.schema.separator, self.schema.separator).lower()
 
 
 def shown_tables(version: Version) -> list[ShownTable]:
@@ -51,19 +60,25 @@ def shown_tables(version: Version) -> list[ShownTable]:
     found = []
     for row in version.tables.defer("preview").order_by("name"):
         statistics = TableStatistics.model_validate(row.statistics)
-        columns = [_column(column) for column in statistics.columns[:COLUMNS_SHOWN]]
-        found.append(ShownTable(row, statistics, columns))
+        schema = TableSchema.model_validate(row.schema)
+        notes = {column.name: column.note for column in schema.columns}
+        columns = [
+            _column(column, notes.get(column.name, ""))
+            for column in statistics.columns[:COLUMNS_SHOWN]
+        ]
+        found.append(ShownTable(row, statistics, schema, columns))
     return found
 
 
-def _column(column: ColumnStatistics) -> ShownColumn:
+def _column(column: ColumnStatistics, note: str) -> ShownColumn:
     counts = [part.count for part in column.number.histogram] if column.number else []
     counts = counts or [top.count for top in column.top]
     most = max(counts, default=0) or 1
     heights = [round(_HEIGHT * count / most) for count in counts]
     bars = [Bar(at * _BAR, _HEIGHT - height, height) for at, height in enumerate(heights)]
     everything = column.count + column.missing
-    return ShownColumn(column, 100 * column.missing / everything if everything else 0.0, bars)
+    missing_percent = 100 * column.missing / everything if everything else 0.0
+    return ShownColumn(column, missing_percent, bars, note)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from slipway.cli.tables import Column, Fit
 from slipway.cli.transfer import progress_bar
 from slipway.datasets import dataset as one_dataset
 from slipway.schemas.base import PageOf
-from slipway.schemas.datasets import ColumnShift, UseOut, VersionOut
+from slipway.schemas.datasets import ColumnShift, DataTableOut, UseOut, VersionOut
 from slipway.schemas.statistics import ColumnStatistics
 from slipway.snapshots.limits import size_text
 
@@ -106,8 +106,23 @@ def push(
     project: ProjectOption = None,
     note: Annotated[str, typer.Option("--note", "-m", help="What is new in it.")] = "",
     allow_bad_rows: Annotated[
-        bool, typer.Option("--allow-bad-rows", help="Take it although rows cannot be read.")
+        bool, typer.Option("--allow-bad-rows", help="Leave out rows that cannot be read.")
     ] = False,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="COLUMN=TYPE", help="Declare a type, such as zip=string."),
+    ] = None,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option("--missing", metavar="WORD", help="A word that means a missing value."),
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", help="The encoding of text files, such as latin-1.")
+    ] = None,
+    separator: Annotated[
+        str | None,
+        typer.Option("--separator", help="The separator of CSV files: , ; | or tab."),
+    ] = None,
 ) -> None:
     """Make files a new version of a dataset; interrupted, it goes on where it was."""
     slug = session.project(project)
@@ -119,11 +134,27 @@ def push(
             project=slug,
             note=note,
             allow_bad_rows=allow_bad_rows,
+            types=_declared(types or []),
+            missing=missing,
+            encoding=encoding,
+            separator="\t" if separator == "tab" else separator,
             progress=lambda _files, sent_bytes: bar.show(sent_bytes),
         )
     if before is not None and version.number is not None and version.number <= before:
         session.output.note(f"Nothing has changed since {version.reference}.")
     _show(session, version)
+
+
+def _declared(types: list[str]) -> dict[str, str]:
+    declared = {}
+    for declaration in types:
+        column, equals, name = declaration.rpartition("=")
+        if not column or not equals:
+            raise UsageMistake(
+                f"{declaration} declares no type.", next_step="Write --type COLUMN=TYPE."
+            )
+        declared[column] = name
+    return declared
 
 
 def _latest(session: Session, dataset: str, project: str) -> int | None:
@@ -245,8 +276,9 @@ def stats(
             "There is no such table in this version.",
             next_step=f"Tables: {', '.join(one.name for one in tables) or 'none'}.",
         )
-    if found[0].note:
-        session.output.note(found[0].note)
+    for note in (found[0].note, *_notes(found[0])):
+        if note:
+            session.output.note(note)
     show_list(
         session,
         PageOf(items=list(found[0].statistics.columns)),
@@ -267,6 +299,21 @@ def stats(
     )
 
 
+def _notes(table: DataTableOut) -> list[str]:
+    """Return what decides how the table is read: missing words, encoding, renamed columns."""
+    schema = table.table_schema
+    if schema is None:
+        return []
+    notes = [*schema.notes, *(f"{one.name}: {one.note}" for one in schema.columns if one.note)]
+    if schema.encoding:
+        notes.append(f"Encoding: {schema.encoding}.")
+    if schema.separator:
+        words = ", ".join(map(repr, schema.missing))
+        in_text = ", ".join(map(repr, schema.missing_in_text)) or "none"
+        notes.append(f"Missing values: {words}; in text columns: {in_text}.")
+    return notes
+
+
 def _column(column: ColumnStatistics) -> tuple[str | int | None, ...]:
     number = column.number
     return (
@@ -274,10 +321,10 @@ def _column(column: ColumnStatistics) -> tuple[str | int | None, ...]:
         column.type,
         column.count,
         column.missing,
-        column.distinct,
-        f"{number.min:g}" if number else column.earliest,
+        column.distinct if column.distinct_is_exact else f"≈ {column.distinct}",
+        number.exact_min or f"{number.min:g}" if number else column.earliest,
         f"{number.mean:g}" if number else None,
-        f"{number.max:g}" if number else column.latest,
+        number.exact_max or f"{number.max:g}" if number else column.latest,
         ", ".join(top.value for top in column.top[:3]) or None,
     )
 

@@ -1,7 +1,7 @@
 """Datasets: made, filled with versions, looked into."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from slipway.schemas.datasets import (
     VersionOut,
     VersionState,
 )
+from slipway.schemas.tables import ReadSettings
 
 _FIRST_LOOK_S, _LATER_LOOKS_S = 0.05, 1.0
 _PROBLEMS_TOLD = 5
@@ -101,6 +102,10 @@ class Datasets:
         project: str,
         note: str = "",
         allow_bad_rows: bool = False,
+        types: Mapping[str, str] | None = None,
+        missing: Sequence[str] | None = None,
+        encoding: str | None = None,
+        separator: str | None = None,
         progress: Progress | None = None,
         timeout_s: float = 3600.0,
     ) -> VersionOut:
@@ -108,9 +113,18 @@ class Datasets:
 
         Only pieces the project does not have are sent, so a push that was cut off goes on where it
         was. `progress` is told how many files are done, and how many bytes were sent. Files that
-        are those of the latest version make no new one: that one is returned. Raises InvalidInput
+        are those of the latest version make no new one: that one is returned. `types` declares
+        those of columns (`{"zip": "string", "price": "decimal(18, 2)"}`), `missing` the words that
+        mean a missing value, `encoding` and `separator` those of text files. Raises InvalidInput
         for bad rows, with line and column, unless they are allowed; then nothing is kept.
         """
+        settings = build(
+            ReadSettings,
+            types=dict(types or {}),
+            missing=None if missing is None else list(missing),
+            encoding=encoding,
+            separator=separator,
+        )
         try:
             self.create(dataset, project=project)
         except Conflict as error:
@@ -135,7 +149,11 @@ class Datasets:
                 progress(files, sent_bytes)
         at = _at(project, dataset, draft.id)
         committed = self._connection.fetch(
-            VersionOut, "POST", *at, "commit", body=CommitIn(allow_bad_rows=allow_bad_rows)
+            VersionOut,
+            "POST",
+            *at,
+            "commit",
+            body=CommitIn(allow_bad_rows=allow_bad_rows, settings=settings),
         )
         return self._outcome(self._checked(committed, project, timeout_s), project)
 

@@ -47,6 +47,7 @@ from slipway.schemas.accounts import UserOut
 from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Text, Truth, Whole
 from slipway.schemas.names import fault_of_path
 from slipway.schemas.statistics import TableStatistics
+from slipway.schemas.tables import ReadSettings, TableSchema
 
 PIECE_BYTES = 16 * 1024**2
 BUNDLE_BYTES = 32 * 1024**2
@@ -141,11 +142,13 @@ class DraftIn(RequestSchema):
 class CommitIn(RequestSchema):
     """All files are there: check them and make them a version.
 
-    With `allow_bad_rows` columns whose values do not agree become text, and rows that cannot be
-    read are left out of the statistics; without it such a draft is refused, with line and column.
+    With `allow_bad_rows` rows that cannot be read are left out of the tables, on the page and in
+    jobs; without it such a draft is refused, with line and column. `settings` declare types,
+    missing words, encoding and separator; without them those of an earlier commit stay.
     """
 
     allow_bad_rows: Truth = False
+    settings: ReadSettings | None = None
 
 
 class Problem(AnswerSchema):
@@ -161,6 +164,7 @@ class VersionOut(AnswerSchema):
     """A version. `reference` is how jobs name it; None until it is ready.
 
     `reason` says in a sentence why it was refused; `same_as` names the version it equals then.
+    `settings` are the declarations its tables are read with.
     """
 
     id: str
@@ -175,6 +179,7 @@ class VersionOut(AnswerSchema):
     rows: int | None
     reason: str = ""
     same_as: int | None = None
+    settings: ReadSettings = ReadSettings()
     bad_rows: int = 0
     problems: list[Problem] = []
     created_by: UserOut
@@ -230,7 +235,8 @@ class DataFileOut(AnswerSchema):
 class DataTableOut(AnswerSchema):
     """A table in a version: one file, or several that are numbered parts of one.
 
-    `note` says why statistics are missing or are those of a part of it.
+    `note` says why statistics are missing or are those of a part of it. `table_schema` is what both
+    the portal and jobs read it with, None where it was not examined.
     """
 
     name: str
@@ -239,6 +245,7 @@ class DataTableOut(AnswerSchema):
     bad_rows: int
     note: str = ""
     statistics: TableStatistics
+    table_schema: TableSchema | None = None
 
 
 class PreviewOut(AnswerSchema):

@@ -51,11 +51,14 @@ class NumberStatistics(AnswerSchema):
     """Of the finite values; `infinite` counts the others. `std` divides by n.
 
     Quantiles and histogram are of `sampled` values, evenly spread over the rows: of all of them
-    while they fit into memory.
+    while they fit into memory. `exact_min` and `exact_max` are set for whole numbers and decimals,
+    which doubles may round.
     """
 
     min: float
     max: float
+    exact_min: str | None = None
+    exact_max: str | None = None
     mean: float
     std: float
     infinite: int = 0

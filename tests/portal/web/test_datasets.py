@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 from portal.core import clock
 from portal.datasets.checking import check_waiting
-from tests.personas import Api, Personas
+from tests.personas import Api, Personas, json_of
 from tests.portal.datasets.pushing import begin, fill, push
 
 
@@ -98,6 +98,29 @@ def test_a_dataset_is_made_filled_refused_and_taken_all_the_same(people: Persona
     browser.post(f"{address}/commit", {"allow_bad_rows": "1"})
     check_waiting()
     assert "1 bad" in browser.get(address).content.decode()
+
+
+def test_declarations_of_the_form_decide_how_tables_are_read_and_are_shown(
+    people: Personas,
+) -> None:
+    browser = Client()
+    browser.force_login(people.bob)
+    draft = browser.post("/p/vision/datasets/new", {"name": "digits"}).headers["Location"]
+    bob = Api.of(people.bob)
+    at = begin(bob).rpartition("/")[0] + "/" + draft.rpartition("/")[2]
+    fill(bob, at, {"t.csv": "zip;name\n1010;Jos\u00e9\n1020;NA\n".encode("latin-1")})
+    form = {"types": "zip=varchar", "missing": "NA", "encoding": "latin-1", "separator": ";"}
+    said = browser.post(f"{draft}/commit", form, follow=True).content.decode()
+    assert "types.zip is not valid" in said
+    browser.post(f"{draft}/commit", form | {"types": "zip=string"})
+    check_waiting()
+    assert json_of(bob.get(at))["settings"]["types"] == {"zip": "string"}
+    page = browser.get("/p/vision/datasets/digits/v/1").content.decode()
+    assert "José" in page
+    assert "Encoding latin-1; separator: semicolon. Missing are the empty value" in page
+    (table,) = json_of(bob.get("projects/vision/datasets/digits/versions/1/tables"))
+    zips, name = table["statistics"]["columns"]
+    assert (zips["type"], name["missing"]) == ("string", 1)
 
 
 def test_viewers_look_and_change_nothing(people: Personas) -> None:

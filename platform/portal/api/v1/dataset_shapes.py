@@ -17,6 +17,7 @@ from slipway.schemas.datasets import (
     VersionState,
 )
 from slipway.schemas.statistics import TableStatistics
+from slipway.schemas.tables import ReadSettings, TableSchema
 
 
 def dataset_out(dataset: Dataset) -> DatasetOut:
@@ -50,6 +51,7 @@ def version_out(version: Version) -> VersionOut:
         rows=version.rows,
         reason=version.reason,
         same_as=version.same_as,
+        settings=ReadSettings.model_validate(version.settings),
         bad_rows=version.bad_rows,
         problems=[Problem.model_validate(one) for one in version.problems],
         created_by=user_out(version.created_by),
@@ -72,6 +74,7 @@ def table_out(table: DataTable) -> DataTableOut:
         bad_rows=table.bad_rows,
         note=table.note,
         statistics=TableStatistics.model_validate(table.statistics),
+        table_schema=TableSchema.model_validate(table.schema) if table.schema else None,
     )
 
 

@@ -276,5 +276,9 @@ def close_draft(
     request: HttpRequest, project: str, dataset: str, version: str, payload: CommitIn
 ) -> VersionOut:
     """Close a draft; it is checked and then gets its number, or is refused with the reason."""
-    draft = commit_draft(draft=gated_version(request), allow_bad_rows=payload.allow_bad_rows)
+    draft = commit_draft(
+        draft=gated_version(request),
+        allow_bad_rows=payload.allow_bad_rows,
+        settings=payload.settings,
+    )
     return version_out(draft)

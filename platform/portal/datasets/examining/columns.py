@@ -3,6 +3,8 @@
 import hashlib
 import math
 from collections import Counter
+from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -21,15 +23,40 @@ from slipway.schemas.statistics import (
 )
 
 _MOST_COUNTED = 10_000
+_LEAST_COUNTED = 400
+_MOST_COUNTED_OF_ALL = 4_000_000
 _SHOWN = 100
 _SKETCH = 1024
 _HASH_SPACE = 2**64
 _COUNTED = (ColumnKind.INTEGER, ColumnKind.BOOLEAN, ColumnKind.TEXT)
+_MOST_KEPT_NUMBERS = 16_000_000
+_MOST_KEPT_OF_A_COLUMN = 50_000
+# The beginning of a value, and the digest of one that is longer than that.
+_Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many numbers a column may keep for its quantiles, and how many values it may count."""
+
+    numbers: int
+    values: int
+
+
+def room_of(columns: int) -> Room:
+    """Return what each of so many columns may keep."""
+    columns = max(1, columns)
+    return Room(
+        numbers=min(_MOST_KEPT_OF_A_COLUMN, _MOST_KEPT_NUMBERS // columns),
+        values=max(_LEAST_COUNTED, min(_MOST_COUNTED, _MOST_COUNTED_OF_ALL // columns)),
+    )
 
 
 def kind_of(kind: Any) -> ColumnKind:
     """Return what values of an Arrow type are to a person."""
     types = pa.types
+    if types.is_dictionary(kind):
+        return kind_of(kind.value_type)
     if types.is_boolean(kind):
         return ColumnKind.BOOLEAN
     if types.is_integer(kind):
@@ -46,45 +73,48 @@ def kind_of(kind: Any) -> ColumnKind:
 class _Distinct:
     """Counts values: exactly while they are few, then the frequent ones and an estimate."""
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+    def __init__(self, most: int) -> None:
+        self.counts: Counter[_Key] = Counter()
         self.is_exact = True
+        self._most = most
         self._smallest: list[int] = []
 
     def add(self, values: Any) -> None:
-        for pair in pc.value_counts(values):
-            value = pair["values"].as_py()
+        counted = pc.value_counts(values)
+        pairs = zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)
+        for value, count in pairs:
             if value is not None:
-                self.counts[_text(value)] += pair["counts"].as_py()
-        if len(self.counts) > _MOST_COUNTED:
+                self.counts[_key(value)] += count
+        if len(self.counts) > self._most:
             self.is_exact = False
             self._note()
-            self.counts = Counter(dict(self.counts.most_common(_MOST_COUNTED // 2)))
+            self.counts = Counter(dict(self.counts.most_common(self._most // 2)))
 
     def _note(self) -> None:
         """Keep the smallest hashes: how close they lie together tells how many there are."""
-        hashes = {_hash(value) for value in self.counts}
+        hashes = {_hash(key) for key in self.counts}
         self._smallest = sorted(hashes.union(self._smallest))[:_SKETCH]
 
-    def number(self) -> int:
-        """How many distinct values there were."""
+    def number(self, count: int) -> int:
+        """Return the number of distinct ones among `count` values, which it never exceeds."""
         if self.is_exact:
             return len(self.counts)
         self._note()
         if len(self._smallest) < _SKETCH:
             return len(self._smallest)
-        return round((_SKETCH - 1) * _HASH_SPACE / self._smallest[-1])
+        estimate = round((_SKETCH - 1) * _HASH_SPACE / self._smallest[-1])
+        return min(max(estimate, len(self.counts)), count)
 
 
 class Column:
-    """One column. `room` is how many numbers it may keep for its quantiles."""
+    """One column, which keeps no more than its `room`."""
 
-    def __init__(self, name: str, kind: Any, *, room: int) -> None:
+    def __init__(self, name: str, kind: Any, *, room: Room) -> None:
         self.name = name
         self.type = kind
-        self._room = room
+        self._room = room.numbers
         self.count = self.missing = 0
-        self._distinct = _Distinct()
+        self._distinct = _Distinct(room.values)
         self._finite = self._infinite = 0
         self._mean = self._squares = 0.0
         self._min, self._max = math.inf, -math.inf
@@ -92,21 +122,31 @@ class Column:
         self._kept_count = 0
         self._stride = 1
         self._seen = 0
-        self._earliest: str | None = None
-        self._latest: str | None = None
+        self._exact: tuple[Any, Any] | None = None
+        self._ends: tuple[datetime | date, datetime | date] | None = None
 
     def add(self, values: Any) -> None:
         """Take in the next values, an Arrow array of the column's type."""
         self.missing += values.null_count
         self.count += len(values) - values.null_count
         kind = kind_of(self.type)
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
         if kind in _COUNTED:
-            shortened = kind is ColumnKind.TEXT
-            self._distinct.add(pc.utf8_slice_codeunits(values, 0, _SHOWN) if shortened else values)
+            self._distinct.add(values)
         if kind in (ColumnKind.INTEGER, ColumnKind.NUMBER):
+            if not pa.types.is_floating(values.type):
+                self._add_exact(values)
             self._add_numbers(pc.drop_null(pc.cast(values, pa.float64(), safe=False)))
         elif kind is ColumnKind.TIME:
             self._add_times(values)
+
+    def _add_exact(self, values: Any) -> None:
+        ends = pc.min_max(values)
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        if low is not None:
+            before = self._exact or (low, high)
+            self._exact = min(before[0], low), max(before[1], high)
 
     def _add_numbers(self, numbers: Any) -> None:
         finite = numbers.filter(pc.is_finite(numbers))
@@ -139,11 +179,23 @@ class Column:
             self._stride *= 2
 
     def _add_times(self, values: Any) -> None:
+        if pa.types.is_timestamp(values.type):
+            values = pc.cast(values, pa.timestamp("us", values.type.tz), safe=False)
+            values = pc.cast(values, pa.timestamp("us"))
         ends = pc.min_max(values)
-        low, high = ends["min"].as_py(), ends["max"].as_py()
+        try:
+            low, high = ends["min"].as_py(), ends["max"].as_py()
+        except (ValueError, OverflowError):
+            return  # beyond the years that Python knows
         if low is not None:
-            self._earliest = min(filter(None, (self._earliest, low.isoformat())))
-            self._latest = max(filter(None, (self._latest, high.isoformat())))
+            before = self._ends or (low, high)
+            self._ends = min(before[0], low), max(before[1], high)
+
+    def _time_text(self, at: int) -> str | None:
+        if self._ends is None:
+            return None
+        has_zone = pa.types.is_timestamp(self.type) and self.type.tz is not None
+        return self._ends[at].isoformat() + ("+00:00" if has_zone else "")
 
     def statistics(self) -> ColumnStatistics:
         """Return what was gathered."""
@@ -156,12 +208,12 @@ class Column:
             kind=kind,
             count=self.count,
             missing=self.missing,
-            distinct=self._distinct.number() if counted else None,
+            distinct=self._distinct.number(self.count) if counted else None,
             distinct_is_exact=self._distinct.is_exact,
             number=self._numbers(),
-            top=[TopValue(value=value, count=count) for value, count in top],
-            earliest=self._earliest,
-            latest=self._latest,
+            top=[TopValue(value=key[0].replace("\0", "\ufffd"), count=count) for key, count in top],
+            earliest=self._time_text(0),
+            latest=self._time_text(1),
         )
 
     def _numbers(self) -> NumberStatistics | None:
@@ -172,6 +224,8 @@ class Column:
         return NumberStatistics(
             min=self._min,
             max=self._max,
+            exact_min=str(self._exact[0]) if self._exact else None,
+            exact_max=str(self._exact[1]) if self._exact else None,
             mean=_finite(self._mean),
             std=_finite(math.sqrt(max(0.0, self._squares) / self._finite)),
             infinite=self._infinite,
@@ -204,9 +258,12 @@ def _finite(value: float) -> float:
     return max(-1.7e308, min(1.7e308, value)) if not math.isnan(value) else 0.0
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)[:_SHOWN]
+def _key(value: object) -> _Key:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if len(text) <= _SHOWN:
+        return text, ""
+    return text[:_SHOWN], hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _hash(value: str) -> int:
-    return int.from_bytes(hashlib.blake2b(value.encode(), digest_size=8).digest())
+def _hash(key: _Key) -> int:
+    return int.from_bytes(hashlib.blake2b("\0".join(key).encode(), digest_size=8).digest())

@@ -1,89 +1,69 @@
-"""A table as it is read: its columns, its first rows, and what cannot be read in it."""
+"""A table as it is read: statistics of its columns, its first rows, and its bad rows."""
 
-import math
-from collections.abc import Mapping, Sequence
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from portal.datasets.examining.columns import Column
+from portal.datasets.examining.columns import Column, room_of
 from slipway.schemas.datasets import Problem
 from slipway.schemas.statistics import TableStatistics
 
-MAX_COLUMNS = 2_000
 PROBLEMS_KEPT = 100
 PREVIEW_ROWS = 200
 _PREVIEW_COLUMNS = 200
 _PREVIEW_CHARACTERS = 200
-_MOST_KEPT_NUMBERS = 16_000_000
-_MOST_KEPT_OF_A_COLUMN = 50_000
-
-
-class Unreadable(Exception):
-    """The rest of a file cannot be read; says why and, where known, at which line."""
-
-    def __init__(self, message: str, line: int | None = None) -> None:
-        super().__init__(message)
-        self.message, self.line = message, line
 
 
 @dataclass
 class Table:
-    """What is known of a table so far. `mixed` names columns whose values do not agree."""
+    """What is known of a table so far."""
 
     columns: dict[str, Column] = field(default_factory=dict)
     rows: int = 0
-    bad_rows: int = 0
     problems: list[Problem] = field(default_factory=list)
     preview: list[list[str | None]] = field(default_factory=list)
-    is_complete: bool = True
-    mixed: set[str] = field(default_factory=set)
 
-    def begin(self, types: Mapping[str, Any]) -> None:
-        """Make the columns; raises Unreadable when there are too many or other ones than before."""
-        if len(types) > MAX_COLUMNS:
-            raise Unreadable(f"It has {len(types)} columns; at most {MAX_COLUMNS} are examined.", 1)
-        if self.columns and list(types) != list(self.columns):
-            raise Unreadable("It has other columns than the parts of the table before it.", 1)
-        room = min(_MOST_KEPT_OF_A_COLUMN, _MOST_KEPT_NUMBERS // max(1, len(types)))
-        for name, kind in types.items():
-            self.columns.setdefault(name, Column(name, kind, room=room))
+    def add(self, batch: Any) -> None:
+        """Take in a record batch."""
+        if not self.columns:
+            room = room_of(batch.num_columns)
+            self.columns = {one.name: Column(one.name, one.type, room=room) for one in batch.schema}
+        self._show(batch)
+        self.rows += batch.num_rows
+        for column, values in zip(self.columns.values(), batch.columns, strict=True):
+            column.add(values)
 
-    def add(self, values: Sequence[Any]) -> None:
-        """Take in a batch: one Arrow array a column, in their order."""
-        if not values:
-            return
-        self._show(values)
-        self.rows += len(values[0])
-        for column, some in zip(self.columns.values(), values, strict=True):
-            column.add(some)
-
-    def complain(
-        self, path: str, message: str, *, line: int | None = None, column: str | None = None
-    ) -> None:
-        """Note a bad row."""
-        self.bad_rows += 1
+    def note(self, problem: Problem) -> None:
+        """Keep a problem, if it is one of the first."""
         if len(self.problems) < PROBLEMS_KEPT:
-            self.problems.append(
-                Problem(path=path, line=line, column=column and column[:200], message=message[:300])
-            )
+            self.problems.append(problem)
 
-    def _show(self, values: Sequence[Any]) -> None:
+    def _show(self, batch: Any) -> None:
         wanted = PREVIEW_ROWS - len(self.preview)
         if wanted <= 0:
             return
-        shown = [some.slice(0, wanted).to_pylist() for some in values[:_PREVIEW_COLUMNS]]
+        shown = [_values(some.slice(0, wanted)) for some in batch.columns[:_PREVIEW_COLUMNS]]
         self.preview += [[_cell(value) for value in row] for row in zip(*shown, strict=True)]
 
-    def statistics(self) -> TableStatistics:
-        """Return the statistics of all that was read; a mixed column can only be read as text."""
-        columns = [column.statistics() for column in self.columns.values()]
-        for column in columns:
-            if column.name in self.mixed:
-                column.type = "string"
-        return TableStatistics(rows=self.rows, is_complete=self.is_complete, columns=columns)
+    def statistics(self, schema: Any, *, is_complete: bool) -> dict[str, Any]:
+        """Return the statistics as JSON; columns of no batch are empty ones."""
+        columns = self.columns or {
+            one.name: Column(one.name, one.type, room=room_of(1)) for one in schema
+        }
+        found = [column.statistics() for column in columns.values()]
+        whole = TableStatistics(rows=self.rows, is_complete=is_complete, columns=found)
+        return whole.model_dump(mode="json")
+
+
+def _values(some: Any) -> list[Any]:
+    try:
+        return list(some.to_pylist())
+    except (ValueError, OverflowError, KeyError, ImportError):
+        # A time beyond the years that Python knows, or in a zone that nobody knows.
+        return list(pc.cast(pc.cast(some, pa.int64()), pa.string()).to_pylist())
 
 
 def _cell(value: object) -> str | None:
@@ -95,28 +75,10 @@ def _cell(value: object) -> str | None:
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
-    return str(value)[:_PREVIEW_CHARACTERS].replace("\0", "\ufffd")
+    if isinstance(value, dict | list):
+        return _shortened(json.dumps(value, ensure_ascii=False, default=_cell))
+    return _shortened(str(value))
 
 
-def cast_or_none(values: Any, kind: Any) -> Any | None:
-    """Return the values as another type, None when one of them is not one."""
-    try:
-        return pc.cast(values, kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
-
-
-def misfits(values: Any, kind: Any, *, limit: int) -> list[int]:
-    """Return the places of values that cannot become `kind`, at most about `limit` of them."""
-    found: list[int] = []
-    spans = [(0, len(values))]
-    while spans and len(found) < limit:
-        start, end = spans.pop()
-        if cast_or_none(values.slice(start, end - start), kind) is not None:
-            continue
-        if end - start == 1:
-            found.append(start)
-            continue
-        middle = start + math.ceil((end - start) / 2)
-        spans += [(middle, end), (start, middle)]
-    return sorted(found)
+def _shortened(text: str) -> str:
+    return text[:_PREVIEW_CHARACTERS].replace("\0", "\ufffd")

@@ -32,6 +32,7 @@ from slipway.schemas.datasets import (
     key_of,
     pieces_in,
 )
+from slipway.schemas.tables import ReadSettings
 
 _HEADER_BYTES = 40
 _DIGEST_BYTES = 32
@@ -145,10 +146,13 @@ def received(*, draft: Version, path: str, size_bytes: int) -> int:
     return min(there * PIECE_BYTES, size_bytes)
 
 
-def commit_draft(*, draft: Version, allow_bad_rows: bool = False) -> Version:
+def commit_draft(
+    *, draft: Version, allow_bad_rows: bool = False, settings: ReadSettings | None = None
+) -> Version:
     """Close a draft: from now on its files never change, and a worker checks them.
 
-    Raises Conflict when it has no files or not all bytes have arrived, NotADraft when it was closed
+    `settings` declare how its tables are read; without them those of an earlier try stay. Raises
+    Conflict when it has no files or not all bytes have arrived, NotADraft when it was closed
     before; a draft that was refused for bad rows may be committed again to allow them.
     """
     with transaction.atomic():
@@ -156,6 +160,7 @@ def commit_draft(*, draft: Version, allow_bad_rows: bool = False) -> Version:
             draft.pk,
             VersionState.CHECKING,
             allow_bad_rows=allow_bad_rows,
+            settings=draft.settings if settings is None else settings.model_dump(mode="json"),
             touched_at=clock.now(),
             checker_until=None,
             checks=0,

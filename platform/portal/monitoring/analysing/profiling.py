@@ -1,17 +1,12 @@
 """Baselines: what the data a model was trained on looked like, made of rows or of a table."""
 
-import csv
-import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from portal.monitoring.analysing.measuring import read_rows
 from portal.monitoring.analysing.rows import (
@@ -32,6 +27,8 @@ from portal.monitoring.statistics.baselines import (
     numbers_of,
     texts_of,
 )
+from slipway.schemas.tables import ReadSettings, TableSchema
+from slipway.tables import TableReader
 
 _MOST_ROWS: Final = 20_000
 _MOST_FIRST: Final = 2_000
@@ -129,19 +126,31 @@ def profile_sample(
     return found | {"golden": golden}
 
 
-def profile_table(*, paths: Sequence[str], format: str, columns: Sequence[str]) -> dict[str, Any]:  # noqa: A002
+def profile_table(
+    *,
+    paths: Sequence[str],
+    names: Sequence[str],
+    format: str,  # noqa: A002
+    columns: Sequence[str],
+    schema: dict[str, Any],
+) -> dict[str, Any]:
     """Return the baselines of the inputs of a model in a table of a dataset version.
 
-    `columns` are the names of the inputs; without any all columns count. A table that holds none
-    of them, but as many as the model takes, is refused: it would be guessing.
+    `schema` is what the page of the version and jobs read the table with, and `names` are those of
+    its files. `columns` are the names of the inputs; without any all columns count. A table that
+    holds none of them, but as many as the model takes, is refused: it would be guessing.
     """
     rows: list[Row] = []
     total = 0
-    for path in paths:
-        for some in _tables(Path(path), format):
-            total += some.num_rows
-            if len(rows) < _MOST_ROWS:
-                rows += some.slice(0, _MOST_ROWS - len(rows)).to_pylist()
+    stored = TableSchema.model_validate(schema) if schema else None
+    settings = stored.settings if stored else ReadSettings()
+    reader = TableReader(settings, schema=stored, on_problem=lambda problem: None)
+    for path, name in zip(paths, names, strict=True):
+        with Path(path).open("rb") as source:
+            for batch in reader.read(source, path=name, format=format):
+                total += batch.num_rows
+                if len(rows) < _MOST_ROWS:
+                    rows += batch.slice(0, _MOST_ROWS - len(rows)).to_pylist()
     if columns:
         there = set(rows[0]) if rows else set()
         if not there.issuperset(columns):
@@ -149,32 +158,6 @@ def profile_table(*, paths: Sequence[str], format: str, columns: Sequence[str]) 
         rows = [{name: row[name] for name in columns} for row in rows]
     found = profile(inputs=[limited(row) for row in rows])
     return found | {"rows": total}
-
-
-def _tables(path: Path, kind: str) -> Iterator[pa.Table]:
-    match kind:
-        case "parquet":
-            for batch in pq.ParquetFile(path).iter_batches(batch_size=4_096):
-                yield pa.Table.from_batches([batch])
-        case "csv":
-            delimiter = _delimiter(path)
-            options = pa_csv.ParseOptions(delimiter=delimiter)
-            with pa_csv.open_csv(path, parse_options=options) as reader:
-                for batch in reader:
-                    yield pa.Table.from_batches([batch])
-        case _:
-            with path.open(encoding="utf-8") as lines:
-                while some := list(itertools.islice(lines, 2_000)):
-                    yield pa.Table.from_pylist([json.loads(line) for line in some if line.strip()])
-
-
-def _delimiter(path: Path) -> str:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        head = file.read(4_096)
-    try:
-        return csv.Sniffer().sniff(head, delimiters=",;\t|").delimiter
-    except csv.Error:
-        return ","
 
 
 def profile_first(*, paths: Sequence[str], revision: str, enough: int) -> dict[str, Any] | None:

@@ -23,6 +23,7 @@ from portal.datasets.services.datasets import (
 from portal.datasets.services.drafts import commit_draft, open_draft
 from portal.datasets.services.uses import uses_of
 from portal.monitoring.lineage import origin_of
+from portal.web.dataset_settings import form_context, settings_of
 from portal.web.datasets import (
     changes_of,
     previewed,
@@ -135,6 +136,7 @@ def project_dataset_version(
         **_WHERE,
     }
     if found.state != VersionState.READY:
+        context["declared"] = form_context(found)
         return render(request, "web/datasets/draft.html", context)
     context |= {
         "tables": shown_tables(found),
@@ -155,7 +157,12 @@ def project_dataset_commit(
     """Close a draft; its page tells how the check goes."""
     found = gated_version(request)
     allowed = bool(request.POST.get("allow_bad_rows"))
-    one_click(request, lambda: commit_draft(draft=found, allow_bad_rows=allowed))
+    one_click(
+        request,
+        lambda: commit_draft(
+            draft=found, allow_bad_rows=allowed, settings=settings_of(request.POST)
+        ),
+    )
     return redirect(_page(found))
 
 

@@ -1,0 +1,67 @@
+"""Parquet files as record batches."""
+
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slipway.tables.errors import Unreadable
+
+BATCH_ROWS = 10_000
+_COPY_BYTES = 1024**2
+# A page of Parquet says itself how large it is unpacked; what says more than this is not opened.
+_MOST_IN_A_ROW_GROUP = 2 * 1024**3
+
+
+class ParquetFile:
+    """One Parquet file; raises Unreadable."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        if source.seekable():
+            opened: Any = source
+        else:
+            opened = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this object
+            while piece := source.read(_COPY_BYTES):
+                opened.write(piece)
+        self._opened = opened
+        try:
+            self._file = pq.ParquetFile(opened)
+            self.schema = self._file.schema_arrow
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _broken(error) from error
+        _refuse_bomb(self._file)
+        _refuse_duplicates(self.schema)
+
+    def batches(self) -> Iterator[tuple[int, Any]]:
+        """Yield record batches, each with the number of its first row, from 1."""
+        row = 1
+        try:
+            for batch in self._file.iter_batches(batch_size=BATCH_ROWS):
+                yield row, batch
+                row += batch.num_rows
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _broken(error) from error
+
+
+def _broken(error: Exception) -> Unreadable:
+    return Unreadable(f"This is not Parquet that can be read: {str(error)[:200]}")
+
+
+def _refuse_bomb(file: Any) -> None:
+    facts = file.metadata
+    for at in range(facts.num_row_groups):
+        if facts.row_group(at).total_byte_size > _MOST_IN_A_ROW_GROUP:
+            raise Unreadable("A row group is larger than 2 GiB unpacked; write smaller ones.")
+
+
+def _refuse_duplicates(schema: Any) -> None:
+    names = schema.names
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        places = [str(at) for at, name in enumerate(names, start=1) if name == twice]
+        raise Unreadable(
+            f"It has two columns named {twice[:100]}, in the places {', '.join(places[:10])}. "
+            "Rename one of them."
+        )
