@@ -138,7 +138,7 @@ def everything(folder: Path) -> list[str]:
         ("personal/x.ipynb", ""),
         (".slipway/x.ipynb", ""),
         ("../person/x.ipynb", ""),
-        ("/tmp/x.ipynb", ""),
+        ("/etc/x.ipynb", ""),
         ("gone.ipynb", ""),
     ],
 )
