@@ -20,19 +20,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import DistributionFinder, MetadataPathFinder, PathDistribution
 from pathlib import Path
-from types import FrameType
 from typing import Any, Self
 
 from ipykernel.kernelapp import IPKernelApp
 from IPython.core import interactiveshell
-from slipway_import_order import FolderLast
+from slipway_import_order import FolderLast, importer
 
 _HERE = ""
-# Between an import and the code that it is written in.
-_IMPORT_SYSTEM = frozenset(
-    {"importlib", "importlib.util", "importlib._bootstrap", "importlib._bootstrap_external"}
-    | {"_frozen_importlib", "_frozen_importlib_external"}
-)
 _EXTENSIONS = "IPython.core.extensions"
 # Installed modules that import what a person, or a file that a person loads, names.
 _NAMED_BY_PEOPLE = frozenset(
@@ -48,7 +42,7 @@ class InstalledFirst(FolderLast):
     being last is not enough.
     """
 
-    installed: tuple[str, ...] = ()
+    folder = frozenset({_HERE})
     scripts: tuple[str, ...] = ()
 
     @classmethod
@@ -63,23 +57,13 @@ class InstalledFirst(FolderLast):
     @classmethod
     def allows(cls, fullname: str) -> bool:
         """Return whether the import is in a cell or in a file of a person's."""
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as `warnings` does
-        while frame is not None:
-            variables = frame.f_globals
-            name = variables.get("__name__")
-            if variables is not globals() and name not in _IMPORT_SYSTEM:
-                if name == _EXTENSIONS:  # `%load_ext autoreload` means the one of IPython
-                    return importlib.util.find_spec(f"IPython.extensions.{fullname}") is None
-                if name in _NAMED_BY_PEOPLE:
-                    return True
-                file = variables.get("__file__")
-                if file is not None:
-                    return not str(file).startswith(cls.installed)
-                if name == "__main__":
-                    return True
-            # Code without a file is judged by the code that runs it.
-            frame = frame.f_back
-        return False
+        frame, _ = importer()
+        if frame is None:
+            return False
+        name = frame.f_globals.get("__name__")
+        if name == _EXTENSIONS:  # `%load_ext autoreload` means the one of IPython
+            return importlib.util.find_spec(f"IPython.extensions.{fullname}") is None
+        return name in _NAMED_BY_PEOPLE or not cls.is_installed(frame)
 
     @classmethod
     def find_distributions(
@@ -107,12 +91,11 @@ class FolderOfScript:
 
 def prefer_installed() -> None:
     """Look for modules in the folder last from now on."""
-    places = {os.path.realpath(entry) for entry in sys.path if entry}
-    places |= {str(Path(os.__file__).parent), os.path.realpath(Path(os.__file__).parent)}
-    places |= {entry.rstrip(os.sep) for entry in sys.path if entry}
-    InstalledFirst.installed = tuple(f"{place}{os.sep}" for place in places)
-    finders: list[Any] = sys.meta_path
-    finders[finders.index(importlib.machinery.PathFinder)] = InstalledFirst
+    sys.meta_path[:] = [
+        importlib.machinery.PathFinder if finder is FolderLast else finder
+        for finder in sys.meta_path
+    ]
+    InstalledFirst.replace()
     vars(interactiveshell)["prepended_to_syspath"] = FolderOfScript
 
 

@@ -17,14 +17,33 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType
 
 
+# Between an import and the code that it is written in.
+_BY_NAME = frozenset({"importlib", "importlib.util"})
+_IMPORT_SYSTEM = _BY_NAME | {"importlib._bootstrap", "importlib._bootstrap_external", __name__}
+# Try whether packages are there, by functions that are given their names.
+_PROBES = frozenset({"pandas.compat._optional"})
+
+
 class FolderLast(PathFinder):
     """Looks for modules everywhere else before the entries `folder` of the path.
 
     Being last in the list is not enough: a module there would hide a package without `__init__.py`,
-    and what an editable install finds.
+    and what an editable install finds. And packages try to import others, which may not be there.
     """
 
     folder = frozenset({""})
+    installed: "tuple[str, ...]" = ()
+
+    @classmethod
+    def replace(cls) -> None:
+        """Take the place of Python's own finder."""
+        places = {entry for entry in sys.path if entry and entry not in cls.folder}
+        places.add(os.path.dirname(os.__file__))
+        places |= {os.path.realpath(place) for place in places}
+        cls.installed = tuple(place.rstrip(os.sep) + os.sep for place in places)
+        finders: list[object] = sys.meta_path  # type: ignore[assignment]
+        if PathFinder in finders:
+            finders[finders.index(PathFinder)] = cls
 
     @classmethod
     def find_spec(
@@ -53,8 +72,23 @@ class FolderLast(PathFinder):
 
     @classmethod
     def allows(cls, fullname: str) -> bool:
-        """Return whether a module may come from the folder."""
-        return True
+        """Return whether a module may come from the folder.
+
+        Not where an installed module has it in an `import` of its own. One that imports what
+        it was given the name of, such as a framework that loads an application, may have it.
+        """
+        frame, is_by_name = importer()
+        if frame is None or not cls.is_installed(frame):
+            return True
+        if is_by_name:
+            return frame.f_globals.get("__name__") not in _PROBES
+        names = frame.f_code.co_names
+        return not any(name.partition(".")[0] == fullname for name in names)
+
+    @classmethod
+    def is_installed(cls, frame: "FrameType") -> bool:
+        """Return whether the file of some code is one of an installed package."""
+        return str(frame.f_globals.get("__file__", "")).startswith(cls.installed)
 
     @classmethod
     def find_in(cls, fullname: str, folders: "list[str]") -> "ModuleSpec | None":
@@ -74,6 +108,23 @@ class FolderLast(PathFinder):
         return [entry for entry in path if entry not in cls.folder]
 
 
+def importer() -> "tuple[FrameType | None, bool]":
+    """Return the code that the import is in, and whether it calls a function to import by a name.
+
+    To be called by `allows`. Code without a file is judged by the code that runs it.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    is_by_name = False
+    while frame is not None:
+        name = frame.f_globals.get("__name__")
+        if name in _IMPORT_SYSTEM:
+            is_by_name |= name in _BY_NAME
+        elif name == "__main__" or frame.f_globals.get("__file__"):
+            break
+        frame = frame.f_back
+    return frame, is_by_name
+
+
 def put_folder_last() -> None:
     """Have the first import after the start move the folder to the end."""
     if not sys.flags.safe_path:
@@ -88,15 +139,7 @@ class FirstImport:
         if _is_starting():
             return None
         sys.meta_path.remove(self)  # type: ignore[arg-type]
-        folder = _first_folder()
-        if folder in sys.path:
-            sys.path.remove(folder)
-            sys.path.append(folder)
-            # What `multiprocessing` starts has the current folder by its name, too.
-            FolderLast.folder = frozenset({folder} if folder else {"", os.getcwd()})
-            if PathFinder in sys.meta_path:
-                finders = sys.meta_path
-                finders[finders.index(PathFinder)] = FolderLast
+        _move_folder()
         # The caller goes through the list of which this was just removed, and would skip a finder.
         for finder in list(sys.meta_path):
             spec = finder.find_spec(name, path, target)  # type: ignore[arg-type]
@@ -113,6 +156,23 @@ def _is_starting() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _move_folder() -> None:
+    """Move what Python has put in front to the end of the path, and look there last."""
+    folder = _first_folder()
+    names = {""}
+    others = tuple(entry.rstrip(os.sep) + os.sep for entry in sys.path if entry not in ("", folder))
+    # A program of an installed package, such as a debugger, lies among modules of its own.
+    if folder in sys.path and not folder.startswith(others):
+        sys.path.remove(folder)
+        sys.path.append(folder)
+        names.add(folder)
+    if not folder:
+        # What `multiprocessing` starts has the current folder by its name, too.
+        names.add(os.getcwd())
+    FolderLast.folder = frozenset(names)
+    FolderLast.replace()
 
 
 def _first_folder() -> str:
