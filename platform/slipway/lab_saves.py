@@ -10,13 +10,10 @@ Standard library only: `c.ServerApp.jpserver_extensions = {"slipway.lab_saves": 
 
 import atexit
 import contextlib
-import errno
 import hashlib
 import json
 import logging
 import os
-import secrets
-import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -25,14 +22,20 @@ from typing import Any
 from urllib.parse import quote
 
 from slipway.notebook_door import Door, door_of
+from slipway.schemas.notebook import is_reserved
+from slipway.shared_folder import SharedFolder
 
 log = logging.getLogger("slipway.lab_saves")
 _SUFFIX = ".ipynb"
-_WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _STATE = ".slipway"
+_KNOWN = f"{_STATE}/known.json"
 _LONGEST_PAUSE_S = 30.0
 _LOOK_EVERY_S = 15.0
 _MAX_BYTES = 20 * 1024**2
+# With results that are left out before it is sent.
+_MAX_SAVED_BYTES = 10 * _MAX_BYTES
+# Enough for ten thousand notebooks, and little in memory whatever is in it.
+_MAX_KNOWN_BYTES = 2 * 1024**2
 # A server that is stopped has about ten seconds; what this leaves behind the next one sends.
 _SENT_AT_END_WITHIN_S = 4.0
 
@@ -66,13 +69,17 @@ class SaveQueue:
         return path.decode("utf-8", "surrogateescape"), content
 
 
+class OwnChangesError(Exception):
+    """The file in the workspace is neither what was saved nor what was written last."""
+
+
 class Sender:
     """Sends queued saves, and brings what the portal restored, in a thread of its own."""
 
     def __init__(self, door: Door, *, workspace: Path, queue: SaveQueue) -> None:
         self._door = door
-        self._workspace = workspace
-        self._known = workspace / _STATE / "known.json"
+        self._workspace = SharedFolder(workspace)
+        self._skipped: dict[str, int] = {}
         self.queue = queue
         self._bell = threading.Event()
         self._over = False
@@ -120,7 +127,7 @@ class Sender:
                 continue  # another server of the same person has sent it
             answer = self._door.ask(
                 "POST",
-                f"notebook-files?path={quote(path, safe='')}",
+                f"notebook-files?path={quote(path, safe='', errors='surrogateescape')}",
                 _fitting(content),
                 kind="application/octet-stream",
             )
@@ -141,33 +148,48 @@ class Sender:
             return False
         known = self._read_known()
         for file in json.loads(answer.content)["items"]:
-            path, latest = str(file["path"]), file["latest"]
-            mine = known.get(path, {})
-            if latest["origin"] == "save" or latest["number"] <= mine.get("number", 0):
+            path, number = str(file["path"]), int(file["latest"]["number"])
+            note = known.get(path, {})
+            if file["latest"]["origin"] == "save" or number <= note.get("number", 0):
                 continue
-            target = self._workspace / path
-            if self._has_own_changes(target, mine.get("sha256")):
+            try:
+                self._require_no_changes(path, note.get("sha256"))
+                where = f"notebook-files/{file['id']}/versions/{number}/content"
+                content = self._door.ask("GET", where)
+                if content.may_pass:
+                    return False
+                if content.fault:
+                    raise OSError(content.fault)
+                self._workspace.write(path, content.content)
+            except OwnChangesError:
                 continue
-            where = f"notebook-files/{file['id']}/versions/{latest['number']}/content"
-            content = self._door.ask("GET", where)
-            if content.fault:
-                return False
-            _write(self._workspace, target, content.content)
-            self._note(path, latest["number"], content.content)
+            except (OSError, ValueError) as error:
+                self._report_skipped(path, number, error)
+                continue
+            self._note(path, number, content.content)
         return True
 
-    def _has_own_changes(self, target: Path, known: str | None) -> bool:
+    def _require_no_changes(self, path: str, known: str | None) -> None:
+        """Raise OwnChangesError for a file that was changed here, OSError for what is no file."""
+        if is_reserved(path):
+            raise OSError("the name is reserved")
         try:
-            return hashlib.sha256(target.read_bytes()).hexdigest() != known
+            content = self._workspace.read(path, limit_bytes=_MAX_BYTES)
         except FileNotFoundError:
-            return False
-        except OSError:
-            return True
+            return
+        if hashlib.sha256(content).hexdigest() != known:
+            raise OwnChangesError
+
+    def _report_skipped(self, path: str, number: int, error: Exception) -> None:
+        """Log a version that cannot be written, once."""
+        if self._skipped.get(path) != number:
+            self._skipped[path] = number
+            log.warning("version %d of %s was not written: %s", number, path, error)
 
     def _read_known(self) -> dict[str, dict[str, Any]]:
         try:
-            found = json.loads(_read_shared(self._known, _MAX_BYTES))
-        except (OSError, ValueError):
+            found = json.loads(self._workspace.read(_KNOWN, limit_bytes=_MAX_KNOWN_BYTES))
+        except (OSError, ValueError, RecursionError):
             return {}
         files = found.items() if isinstance(found, dict) else ()
         return {path: noted for path, noted in files if _is_note(noted)}
@@ -176,7 +198,7 @@ class Sender:
         known = self._read_known()
         known[path] = {"number": number, "sha256": hashlib.sha256(content).hexdigest()}
         try:
-            _write(self._workspace, self._known, json.dumps(known).encode())
+            self._workspace.write(_KNOWN, json.dumps(known).encode())
         except (OSError, ValueError) as error:
             log.warning("what was saved could not be noted: %s", error)
 
@@ -191,29 +213,8 @@ def _fitting(content: bytes) -> bytes:
             if cell.get("cell_type") == "code":
                 cell["outputs"] = []
         return json.dumps(notebook).encode()
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return content
-
-
-def _write(workspace: Path, target: Path, content: bytes) -> None:
-    """Put a file in its place whole, and only inside of the workspace."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.parent.resolve().is_relative_to(workspace.resolve()) or target.is_symlink():
-        raise ValueError(f"{target} leads out of the workspace")
-    # A name nobody can have taken: a link there would be written through.
-    part = target.with_name(f".{target.name}.part-{secrets.token_hex(8)}")
-    with os.fdopen(os.open(part, _WRITE_NEW, 0o666), "wb") as file:
-        file.write(content)
-    part.replace(target)
-
-
-def _read_shared(path: Path, limit_bytes: int = -1) -> bytes:
-    """Read a file that other members may have replaced by anything; raises OSError."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return file.read(limit_bytes)
 
 
 def _is_note(noted: object) -> bool:
@@ -253,11 +254,13 @@ def _load_jupyter_server_extension(server: Any) -> None:
             resolved = place.resolve()
             if not resolved.is_relative_to(workspace):
                 return  # of the personal folder, of which the project gets no versions
-            content = _read_shared(resolved)
-        except OSError:
+            path = resolved.relative_to(workspace).as_posix()
+            # Not through links that have taken the place of a folder meanwhile.
+            content = SharedFolder(workspace).read(path, limit_bytes=_MAX_SAVED_BYTES)
+        except (OSError, RuntimeError):
             log.exception("a save could not be read")
             return
-        sender.saved(resolved.relative_to(workspace).as_posix(), content)
+        sender.saved(path, content)
 
     server.contents_manager.register_post_save_hook(after_save)
     sender.start()

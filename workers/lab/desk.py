@@ -24,6 +24,8 @@ _FOLDERS_OF_OURS: Final = ("workspaces", "settings", "defaults")
 _AUTOSAVE_S: Final = 10
 _SHELL: Final = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 _KERNEL: Final = Path(__file__).with_name("kernel.py")
+_IN_KERNELS: Final = Path(__file__).with_name("in_kernels")
+_ORDER: Final = "import slipway_import_order; slipway_import_order.put_folder_last()"
 _DEFAULTS: Final = {
     "@jupyterlab/docmanager-extension:plugin": {"autosaveInterval": _AUTOSAVE_S},
     "@jupyterlab/apputils-extension:notification": {
@@ -226,7 +228,8 @@ def make_layer(folder: Path) -> None:
     packages.mkdir(parents=True, exist_ok=True)
     below = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     below += [*_ours(), *_pip_of_python()]
-    (packages / "slipway-layer.pth").write_text("\n".join(dict.fromkeys(below)) + "\n", "utf-8")
+    lines = [*dict.fromkeys(below), str(_IN_KERNELS), _ORDER]
+    (packages / "slipway-layer.pth").write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def _ours() -> list[str]:

@@ -1,8 +1,9 @@
-"""Starts a Python kernel that imports nothing from the folder it works in before its first cell.
+"""Starts a Python kernel that imports from the folder it works in what its person names there.
 
 A script, run by the interpreter of a person's packages. `python -m ipykernel_launcher` looks for
 modules in the folder of the notebook first, and that one is shared: a colleague's `pathlib.py` or
-`ipykernel_launcher.py` would run as soon as a notebook is opened.
+`ipykernel_launcher.py` would run as soon as a notebook is opened, a `stack_data.py` with the first
+exception, a `jedi.py` with Tab, and a `numexpr.py` with pandas, which tries whether there is one.
 """
 
 import sys
@@ -10,28 +11,135 @@ import sys
 if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]  # the folder of this script: its modules are no kernel's
 
-from typing import Any
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import pdb  # noqa: T100 - to change what it reads
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib.metadata import DistributionFinder, MetadataPathFinder, PathDistribution
+from pathlib import Path
+from typing import Any, Self
 
 from ipykernel.kernelapp import IPKernelApp
+from IPython.core import interactiveshell
+from slipway_import_order import FolderLast, importer
+
+_HERE = ""
+_EXTENSIONS = "IPython.core.extensions"
+# Installed modules that import what a person, or a file that a person loads, names.
+_NAMED_BY_PEOPLE = frozenset(
+    {"runpy", "pickle", "unittest.loader", "cloudpickle.cloudpickle", "torch.serialization"}
+    | {_EXTENSIONS, "IPython.extensions.autoreload", "IPython.utils.module_paths"}
+)
+
+
+class InstalledFirst(FolderLast):
+    """Finds modules in the current folder last, and only for code that is not installed.
+
+    Packages try whether others are there. Those that are not could be planted in the folder, so
+    being last is not enough.
+    """
+
+    folder = frozenset({_HERE})
+    scripts: tuple[str, ...] = ()
+
+    @classmethod
+    def folders(cls) -> list[str]:
+        """Return the folders of scripts that run, and the current one."""
+        folders = list(reversed(cls.scripts))
+        if _HERE in sys.path:
+            with suppress(FileNotFoundError):
+                folders.append(os.getcwd())  # noqa: PTH109 - as Python itself does
+        return folders
+
+    @classmethod
+    def allows(cls, fullname: str) -> bool:
+        """Return whether the import is in a cell or in a file of a person's."""
+        frame, _ = importer()
+        if frame is None:
+            return False
+        name = frame.f_globals.get("__name__")
+        if name == _EXTENSIONS:  # `%load_ext autoreload` means the one of IPython
+            return importlib.util.find_spec(f"IPython.extensions.{fullname}") is None
+        return name in _NAMED_BY_PEOPLE or not cls.is_installed(frame)
+
+    @classmethod
+    def find_distributions(
+        cls, context: DistributionFinder.Context | None = None
+    ) -> Iterable[PathDistribution]:
+        """Find the metadata of what is installed; plug-ins are loaded by it."""
+        given = {} if context is None else dict(vars(context))
+        given.setdefault("path", cls.without_folder(sys.path))
+        return MetadataPathFinder.find_distributions(DistributionFinder.Context(**given))
+
+
+class FolderOfScript:
+    """Has `%run` find what lies beside the script, without preferring it to what is installed."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> Self:
+        InstalledFirst.scripts += (self._folder,)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        InstalledFirst.scripts = InstalledFirst.scripts[:-1]
+
+
+def prefer_installed() -> None:
+    """Look for modules in the folder last from now on."""
+    sys.meta_path[:] = [
+        importlib.machinery.PathFinder if finder is FolderLast else finder
+        for finder in sys.meta_path
+    ]
+    InstalledFirst.replace()
+    vars(interactiveshell)["prepended_to_syspath"] = FolderOfScript
+
+
+def read_own_pdbrc_only() -> None:
+    """Have debuggers read `~/.pdbrc` and no `.pdbrc` of the folder, whose lines they would run."""
+    original = pdb.Pdb.__init__
+    signature = inspect.signature(original)
+
+    def start(self: pdb.Pdb, *args: Any, **options: Any) -> None:
+        given = signature.bind(self, *args, **options)
+        reads = given.arguments.get("readrc", True)
+        given.arguments["readrc"] = False
+        original(*given.args, **given.kwargs)
+        if reads:
+            try:
+                text = Path("~/.pdbrc").expanduser().read_text("utf-8")
+            except OSError:
+                return
+            vars(self)["rcLines"] = text.splitlines(keepends=True)
+
+    vars_of_class: Any = pdb.Pdb
+    vars_of_class.__init__ = start
 
 
 class PatientKernelApp(IPKernelApp):
-    """A kernel that finds modules in its folder from the first cell on, as every kernel does."""
+    """A kernel that finds modules in its folder from the first cell on."""
 
     def init_path(self) -> None:
         """Leave the folder out while the kernel is set up."""
 
     def initialize(self, argv: list[str] | None = None) -> None:
         """Set up the kernel, and wait for a cell."""
+        prefer_installed()
+        read_own_pdbrc_only()
         super().initialize(argv)
         shell: Any = self.shell
         shell.events.register("pre_execute", self.admit_folder)
 
     def admit_folder(self) -> None:
-        """Find modules in the folder from now on."""
+        """Find modules in the folder from now on, after all others."""
         shell: Any = self.shell
         shell.events.unregister("pre_execute", self.admit_folder)
-        super().init_path()
+        if not (self.ignore_cwd or sys.flags.safe_path or _HERE in sys.path):
+            sys.path.append(_HERE)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import tokenize
 from slipway.schemas.json_text import read_json
 
 SUFFIX = ".ipynb"
+# `personal` is another folder in JupyterLab, and `.slipway` has state of the platform's.
+RESERVED_NAMES = ("personal", ".slipway")
 # Commands of a notebook that only concern its screen; a script is the same without them.
 _HARMLESS = re.compile(
     r"%(matplotlib|config|load_ext|reload_ext|autoreload|precision|pylab|xmode|pdb)\b"
@@ -33,6 +35,11 @@ class NotebookError(ValueError):
         super().__init__(f"it {fault}\nNext step: {next_step}")
         self.fault = fault
         self.next_step = next_step
+
+
+def is_reserved(path: str) -> bool:
+    """Return whether a path begins with a name that no folder of the workspace's users may have."""
+    return path.partition("/")[0] in RESERVED_NAMES
 
 
 def script_name(notebook: str) -> str:

@@ -13,8 +13,19 @@ from typing import Any
 import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
+from websockets.sync.client import ClientConnection
 
-from tests.notebooks import PASSWORD, SERVERS, OpenDesk, Person, notebook_of
+from tests.lab_imports import (
+    CELLS,
+    COMPLETIONS,
+    INSPECTED,
+    OWN,
+    PROCESSES,
+    RECORDED,
+    RECORDER,
+    traces,
+)
+from tests.notebooks import PASSWORD, SERVERS, OpenDesk, Person, notebook_of, run_cell
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
@@ -142,13 +153,7 @@ def _start_kernel(desk: OpenDesk, path: str | None) -> str:
     )
     with desk.connect(kernel) as channel:
         for kind, content in questions:
-            header = {"msg_id": kind, "msg_type": kind, "session": "s", "version": "5.3"}
-            header |= {"username": "", "date": "2026-01-01T00:00:00Z"}
-            message = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
-            channel.send(json.dumps(message | {"channel": "shell", "buffers": []}))
-            reply = kind.replace("request", "reply")
-            while json.loads(channel.recv(timeout=90))["msg_type"] != reply:
-                pass
+            _ask(channel, kind, content, "shell")
     return kernel
 
 
@@ -184,6 +189,75 @@ def test_a_start_executes_nothing_of_the_shared_folder(
     assert "Error" not in bobs.run(kernels[2], "import planted; print(planted.__file__)")
     assert sorted(path.name for path in canaries.iterdir()) == ["reportsmodule-planted"]
     bob.stop(server)
+
+
+def test_everyday_use_imports_nothing_of_a_colleague(
+    bob: Person, doras: tuple[OpenDesk, str], workspace: Path
+) -> None:
+    desk, kernel = doras
+    server = bob.ready("imports")
+    bobs = bob.open(server)
+    plain = bobs.kernel()
+    bobs.run(plain, RECORDER)
+    _use(bobs, plain, CELLS)
+    listed = bobs.run(plain, RECORDED).partition("recorded ")[2]
+    names = set(json.loads(listed)) - OWN | {"planted_one", "pip", "sitecustomize"}
+    assert {"stack_data", "jedi", "pexpect", "numexpr", "mlflow", "pandas"} <= names
+    plant = f"""
+        for name in {sorted(names)!r}:
+            trace = os.path.abspath('ran-' + name)
+            with open(name + '.py', 'w') as file:
+                file.write(f"open({{trace!r}}, 'w').close()\\nraise ImportError({{name!r}})\\n")
+        os.symlink('/dev/zero', 'z.ipynb')
+        print('planted', os.path.isfile('jedi.py'))
+    """
+    assert "planted True" in desk.run(kernel, textwrap.dedent(plant))
+    victim = bobs.kernel()
+    _use(bobs, victim, CELLS + PROCESSES)
+    assert "ended-42" in bobs.type("python -m pip --version; python -c 'import pandas'")
+    assert traces(workspace) == []
+
+    # A link to a device where a branch belongs keeps neither the server nor other branches.
+    saved = bobs.call("PUT", "contents/base.ipynb", json=notebook_of("1"))
+    assert saved.is_success, saved.text
+    file = wait_for(lambda: bob.file("base.ipynb"), "the version of Bob's save")
+    branch = f"/projects/vision/notebook-files/{file['id']}/branch"
+    for path in ("z.ipynb", "branched.ipynb"):
+        bob.api.post(branch, json={"path": path, "version": 1}).raise_for_status()
+    wait_for((workspace / "branched.ipynb").is_file, "the branch in the workspace")
+    refused = bob.api.post(branch, json={"path": "personal/x.ipynb", "version": 1})
+    assert refused.json()["code"] == "reserved_name"
+    assert "2" in bobs.run(victim, "1 + 1")
+    bob.stop(server)
+
+
+def _use(desk: OpenDesk, kernel: str, cells: tuple[str, ...]) -> None:
+    """Complete, inspect, debug and run cells, as people and JupyterLab do all day."""
+    desk.run(kernel, "pass")
+    questions: list[tuple[str, dict[str, Any], str]] = [
+        ("complete_request", {"code": code, "cursor_pos": len(code)}, "shell")
+        for code in COMPLETIONS
+    ]
+    for code in INSPECTED:
+        content = {"code": code, "cursor_pos": len(code), "detail_level": 1}
+        questions.append(("inspect_request", content, "shell"))
+    debug = {"seq": 1, "type": "request", "command": "initialize", "arguments": {}}
+    questions.append(("debug_request", debug, "control"))
+    with desk.connect(kernel) as channel:
+        for kind, content, where in questions:
+            _ask(channel, kind, content, where)
+        for code in cells:
+            run_cell(channel, code, within_s=180)
+
+
+def _ask(channel: ClientConnection, kind: str, content: dict[str, Any], where: str) -> None:
+    header = {"msg_id": kind, "msg_type": kind, "session": "s", "version": "5.3"}
+    header |= {"username": "", "date": "2026-01-01T00:00:00Z"}
+    message = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
+    channel.send(json.dumps(message | {"channel": where, "buffers": []}))
+    reply = kind.replace("request", "reply")
+    while json.loads(channel.recv(timeout=90))["msg_type"] != reply:
+        pass
 
 
 def test_a_personal_folder_is_nobody_elses(bob: Person, doras: tuple[OpenDesk, str]) -> None:

@@ -92,6 +92,20 @@ def test_a_branch_is_a_notebook_of_its_own(bob: Api) -> None:
     assert json_of(taken)["field"] == "path"
 
 
+@pytest.mark.parametrize("path", ["personal/x.ipynb", ".slipway/x.ipynb", ".slipway/a/b.ipynb"])
+def test_names_that_jupyterlab_shows_otherwise_are_refused(bob: Api, path: str) -> None:
+    saved = _save(bob, FIRST)
+    place = f"projects/vision/notebook-files/{saved['id']}/branch"
+    for answer in (send(bob, path, FIRST), bob.post(place, {"path": path, "version": 1})):
+        assert answer.status_code == 422, answer.content
+        problem = json_of(answer)
+        assert (problem["code"], problem["field"]) == ("reserved_name", "path")
+        assert "reports/" in problem["next_step"]
+    assert len(json_of(bob.get("projects/vision/notebook-files"))["items"]) == 1
+    for near in ("personal.ipynb", "a/personal/x.ipynb", "personally/x.ipynb"):
+        _save(bob, FIRST, near)
+
+
 @pytest.mark.parametrize(
     ("path", "content", "field"),
     [

@@ -16,6 +16,7 @@ from portal.notebooks.models import Content, NotebookFile, NotebookVersion
 from portal.storage.ports import StoredBytes
 from portal.storage.services import discard_bytes, keep_file, open_file, receive_bytes
 from slipway.schemas.names import fault_of_path
+from slipway.schemas.notebook import is_reserved
 from slipway.schemas.notebook_files import MAX_NOTEBOOK_BYTES, Origin
 
 _SUFFIX = ".ipynb"
@@ -51,12 +52,26 @@ def clean_path(text: str) -> str:
     return path
 
 
+def clean_workspace_path(text: str) -> str:
+    """Return a path of a notebook that notebook servers write to; raises InvalidInput."""
+    path = clean_path(text)
+    if is_reserved(path):
+        name = path.partition("/")[0]
+        raise InvalidInput(
+            f"{name} is no folder of the project's workspace: the name is reserved.",
+            code="reserved_name",
+            field="path",
+            next_step="Choose another folder, for example reports/churn.ipynb.",
+        )
+    return path
+
+
 def save_notebook(*, project: Project, by: User, path: str, content: bytes) -> Saved:
     """Keep what was saved as the newest version, unless that says the same already.
 
     Call it outside a transaction. Raises InvalidInput for a bad path or what is no notebook.
     """
-    path = clean_path(path)
+    path = clean_workspace_path(path)
     if len(content) > MAX_NOTEBOOK_BYTES:
         raise InvalidInput(
             f"The notebook has more than {MAX_NOTEBOOK_BYTES // 1024**2} MiB.",
@@ -203,7 +218,7 @@ def restore_version(*, version: NotebookVersion, by: User) -> NotebookVersion:
 
 def branch_version(*, version: NotebookVersion, path: str, by: User) -> NotebookVersion:
     """Begin a new notebook as a version of another; raises Conflict when its path is taken."""
-    path = clean_path(path)
+    path = clean_workspace_path(path)
     project = version.file.project
     with transaction.atomic():
         file, made = NotebookFile.objects.get_or_create(
