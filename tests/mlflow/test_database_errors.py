@@ -209,7 +209,11 @@ def test_a_name_that_is_taken_is_refused_in_words(tracking: TrackingPortal) -> N
         ("experiments/create", {"name": "taken-1"}, "experiment"),
         ("experiments/update", {"experiment_id": other, "new_name": "taken-1"}, "experiment"),
         ("registered-models/create", {"name": "taken-1"}, "registered model"),
-        ("registered-models/rename", {"name": "taken-1", "new_name": "taken-2"}, "registered model"),
+        (
+            "registered-models/rename",
+            {"name": "taken-1", "new_name": "taken-2"},
+            "registered model",
+        ),
     ):
         answer = rest.call("POST", path, json=body)
         assert answer.status_code == 400, (path, answer.text)

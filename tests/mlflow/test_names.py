@@ -178,12 +178,12 @@ def test_a_run_is_named_once_in_a_query(doors: Doors) -> None:
 
 def test_a_list_in_a_query_has_several_values(doors: Doors) -> None:
     other = doors.rest.new_run()
+    bulk = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
     for address in (
         f"metrics/get-history-bulk-interval?run_ids={doors.run}&run_ids={other}&metric_key=x",
         "experiments/search?max_results=5&order_by=name&order_by=last_update_time",
         "registered-models/search?order_by=name&order_by=last_updated_timestamp",
-        f"/ajax-api/2.0/mlflow/metrics/get-history-bulk?run_id={doors.run}&run_id={other}"
-        "&metric_key=x",
+        f"{bulk}?run_id={doors.run}&run_id={other}&metric_key=x",
     ):
         answer = doors.rest.call("GET", address)
         assert answer.status_code == 200, (address, answer.text)
@@ -202,7 +202,7 @@ def test_every_operation_of_mlflow_refuses_a_key_that_stands_twice(doors: Doors)
             continue
         path = route.path
         for name in route.parameters:
-            path = path.replace(f"<{name}>", "x").replace(f"<path:{name}>", "x")
+            path = path.replace(f"<{name}>", "x").replace(f"<path:{name}>", "1/x/artifacts/x")
         headers = {"Content-Type": "application/json"}
         answer = doors.rest.call(route.method, path, content=body.encode(), headers=headers)
         if answer.status_code != 400 or "'twice' stands twice" not in answer.text:

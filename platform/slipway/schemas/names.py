@@ -49,9 +49,7 @@ def unfit_character(name: str) -> str | None:
     if bad is not None:
         return bad
     for index, character in enumerate(name):
-        if character in _JOINERS or (
-            character == _EMOJI_SELECTOR and _selects_emoji(name, index)
-        ):
+        if character in _JOINERS or (character == _EMOJI_SELECTOR and _selects_emoji(name, index)):
             continue
         if _INVISIBLE.match(character) or unicodedata.category(character) in ("Cf", "Zl", "Zp"):
             return character

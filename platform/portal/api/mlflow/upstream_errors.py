@@ -70,6 +70,7 @@ def _describe(problem: dict[str, Any], name: str, text: str, status: int, target
     if problem.get("error_code") != _TAKEN and not _UNIQUE.search(text):
         problem[name] = _sentence(status)
         return
+    problem["error_code"] = _TAKEN
     path = target.partition("?")[0]
     sentences = (sentence for part, sentence in _KINDS if part in path)
     problem[name] = next(sentences, "This exists already.")
