@@ -49,7 +49,8 @@ class Gate(AuthBase):
         """Return a truthy value to allow; raises one of our errors to refuse.
 
         Raises InvalidInput for a query parameter that the operation does not take, that it takes
-        once and got twice, or whose bytes are no text, AnsweredBefore for a request that may pass and was answered before.
+        once and got twice, or whose bytes are no text, AnsweredBefore for a request that may pass
+        and was answered before.
         """
         match = request.resolver_match
         self.policy.check(request, dict(match.kwargs) if match else {})
