@@ -116,7 +116,8 @@ def test_folders_are_not_read_and_nothing_is_under_a_file(bob: Artifacts) -> Non
         check_refused(bob.rest.call("GET", f"{_FILES}/artifacts", params={"path": bob.path(query)}))
     # Clients list a path to learn whether it is a file.
     for query in ("d", "d/f", "nothing", "nothing/x"):
-        bob.rest.get("artifacts/list", run_id=bob.run, path=query)
+        listed = bob.rest.call("GET", "artifacts/list", params={"run_id": bob.run, "path": query})
+        assert listed.status_code == 200, listed.text
 
 
 def test_models_and_traces_have_artifacts_too(bob: Artifacts) -> None:
