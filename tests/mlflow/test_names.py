@@ -45,8 +45,10 @@ BAD = {
     "a Khitan filler": "a\U00016fe4b",
     "a blank hieroglyph": "a\U00013441b",
 }
-GOOD = ("n" * 255, "é" * 127, "日本語.txt", "क्\u200dष", "👩\u200d🔬.png", "a b", "ü.bin")
-GOOD += ("❤\ufe0f.png", "1\ufe0f\u20e3", "🏳\ufe0f\u200d🌈", "3.04\u202fPM.png", "가나다.csv", "⠿")
+GOOD = (
+    *("n" * 255, "é" * 127, "日本語.txt", "क्\u200dष", "👩\u200d🔬.png", "a b", "ü.bin"),
+    *("❤\ufe0f.png", "1\ufe0f\u20e3", "🏳\ufe0f\u200d🌈", "3.04\u202fPM.png", "가나다.csv", "⠿"),
+)
 # Characters that no name of an object may have, too; the others are refused in names of files.
 ALSO_IN_TEXT = ("a text-direction mark", "an isolate", "an escape", "a C1 control", "DEL")
 

@@ -214,7 +214,8 @@ async def _read_and_close(answer: httpx.Response) -> bytes:
     """
     content = b""
     # `aread` would hand the connection back to the pool with the last byte.
-    async for part in answer.stream:  # type: ignore[union-attr]  (it is an asynchronous one)
+    assert isinstance(answer.stream, httpx.AsyncByteStream)  # noqa: S101  (of an AsyncClient)
+    async for part in answer.stream:
         content += part
         if len(content) > _LONGEST_FAILURE:
             break
