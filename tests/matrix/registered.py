@@ -1,10 +1,6 @@
 """A registered model of each tenant, with a version, an alias and a request for its promotion."""
 
 from datetime import timedelta
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
-
-from django.conf import settings
 
 from portal.accounts.models import Project, User
 from portal.core import clock
@@ -17,7 +13,7 @@ from portal.registry.services.registering import register_version
 from portal.registry.services.requests import ask_approval
 from portal.registry.telling import tell_waiting
 from slipway.schemas.registry import TargetKind, VersionIn
-from tests.model_files import SOURCE, write_model
+from tests.model_files import SOURCE, artifacts_folder, write_model
 
 
 def make_model(*, project: Project, by: User) -> dict[str, str]:
@@ -31,7 +27,7 @@ def make_model(*, project: Project, by: User) -> dict[str, str]:
         version=720_000 + 10 * (RegisteredModel.objects.count() - 1),
         current_stage="Deleted_Internal",
     )
-    write_model(Path(unquote(urlsplit(settings.SLIPWAY_ARTIFACTS_URL).path)), project.pk)
+    write_model(artifacts_folder(), project.pk)
     made = register_version(
         project=project,
         model=model,
