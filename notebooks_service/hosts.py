@@ -39,12 +39,15 @@ class WrongHostHandler(web.RequestHandler):
 
 
 def refuse_other_hosts(application: Any, allowed: AllowedHosts) -> None:
-    """Have an application answer 400 or 421 to requests that name no allowed host."""
+    """Have an application answer 400 or 421 to requests that name no allowed host or no path."""
     find_handler = application.find_handler
 
     def find_allowed(request: HTTPServerRequest, **options: Any) -> Any:
         try:
             allowed.accept(request.headers.get_list("Host"))
+            if not (request.uri or "").startswith("/"):
+                # It may have a host of its own.
+                raise HostRefused(400, "malformed_request", "The request target is not a path.")
         except HostRefused as refusal:
             return application.get_handler_delegate(request, WrongHostHandler, {"refusal": refusal})
         return find_handler(request, **options)

@@ -27,6 +27,9 @@ _ANSWERS_WITHIN_S: Final = 30
 _POLL_EVERY_S: Final = 30
 _PROXY_PATIENCE_S: Final = 5.0
 _FORBIDDEN: Final = 403
+# For a whole head, and for a connection that waits for its next request; tornado counts both alike.
+_HEAD_TIMEOUT_S: Final = 30.0
+_BODY_TIMEOUT_S: Final = 60.0
 
 
 class SlipwayHub(JupyterHub):  # type: ignore[misc]
@@ -46,6 +49,9 @@ class SlipwayHub(JupyterHub):  # type: ignore[misc]
     async def start(self) -> None:
         """Start as ever, then follow the portal."""
         await super().start()
+        # JupyterHub has no settings for them, and tornado's are an hour and none.
+        limits = self.http_server.conn_params
+        limits.header_timeout, limits.body_timeout = _HEAD_TIMEOUT_S, _BODY_TIMEOUT_S
         self.follower = Follower(
             self.portal, self.hub_api, Doors(self._check_routes, self._ask_proxy)
         )

@@ -98,5 +98,11 @@ const proxy = new NotebooksProxy({
   prependPath: true,
   includePrefix: true,
 });
+for (const server of [proxy.proxyServer, proxy.apiServer]) {
+  // Slow heads end after at most 12 seconds; Node's defaults are 60, and a look every 30.
+  server.headersTimeout = 10_000;
+  server.connectionsCheckingInterval = 2_000;
+}
+proxy.apiServer.maxConnections = 256;
 proxy.proxyServer.listen(Number(values.port), values.ip);
 proxy.apiServer.listen(Number(values["api-port"]), values["api-ip"]);

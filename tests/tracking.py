@@ -98,6 +98,14 @@ class Rest:
         body = {"experiment_id": experiment_id, "start_time": time.time_ns() // 1_000_000}
         return str(self.post("runs/create", body)["run"]["info"]["run_id"])
 
+    def write_model(self, run_id: str, folder: str = "model") -> None:
+        """Write the file of a model among the artifacts of a run."""
+        uri = str(self.get("runs/get", run_id=run_id)["run"]["info"]["artifact_uri"])
+        place = f"{uri.removeprefix('mlflow-artifacts:/').strip('/')}/{folder}/MLmodel"
+        address = f"/api/2.0/mlflow-artifacts/artifacts/{place}"
+        answer = self.call("PUT", address, content=b"flavors: {}\n")
+        assert answer.status_code == 200, answer.text
+
 
 @contextlib.contextmanager
 def tracking_portal(folder: Path, **environ: str) -> Iterator[TrackingPortal]:

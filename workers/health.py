@@ -7,20 +7,26 @@ Every route stands in ROUTES with its policy, so that a test can walk them.
 """
 
 import hmac
+import io
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from slipway.schemas.hosts import LOOPBACK_NAMES, AllowedHosts, HostRefused
 
 ANY_LOCAL_PROCESS: Final = "any process of this machine"
 BEARER: Final = "the bearer token"
 _HOST: Final = "127.0.0.1"
-_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 _PATIENCE_S: Final = 5.0
+_HEAD_TIMEOUT_S: Final = 10.0
+_MAX_CONNECTIONS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -88,8 +94,7 @@ class HealthServer:
         """
         if not token:
             raise ValueError("a health server needs a token for its details")
-        self._server = ThreadingHTTPServer((_HOST, port), _handler_for(checks, token))
-        self._server.daemon_threads = True
+        self._server = _BoundedServer((_HOST, port), _handler_for(checks, token))
 
     @property
     def port(self) -> int:
@@ -106,13 +111,79 @@ class HealthServer:
         self._server.server_close()
 
 
+class _BoundedServer(ThreadingHTTPServer):
+    """A server with a thread for each connection, and a maximum of both."""
+
+    daemon_threads = True
+    request_queue_size = _MAX_CONNECTIONS
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._free = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Handle a connection in a thread, or close it when there are too many."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Handle a connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+
+class _TimedReader(io.RawIOBase):
+    """Reads from a connection until a deadline; a timeout of the socket is for one read alone."""
+
+    def __init__(self, connection: socket.socket, within_s: float) -> None:
+        self._connection = connection
+        self._deadline = time.monotonic() + within_s
+
+    def readable(self) -> bool:
+        """Say that this is for reading."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what comes; raises TimeoutError."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the head took too long")
+        self._connection.settimeout(min(left, _PATIENCE_S))
+        return self._connection.recv_into(buffer)
+
+
+def _refusal(hosts: list[str], target: str, port: int) -> Answer | None:
+    """Return the answer to a request that does not name this server and a path."""
+    allowed = AllowedHosts.of(f"http://localhost:{port}", port=port, listens_on=LOOPBACK_NAMES)
+    try:
+        allowed.accept(hosts)
+    except HostRefused as refusal:
+        return Answer(refusal.status, "text/plain", f"{refusal.detail}\n".encode())
+    # A target may have a host of its own, which would then be the one that counts.
+    if not target.startswith("/"):
+        return Answer(400, "text/plain", b"The request target is not a path.\n")
+    return None
+
+
 def _handler_for(checks: Checks, token: str) -> type[BaseHTTPRequestHandler]:
     expected = f"Bearer {token}".encode()
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = _PATIENCE_S
         server_version = "slipway"
         sys_version = ""
+
+        def setup(self) -> None:
+            super().setup()
+            # There is one request on a connection, and nothing reads a body.
+            self.rfile = io.BufferedReader(_TimedReader(self.connection, _HEAD_TIMEOUT_S))
 
         def do_GET(self) -> None:
             self._send(self._answer())
@@ -120,9 +191,9 @@ def _handler_for(checks: Checks, token: str) -> type[BaseHTTPRequestHandler]:
         def _answer(self) -> Answer:
             # A web page that got its name to point here must not read this through a browser.
             port = self.server.server_port  # type: ignore[attr-defined]
-            hosts = [host.lower() for host in self.headers.get_all("Host", [])]
-            if len(hosts) != 1 or hosts[0] not in {f"{name}:{port}" for name in _NAMES}:
-                return Answer(421, "text/plain", f"ask localhost:{port}\n".encode())
+            refusal = _refusal(self.headers.get_all("Host", []), self.path, port)
+            if refusal is not None:
+                return refusal
             path = self.path.partition("?")[0]
             for route in ROUTES:
                 if route.path != path:
@@ -141,6 +212,7 @@ def _handler_for(checks: Checks, token: str) -> type[BaseHTTPRequestHandler]:
             )
 
         def _send(self, answer: Answer) -> None:
+            self.connection.settimeout(_PATIENCE_S)
             self.send_response(answer.status)
             if answer.status == 401:
                 self.send_header("WWW-Authenticate", "Bearer")

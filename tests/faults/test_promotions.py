@@ -10,11 +10,12 @@ import httpx
 import psycopg
 import pytest
 
+from tests.model_files import SOURCE, write_model
 from tests.portals import RunningPortal, running_portal
 from tests.processes import free_ports, wait_for
 
 VERSIONS = range(1, 7)
-SOURCE = {"source": "mlflow-artifacts:/1/model"}
+VERSION = {"source": SOURCE}
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,7 @@ def project(running: RunningPortal) -> str:
     with running.client("alice") as alice:
         made = alice.post("/projects", json={"name": "Race", "slug": "race"})
         made.raise_for_status()
+    write_model(running.installation.data_dir / "artifacts", made.json()["id"])
     return "race"
 
 
@@ -57,7 +59,7 @@ def test_portals_that_promote_at_once_write_one_line_of_history(
     wait_for(lambda: _answers(urls[1]), "answer of the second portal", within_s=60)
     clients = [client_at(running, urls[at % 2], "digits") for at in VERSIONS]
     for client in clients:
-        client.post("/versions", json=SOURCE).raise_for_status()
+        client.post("/versions", json=VERSION).raise_for_status()
     together = threading.Barrier(len(clients))
     lost: list[str] = []
 
@@ -132,7 +134,7 @@ def test_a_portal_killed_before_mlflow_knew_loses_no_move(
     running: RunningPortal, project: str
 ) -> None:
     with client_at(running, running.url, "letters") as client:
-        client.post("/versions", json=SOURCE).raise_for_status()
+        client.post("/versions", json=VERSION).raise_for_status()
         with mlflow_held_up(running), looking_for_moves(running) as moves:
             asking = threading.Thread(target=_promote, args=(client,))
             asking.start()

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from portal.accounts.models import User
+from portal.experiments.models import Run
 from tests.checkpoints import make_packed
 from tests.matrix.kept_notebooks import content_of
 from tests.matrix.work import FACTS, STEP, beat, code
 from tests.matrix.world import World
+from tests.model_files import artifacts_folder
 from tests.personas import PASSWORD
 
 Body = dict[str, Any] | bytes
@@ -80,6 +82,11 @@ def _new_desk_by_form(world: World, _user: User | None) -> Body:
 
 
 def _register_by_form(world: World, _user: User | None) -> Body:
+    run = Run.objects.get(pk=world.own["run"])
+    place = (run.artifact_uri or "").removeprefix("mlflow-artifacts:/").strip("/")
+    folder = artifacts_folder() / place / "model"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "MLmodel").write_text("flavors: {}\n")
     return {"name": "new-model", "run": world.own["run"], "path": "model"}
 
 

@@ -13,6 +13,7 @@ from portal.registry.services.registering import register_version
 from portal.registry.services.requests import ask_approval
 from portal.registry.telling import tell_waiting
 from slipway.schemas.registry import TargetKind, VersionIn
+from tests.model_files import SOURCE, artifacts_folder, write_model
 
 
 def make_model(*, project: Project, by: User) -> dict[str, str]:
@@ -26,10 +27,11 @@ def make_model(*, project: Project, by: User) -> dict[str, str]:
         version=720_000 + 10 * (RegisteredModel.objects.count() - 1),
         current_stage="Deleted_Internal",
     )
+    write_model(artifacts_folder(), project.pk)
     made = register_version(
         project=project,
         model=model,
-        wanted=VersionIn(source="mlflow-artifacts:/1/model"),
+        wanted=VersionIn(source=SOURCE),
         by=Actor(by),
     )
     alias = f"alias-of-{person}"
@@ -43,7 +45,7 @@ def make_model(*, project: Project, by: User) -> dict[str, str]:
         target=Target(TargetKind.STAGE, "Production"),
         by=Actor(by),
     )
-    # It has no files, so they would be looked for again, which must not be taken for a change.
+    # Its files are no model, so they would be read again, which must not be taken for a change.
     VersionRecord.objects.filter(line__name=model).update(read_at=clock.now() + timedelta(days=1))
     return {
         "model": model,

@@ -199,6 +199,33 @@ def test_more_values_than_a_statement_takes(tracking: TrackingPortal) -> None:
         assert answer.status_code == 200 or not _LEAK.search(words_of(answer)), answer.text[:300]
 
 
+def test_a_name_that_is_taken_is_refused_in_words(tracking: TrackingPortal) -> None:
+    rest = tracking.client("alice")
+    experiment = rest.new_experiment("taken-1")
+    other = rest.new_experiment("taken-2")
+    for name in ("taken-1", "taken-2"):
+        rest.post("registered-models/create", {"name": name})
+    for path, body, kind in (
+        ("experiments/create", {"name": "taken-1"}, "experiment"),
+        ("experiments/update", {"experiment_id": other, "new_name": "taken-1"}, "experiment"),
+        ("registered-models/create", {"name": "taken-1"}, "registered model"),
+        (
+            "registered-models/rename",
+            {"name": "taken-1", "new_name": "taken-2"},
+            "registered model",
+        ),
+    ):
+        answer = rest.call("POST", path, json=body)
+        assert answer.status_code == 400, (path, answer.text)
+        assert not _LEAK.search(words_of(answer)), answer.text
+        problem = answer.json()
+        assert problem["error_code"] == "RESOURCE_ALREADY_EXISTS", (path, problem)
+        message = problem["message"].lower()
+        assert kind in message, (path, problem)
+        assert "already" in message, (path, problem)
+    assert rest.get("experiments/get", experiment_id=experiment)["experiment"]["name"] == "taken-1"
+
+
 @contextlib.contextmanager
 def locked(tracking: TrackingPortal) -> Iterator[None]:
     """Hold the lock under which MLflow's tables are written."""

@@ -26,8 +26,29 @@ BAD = {
     "an escape": "a\x1bb",
     "a C1 control": "a\x9bb",
     "DEL": "a\x7fb",
+    "a Hangul filler": "a\u3164b",
+    "a filler before consonants": "\u115fa",
+    "a filler before vowels": "a\u1160",
+    "a halfwidth filler": "a\uffa0b",
+    "a grapheme joiner": "a\u034fb",
+    "a Khmer inherent vowel": "a\u17b4b",
+    "a Mongolian variation selector": "a\u180bb",
+    "a variation selector": "a\ufe00b",
+    "the emoji selector after a letter": "a\ufe0fb",
+    "the emoji selector at the start": "\ufe0fa",
+    "the emoji selector twice": "❤\ufe0f\ufe0f",
+    "the emoji selector after a digit": "1\ufe0f.txt",
+    "a supplementary selector": "a\U000e0100b",
+    "a reserved ignorable": "a\u2065b",
+    "a blank of Braille": "a\u2800b",
+    "a null notehead": "a\U0001d159b",
+    "a Khitan filler": "a\U00016fe4b",
+    "a blank hieroglyph": "a\U00013441b",
 }
-GOOD = ("n" * 255, "é" * 127, "日本語.txt", "क्\u200dष", "👩\u200d🔬.png", "a b", "ü.bin")
+GOOD = (
+    *("n" * 255, "é" * 127, "日本語.txt", "क्\u200dष", "👩\u200d🔬.png", "a b", "ü.bin"),
+    *("❤\ufe0f.png", "1\ufe0f\u20e3", "🏳\ufe0f\u200d🌈", "3.04\u202fPM.png", "가나다.csv", "⠿"),
+)
 # Characters that no name of an object may have, too; the others are refused in names of files.
 ALSO_IN_TEXT = ("a text-direction mark", "an isolate", "an escape", "a C1 control", "DEL")
 
@@ -128,6 +149,48 @@ def test_names_of_objects_are_refused_by_mlflow_as_by_the_api(doors: Doors) -> N
         assert refused.json()["field"] == "name"
 
 
+def test_a_query_key_that_stands_twice_is_refused_by_every_operation(doors: Doors) -> None:
+    accepted = {}
+    for route in ROUTES:
+        path = route.path
+        for name in route.parameters:
+            path = path.replace(f"<{name}>", "x").replace(f"<path:{name}>", "1/x/artifacts/x")
+        for key in ("path", "metric_key", "runId", "name"):
+            answer = doors.rest.call(route.method, f"{path}?{key}=a&page_token=x&{key}=b")
+            if answer.status_code != 400 or f"has {key} more than once" not in answer.text:
+                accepted[f"{route.method} {path} {key}"] = answer.text[:200]
+    assert not accepted
+
+
+def test_a_run_is_named_once_in_a_query(doors: Doors) -> None:
+    other = doors.rest.new_run()
+    for query in (
+        f"run_id={doors.run}&run_id={other}",
+        f"run_id={doors.run}&run_id={doors.run}",
+        f"run_id={doors.run}&run_uuid={other}",
+        f"run_uuid={doors.run}&run_id={other}",
+    ):
+        for path in ("runs/get", "artifacts/list", "metrics/get-history"):
+            answer = doors.rest.call("GET", f"{path}?{query}&metric_key=x")
+            assert answer.status_code == 400, (path, query, answer.text)
+            assert "run_id" in answer.json()["message"]
+    same = f"runs/get?run_id={doors.run}&run_uuid={doors.run}"
+    assert doors.rest.call("GET", same).status_code == 200
+
+
+def test_a_list_in_a_query_has_several_values(doors: Doors) -> None:
+    other = doors.rest.new_run()
+    bulk = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
+    for address in (
+        f"metrics/get-history-bulk-interval?run_ids={doors.run}&run_ids={other}&metric_key=x",
+        "experiments/search?max_results=5&order_by=name&order_by=last_update_time",
+        "registered-models/search?order_by=name&order_by=last_updated_timestamp",
+        f"{bulk}?run_id={doors.run}&run_id={other}&metric_key=x",
+    ):
+        answer = doors.rest.call("GET", address)
+        assert answer.status_code == 200, (address, answer.text)
+
+
 def _post(rest: Rest, path: str, body: str) -> httpx.Response:
     headers = {"Content-Type": "application/json"}
     return rest.call("POST", path, content=body.encode(), headers=headers)
@@ -141,7 +204,7 @@ def test_every_operation_of_mlflow_refuses_a_key_that_stands_twice(doors: Doors)
             continue
         path = route.path
         for name in route.parameters:
-            path = path.replace(f"<{name}>", "x").replace(f"<path:{name}>", "x")
+            path = path.replace(f"<{name}>", "x").replace(f"<path:{name}>", "1/x/artifacts/x")
         headers = {"Content-Type": "application/json"}
         answer = doors.rest.call(route.method, path, content=body.encode(), headers=headers)
         if answer.status_code != 400 or "'twice' stands twice" not in answer.text:

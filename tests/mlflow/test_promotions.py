@@ -24,6 +24,7 @@ def api(tracking: TrackingPortal) -> httpx.Client:
 def register(client: Rest, name: str) -> None:
     """Register the model of a new run."""
     run = client.new_run()
+    client.write_model(run)
     body = {"name": name, "source": f"runs:/{run}/model", "run_id": run}
     client.post("model-versions/create", body)
 

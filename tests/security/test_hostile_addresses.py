@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from portal.accounts.gates import Administrator
-from portal.api.routing import parameters_of
+from portal.api.routing import lists_of, parameters_of
 from tests.matrix.actors import Cast
 from tests.matrix.world import values_for
 from tests.personas import Api, Personas, json_of
@@ -230,6 +230,36 @@ def test_a_slip_in_the_name_of_a_filter_is_refused_and_says_what_was_meant(
     assert problem.next_step.startswith("Did you mean archived? It takes archived, cursor, limit")
     problem = refusal(alice.get("whoami?" + "x" * 300 + "=1"))
     assert (problem.field, problem.next_step) == ("x" * 100, "It takes none: leave it out.")
+
+
+@pytest.mark.parametrize("route", _lists())
+def test_a_single_value_that_stands_twice_is_refused(cast: Cast, route: Route) -> None:
+    """Programs differ in whether the first or the last value counts."""
+    operation = route.operation("GET")
+    assert operation is not None
+    path = route.path(**values_for(route, cast.world.own))
+    for name in parameters_of(operation) - lists_of(operation):
+        problem = refusal(_ask(_asker(cast, route), "GET", f"{path}?{name}=1&{name}=2"))
+        assert (problem.status, problem.code, problem.field) == (422, "repeated_parameter", name)
+
+
+def test_a_list_may_have_several_values(people: Personas) -> None:
+    lists = {
+        (route.template, name)
+        for route in routes()
+        if (operation := route.operation("GET")) is not None
+        for name in lists_of(operation)
+    }
+    assert lists
+    refused = {}
+    alice = Api.of(people.alice)
+    for template, name in lists:
+        if template.count("{") == 1 and "{project}" in template:
+            path = template.removeprefix("/api/v1/").replace("{project}", "vision")
+            answer = alice.get(f"{path}?{name}=a&{name}=b")
+            if "repeated_parameter" in answer.content.decode():
+                refused[template] = name
+    assert not refused
 
 
 def test_bytes_that_are_no_text_are_refused_by_name(people: Personas) -> None:

@@ -1,11 +1,23 @@
 """The health endpoint of processes that have no other port."""
 
+import contextlib
+import select
+import socket
+import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from workers.health import ANY_LOCAL_PROCESS, BEARER, ROUTES, Check, HealthServer
+from workers.health import (
+    _HEAD_TIMEOUT_S,
+    _MAX_CONNECTIONS,
+    ANY_LOCAL_PROCESS,
+    BEARER,
+    ROUTES,
+    Check,
+    HealthServer,
+)
 
 _TOKEN = "token-of-this-test"
 _BEARER = {"Authorization": f"Bearer {_TOKEN}"}
@@ -117,6 +129,12 @@ def test_metrics_are_in_the_format_of_prometheus(door: httpx.Client) -> None:
     [
         *(("localhost:{port}", 200), ("127.0.0.1:{port}", 200), ("[::1]:{port}", 200)),
         *(("LOCALHOST:{port}", 200), ("localhost", 421), ("127.0.0.1:9000", 421)),
+        *(
+            ("localhost.:{port}", 200),
+            ("localhost..:{port}", 400),
+            ("[0:0:0:0:0:0:0:1]:{port}", 200),
+        ),
+        *(("localhost:{port}, evil.example", 400), ("alice@localhost:{port}", 400), ("", 400)),
         *(("evil.example", 421), ("evil.example:{port}", 421)),
     ],
 )
@@ -125,6 +143,63 @@ def test_a_web_page_under_another_name_cannot_read_it(
 ) -> None:
     told = host.format(port=door.base_url.port)
     assert door.get("/metrics", headers={"Host": told}).status_code == status
+
+
+def _raw(door: httpx.Client, request: str) -> bytes:
+    """Send a request as it is; returns the first line of the answer."""
+    with socket.create_connection(("127.0.0.1", door.base_url.port), timeout=10) as connection:
+        connection.sendall(request.encode("latin1"))
+        return connection.makefile("rb").readline()
+
+
+@pytest.mark.parametrize("hosts", [0, 2])
+def test_a_request_has_one_host(door: httpx.Client, hosts: int) -> None:
+    lines = f"Host: localhost:{door.base_url.port}\r\n" * hosts
+    assert b" 400 " in _raw(door, f"GET /healthz HTTP/1.1\r\n{lines}\r\n")
+
+
+@pytest.mark.parametrize(
+    "target", ["http://evil.example/healthz", "http://localhost:{port}/healthz", "healthz", "*"]
+)
+def test_a_request_target_is_a_path(door: httpx.Client, target: str) -> None:
+    port = door.base_url.port
+    head = f"GET {target.format(port=port)} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"
+    assert b" 400 " in _raw(door, head)
+
+
+def test_a_head_that_comes_byte_by_byte_is_cut(door: httpx.Client) -> None:
+    address = ("127.0.0.1", door.base_url.port)
+    with socket.create_connection(address, timeout=30) as slow:
+        began = time.monotonic()
+        slow.sendall(b"GET /healthz HTTP/1.1\r\n")
+        while not select.select([slow], [], [], 1.0)[0]:
+            assert time.monotonic() - began < 2 * _HEAD_TIMEOUT_S, "nobody closes this connection"
+            slow.sendall(b"x")
+        closed_after(slow)
+    assert door.get("/healthz").status_code == 200
+
+
+def test_connections_are_bounded(door: httpx.Client) -> None:
+    address = ("127.0.0.1", door.base_url.port)
+    held = [socket.create_connection(address, timeout=30) for _ in range(_MAX_CONNECTIONS)]
+    try:
+        for connection in held:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\n")
+        with socket.create_connection(address, timeout=30) as extra:
+            assert closed_after(extra) < 3.0, "it waits for a head like the others"
+    finally:
+        for connection in held:
+            connection.close()
+    assert door.get("/healthz").status_code == 200
+
+
+def closed_after(connection: socket.socket) -> float:
+    """Read until the server closes; returns the seconds that it took."""
+    began = time.monotonic()
+    with contextlib.suppress(ConnectionResetError):
+        while connection.recv(65_536):
+            pass
+    return time.monotonic() - began
 
 
 def test_other_addresses_do_not_exist(door: httpx.Client) -> None:

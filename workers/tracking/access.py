@@ -20,6 +20,7 @@ _HEADER: Final = b"authorization"
 _UNAUTHENTICATED: Final = (
     b'{"error_code": "UNAUTHENTICATED", "message": "MLflow\'s server accepts only the portal."}'
 )
+_CLOSE: Final = (b"connection", b"close")
 # By this header the portal recognises a refusal that is not about its client.
 _CHALLENGE: Final = (b"www-authenticate", b"Bearer")
 _FORBIDDEN: Final = (
@@ -83,7 +84,15 @@ class SecretRequired:
             await _refuse(send)
             return
         without_secret = [header for header in headers if header[0] != _HEADER]
-        await self._app({**scope, "headers": without_secret}, receive, send)
+
+        async def send_and_close(event: Any) -> None:
+            # After an exception uvicorn drops the connection although the answer did not say so,
+            # and the portal would reuse it.
+            if event["type"] == "http.response.start" and event["status"] >= 500:
+                event = {**event, "headers": [*event.get("headers", ()), _CLOSE]}
+            await send(event)
+
+        await self._app({**scope, "headers": without_secret}, receive, send_and_close)
 
 
 async def _refuse(send: Any) -> None:
@@ -91,7 +100,7 @@ async def _refuse(send: Any) -> None:
         (b"content-type", b"application/json"),
         (b"content-length", str(len(_UNAUTHENTICATED)).encode()),
         # What follows on this connection is not read.
-        (b"connection", b"close"),
+        _CLOSE,
         _CHALLENGE,
     ]
     await send({"type": "http.response.start", "status": 401, "headers": headers})

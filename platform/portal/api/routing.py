@@ -32,7 +32,8 @@ def answer_behind_the_gate(request: HttpRequest, answer: HttpResponse) -> None:
 class Gate(AuthBase):
     """Ninja's `auth` that asks a policy; shown in OpenAPI as a bearer token.
 
-    `parameters` are the query parameters that the operation takes; `require_gates` fills them in.
+    `parameters` are the query parameters that the operation takes, `lists` those of them that may
+    have several values; `require_gates` fills them in.
     """
 
     openapi_type: str = "http"
@@ -42,12 +43,14 @@ class Gate(AuthBase):
         super().__init__()
         self.policy = policy
         self.parameters: frozenset[str] = frozenset()
+        self.lists: frozenset[str] = frozenset()
 
     def __call__(self, request: HttpRequest) -> Any:
         """Return a truthy value to allow; raises one of our errors to refuse.
 
-        Raises InvalidInput for a query parameter that the operation does not take, or whose bytes
-        are no text, AnsweredBefore for a request that may pass and was answered before.
+        Raises InvalidInput for a query parameter that the operation does not take, that it takes
+        once and got twice, or whose bytes are no text, AnsweredBefore for a request that may pass
+        and was answered before.
         """
         match = request.resolver_match
         self.policy.check(request, dict(match.kwargs) if match else {})
@@ -59,6 +62,7 @@ class Gate(AuthBase):
                 next_step="Reload the page, or use an API token.",
             )
         _refuse_unknown(request, self.parameters)
+        _refuse_repeated(request, self.lists)
         _refuse_undecodable(request)
         answer = getattr(request, "answered_before", None)
         if answer is not None:
@@ -83,6 +87,21 @@ def _refuse_unknown(request: HttpRequest, taken: frozenset[str]) -> None:
         field=name,
         next_step=said + _what_it_takes(taken),
     )
+
+
+def _refuse_repeated(request: HttpRequest, lists: frozenset[str]) -> None:
+    """Raise InvalidInput for a single value that was given twice: readers differ in which counts.
+
+    Call it after `_refuse_unknown`, so that the name is one of the operation's.
+    """
+    for name, values in request.GET.lists():
+        if len(values) > 1 and name not in lists:
+            raise InvalidInput(
+                f"{name}: this parameter was given {len(values)} times.",
+                code="repeated_parameter",
+                field=name,
+                next_step="Send it once.",
+            )
 
 
 def _refuse_undecodable(request: HttpRequest) -> None:
@@ -121,6 +140,12 @@ def parameters_of(operation: Operation) -> frozenset[str]:
     return frozenset(name for model in models for name in model.__ninja_flatten_map__)
 
 
+def lists_of(operation: Operation) -> frozenset[str]:
+    """Return the names of the query parameters that may have several values."""
+    models = (model for model in operation.models if model.__ninja_param_source__ == "query")
+    return frozenset(name for model in models for name in model.__ninja_collection_fields__)
+
+
 def require_gates(api: NinjaAPI) -> None:
     """Refuse to start with an operation that declares no policy; tell gates what theirs takes."""
     for prefix, router in api._routers:  # noqa: SLF001  (ninja offers no public walk)
@@ -132,4 +157,5 @@ def require_gates(api: NinjaAPI) -> None:
                 # A gate may stand before several operations: each gets its own.
                 own = copy(gates[0])
                 own.parameters = parameters_of(operation)
+                own.lists = lists_of(operation)
                 operation.auth_callbacks = [own]

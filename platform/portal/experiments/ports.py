@@ -296,6 +296,13 @@ class ArtifactStore(Protocol):
     def listed(self, place: str) -> Sequence[Artifact]:
         """Return what stands in a folder, with paths below it; nothing when there is none."""
 
+    @property
+    def has_folders(self) -> bool:
+        """Whether a file and a folder cannot have the same name, unlike in a bucket."""
+
+    def is_folder(self, place: str) -> bool:
+        """Whether there is a folder."""
+
     def size_of(self, place: str) -> int | None:
         """Return the bytes of a file, None when there is no such file."""
 

@@ -2,9 +2,11 @@
 
 from urllib.parse import unquote, urlsplit
 
-from portal.core.errors import InvalidInput
+from portal.core.errors import InvalidInput, Unavailable
 from portal.experiments.models import LoggedModel, ModelVersion, RegisteredModelAlias, Run
+from portal.registry.adapters.artifacts import artifact_files
 from portal.registry.catalog import DELETED
+from portal.registry.ports import FilesUnreadable
 from slipway.schemas.names import fault_of_path
 
 _ROOT = "workspaces"
@@ -30,6 +32,27 @@ def resolve_source(project_id: str, source: str) -> tuple[str, str]:
         code="bad_source",
         field="source",
         next_step="Log the model to a run of this project, and name it runs:/RUN_ID/model.",
+    )
+
+
+def require_files(project_id: str, source: str, location: str) -> None:
+    """Raise InvalidInput for a source without a single file, which could never be served."""
+    try:
+        has_files = artifact_files().has_files(folder_of(project_id, location))
+    except FilesUnreadable as error:
+        raise Unavailable(
+            "The store of artifacts does not answer.",
+            retry_after_s=5,
+            next_step="Try again; if it stays so, ask whoever runs this installation.",
+        ) from error
+    if has_files:
+        return
+    raise InvalidInput(
+        f"There are no files under {source[:200]}.",
+        code="no_such_files",
+        field="source",
+        next_step="Log the model first, then register it. The page of the run lists its models "
+        "and artifacts.",
     )
 
 

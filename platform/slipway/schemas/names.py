@@ -12,23 +12,58 @@ MAX_PART_BYTES = 255
 MAX_PATH_BYTES = 1024
 # Joiners are invisible too, but letters of several languages and many emoji need them.
 _JOINERS = "\u200c\u200d"
+# Default_Ignorable_Code_Point of DerivedCoreProperties.txt, Unicode 16.0 (unchanged since 14.0, and
+# its ranges include code points that are not assigned yet). Python's unicodedata does not have it.
+_IGNORABLE = (
+    r"\u00AD\u034F\u061C\u115F\u1160\u17B4\u17B5\u180B-\u180F\u200B-\u200F\u202A-\u202E"
+    r"\u2060-\u206F\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFF8"
+    r"\U0001BCA0-\U0001BCA3\U0001D173-\U0001D17A\U000E0000-\U000E0FFF"
+)
+# They have a glyph, and it is blank: of Braille, hieroglyphs, Khitan and musical notes. Spaces
+# of all widths are allowed.
+_BLANK = r"\u2800\U00013441\U00013442\U00016FE4\U0001D159"
+_INVISIBLE = re.compile(f"[{_IGNORABLE}{_BLANK}]")
+# The selector of an emoji's picture, and what it may follow: the bases of
+# emoji-variation-sequences.txt 16.0 in ranges of emoji-data.txt, and keycaps such as 1\uFE0F\u20E3.
+_EMOJI_SELECTOR = "\ufe0f"
+_KEYCAP_BASES = "0123456789#*"
+_KEYCAP = "\u20e3"
+_EMOJI = re.compile(
+    r"[\u00A9\u00AE\u203C\u2049\u2122\u2139\u2194-\u2199\u21A9\u21AA\u231A\u231B\u2328\u23CF"
+    r"\u23E9-\u23F3\u23F8-\u23FA\u24C2\u25AA\u25AB\u25B6\u25C0\u25FB-\u25FE\u2600-\u27BF"
+    r"\u2934\u2935\u2B05-\u2B07\u2B1B\u2B1C\u2B50\u2B55\u3030\u303D\u3297\u3299"
+    r"\U0001F004-\U0001FAFF]"
+)
 _DRIVE = re.compile(r"\A[A-Za-z]:")
 
 
 def unfit_character(name: str) -> str | None:
     """Return the first character that a name of a file may not have, or None.
 
-    Besides what no text may have these are invisible ones: formats and line separators.
+    Besides what no text may have these are invisible ones: formats, line separators, what
+    renderers ignore by default, and blank glyphs.
     """
     if name.isascii() and name.isprintable():
         return None
     bad = forbidden_character(name)
     if bad is not None:
         return bad
-    for character in name:
-        if character not in _JOINERS and unicodedata.category(character) in ("Cf", "Zl", "Zp"):
+    for index, character in enumerate(name):
+        if character in _JOINERS or (character == _EMOJI_SELECTOR and _selects_emoji(name, index)):
+            continue
+        if _INVISIBLE.match(character) or unicodedata.category(character) in ("Cf", "Zl", "Zp"):
             return character
     return None
+
+
+def _selects_emoji(name: str, index: int) -> bool:
+    """Whether the selector at this index belongs to an emoji."""
+    if index == 0:
+        return False
+    base = name[index - 1]
+    if base in _KEYCAP_BASES:
+        return name[index + 1 : index + 2] == _KEYCAP
+    return _EMOJI.match(base) is not None
 
 
 def fault_of_path(path: str, *, max_bytes: int = MAX_PATH_BYTES) -> str | None:

@@ -19,6 +19,7 @@ def foreign_sources(tracking: TrackingPortal) -> list[str]:
     """Sources of another project that exist there."""
     charlie = tracking.client("charlie")
     run = charlie.new_run()
+    charlie.write_model(run)
     logged = charlie.post("logged-models", {"experiment_id": "0", "source_run_id": run})
     model_id = logged["model"]["info"]["model_id"]
     body = {"name": "theirs", "source": f"runs:/{run}/model", "run_id": run}

@@ -1,6 +1,8 @@
 """Proxy, Hub and servers of notebooks answer at their own addresses alone, ports included."""
 
+import select
 import socket
+import time
 from urllib.parse import urlsplit
 
 import pytest
@@ -61,6 +63,22 @@ def test_the_hub_answers_to_notebooks_and_this_machine(running: RunningPortal) -
         assert _status(address, "/hub/health", f"Host: {host}") == 421
         assert _status(address, "/hub/api/users", f"Host: {host}") == 421
     assert _status(address, "/hub/health", "Host: a", "Host: b") == 400
+    own = f"Host: 127.0.0.1:{at.hub_port}"
+    for target in ("http://evil.example/hub/api", f"http://{own[6:]}/hub/api", "hub/api"):
+        assert _status(address, target, own) == 400, target
+
+
+@pytest.mark.parametrize(("port", "within_s"), [("hub_port", 30.0), ("proxy_port", 12.0)])
+def test_a_head_that_comes_byte_by_byte_is_cut(
+    running: RunningPortal, port: str, within_s: float
+) -> None:
+    address = ("127.0.0.1", getattr(running.installation, port))
+    with socket.create_connection(address, timeout=20) as connection:
+        began = time.monotonic()
+        connection.sendall(b"GET /hub/health HTTP/1.1\r\nX: ")
+        while not select.select([connection], [], [], 1.0)[0]:
+            assert time.monotonic() - began < within_s + 15, "nobody cuts this connection"
+            connection.sendall(b"x")
 
 
 def test_a_server_answers_to_notebooks_and_the_hub(running: RunningPortal, bob: Person) -> None:

@@ -18,6 +18,7 @@ from portal.registry.tasks import tell_mlflow
 from portal.workloads.models import Workload
 from portal.workloads.tokens import token_of
 from tests.live import LivePortal
+from tests.model_files import SOURCE, write_model
 from tests.personas import Api, Personas, json_of
 from tests.portal.registry.store import FILES, Store
 from tests.portal.registry.test_registering import MODELS, register
@@ -370,9 +371,11 @@ def test_lineage_leads_from_data_to_versions_and_back(
 def test_of_promotions_at_the_same_time_each_takes_its_own_place(portal: LivePortal) -> None:
     headers = {"Authorization": f"Bearer {portal.tokens['alice']}"}
     with httpx.Client(base_url=f"{portal.url}/api/v1", headers=headers, timeout=30) as client:
-        project = client.post("/projects", json={"name": "Race"}).json()["slug"]
+        created = client.post("/projects", json={"name": "Race"}).json()
+        write_model(portal.data_dir / "artifacts", created["id"])
+        project = created["slug"]
         root = f"/projects/{project}/models/digits/versions"
-        source = {"source": "mlflow-artifacts:/1/model"}
+        source = {"source": SOURCE}
         made: list[int] = []
         together = threading.Barrier(6)
 

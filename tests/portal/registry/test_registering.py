@@ -2,16 +2,20 @@
 
 import hashlib
 import pickle
+import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from portal.experiments.models import (
+    LoggedModel,
     ModelVersion,
     RegisteredModel,
     RegisteredModelAlias,
     RegisteredModelTag,
+    Run,
 )
 from portal.registry import tasks
 from portal.registry.models import VersionRecord
@@ -128,6 +132,52 @@ def test_only_files_of_the_own_project_are_registered(
     answer = bob.post(f"{MODELS}/digits/versions", {"source": named})
     assert (answer.status_code, json_of(answer)["field"]) == (422, "source")
     assert bob.get(f"{MODELS}/digits").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "runs:/{run}/nothing",
+        "runs:/{run}/model/nothing",
+        "runs:/{run}/empty",
+        "runs:/{empty}/model",
+        "models:/{logged}",
+        "models:/digits/1",
+        "mlflow-artifacts:/workspaces/{own}/1/nothing",
+    ],
+)
+def test_a_source_without_files_is_refused(
+    bob: Api, people: Personas, store: Store, source: str
+) -> None:
+    run_id, empty = store.run(), store.run(files={})
+    place = Run.objects.get(pk=run_id).artifact_uri or ""
+    (store.root / place.removeprefix("mlflow-artifacts:/") / "empty").mkdir()
+    logged = LoggedModel.objects.create(
+        model_id=f"m-{uuid.uuid4().hex}",
+        experiment_id=Run.objects.get(pk=run_id).experiment_id,
+        name="later",
+        artifact_location=f"{place}/later",
+        creation_timestamp_ms=1,
+        last_updated_timestamp_ms=1,
+        status=1,
+        lifecycle_stage="active",
+        source_run_id=run_id,
+    )
+    register(bob, run_id)
+    shutil.rmtree(store.root / place.removeprefix("mlflow-artifacts:/") / "model")
+    own = people.vision.pk
+    named = source.format(run=run_id, empty=empty, logged=logged.model_id, own=own)
+    answer = bob.post(f"{MODELS}/new/versions", {"source": named})
+    problem = json_of(answer)
+    assert (answer.status_code, problem["code"]) == (422, "no_such_files"), problem
+    assert problem["field"] == "source"
+    assert named in problem["detail"]
+    assert bob.get(f"{MODELS}/new").status_code == 404
+
+
+def test_a_single_file_of_a_run_is_registered(bob: Api, store: Store) -> None:
+    source = f"runs:/{store.run()}/model/model.pkl"
+    assert bob.post(f"{MODELS}/file/versions", {"source": source}).status_code == 201
 
 
 def test_a_version_of_a_version_has_its_files(bob: Api, store: Store) -> None:

@@ -14,8 +14,7 @@ import slipway
 from slipway import errors
 from slipway.schemas.registry import RulesIn, TargetGates, TargetKind
 from tests.live import ROOT, LivePortal
-
-SOURCE = "mlflow-artifacts:/1/model"
+from tests.model_files import SOURCE, write_model
 
 
 @pytest.fixture
@@ -25,8 +24,11 @@ def alice(portal: LivePortal) -> Iterator[slipway.Client]:
 
 
 @pytest.fixture
-def project(alice: slipway.Client) -> str:
-    return alice.projects.create(f"Project {secrets.token_hex(4)}").slug
+def project(alice: slipway.Client, portal: LivePortal) -> str:
+    """A project with the files of a model."""
+    project = alice.projects.create(f"Project {secrets.token_hex(4)}")
+    write_model(portal.data_dir / "artifacts", project.id)
+    return project.slug
 
 
 def test_a_model_is_registered_with_golden_predictions_and_promoted(

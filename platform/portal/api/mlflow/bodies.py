@@ -37,6 +37,10 @@ _ARTIFACTS = tuple(
 )
 # What people read and type: names of objects, and the keys of metrics, parameters and tags.
 _NAMES = frozenset({"name", "new_name", "alias", "key", "run_name", "stage", "tag_key"})
+# Keys of a query that MLflow reads as lists. All others have one value.
+_LISTS = frozenset({"experiment_ids", "order_by", "run_ids", "stages", "trace_ids"})
+# One route has a list under a name that is a single value elsewhere.
+_LISTS_OF = {"/ajax-api/2.0/mlflow/metrics/get-history-bulk": _LISTS | {"run_id"}}
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 # What a second decoding would turn into another path.
 _ENCODED = ("%2e", "%2f", "%5c", "%00", "%25")
@@ -82,8 +86,11 @@ def checked_path(path: str) -> str:
     return quote(path, safe="/~:@!$&'()*+,;=")
 
 
-def parsed_query(query: bytes) -> list[tuple[str, str]]:
-    """Return the pairs of a query string; raises Refusal when it is not text or far too long."""
+def parsed_query(query: bytes, path: str) -> list[tuple[str, str]]:
+    """Return the pairs of a query string.
+
+    Raises Refusal when it is not text, far too long, or has two values where MLflow reads one.
+    """
     if len(query) > _LONGEST_QUERY:
         raise invalid(f"The query is longer than {_LONGEST_QUERY} characters.")
     try:
@@ -97,7 +104,19 @@ def parsed_query(query: bytes) -> list[tuple[str, str]]:
     for name, value in pairs:
         if name == "path" and value.strip("/"):
             check_artifact_path(value.strip("/"))
+    _refuse_ambiguous(pairs, _LISTS_OF.get(path, _LISTS))
     return pairs
+
+
+def _refuse_ambiguous(pairs: list[tuple[str, str]], lists: frozenset[str]) -> None:
+    """Raise Refusal for a key with two values, of which one reader takes the first."""
+    single = [name for name, _ in pairs if name not in lists]
+    if len(single) != len(set(single)):
+        twice = next(name for name in single if single.count(name) > 1)
+        raise invalid(f"The query has {ascii(twice[:100])[1:-1]} more than once; send it once.")
+    values = dict(pairs)
+    if values.get("run_id", "") != values.get("run_uuid", values.get("run_id", "")):
+        raise invalid("The query has a run_id and another run_uuid; send the run_id alone.")
 
 
 def parsed_json(body: bytes) -> dict[str, Any]:

@@ -21,12 +21,13 @@ from django.db import connections
 from portal.accounts.addresses import network_of
 from portal.api.mlflow import bodies
 from portal.api.mlflow.answers import Answer, Refusal, unavailable
+from portal.api.mlflow.artifact_checks import check_artifact
 from portal.api.mlflow.auditing import record
 from portal.api.mlflow.jobs import BEGIN, follow
 from portal.api.mlflow.model_sources import complete_source, store_location
 from portal.api.mlflow.native import NATIVE, Asked
 from portal.api.mlflow.promotions import CREATE, guarded, note_author
-from portal.api.mlflow.routes import MlflowRoute, is_known_path, route_of
+from portal.api.mlflow.routes import READ, MlflowRoute, is_known_path, route_of
 from portal.api.mlflow.search_limits import check_searches
 from portal.api.mlflow.spans import SPANS, checked_headers, unpacked
 from portal.api.mlflow.upstream import LARGEST_FILE, Upstream, arriving
@@ -90,6 +91,7 @@ def _with_database(work: Callable[[], Result]) -> Result:
 class _Request:
     """A request that was read; `location` is where the files of a registered version are."""
 
+    path: str
     query: list[tuple[str, str]]
     body: bytes
     content: dict[str, Any] = field(default_factory=dict)
@@ -167,13 +169,15 @@ class _Visit:
         visitor = await self._visitor(project)
         visitor.check(self.route.policy)
         target = bodies.checked_path(path)
-        query = bodies.parsed_query(self.scope["query_string"])
+        query = bodies.parsed_query(self.scope["query_string"], path)
         if self.route.path == SPANS:
             await self._take_spans(visitor, target, query)
         elif self.route.streams:
+            check = partial(check_artifact, visitor.project_id, self.route, path, query)
+            await self.door.in_thread(check)
             await self._stream(visitor, target, query)
         else:
-            await self._exchange(visitor, target, query)
+            await self._exchange(visitor, path, target, query)
 
     def _place(self) -> tuple[str, str]:
         """Return the path as MLflow knows it, and the project it was found under."""
@@ -216,11 +220,13 @@ class _Visit:
                 _counted(partial(api_throttle.hit, network_of(self.scope)))
             raise
 
-    async def _exchange(self, visitor: Visitor, target: str, query: list[tuple[str, str]]) -> None:
+    async def _exchange(
+        self, visitor: Visitor, path: str, target: str, query: list[tuple[str, str]]
+    ) -> None:
         """Read the whole request, answer it here if that can be, else pass it on."""
         assert self.route is not None  # noqa: S101  (`_answer` has seen to it)
         body = await bodies.read_body(self.receive, most=bodies.LARGEST_JSON)
-        route, request = self.route, _Request(query, body)
+        route, request = self.route, _Request(path, query, body)
         found = await self.door.in_thread(partial(self._look, visitor, route, request))
         if isinstance(found, Answer):
             await found.send(self.send)
@@ -245,6 +251,7 @@ class _Visit:
     ) -> Answer | tuple[bytes, str]:
         """Return the answer to a request, or the body and the query to pass on."""
         project_id, query = visitor.project_id, request.query
+        check_artifact(project_id, route, request.path, query)
         content = request.content = bodies.parsed_json(request.body)
         check_searches(content, query)
         changed = bodies.with_default(project_id, content)
@@ -299,6 +306,7 @@ class _Visit:
             target=f"{target}?{query}" if query else target,
             project_id=visitor.project_id,
             body=body,
+            changes_nothing=self.route is not None and self.route.policy is READ,
         )
 
 

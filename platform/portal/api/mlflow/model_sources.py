@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from portal.api.mlflow.answers import invalid
-from portal.core.errors import InvalidInput
+from portal.api.mlflow.answers import invalid, unavailable
+from portal.core.errors import InvalidInput, Unavailable
 from portal.experiments.models import LoggedModel, ModelVersion, Run
-from portal.registry.sources import folder_of, resolve_source
+from portal.registry.sources import folder_of, require_files, resolve_source
 
 MAX_LOCATION = 500
 _PROMPTS = ("dummy-source", "prompt-template")
@@ -33,6 +33,12 @@ def complete_source(project_id: str, content: dict[str, Any]) -> str:
         raise invalid(" ".join(filter(None, (error.message, error.next_step)))) from error
     if len(location) > MAX_LOCATION:
         raise invalid(f"The address of these files is longer than {MAX_LOCATION} characters.")
+    try:
+        require_files(project_id, source, location)
+    except InvalidInput as error:
+        raise invalid(f"{error.message} {error.next_step}") from error
+    except Unavailable as error:
+        raise unavailable(error.message) from error
     scheme = source.partition(":")[0]
     run = _run_of(project_id, folder)
     if not content.get("run_id") and scheme != _MODELS and (run_id or run):

@@ -166,15 +166,15 @@ _V3 = (
     ("POST", "/datasets/<dataset_id>/add-experiments", WRITE),
     ("POST", "/datasets/<dataset_id>/remove-experiments", WRITE),
 )
-_FILES = "/api/2.0/mlflow-artifacts"
+FILES = "/api/2.0/mlflow-artifacts"
 _OTHERS = (
-    MlflowRoute("GET", f"{_FILES}/artifacts", READ),
-    MlflowRoute("GET", f"{_FILES}/artifacts/<path:artifact_path>", READ),
-    MlflowRoute("PUT", f"{_FILES}/artifacts/<path:artifact_path>", WRITE, streams=True),
-    MlflowRoute("DELETE", f"{_FILES}/artifacts/<path:artifact_path>", WRITE),
-    MlflowRoute("POST", f"{_FILES}/mpu/create/<path:artifact_path>", WRITE),
-    MlflowRoute("POST", f"{_FILES}/mpu/complete/<path:artifact_path>", WRITE),
-    MlflowRoute("POST", f"{_FILES}/mpu/abort/<path:artifact_path>", WRITE),
+    MlflowRoute("GET", f"{FILES}/artifacts", READ),
+    MlflowRoute("GET", f"{FILES}/artifacts/<path:artifact_path>", READ),
+    MlflowRoute("PUT", f"{FILES}/artifacts/<path:artifact_path>", WRITE, streams=True),
+    MlflowRoute("DELETE", f"{FILES}/artifacts/<path:artifact_path>", WRITE),
+    MlflowRoute("POST", f"{FILES}/mpu/create/<path:artifact_path>", WRITE),
+    MlflowRoute("POST", f"{FILES}/mpu/complete/<path:artifact_path>", WRITE),
+    MlflowRoute("POST", f"{FILES}/mpu/abort/<path:artifact_path>", WRITE),
     MlflowRoute("POST", "/v1/traces", WRITE, streams=True),
     MlflowRoute("GET", "/ajax-api/2.0/mlflow/metrics/get-history-bulk", READ),
     MlflowRoute("GET", "/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval", READ, native=True),

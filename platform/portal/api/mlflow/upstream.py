@@ -22,28 +22,88 @@ _PASSED_ON = (b"content-type", b"accept", b"content-encoding", b"user-agent", b"
 _HANDED_BACK = frozenset(
     {"content-type", "content-disposition", "content-encoding", "content-range", "etag"}
 )
+_NO_REUSE = httpx.Limits(max_connections=64, max_keepalive_connections=0)
+# A connection that ended before the answer began.
+_LOST = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
+_IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+_LONGEST_FAILURE = 1 << 20
 _HOST = "http://tracking"
 _CHALLENGE = "www-authenticate"
 # The largest artifact taken in one request.
 LARGEST_FILE = 1 << 40
 
 
+class _Attempt:
+    """The progress of a request that was sent, by the events of httpcore."""
+
+    def __init__(self, body: bytes | AsyncIterator[bytes]) -> None:
+        self._body = body
+        self.is_connection_reused = True
+        self.is_head_sent = False
+        self.is_body_begun = False
+
+    async def trace(self, event: str, _info: Mapping[str, Any]) -> None:
+        """Note an event."""
+        if event == "connection.connect_unix_socket.started":
+            self.is_connection_reused = False
+        elif event == "http11.send_request_headers.complete":
+            self.is_head_sent = True
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """Yield the body, and note that it is being read."""
+        self.is_body_begun = True
+        if isinstance(self._body, bytes):
+            yield self._body
+        else:
+            async for part in self._body:
+                yield part
+
+    def may_be_repeated(self, *, is_idempotent: bool) -> bool:
+        """Whether the request can be sent again without doing anything twice."""
+        if not self.is_connection_reused:
+            return False
+        if not self.is_head_sent:
+            return isinstance(self._body, bytes) or not self.is_body_begun
+        return is_idempotent and (isinstance(self._body, bytes) or not self.is_body_begun)
+
+
 class Upstream:
     """MLflow's server behind its Unix socket. One for each event loop."""
 
     def __init__(self) -> None:
-        self._client: httpx.AsyncClient | None = None
+        self._pooled: httpx.AsyncClient | None = None
+        self._unpooled: httpx.AsyncClient | None = None
 
-    def _connected(self) -> httpx.AsyncClient:
-        if self._client is None:
-            transport = httpx.AsyncHTTPTransport(
-                uds=str(settings.SLIPWAY_TRACKING_SOCKET),
-                limits=_LIMITS,
-            )
-            self._client = httpx.AsyncClient(
-                transport=transport, timeout=_PATIENCE, trust_env=False, follow_redirects=False
-            )
-        return self._client
+    def _clients(self) -> tuple[httpx.AsyncClient, httpx.AsyncClient]:
+        """Return a client that reuses connections, and another that never does."""
+        if self._pooled is None or self._unpooled is None:
+            self._pooled, self._unpooled = _client(_LIMITS), _client(_NO_REUSE)
+        return self._pooled, self._unpooled
+
+    async def _send(
+        self, method: str, url: str, headers: Mapping[str, str], body: Any, *, is_idempotent: bool
+    ) -> httpx.Response:
+        """Send a request, and once more if it was lost with a connection that was open before.
+
+        The server may close a connection at the moment when a request is sent on it.
+        """
+        pooled, unpooled = self._clients()
+        attempt = _Attempt(body)
+        request = pooled.build_request(
+            method,
+            url,
+            headers=headers,
+            content=attempt.body(),
+            extensions={"trace": attempt.trace},
+        )
+        try:
+            return await pooled.send(request, stream=True)
+        except _LOST as error:
+            if not attempt.may_be_repeated(is_idempotent=is_idempotent):
+                raise
+            log.info("mlflow_request_repeated", reason=type(error).__name__)
+        request = unpooled.build_request(method, url, headers=headers, content=body)
+        return await unpooled.send(request, stream=True)
 
     async def pass_on(
         self,
@@ -54,11 +114,13 @@ class Upstream:
         project_id: str,
         body: bytes | AsyncIterator[bytes],
         more: Mapping[str, str] | None = None,
+        changes_nothing: bool = False,
     ) -> int:
         """Ask MLflow in the name of a project and hand its answer back; returns the status.
 
-        `more` are headers beyond those that every request may bring, looked at before. Raises
-        Refusal when it cannot be reached.
+        `more` are headers beyond those that every request may bring, looked at before. Requests
+        that change nothing may be repeated whatever their method. Raises Refusal when it cannot be
+        reached.
         """
         given = dict(scope["headers"])
         headers = {
@@ -71,12 +133,15 @@ class Upstream:
             headers["content-length"] = str(len(body))
         elif declared := given.get(b"content-length"):
             headers["content-length"] = declared.decode("latin1")
-        client = self._connected()
-        request = client.build_request(
-            scope["method"], f"{_HOST}{target}", headers=headers, content=body
-        )
+        method = scope["method"]
         try:
-            answer = await client.send(request, stream=True)
+            answer = await self._send(
+                method,
+                f"{_HOST}{target}",
+                headers,
+                body,
+                is_idempotent=changes_nothing or method in _IDEMPOTENT,
+            )
         except (httpx.TransportError, httpx.InvalidURL) as error:
             log.warning("mlflow_is_away", reason=type(error).__name__)
             raise unavailable(
@@ -102,6 +167,13 @@ class Upstream:
             await answer.aclose()
 
 
+def _client(limits: httpx.Limits) -> httpx.AsyncClient:
+    transport = httpx.AsyncHTTPTransport(uds=str(settings.SLIPWAY_TRACKING_SOCKET), limits=limits)
+    return httpx.AsyncClient(
+        transport=transport, timeout=_PATIENCE, trust_env=False, follow_redirects=False
+    )
+
+
 def _is_page(answer: httpx.Response) -> bool:
     return str(answer.headers.get("content-type", "")).startswith("text/html")
 
@@ -125,12 +197,30 @@ async def _hand_back(answer: httpx.Response, send: Any) -> int:
 
 
 async def _hand_back_error(answer: httpx.Response, send: Any, target: str) -> int:
-    body = clean_error(answer.status_code, await answer.aread(), target)
+    is_failure = answer.status_code >= 500
+    content = await _read_and_close(answer) if is_failure else await answer.aread()
+    body = clean_error(answer.status_code, content, target)
     kind = str(answer.headers.get("content-type") or "application/json").encode("latin1")
     kind = b"application/json" if body.startswith(b"{") else kind
     headers = ((b"content-type", kind), (b"x-content-type-options", b"nosniff"))
     await Answer(answer.status_code, body, headers).send(send)
     return answer.status_code
+
+
+async def _read_and_close(answer: httpx.Response) -> bytes:
+    """Return the body of a failure, and close its connection.
+
+    The server drops a connection after an exception. In the pool it would fail the next request.
+    """
+    content = b""
+    # `aread` would hand the connection back to the pool with the last byte.
+    assert isinstance(answer.stream, httpx.AsyncByteStream)  # noqa: S101  (of an AsyncClient)
+    async for part in answer.stream:
+        content += part
+        if len(content) > _LONGEST_FAILURE:
+            break
+    await answer.extensions["network_stream"].aclose()
+    return content
 
 
 async def arriving(receive: Any, *, most: int) -> AsyncIterator[bytes]:

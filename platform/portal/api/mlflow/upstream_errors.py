@@ -25,6 +25,21 @@ _REFUSED = (
     "The database refuses a value in this request: a number beyond 64 bits, a character that is "
     "none, or a text that is too long."
 )
+_UNIQUE = re.compile(
+    r"unique constraint|duplicate key value|UniqueViolation|is not unique", re.IGNORECASE
+)
+_TAKEN = "RESOURCE_ALREADY_EXISTS"
+# What an address is about, and what is taken then.
+_KINDS = (
+    ("/experiments/", "An experiment of that name exists already."),
+    ("/registered-models/alias", "An alias of that name exists already."),
+    ("/registered-models/", "A registered model of that name exists already."),
+    ("/model-versions/", "This version exists already; send the request again for the next one."),
+    ("/logged-models", "A logged model of that id exists already."),
+    ("/runs/", "This was logged to the run already."),
+    ("/traces", "A trace of that id exists already."),
+    ("/datasets/", "A dataset of that name exists already."),
+)
 _FAILED = "MLflow could not do this. Whoever runs this installation finds the reason in its log."
 
 
@@ -40,21 +55,42 @@ def clean_error(status: int, body: bytes, target: str) -> bytes:
         text = problem.get(name)
         if isinstance(text, str) and _DATABASE.search(text):
             log.warning("mlflow_database_error", target=target[:200], reason=text[:1000])
-            problem[name] = _sentence(status)
+            _describe(problem, name, text, status, target)
         elif isinstance(text, str) and len(text) > _ECHO_LIMIT:
             problem[name] = f"{text[:_ECHO_LIMIT]} …"
         elif not isinstance(text, str | None) and _DATABASE.search(orjson.dumps(text).decode()):
             problem[name] = _sentence(status)
+    if "error_code" not in problem and isinstance(problem.get("detail"), str):
+        problem = {"error_code": _code_of(status), "message": problem["detail"]}
     return orjson.dumps(problem)
+
+
+def _describe(problem: dict[str, Any], name: str, text: str, status: int, target: str) -> None:
+    """Replace a message of the database; one about a name that is taken says so."""
+    if problem.get("error_code") != _TAKEN and not _UNIQUE.search(text):
+        problem[name] = _sentence(status)
+        return
+    problem["error_code"] = _TAKEN
+    path = target.partition("?")[0]
+    sentences = (sentence for part, sentence in _KINDS if part in path)
+    problem[name] = next(sentences, "This exists already.")
+
+
+def _code_of(status: int) -> str:
+    if status == 404:
+        return "RESOURCE_DOES_NOT_EXIST"
+    return "INTERNAL_ERROR" if status >= 500 else "BAD_REQUEST"
 
 
 def _cleaned_text(status: int, body: bytes, target: str) -> bytes:
     text = body.decode(errors="replace")
-    if not _DATABASE.search(text):
+    message = _FAILED
+    if _DATABASE.search(text):
+        log.warning("mlflow_database_error", target=target[:200], reason=text[:1000])
+        message = _sentence(status)
+    elif status < 500:
         return body
-    log.warning("mlflow_database_error", target=target[:200], reason=text[:1000])
-    code = "INTERNAL_ERROR" if status >= 500 else "BAD_REQUEST"
-    return orjson.dumps({"error_code": code, "message": _sentence(status)})
+    return orjson.dumps({"error_code": _code_of(status), "message": message})
 
 
 def _sentence(status: int) -> str:

@@ -40,6 +40,19 @@ class FsspecArtifacts:
         ]
         return sorted(entries, key=lambda entry: (not entry.is_folder, entry.path))
 
+    @property
+    def has_folders(self) -> bool:
+        """Whether a file and a folder cannot have the same name, unlike in a bucket."""
+        return "file" in self._fs.protocol
+
+    def is_folder(self, place: str) -> bool:
+        """Whether there is a folder."""
+        with _in_order():
+            try:
+                return bool(self._fs.info(self._path(place))["type"] == "directory")
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+
     def size_of(self, place: str) -> int | None:
         """Return the bytes of a file, None when there is no such file."""
         with _in_order():

@@ -40,6 +40,18 @@ class ArtifactFiles:
         ]
         return sorted(files, key=lambda file: file.path)[:limit]
 
+    def has_files(self, place: str) -> bool:
+        """Whether this is a file, or a folder with one below it."""
+        base = self._place(place)
+        try:
+            if self._system.info(base)["type"] != "directory":
+                return True
+            return any(files for _, _, files in self._system.walk(base))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except Exception as error:
+            raise FilesUnreadable(_reason(error)) from error
+
     def head(self, folder: str, path: str, *, limit_bytes: int) -> bytes:
         """Return the first bytes of a file."""
         try:

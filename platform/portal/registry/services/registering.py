@@ -20,7 +20,7 @@ from portal.registry.catalog import READY, ModelFacts, VersionFacts, find_model,
 from portal.registry.keeping import ensure_line, ensure_record
 from portal.registry.models import ModelLine, VersionRecord
 from portal.registry.services.actors import Actor
-from portal.registry.sources import resolve_source
+from portal.registry.sources import require_files, resolve_source
 from slipway.schemas.registry import ModelChange, ModelIn, VersionIn
 from slipway.schemas.signatures import SignatureOut
 
@@ -72,7 +72,7 @@ def register_version(*, project: Project, model: str, wanted: VersionIn, by: Act
     """Make the next version of a model, and the model when it is not there.
 
     Numbers only grow, whoever else registers at the same time, an MLflow client included. Raises
-    InvalidInput for a source or a run that is not this project's.
+    InvalidInput for a source or a run that is not this project's, or a source without files.
     """
     location, run_of_source = resolve_source(project.pk, wanted.source)
     run_id = wanted.run_id or run_of_source
@@ -90,6 +90,7 @@ def register_version(*, project: Project, model: str, wanted: VersionIn, by: Act
             field="source",
             next_step="Log the model under a shorter name.",
         )
+    require_files(project.pk, wanted.source, location)
     if not _make_model(project, model, "", {}):
         _refuse_prompt(project, model)
     number = _insert_version(project, model, wanted, location, run_id)
