@@ -1,5 +1,7 @@
 """Watches the running tasks: their time limit, their metrics, their log context.
 
+Touches a file while it does, for a supervisor that wants a sign of life.
+
 Threads cannot be killed, so a task over its limit ends the whole process: the supervisor starts
 another, and what the task was doing stands in rows that are picked up again.
 """
@@ -7,6 +9,8 @@ another, and what the task was doing stands in rows that are picked up again.
 import os
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -28,8 +32,9 @@ _LOOK_EVERY_S = 1.0
 class TaskWatch:
     """Keeps the time of every running task of this process."""
 
-    def __init__(self, *, limit_s: float) -> None:
+    def __init__(self, *, limit_s: float, alive_file: str = "") -> None:
         self._limit_s = limit_s
+        self._alive_file = alive_file
         self._running: dict[str, tuple[str, float]] = {}
 
     def connect(self) -> None:
@@ -51,8 +56,14 @@ class TaskWatch:
     def _watch(self) -> None:
         while True:
             time.sleep(_LOOK_EVERY_S)
+            self._show_life()
             for name, began in list(self._running.values()):
                 lasted = time.monotonic() - began
                 if lasted > self._limit_s:
                     log.error("task_over_limit", task=name, seconds=round(lasted))
                     os._exit(OVER_LIMIT_STATUS)
+
+    def _show_life(self) -> None:
+        if self._alive_file:
+            with suppress(OSError):
+                Path(self._alive_file).touch(mode=0o600)

@@ -19,6 +19,7 @@ from portal.config.env import env
 from portal.config.keyfiles import metrics_token
 from portal.config.leadership import Office
 from portal.config.schedule import declared_periods
+from portal.config.supervision.probes import ALIVE_FILE
 from workers.control.beat import Beat
 from workers.control.checks import BrokerCheck, check_database
 from workers.control.watch import TaskWatch
@@ -60,7 +61,7 @@ def main() -> int:
     """Run until SIGTERM; returns the exit status."""
     _quiet_celery()
     settings = env()
-    watch = TaskWatch(limit_s=TASK_LIMIT_S)
+    watch = TaskWatch(limit_s=TASK_LIMIT_S, alive_file=os.environ.get(ALIVE_FILE, ""))
     readiness = _Readiness()
     holder = f"{socket.gethostname()[:40]}:{os.getpid()}:{secrets.token_hex(4)}"
     beat = Beat(Office("beat", holder), declared_periods())

@@ -25,7 +25,14 @@ from portal.config.supervision.console import Console, RotatingFile
 from portal.config.supervision.errors import StartError, start_error_from
 from portal.config.supervision.instance import check_space, lock_folder
 from portal.config.supervision.ports import Door, check_ports
-from portal.config.supervision.probes import http_alive, http_ready, redis_alive, redis_ready
+from portal.config.supervision.probes import (
+    ALIVE_FILE,
+    http_alive,
+    http_ready,
+    redis_alive,
+    redis_ready,
+    touched,
+)
 from portal.config.supervision.supervisor import NAME, ProcessSpec, Supervisor
 from portal.config.tracking_server import remove_socket, tracking_spec
 
@@ -64,15 +71,20 @@ def _redis_configuration(settings: Env) -> str:
 
 
 def control_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
-    """Return how the control worker is kept running."""
+    """Return how the control worker is kept running.
+
+    It shows that it lives by touching a file: any job of the machine can use up the connections of
+    its health port.
+    """
+    alive = settings.data_dir / "control-alive"
     return ProcessSpec(
         name="control",
         argv=(sys.executable, "-m", "workers.control"),
-        env=environment,
+        env={**environment, ALIVE_FILE: str(alive)},
         ready=http_ready(
             _LOOPBACK, settings.control_health_port, secret=metrics_token(settings.keys_dir)
         ),
-        alive=http_alive(_LOOPBACK, settings.control_health_port),
+        alive=touched(alive),
         silent_for_s=_CONTROL_SILENT_FOR_S,
     )
 

@@ -25,6 +25,7 @@ from tests.processes import (
     is_alive,
     wait_for,
 )
+from tests.workers.machines import always
 
 _EVERYWHERE = "0.0.0.0"  # noqa: S104
 _MARKS = {
@@ -187,6 +188,20 @@ def test_a_frozen_child_is_replaced_and_the_log_says_why(place: Installation) ->
         program.wait_for_text(f"{name} did not answer for 20 s; killing it", within_s=40)
         program.wait_for_text(f"{name} ready again", within_s=20)
     assert not any(map(is_alive, frozen.values()))
+
+
+def test_who_uses_up_the_connections_of_a_health_port_has_nobody_killed(
+    place: Installation,
+) -> None:
+    program = _start(place)
+    control = _child(program, "control")
+    address = ("127.0.0.1", place.control_health_port)
+    with contextlib.ExitStack() as held:
+        for _ in range(80):
+            held.enter_context(socket.create_connection(address, timeout=5))
+        always(lambda: is_alive(control), for_s=9.5)
+    assert _child(program, "control") == control
+    assert "did not answer" not in program.text()
 
 
 def test_the_gateway_asks_with_a_token_that_it_keeps(place: Installation) -> None:

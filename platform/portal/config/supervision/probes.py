@@ -10,6 +10,8 @@ from typing import Any
 
 # Returns "" when the process is ready, or alive, else why it is not.
 Probe = Callable[[], Coroutine[Any, Any, str]]
+# The variable that names the file which a supervised process touches once a second.
+ALIVE_FILE = "ALIVE_FILE"
 _PATIENCE_S = 1.0
 _PATIENCE_WITH_THE_LIVING_S = 3.0
 _MOST_BYTES = 4096
@@ -135,9 +137,8 @@ def touched(path: Path) -> Probe:
 
 
 def _silence_of(answer: bytes | str) -> str:
-    if isinstance(answer, str):
-        return answer
-    return "" if answer else "it closes connections without an answer"
+    # Closing a connection is an answer, too: whoever has opened too many makes a process do that.
+    return answer if isinstance(answer, str) else ""
 
 
 def _host_header(host: str, port: int) -> str:
