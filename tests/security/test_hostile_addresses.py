@@ -310,6 +310,6 @@ def test_pages_of_a_list_are_walked_by_cursor_without_gaps_or_doubles(people: Pe
         found += [project["slug"] for project in page["items"]]
         if page["next_cursor"] is None:
             break
-        cursor = f"&cursor={page['next_cursor']}"
+        cursor = page["next_cursor"]
         alice.post("projects", {"name": "Made between two pages"})
     assert found == [*reversed(made), "elsewhere", "vision"]

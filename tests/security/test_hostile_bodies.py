@@ -167,6 +167,7 @@ _FREE = {
     "/environments/{digest}/reports": ("log is",),
     "/agent/v1/heartbeat": ("boot_id is nothing", "boot_id is white space"),
     "/jobs": ("tier is null",),
+    "/batching": ("mode is null",),
     "/jobs/quote": ("tier is null",),
     "/clone": ("name is null",),
     "/stop": ("message is nothing", "message is white space"),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from slipway.schemas.accounts import EMAIL_PATTERN
+from slipway.schemas.tables import TYPE_PATTERN
 
 _MAIL: Final = "is an e-mail address such as ada@example.org"
 _SMALL: Final = "has small letters, digits, dots, hyphens and underscores, at most 63"
@@ -32,6 +33,7 @@ FORMS: Final[Mapping[str, str]] = {
         "begins with a letter and has letters, digits, dots, hyphens and underscores, at most 100"
     ),
     r"^.+\.ipynb$": "ends with .ipynb",
+    TYPE_PATTERN: "is a type such as string, int64, double, timestamp or decimal(10, 2)",
     r"^[^/\\]+$": "is the name of a file, without slashes",
     r"^prd_[0-9A-HJKMNP-TV-Z]{26}$": "is the id of a prediction: prd_ and 26 characters",
     r"^(answered|failed|any|[45][0-9]{2})$": "is answered, failed, any, or a status such as 503",

@@ -40,7 +40,7 @@ def test_nothing_of_the_agent_reaches_a_task(site: Site) -> None:
     assert task.parent == site.machine.data_dir / "tasks"
     assert found["cwd"] == str(task / "work")
     assert found["env"]["HOME"] == str(task / "home")
-    assert found["env"]["TMPDIR"] == str(task / "tmp")
+    assert len(found["env"]["TMPDIR"]) < 30, "sockets below it need room for their names"
     assert found["session"]
     assert found["group"]
     # Standard input, output, error, and a second name of the log for stacks.
