@@ -141,3 +141,11 @@ def test_failures_of_one_project_do_not_reach_another(bob: Artifacts, alice: Art
         searched = alice.rest.call("POST", "runs/search", json=body)
         statuses["search", searched.status_code] += 1
     assert statuses == {("put", 200): _TURNS, ("get", 200): _TURNS, ("search", 200): _TURNS}
+
+
+def test_files_of_uploaded_models_have_a_folder_of_their_own(bob: Artifacts) -> None:
+    upload = "models/linear/0123456789abcdef"
+    assert bob.put(f"{upload}/data/model.onnx").status_code == 200
+    assert bob.get(f"{upload}/data/model.onnx").content == b"x"
+    for path in ("models/linear", upload, "models/linear/1/model.onnx", f"{upload}/data"):
+        check_refused(bob.put(path))

@@ -4,6 +4,8 @@ On a disk MLflow fails with an exception where a file and a folder would have th
 in the place of one of its own folders would make every later artifact of that run fail.
 """
 
+import re
+
 from portal.api.mlflow.answers import invalid, unavailable
 from portal.api.mlflow.routes import FILES, MlflowRoute
 from portal.core.errors import Unavailable
@@ -16,6 +18,8 @@ _LIST = f"{FILES}/artifacts"
 _OF_FILE = f"{FILES}/artifacts/<path:artifact_path>"
 _FOLDER = "artifacts"
 _ROOT = "workspaces"
+_UPLOADS = "models"
+_UPLOAD = re.compile(r"[0-9a-f]{16}")
 
 
 def check_artifact(
@@ -64,9 +68,15 @@ def _check_list(place: str) -> None:
 
 
 def _check_depth(path: str, place: str, *, allow_folder: bool) -> None:
-    """Raise Refusal for a path that is not in an `artifacts` folder of a run, model or trace."""
+    """Raise Refusal for a path outside of the folders that hold files.
+
+    These are the `artifacts` of a run, a logged model or a trace, and what `slipway.register` has
+    uploaded of a file: `models/NAME/UPLOAD`.
+    """
     parts = place.split("/")[2:]
     depth = parts.index(_FOLDER) if _FOLDER in parts else 0
+    if parts[0] == _UPLOADS and len(parts) > 2 and _UPLOAD.fullmatch(parts[2]):
+        depth = 2
     if depth >= 1 and len(parts) - depth >= (1 if allow_folder else 2):
         return
     raise invalid(
