@@ -154,7 +154,7 @@ def build(arena: Arena, packages: Path, neighbours: list[Neighbour]) -> dict[str
         text = "".join(report.log for report in reports)
         return text if "<end>" in text else ""
 
-    return arena.findings_in(eventually(whole_log, what="the log of the build"))
+    return arena.findings_in(eventually(whole_log, within_s=60, what="the log of the build"))
 
 
 def test_the_build_of_a_package(arena: Arena, packages: Path, neighbours: list[Neighbour]) -> None:
