@@ -327,9 +327,9 @@ def batching_cases(file: Path, folder: Path, seconds: float) -> Cases:
         ours(file, "mlp", GENEROUS) as (_, merged, _),
         ours(file, "mlp", GENEROUS, mode=BatchingMode.REQUESTS) as (_, alone, _),
     ):
-        found = Pair(*measure([merged, alone], folder, TURNS, seconds, [16, 64]))
+        pair = Pair(*measure([merged, alone], folder, TURNS, seconds, [16, 64]))
     return {
-        f"merged_vs_unmerged_at_{number}": found.case(number, lambda load: load.rps, "answers/s")
+        f"merged_vs_unmerged_at_{number}": pair.case(number, lambda load: load.rps, "answers/s")
         for number in (16, 64)
     }
 

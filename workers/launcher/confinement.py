@@ -46,7 +46,7 @@ DEVICES: Final = (
 
 @dataclass(frozen=True)
 class Confinement:
-    """What stays reachable. `outermost` also keeps signals and abstract sockets inside.
+    """Places that stay reachable. `outermost` also keeps signals and abstract sockets inside.
 
     Folders below `listable` show their names and nothing else.
     """

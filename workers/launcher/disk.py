@@ -32,7 +32,7 @@ _OWNER_MAY_ALL: Final = 0o700
 
 @dataclass
 class Measurement:
-    """What was counted so far."""
+    """The counts of a walk so far."""
 
     own_bytes: int = 0
     shared_bytes: int = 0
@@ -40,7 +40,7 @@ class Measurement:
     too_deep: bool = False
 
     def held_bytes(self, written_bytes: int) -> int:
-        """What the task is charged with, if its processes have written so much in all."""
+        """Return the bytes charged to the task, if its processes wrote so much in all."""
         return self.own_bytes + min(self.shared_bytes, written_bytes)
 
 
@@ -237,7 +237,7 @@ def _until_gone(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str
 
 @dataclass(frozen=True)
 class FreeSpace:
-    """What is left of a file system for ordinary users."""
+    """The space and files of a file system that are left for ordinary users."""
 
     free_bytes: int
     is_short: bool

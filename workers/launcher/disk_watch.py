@@ -37,7 +37,7 @@ _REPORT_BYTES: Final = 256
 
 @dataclass(frozen=True)
 class DiskReport:
-    """What a task held at a time since boot, for the agent that compares tasks."""
+    """The disk that a task held at a time since boot, for the agent that compares tasks."""
 
     at_s: float
     started_at_s: float
@@ -110,7 +110,7 @@ class DiskWatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether the task must end."""
+        """Return whether the task must end."""
         return self.over_bytes is not None or self.too_deep
 
     def step(self) -> None:

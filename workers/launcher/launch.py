@@ -163,7 +163,7 @@ class StateFolder:
 
     @property
     def disk(self) -> Path:
-        """What the task holds on the disk, as last measured."""
+        """The disk that the task holds, as last measured."""
         return self.path / "disk.json"
 
     @property

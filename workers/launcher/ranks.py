@@ -173,7 +173,7 @@ def confinement_of(launch: Launch) -> Confinement:
 
 
 def confinement_in_container(launch: Launch) -> Confinement:
-    """What a rank in a container reaches: its image as the engine mounts it, and its own folders.
+    """Places of a rank in a container: its image as the engine mounts it, and its own folders.
 
     The state folder stays closed. The shim writes it as the same user, and the agent reads it.
     """

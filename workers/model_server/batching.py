@@ -84,7 +84,7 @@ class _Times:
 
 @dataclass
 class Proof:
-    """What came of asking. The model `has_changed` when it now answers golden rows differently."""
+    """The result of asking. The model `has_changed` when it now answers golden rows differently."""
 
     verdict: BatchingVerdict
     reason: str
@@ -114,7 +114,7 @@ def report_of(proof: Proof | None, stated: BatchingMode | None) -> BatchingRepor
 
 
 def needs_proof(stated: BatchingMode | None) -> bool:
-    """Whether the golden rows are asked: what is never merged needs no proof."""
+    """Return whether the golden rows are asked: what is never merged needs no proof."""
     return stated in (None, BatchingMode.ROWS)
 
 
@@ -175,7 +175,7 @@ class _Prover:
             self._compare(company)
 
     def has_changed(self) -> bool:
-        """Whether the golden rows are answered differently now."""
+        """Return whether the golden rows are answered differently now."""
         return any(self._differs(one, self._answer(one.body)) for one in self._golden)
 
     def _ask_golden(

@@ -115,12 +115,12 @@ class Engine:
 
     @property
     def _merges(self) -> bool:
-        """Whether rows of different requests may meet in one call of the model."""
+        """Return whether rows of different requests may meet in one call of the model."""
         return self._batching is BatchingMode.ROWS
 
     @property
     def _most_in_turn(self) -> int:
-        """How many requests are taken at once."""
+        """The number of requests that are taken at once."""
         if self._batching is BatchingMode.OFF:
             return 1
         if self._merges:

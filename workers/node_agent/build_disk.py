@@ -50,7 +50,7 @@ class BuildDisk:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
 
     def disk_report(self) -> DiskReport | None:
-        """What it held when it was last measured."""
+        """Return the disk it held when it was last measured."""
         return self._report
 
     def end_for_disk(self, message: str) -> None:

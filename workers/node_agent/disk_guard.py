@@ -45,10 +45,10 @@ class DiskUser(Protocol):
 
     @property
     def name(self) -> str:
-        """What logs call it."""
+        """The name in logs."""
 
     def disk_report(self) -> DiskReport | None:
-        """What it held when it was last measured."""
+        """Return the disk it held when it was last measured."""
 
     def end_for_disk(self, message: str) -> None:
         """Have it end, with this sentence for its owner."""

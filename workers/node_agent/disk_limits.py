@@ -20,7 +20,7 @@ class DiskLimits:
 
     @classmethod
     def of(cls, settings: AgentSettings, folder: Path) -> "DiskLimits":
-        """What the settings say, or else a share of the disk that holds this folder."""
+        """Return the limits of the settings, or else a share of the disk that holds this folder."""
         capacity = shutil.disk_usage(folder).total
         reserve = min(max(_GIB, capacity // 50), capacity // 10)
         return cls(

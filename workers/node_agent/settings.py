@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _own_clone() -> tuple[str, ...]:
-    """Where this code is part of a clone, which may hold settings with passwords (`.env`)."""
+    """Return the clone of this code, if any: it may hold settings with passwords (`.env`)."""
     root = Path(__file__).resolve().parents[2]
     return (str(root),) if (root / "manage.py").is_file() else ()
 

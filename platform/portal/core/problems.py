@@ -27,8 +27,8 @@ def add_check(name: str, check: Check) -> None:
 
 def current_problems() -> list[Problem]:
     """Ask all checks. Raises DatabaseError."""
-    found = ((name, check()) for name, check in _checks.items())
-    return [Problem(name, text) for name, text in found if text]
+    texts = ((name, check()) for name, check in _checks.items())
+    return [Problem(name, text) for name, text in texts if text]
 
 
 def problem_of(name: str) -> str:

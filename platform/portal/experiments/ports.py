@@ -298,10 +298,10 @@ class ArtifactStore(Protocol):
 
     @property
     def has_folders(self) -> bool:
-        """Whether a file and a folder cannot have the same name, unlike in a bucket."""
+        """Return whether a file and a folder cannot have the same name, unlike in a bucket."""
 
     def is_folder(self, place: str) -> bool:
-        """Whether there is a folder."""
+        """Return whether there is a folder."""
 
     def size_of(self, place: str) -> int | None:
         """Return the bytes of a file, None when there is no such file."""

@@ -28,7 +28,7 @@ class ModelFiles(Protocol):
         """Return at most `limit` files below a folder, by path; raises FilesUnreadable."""
 
     def has_files(self, place: str) -> bool:
-        """Whether this is a file, or a folder with one below it; raises FilesUnreadable."""
+        """Return whether this is a file, or a folder with one below it; raises FilesUnreadable."""
 
     def head(self, folder: str, path: str, *, limit_bytes: int) -> bytes:
         """Return the first bytes of a file; raises FilesUnreadable."""

@@ -7,13 +7,13 @@ from slipway.schemas.serving import BatchingMode, BatchingVerdict
 
 
 class BatchingIn(RequestSchema):
-    """What the author states of a version; null leaves it to the golden rows."""
+    """The author's statement for a version. Null leaves it to the golden rows."""
 
     mode: BatchingMode | None
 
 
 class BatchingOut(AnswerSchema):
-    """How requests to a version that wait together are predicted, and the reason in a sentence.
+    """The treatment of requests to a version that wait together, and its reason.
 
     `stated` is what its author said, at the registration or in the metadata of an MLflow model.
     `gain` says what merging gains or would gain, where a replica has measured it: `alone_us` is the

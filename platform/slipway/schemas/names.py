@@ -57,7 +57,7 @@ def unfit_character(name: str) -> str | None:
 
 
 def _selects_emoji(name: str, index: int) -> bool:
-    """Whether the selector at this index belongs to an emoji."""
+    """Return whether the selector at this index belongs to an emoji."""
     if index == 0:
         return False
     base = name[index - 1]

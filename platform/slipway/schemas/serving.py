@@ -125,7 +125,7 @@ class GoldenPrediction(AnswerSchema):
 
 
 class BatchingMode(StrEnum):
-    """How requests that wait at the same time reach a model.
+    """The ways in which requests that wait at the same time reach a model.
 
     `rows`: their rows are merged into one call. `requests`: each is a call of its own. `off`: the
     same, and each is answered before the next one is read.
@@ -137,7 +137,7 @@ class BatchingMode(StrEnum):
 
 
 class Batching(AnswerSchema):
-    """How requests that wait together are predicted. Nothing ever waits for others.
+    """The treatment of requests that wait together. Nothing ever waits for others.
 
     `mode` is what the author of the version stated. Without it requests are merged only when the
     golden rows prove that no row changes the answer to another. `max_rows` limits a merged call.
@@ -148,7 +148,7 @@ class Batching(AnswerSchema):
 
 
 class BatchingVerdict(StrEnum):
-    """What golden rows say about merging: `proved`, `refuted` by an example, or `unproved`."""
+    """The verdict of golden rows on merging: `proved`, `refuted` by an example, or `unproved`."""
 
     PROVED = "proved"
     REFUTED = "refuted"

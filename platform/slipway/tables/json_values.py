@@ -53,7 +53,7 @@ def fault_of_key(value: dict[str, Any]) -> str | None:
 
 
 class Shape:
-    """What the values of a column are so far, nested ones included."""
+    """The types of the values of a column so far, nested ones included."""
 
     def __init__(self) -> None:
         self.name = "null"

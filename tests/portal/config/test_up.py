@@ -357,16 +357,22 @@ def test_a_folder_of_somebody_else_is_refused(empty_place: Installation) -> None
     _is_refused(empty_place.manage("up", "--no-input"), "cannot be used .*SLIPWAY_DATA_DIR")
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Yield an empty folder on a disk that has room but takes no further file."""
-    folder = tmp_path / "disk"
+@contextlib.contextmanager
+def _mounted(folder: Path, options: str) -> Iterator[Path]:
+    """Mount a disk of its own on a folder, or skip the test."""
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=400m,nr_inodes=6", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting a small disk needs root")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Yield an empty folder on a disk that has room but takes no further file."""
+    with _mounted(tmp_path / "disk", "size=400m,nr_inodes=6") as folder:
+        yield folder
 
 
 def test_a_disk_that_fills_up_is_one_clear_line(
@@ -388,13 +394,8 @@ def test_a_disk_with_little_room_is_refused_before_anything_starts(
 @pytest.fixture
 def filling_disk(tmp_path: Path) -> Iterator[Path]:
     """Yield an empty folder on a disk of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=600m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting a small disk needs root")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with _mounted(tmp_path / "disk", "size=600m") as folder:
+        yield folder
 
 
 def test_a_disk_that_fills_up_later_is_told_by_readiness(

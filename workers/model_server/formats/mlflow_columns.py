@@ -71,7 +71,7 @@ class Column:
 
     @property
     def may_be_missing(self) -> bool:
-        """Whether null is a value: NaN is one of a float, and MLflow takes None for any string."""
+        """Return whether null is a value. NaN is a float, and MLflow takes None for any string."""
         loose = (DataType.float, DataType.double, DataType.string)
         return not self.required or self.type in loose or isinstance(self.type, AnyType)
 

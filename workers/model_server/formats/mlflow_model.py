@@ -81,7 +81,7 @@ class MlflowCodec:
 
     @property
     def is_exact(self) -> bool:
-        """Whether tables are read by the signature here, so that nobody has to check them again."""
+        """Return whether tables are read by the signature here and need no other check."""
         return self._reader is not None
 
     def read(self, asked: Asked) -> Batch:

@@ -41,7 +41,7 @@ def check_artifact(
 
 
 def is_checked(route: MlflowRoute) -> bool:
-    """Whether a route takes the path of an artifact."""
+    """Return whether a route takes the path of an artifact."""
     return route.path.startswith(f"{FILES}/") or route.path == _LIST_OF_RUN
 
 

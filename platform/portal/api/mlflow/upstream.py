@@ -59,7 +59,7 @@ class _Attempt:
                 yield part
 
     def may_be_repeated(self, *, is_idempotent: bool) -> bool:
-        """Whether the request can be sent again without doing anything twice."""
+        """Return whether the request can be sent again without doing anything twice."""
         if not self.is_connection_reused:
             return False
         if not self.is_head_sent:

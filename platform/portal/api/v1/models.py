@@ -138,9 +138,9 @@ def set_version_batching(
 
     Endpoints follow with the next promotion of the version.
     """
-    found = gated_project(request)
-    state_batching(project=found, model=model, number=version, mode=payload.mode)
-    return _detail(found, model, version)
+    owner = gated_project(request)
+    state_batching(project=owner, model=model, number=version, mode=payload.mode)
+    return _detail(owner, model, version)
 
 
 @router.put(f"{_VERSION}/golden", auth=gate(_WRITE), response=VersionDetail)

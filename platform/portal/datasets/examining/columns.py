@@ -37,7 +37,7 @@ _Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Room:
-    """How many numbers a column may keep for its quantiles, and how many values it may count."""
+    """Bounds of the numbers that a column keeps for quantiles, and of the values it counts."""
 
     numbers: int
     values: int

@@ -19,7 +19,7 @@ _PREVIEW_CHARACTERS = 200
 
 @dataclass
 class Table:
-    """What is known of a table so far."""
+    """The columns and rows of a table, as far as it has been read."""
 
     columns: dict[str, Column] = field(default_factory=dict)
     rows: int = 0
@@ -53,8 +53,8 @@ class Table:
         columns = self.columns or {
             one.name: Column(one.name, one.type, room=room_of(1)) for one in schema
         }
-        found = [column.statistics() for column in columns.values()]
-        whole = TableStatistics(rows=self.rows, is_complete=is_complete, columns=found)
+        statistics = [column.statistics() for column in columns.values()]
+        whole = TableStatistics(rows=self.rows, is_complete=is_complete, columns=statistics)
         return whole.model_dump(mode="json")
 
 

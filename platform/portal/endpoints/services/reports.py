@@ -86,15 +86,15 @@ def _further(endpoint: Endpoint, replica: Replica, report: ReplicaReport, moment
         signature = report.signature.model_dump(mode="json")
         Revision.objects.filter(pk=replica.revision_id).update(signature=signature)
     if target == ReplicaState.READY:
-        said = f"A replica of {replica.revision} is ready."
+        message = f"A replica of {replica.revision} is ready."
         if report.batching is not None:
-            said += f" {_batching_sentence(report.batching)}"
+            message += f" {_batching_sentence(report.batching)}"
             models().note_batching(
                 project_id=endpoint.project_id,
                 served=ServedModel.model_validate(replica.revision.served),
                 report=report.batching,
             )
-        add_event(endpoint, "replica_ready", said[:2000])
+        add_event(endpoint, "replica_ready", message[:2000])
 
 
 def _batching_sentence(batching: BatchingReport) -> str:

@@ -42,11 +42,11 @@ class FsspecArtifacts:
 
     @property
     def has_folders(self) -> bool:
-        """Whether a file and a folder cannot have the same name, unlike in a bucket."""
+        """Return whether a file and a folder cannot have the same name, unlike in a bucket."""
         return "file" in self._fs.protocol
 
     def is_folder(self, place: str) -> bool:
-        """Whether there is a folder."""
+        """Return whether there is a folder."""
         with _in_order():
             try:
                 return bool(self._fs.info(self._path(place))["type"] == "directory")

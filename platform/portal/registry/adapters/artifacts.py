@@ -41,7 +41,7 @@ class ArtifactFiles:
         return sorted(files, key=lambda file: file.path)[:limit]
 
     def has_files(self, place: str) -> bool:
-        """Whether this is a file, or a folder with one below it."""
+        """Return whether this is a file, or a folder with one below it."""
         base = self._place(place)
         try:
             if self._system.info(base)["type"] != "directory":

@@ -55,7 +55,7 @@ class RegisterModel(forms.Form):
 
 
 class VersionBatching(forms.Form):
-    """What the author states about merging requests to a version."""
+    """The author's statement about merging requests to a version."""
 
     batching = forms.ChoiceField(
         label="Requests that wait together",

@@ -149,7 +149,7 @@ def project_model_batching(
     request: HttpRequest, project: str, model: str, version: int
 ) -> HttpResponse:
     """State how requests to a version that wait together are predicted."""
-    found = gated_project(request)
+    owner = gated_project(request)
     form = VersionBatching(request.POST)
     if not form.is_valid():
         raise InvalidInput(
@@ -159,11 +159,11 @@ def project_model_batching(
         )
     mode = BatchingMode(form.cleaned_data["batching"]) if form.cleaned_data["batching"] else None
     done = one_click(
-        request, lambda: state_batching(project=found, model=model, number=version, mode=mode)
+        request, lambda: state_batching(project=owner, model=model, number=version, mode=mode)
     )
     if done:
         messages.success(request, "Saved. Endpoints follow with the next promotion.")
-    return redirect("project_model_version", found.slug, model, version)
+    return redirect("project_model_version", owner.slug, model, version)
 
 
 @guarded_by(_MOVE)
