@@ -53,10 +53,18 @@ class ProjectUser:
 
 
 class ProjectUsers:
-    """Allocates Unix users to projects, for ever: a file owned by one never becomes another's."""
+    """Allocates Unix users to projects, for ever: a file owned by one never becomes another's.
 
-    def __init__(self, file: Path, first: int, count: int) -> None:
-        self._file = file
+    The list lies in the folder that outlives attempts: nodes that share it as storage give a
+    project one user, so each of them can read what the others wrote.
+    """
+
+    def __init__(self, folder: Path, first: int, count: int) -> None:
+        self._file = folder / ".users.json"
+        former = folder.parent / "users.json"
+        if former.exists() and not self._file.exists():
+            write_atomically(self._file, former.read_text("utf-8"))
+            former.unlink()
         self._first = first
         self._count = count
 
@@ -68,18 +76,23 @@ class ProjectUsers:
 
     def user_of(self, project: str) -> ProjectUser:
         """Return the user of a project, allocated now if it has none. Raises StartError."""
-        with self._file.with_suffix(".lock").open("w") as lock:
+        with open(self._file.with_suffix(".lock"), "w", opener=_privately) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             known = read_json(self._file) or {}
             uid = known.get(project)
             if not isinstance(uid, int):
-                uid = max([self._first - 1, *known.values()]) + 1
+                # Nodes of another range may have allocated users in the same list.
+                last = self._first + self._count - 1
+                own = [taken for taken in known.values() if self._first <= taken <= last]
+                uid = max([self._first - 1, *own]) + 1
                 if uid >= self.probe_user.uid:
                     raise StartError(
                         f"This node has no Unix user left for another project: all {self._count} "
                         f"from {self._first} on are taken. Give the agent a larger --user-range."
                     )
                 write_atomically(self._file, json.dumps({**known, project: uid}))
+        if uid <= 0:
+            raise StartError(f"{self._file} names user {uid} for the project {project}: not root.")
         return ProjectUser(uid, uid)
 
 
@@ -204,9 +217,14 @@ def _features(level: str, *, root: bool = False, offline: bool = False) -> list[
     return [name for name in found if name]
 
 
+def _privately(path: str, flags: int) -> int:
+    """Open a file that only its owner can open, and so lock."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
 def _users_of(settings: AgentSettings, folders: NodeFolders) -> ProjectUsers:
     first, count = settings.user_range or _free_range(folders.mark)
-    return ProjectUsers(folders.root / "users.json", first, count)
+    return ProjectUsers(folders.persistent, first, count)
 
 
 def _free_range(mark: str) -> tuple[int, int]:

@@ -218,7 +218,9 @@ class Arena:
                 *(path for one in alive for path in self._outside(one)),
                 *(f"{folder}/{name}" for folder in state for name in reports),
                 *self.installation,
-                *map(str, (data / "node.json", data / "users.json", self.machine.token)),
+                *map(
+                    str, (data / "node.json", data / "persistent/.users.json", self.machine.token)
+                ),
             ],
             "folders": [
                 *own,
