@@ -81,6 +81,8 @@ def _facts(found: MonitoringOut) -> dict[str, Any]:
         "Verdict": found.verdict.value.replace("_", " "),
         "Compared with": found.baseline or "nothing yet",
         "Predictions": found.predictions,
+        "Captured": f"{found.captured:,} of {found.captured + found.uncaptured:,} answered",
+        "By a standby": found.answered_as_standby or None,
         "Quality": _quality(found.quality),
         "Alerts": "; ".join(one.reason for one in firing) or "none",
         "Looked at": found.looked_at,

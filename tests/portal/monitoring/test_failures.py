@@ -21,9 +21,11 @@ from portal.monitoring.searching import patiently
 from portal.monitoring.services.labels import label_predictions
 from slipway.schemas.monitoring import LabelIn, SelectionFilters
 from tests.personas import Api, Personas
+from tests.portal.endpoints.pages import ONE, browser_of
 from tests.portal.endpoints.serving import GatewayClient
 from tests.portal.monitoring.analysis import analysing_process
 from tests.portal.monitoring.captured import Traffic
+from workers.gateway.segments import FALLBACK
 
 _AGO = [timedelta(minutes=minutes) for minutes in (50, 40, 30)]
 
@@ -157,6 +159,24 @@ def test_hours_from_before_failures_were_kept_are_read_with_those_after(traffic:
     del whole["limit"]
     sliced = traffic.shown(feature="a", operator=">", value="-99", **whole)
     assert (sliced["predictions"], sliced["failed"]) == (120, 1)
+
+
+def test_predictions_of_a_standby_are_marked_where_they_are_found(
+    traffic: Traffic, people: Personas
+) -> None:
+    traffic.normal(20, ago=timedelta(hours=5))
+    traffic.look()
+    for part in parts_of(CapturedHour.objects.all()):
+        pq.write_table(pq.read_table(part).drop_columns(["is_fallback"]), part)
+    body = {"dataframe_split": {"columns": ["a"], "data": [[1]]}}
+    marked = traffic.capture([body], [{"predictions": [1]}], flags=FALLBACK)
+    traffic.look()
+    whole = {"since": (clock.now() - timedelta(hours=9)).isoformat(), "limit": 200}
+    items = traffic.get("predictions", **whole)["items"]
+    assert len(items) == 21
+    assert [one["prediction_id"] for one in items if one["is_fallback"]] == marked
+    page = browser_of(people.bob).get(f"{ONE}/monitoring/predictions").content.decode()
+    assert page.count(">standby</span>") == 1
 
 
 def test_columns_that_only_newer_hours_have_are_asked_for_in_all(traffic: Traffic) -> None:

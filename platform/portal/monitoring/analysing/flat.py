@@ -39,7 +39,7 @@ _ROWS_A_PAGE: Final = 512
 _BYTES_A_PAGE: Final = 8_192
 _RAW: Final = [
     *("prediction_id", "answered_at", "revision", "model_version", "key_id", "latency_us"),
-    *("is_shadow", "request", "response", "status"),
+    *("is_shadow", "is_fallback", "request", "response", "status"),
 ]
 # The status a prediction failed with; null of an answered one. Older files lack it.
 FAILED: Final = "failed_status"
@@ -55,6 +55,7 @@ FACTS: Final = pa.schema(
         ("own_id", pa.string()),
         ("latency_us", pa.int64()),
         ("is_shadow", pa.bool_()),
+        ("is_fallback", pa.bool_()),
         ("draw", pa.int32()),
         (FAILED, pa.int16()),
     ]
@@ -141,6 +142,7 @@ def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool]:
         "own_id": "",
         "latency_us": raw["latency_us"],
         "is_shadow": raw["is_shadow"],
+        "is_fallback": bool(raw.get("is_fallback")),
         "draw": draw_of(raw["prediction_id"]),
         FAILED: None,
     }

@@ -192,6 +192,7 @@ def _standing(endpoint: Endpoint) -> dict[str, object]:
         "target_concurrency": endpoint.target_concurrency,
         "target_queue_ms": endpoint.target_queue_ms,
         "warm_minutes": endpoint.warm_minutes,
+        "fallback": endpoint.fallback,
         "max_body_mib": limits.max_body_bytes / _MIB,
         "max_in_flight": limits.max_in_flight,
         "timeout_s": limits.timeout_s,
