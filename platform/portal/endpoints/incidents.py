@@ -13,6 +13,7 @@ from portal.core import clock
 from portal.endpoints.models import Endpoint, EndpointEvent, Revision, ServingIncident
 from portal.endpoints.models.incidents import IncidentKind
 from portal.endpoints.moves import add_event
+from slipway.schemas.shortening import shorten
 
 _ENDS_AFTER = timedelta(seconds=10)
 _RECENT = timedelta(hours=1)
@@ -90,7 +91,7 @@ def capture_problem() -> str:
 
 
 def _rewrite(incident: ServingIncident) -> None:
-    message = _sentence(incident)[:2000]
+    message = shorten(_sentence(incident), 2000)
     EndpointEvent.objects.filter(pk=incident.event_id).update(message=message)
     tell(incident.endpoint.project_id, "endpoints")
 

@@ -27,6 +27,7 @@ from portal.endpoints.models import (
     Rollout,
     ServingVersion,
 )
+from slipway.schemas.shortening import shorten
 
 
 def locked(endpoint_id: str) -> Endpoint | None:
@@ -37,7 +38,9 @@ def locked(endpoint_id: str) -> Endpoint | None:
 
 def add_event(endpoint: Endpoint, kind: str, message: str) -> EndpointEvent:
     """Add a line to the history of an endpoint."""
-    event = EndpointEvent.objects.create(endpoint=endpoint, kind=kind, message=message[:2000])
+    event = EndpointEvent.objects.create(
+        endpoint=endpoint, kind=kind, message=shorten(message, 2000)
+    )
     tell(endpoint.project_id, "endpoints")
     return event
 

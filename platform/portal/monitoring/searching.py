@@ -274,11 +274,19 @@ def labels_of(endpoint: Endpoint, ids: Sequence[str]) -> dict[tuple[str, int], A
 
 
 def ids_of(endpoint: Endpoint, filters: SelectionFilters) -> Ids:
-    """Return all predictions that match, up to 200,000."""
+    """Return all predictions that match; raises InvalidInput for more than 200,000 rows."""
     where = condition(endpoint, filters)
 
     def ask(chosen: Flat) -> list[dict[str, Any]]:
-        return chosen.find(where, limit=_MOST_IDS, columns=["prediction_id"])
+        return chosen.find(where, limit=_MOST_IDS + 1, columns=["prediction_id"])
 
     rows = patiently(endpoint, filters, ask)
+    if len(rows) > _MOST_IDS:
+        raise InvalidInput(
+            f"More than {_MOST_IDS:,} rows match, and a selection takes no part of them: narrow "
+            "it down, for example by a shorter span, and make several.",
+            code="too_many_predictions",
+            field="filters",
+            next_step="Choose a shorter span.",
+        )
     return Ids({row["prediction_id"] for row in rows}, paths_of(endpoint, filters))

@@ -147,6 +147,7 @@ def view(asked: Asked) -> MonitoringOut:
         error_rate=error_rate_of(points, None if sliced else minutes),
         rows=sliced.rows if sliced is not None else sum(hour.rows for hour in hours),
         unreadable=monitor.unreadable,
+        shortened=monitor.shortened,
         **captures_of(minutes),
         sampled_rows=sliced.sampled if sliced is not None else None,
         hours=points,

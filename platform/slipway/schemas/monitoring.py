@@ -273,7 +273,9 @@ class MonitoringOut(AnswerSchema):
     `verdict` is the worst of its features; `baseline` says what they are compared with.
     `predictions` and all statistics are of answered ones; `error_rate` is the share of `failed`.
     Gateways captured `captured` of `captured` + `uncaptured` predictions in the span: the others
-    are in no statistic. `answered_as_standby` were answered in place of revisions with traffic.
+    are in no statistic. Of `shortened` ones rows above 100,000 or columns above 2,000 are left out
+    here; the files of captured predictions have them. `answered_as_standby` were answered in place
+    of revisions with traffic.
     """
 
     endpoint: str
@@ -294,6 +296,7 @@ class MonitoringOut(AnswerSchema):
     answered_as_standby: int = 0
     rows: int
     unreadable: int
+    shortened: int = 0
     sampled_rows: int | None = None
     hours: list[HourPoint]
     features: list[FeatureOut]
@@ -326,13 +329,17 @@ class AlertChannelIn(RequestSchema):
 
 
 class AlertChannelOut(AnswerSchema):
-    """A place where alerts are told; of a Slack address only its beginning, as it is a secret."""
+    """A place where alerts are told; of a Slack address only its beginning, as it is a secret.
+
+    `undelivered` alerts were given up after all attempts, or nobody may read them there any more.
+    """
 
     id: str
     kind: str
     target: str
     made_by: str
     last_error: str = ""
+    undelivered: int = 0
     created_at: datetime
 
 

@@ -12,7 +12,9 @@ from django.test import Client
 
 from portal.core import clock
 from portal.datasets.models import Version
+from portal.monitoring import searching
 from portal.monitoring.adapters.parquet import Flat
+from portal.monitoring.analysing.rows import Named, is_too_large, request_rows
 from portal.monitoring.analyst import analyst
 from portal.monitoring.carrying_out import carry_out_waiting
 from portal.monitoring.folders import parts_of
@@ -123,6 +125,42 @@ def test_predictions_are_found_by_status_and_selected_when_asked_for(traffic: Tr
     rows = {one["dataset"]: one["rows"] for one in traffic.get("selections")["items"]}
     assert rows == {"good": 20, "bad": 3}
     assert Version.objects.filter(dataset__name="bad").count() == 1
+
+
+def test_wide_and_long_inputs_are_shortened_with_a_count_and_a_word(traffic: Traffic) -> None:
+    wide = {"dataframe_records": [{f"c{number}": number for number in range(2_001)}]}
+    ids = traffic.capture([{"inputs": [["y" * 4_000]]}], [{"predictions": [1]}])
+    traffic.look()
+    (item,) = traffic.get("predictions", prediction_id=ids[0])["items"]
+    (text,) = [value for value in item["inputs"].values() if value is not None]
+    assert text.endswith("y … (the beginning of 4,000 characters)")
+    traffic.capture([wide], [{"predictions": [1]}])
+    traffic.look()
+    assert traffic.shown()["shortened"] == 1
+
+
+def test_no_cell_of_a_long_table_is_cut_in_half() -> None:
+    table = "a,b\n" + "1.5,a long word\n" * 600_000
+    rows, _ = request_rows(table, Named())
+    assert is_too_large(rows)
+    assert rows[-1] == {"a": 1.5, "b": "a long word"}
+
+
+def test_a_selection_of_too_many_predictions_is_refused_and_never_cut(
+    traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traffic.normal(20)
+    traffic.look()
+    for most, rows, reason in ((20, 20, ""), (19, 0, "More than 19 rows match")):
+        monkeypatch.setattr(searching, "_MOST_IDS", most)
+        wanted = {"dataset": f"of-{most}", "filters": {}, "only_labelled": False}
+        traffic.post("selections", wanted, status=202)
+        carry_out_waiting()
+        done = next(
+            one for one in traffic.get("selections")["items"] if one["dataset"] == f"of-{most}"
+        )
+        assert done["rows"] == rows
+        assert done["reason"].startswith(reason)
 
 
 def test_a_label_by_own_id_is_of_the_answer_and_erasing_takes_failures_along(

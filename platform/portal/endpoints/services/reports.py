@@ -40,6 +40,7 @@ from slipway.schemas.serving import (
     RevisionCounters,
 )
 from slipway.schemas.serving import ReplicaState as Said
+from slipway.schemas.shortening import shorten
 
 _MOVES = {
     Said.LOADING: ReplicaState.LOADING,
@@ -96,7 +97,7 @@ def _further(endpoint: Endpoint, replica: Replica, report: ReplicaReport, moment
                 served=ServedModel.model_validate(replica.revision.served),
                 report=report.batching,
             )
-        add_event(endpoint, "replica_ready", message[:2000])
+        add_event(endpoint, "replica_ready", shorten(message, 2000))
 
 
 def _batching_sentence(batching: BatchingReport) -> str:

@@ -21,10 +21,12 @@ import pyarrow.parquet as pq
 
 from portal.monitoring.analysing.rows import (
     IN,
+    MOST_ROWS,
     OUT,
     Named,
     Row,
     Unreadable,
+    is_too_large,
     limited,
     request_rows,
     response_rows,
@@ -88,22 +90,28 @@ def digest(
     known = _known([target / name for name in parts])
     named = {revision: Named.of(said) for revision, said in signatures.items()}
     made: list[str] = []
-    unreadable = 0
+    unreadable = shortened = 0
     rows: list[Row] = []
     for raw in _raw_rows(sources):
         key = (raw["prediction_id"], raw["is_shadow"])
         if key in known:
             continue
         known.add(key)
-        found, is_read = _flattened(raw, named.get(raw["revision"] or "", Named()))
+        found, is_read, is_whole = _flattened(raw, named.get(raw["revision"] or "", Named()))
         unreadable += not is_read
+        shortened += not is_whole
         rows += found
         if len(rows) >= _ROWS_A_PART:
             made.append(_write_part(rows, target, f"{stem}-{len(made):04d}.parquet", columns))
             rows = []
     if rows:
         made.append(_write_part(rows, target, f"{stem}-{len(made):04d}.parquet", columns))
-    return {"parts": [*parts, *made], "columns": columns, "unreadable": unreadable}
+    return {
+        "parts": [*parts, *made],
+        "columns": columns,
+        "unreadable": unreadable,
+        "shortened": shortened,
+    }
 
 
 def _known(files: Iterable[Path]) -> set[tuple[str, bool]]:
@@ -131,8 +139,8 @@ def _raw_rows(sources: Sequence[str]) -> Iterator[Row]:
                 yield from batch.to_pylist()
 
 
-def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool]:
-    """Return the rows of one prediction, and whether both bodies could be read."""
+def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool, bool]:
+    """Return the rows of one prediction, whether both bodies could be read, and all of them."""
     facts = {
         "prediction_id": raw["prediction_id"],
         "at": raw["answered_at"],
@@ -161,7 +169,7 @@ def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool]:
         except (Unreadable, RecursionError):
             is_read = False
     rows = []
-    for at in range(max(1, len(asked), len(said))):
+    for at in range(min(MOST_ROWS, max(1, len(asked), len(said)))):
         inputs = limited(asked[at]) if at < len(asked) else {}
         outputs = limited(said[at]) if at < len(said) else {}
         rows.append(
@@ -170,7 +178,7 @@ def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool]:
             | {IN + name: value for name, value in inputs.items()}
             | {OUT + name: value for name, value in outputs.items()}
         )
-    return rows, is_read
+    return rows, is_read, not (is_too_large(asked) or is_too_large(said))
 
 
 def _write_part(rows: list[Row], folder: Path, name: str, columns: Columns) -> str:
