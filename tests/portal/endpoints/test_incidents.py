@@ -57,7 +57,7 @@ def test_predictions_that_were_not_captured_are_told_everywhere(
     home = _text(browser_of(people.charlie).get("/"))
     assert "603 predictions were answered and not captured, the last at" in home
     assert "digits" not in home, "of another project"
-    ready = json_of(Client().get("/readyz"))
+    ready = Client().get("/readyz").json()
     assert FULL in ready["problems"]["capture"]
 
 
@@ -79,7 +79,7 @@ def test_a_span_without_more_ends_the_incident_and_the_next_one_is_another(
     with lab.later(hours=2):
         lab.look_after()
         assert lab.show()["incidents"] == []
-        assert "capture" not in json_of(Client().get("/readyz"))["problems"]
+        assert "capture" not in Client().get("/readyz").json()["problems"]
 
 
 def test_answers_of_a_standby_are_in_the_history_with_their_count(
