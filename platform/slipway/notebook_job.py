@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,11 +23,14 @@ from urllib.parse import quote
 
 from slipway import job
 from slipway.notebook_door import Door, door_of
+from slipway.notebook_outputs import fit_notebook
 
 _NEEDED = ("papermill", "nbclient", "nbformat", "ipykernel")
 # Between two sendings while it runs; each pause is longer than the one before.
 _FIRST_SENT_AFTER_S, _LONGEST_BETWEEN_S = 10.0, 600.0
 _TRIED_FOR_S = 300.0
+# As `slipway.schemas.notebook_files.MAX_NOTEBOOK_BYTES`, which needs pydantic.
+_LIMIT_BYTES = 20 * 1024**2
 _TRIED_FOR_WHEN_STOPPED_S = 15.0
 
 
@@ -43,6 +47,7 @@ class Shipper:
         self._name = name
         self._over = threading.Event()
         self._sent = b""
+        self._shortened = ""
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def start(self) -> None:
@@ -53,7 +58,9 @@ class Shipper:
     def _watch(self) -> None:
         pause = _FIRST_SENT_AFTER_S
         while not self._over.wait(pause):
-            self._ship(tried_for_s=0.0)
+            # It may be half-written at this moment; the next time is soon.
+            with suppress(OSError, ValueError):
+                self._ship(tried_for_s=0.0)
             pause = min(_LONGEST_BETWEEN_S, pause * 1.5)
 
     def finish(self, report: dict[str, Any] | None, *, tried_for_s: float) -> bool:
@@ -62,7 +69,14 @@ class Shipper:
         if self._door is None:
             return True
         self._thread.join()
-        fault = self._ship(tried_for_s=tried_for_s)
+        try:
+            fault = self._ship(tried_for_s=tried_for_s)
+        except FileNotFoundError:
+            fault = ""  # not one cell has run
+        except (OSError, ValueError) as error:
+            fault = f"the output notebook cannot be read: {error}"
+        if self._shortened:
+            sys.stderr.write(f"[slipway] The output notebook is shortened: {self._shortened}.\n")
         if report is not None:
             body = json.dumps(report).encode()
             fault = self._send(self._door, "report", body, "application/json", tried_for_s) or fault
@@ -71,15 +85,15 @@ class Shipper:
         return not fault
 
     def _ship(self, *, tried_for_s: float) -> str:
-        try:
-            content = self._output.read_bytes()
-            json.loads(content)  # it may be half-written at this moment
-        except (OSError, ValueError):
-            return ""
+        content = self._output.read_bytes()
+        json.loads(content)
         if self._door is None or content == self._sent:
             return ""
+        fitting = fit_notebook(content, _LIMIT_BYTES)
+        self._shortened = fitting.sentence
+        kind = "application/octet-stream"
         what = f"output?path={quote(self._name, safe='')}"
-        fault = self._send(self._door, what, content, "application/octet-stream", tried_for_s)
+        fault = self._send(self._door, what, fitting.content, kind, tried_for_s)
         self._sent = b"" if fault else content
         return fault
 

@@ -275,6 +275,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "target_concurrency": "8",
         "target_queue_ms": "50",
         "warm_minutes": "5",
+        "fallback": "standby",
         "max_body_mib": "1",
         "max_in_flight": "9",
         "timeout_s": "5",

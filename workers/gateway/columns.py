@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from workers.gateway.segments import SHADOW
+from workers.gateway.segments import FALLBACK, SHADOW
 from workers.serving.wire import Contract
 
 _HOUR_NS: Final = 3600 * 10**9
@@ -29,6 +29,8 @@ SCHEMA: Final = pa.schema(
         ("contract", pa.string()),
         ("latency_us", pa.int64()),
         ("is_shadow", pa.bool_()),
+        # Answered by a standby in place of the revisions with traffic; null in older files.
+        ("is_fallback", pa.bool_()),
         # 200, or what a prediction failed with; null in files from before it was kept.
         ("status", pa.int16()),
         # As text (JSON or CSV); tensors that came as bytes are in the columns that follow.
@@ -122,7 +124,8 @@ def table_of(part: Part, hide: Hide | None = None) -> pa.Table:
                 _CONTRACTS,
             ),
             pa.array(part.took_us.astype(np.int64)),
-            _shadows(part.flags, count),
+            _flagged(part.flags, SHADOW, count),
+            _flagged(part.flags, FALLBACK, count),
             _status(part.status, count),
             *(asked, said, asked_bytes, said_bytes),
         ],
@@ -136,8 +139,8 @@ def _status(found: np.ndarray[Any, Any] | None, count: int) -> pa.Array:
     return pa.array(np.where(found == 0, 200, found).astype(np.int16))
 
 
-def _shadows(found: np.ndarray[Any, Any] | None, count: int) -> pa.Array:
-    return pa.array(np.zeros(count, np.bool_) if found is None else found & SHADOW > 0)
+def _flagged(flags: np.ndarray[Any, Any] | None, flag: int, count: int) -> pa.Array:
+    return pa.array(np.zeros(count, np.bool_) if flags is None else flags & flag > 0)
 
 
 def names_of(fixed: np.ndarray[Any, Any]) -> pa.Array:

@@ -22,7 +22,11 @@ class RevisionCount:
     refused: int = 0
     failed: int = 0
     retried: int = 0
+    fallback: int = 0
+    captured: int = 0
+    uncaptured: int = 0
     mirrored: int = 0
+    unmirrored: int = 0
     differed: int = 0
     shadow_failed: int = 0
     in_flight: int = 0
@@ -35,6 +39,13 @@ class RevisionCount:
         self.answered += len(took_us)
         self.queue_us += queue_us
         self.took(took_us)
+
+    def capture(self, count: int, *, is_kept: bool) -> None:
+        """Count predictions that were to be captured."""
+        if is_kept:
+            self.captured += count
+        else:
+            self.uncaptured += count
 
     def took(self, took_us: list[int]) -> None:
         """Count how long each of these took."""
@@ -56,7 +67,11 @@ class RevisionCount:
             refused=self.refused,
             failed=self.failed,
             retried=self.retried,
+            fallback=self.fallback,
+            captured=self.captured,
+            uncaptured=self.uncaptured,
             mirrored=self.mirrored,
+            unmirrored=self.unmirrored,
             differed=self.differed,
             shadow_failed=self.shadow_failed,
             in_flight=self.in_flight,

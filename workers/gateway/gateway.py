@@ -15,12 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from prometheus_client import REGISTRY
+
 import workers
 from slipway.schemas.hosts import LOOPBACK_NAMES, AllowedHosts
 from slipway.schemas.serving import GatewayReport, GatewaySnapshot
 from workers.gateway.capture import CaptureLog
 from workers.gateway.connection import Clients, Connection
 from workers.gateway.doors import Doorkeeper
+from workers.gateway.metrics import GatewayCollector
 from workers.gateway.segments import AT_WORK
 from workers.gateway.settings import GatewaySettings
 from workers.gateway.snapshot import SnapshotKeeper, read_revoked, read_snapshot
@@ -117,6 +120,9 @@ class Gateway:
             return None
         checks = {"snapshot": self._has_snapshot, "capture": self._captures}
         token = _health_token(self._settings.health_token_path)
+        REGISTRY.register(
+            GatewayCollector(lambda: list(self._table.by_id.values()), self._capture.counters)
+        )
         health = HealthServer(self._settings.health_port, checks, token=token)
         health.start()
         log.info("health on http://127.0.0.1:%d", health.port)

@@ -10,6 +10,7 @@ from typing import Final, Literal, Protocol, cast
 import pydantic
 
 from slipway.schemas.serving import ReplicaLink, ReplicaRoute
+from slipway.schemas.shortening import shorten
 from workers.gateway.pending import Pending
 from workers.serving.wire import (
     LARGE_FRAME_BYTES,
@@ -151,7 +152,7 @@ class Link(asyncio.Protocol):
             replica_id=self.route.id,
             state=self.state,
             in_flight=len(self.waiting),
-            reason="" if self.state == "ready" else self.reason[:500],
+            reason="" if self.state == "ready" else shorten(self.reason, 500),
         )
 
     # asyncio.Protocol

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from workers.gateway.segments import Entry, entry
+from workers.gateway.segments import FALLBACK, Entry, entry
 
 
 class Caller(Protocol):
@@ -35,9 +35,12 @@ class Ask:
 
 
 class Pending:
-    """One request. `shadow_of` is the id of the prediction it copies, with the outputs to match."""
+    """One request. `shadow_of` is the id of the prediction it copies, with the outputs to match.
 
-    __slots__ = ("ask", "body", "caller", "key_id", "shadow_of", "since", "tries")
+    `is_fallback` requests went to a standby in place of the revisions with traffic.
+    """
+
+    __slots__ = ("ask", "body", "caller", "is_fallback", "key_id", "shadow_of", "since", "tries")
 
     def __init__(
         self, caller: Caller | None, key_id: bytes, ask: Ask, body: bytes, since: float
@@ -48,6 +51,7 @@ class Pending:
         self.body = body
         self.since = since
         self.tries = 0
+        self.is_fallback = False
         self.shadow_of: tuple[bytes, bytes] | None = None
 
     def copied(self, name: bytes, outputs: bytes, now: float) -> "Pending":
@@ -61,5 +65,5 @@ class Pending:
         # What is said of inputs may repeat them, also those that are to be hidden: it is not kept.
         return entry(
             *(name, self.key_id, at_ns, int(took * 1e6), self.body, b""),
-            *(self.ask.head_len, 0, self.ask.contract, 0, status),
+            *(self.ask.head_len, 0, self.ask.contract, FALLBACK if self.is_fallback else 0, status),
         )

@@ -11,8 +11,15 @@ from typing import Final
 
 import orjson
 
-from slipway.schemas.serving import CaptureMode, EndpointRoute, RevisionRoute, Signature
+from slipway.schemas.serving import (
+    CaptureMode,
+    EndpointRoute,
+    Fallback,
+    RevisionRoute,
+    Signature,
+)
 from workers.gateway import answers
+from workers.gateway.answer_lines import TYPES, deliver, named, success, write_all
 from workers.gateway.busy_poll import BusyPoll
 from workers.gateway.capture import CaptureLog
 from workers.gateway.comparison import agree
@@ -21,7 +28,7 @@ from workers.gateway.gathering import Gathering
 from workers.gateway.limits import TokenBucket, bucket_for
 from workers.gateway.links import Link
 from workers.gateway.pending import Caller, Pending
-from workers.gateway.segments import RECORD, SHADOW, Entry, entry
+from workers.gateway.segments import FALLBACK, RECORD, SHADOW, Entry, entry
 from workers.serving.wire import Answered, Content, new
 
 _MOST_TRIES: Final = 2
@@ -29,11 +36,6 @@ _MOST_SHADOWS: Final = 256
 _LEAST_ADMITTED: Final = 16
 _WINDOW_S: Final = 1.0
 _JSON: Final = int(Content.JSON)
-_TYPES: Final = {
-    Content.JSON: answers.JSON,
-    Content.BINARY: answers.BINARY,
-    Content.PROBLEM: answers.PROBLEM,
-}
 
 
 class Revision:
@@ -45,6 +47,8 @@ class Revision:
         self.links: dict[str, Link] = {}
         self.ready: list[Link] = []
         self.count = RevisionCount()
+        # Some of what it has to answer came to it in place of the revisions with traffic.
+        self.has_fallback = False
         self.update(route)
 
     def update(self, route: RevisionRoute) -> None:
@@ -149,6 +153,7 @@ class Endpoint:
         self._busy_poll = busy_poll
         self._gathering = Gathering(self._dispatch)
         self._choices: list[Revision] = []
+        self._falls_back = False
         self._shares: list[float] = []
         self._shadow: Revision | None = None
         self._answered = 0
@@ -184,18 +189,16 @@ class Endpoint:
         """Work out who gets which share, now that weights or replicas changed."""
         live = [one for one in self.revisions.values() if one.ready]
         weighted = [one for one in live if one.route.weight > 0]
-        # A revision whose replicas are all gone hands its share on, to one of weight 0 only when
-        # nothing else is left: a warm former version is better than no answer. A shadow never
-        # answers.
+        # A revision whose replicas are all gone hands its share on, to a standby only when nothing
+        # else is left and the endpoint allows it. A shadow never answers.
         shadow = self.route.shadow.revision_id if self.route.shadow else None
-        self._choices = weighted or [
-            one for one in live if one.route.id != shadow and self._has_weight()
-        ]
+        standbys = [one for one in live if one.route.is_standby and one.route.id != shadow]
+        has_weight = any(one.route.weight > 0 for one in self.revisions.values())
+        allowed = self.route.fallback == Fallback.STANDBY and has_weight
+        self._choices = weighted or (standbys if allowed else [])
+        self._falls_back = bool(self._choices) and not weighted
         weights = [float(one.route.weight or 1) for one in self._choices]
         self._shares = list(accumulate(weights))
-
-    def _has_weight(self) -> bool:
-        return any(one.route.weight > 0 for one in self.revisions.values())
 
     @property
     def is_ready(self) -> bool:
@@ -239,6 +242,8 @@ class Endpoint:
 
     def measure(self, now: float) -> None:
         """Learn the pace, and from it how many may wait; called a few times a second."""
+        for revision in self.revisions.values():
+            revision.has_fallback &= revision.count.in_flight > 0
         spent = now - self._measured
         if self.in_flight < _LEAST_ADMITTED:
             # Not busy: what was answered says nothing of what could be.
@@ -299,19 +304,21 @@ class Endpoint:
                 queued_us += queue_us
                 key, asked, head, kind = pending.key_id, pending.body, ask.head_len, ask.contract
                 # As `segments.entry` does, for each of very many.
+                flags = FALLBACK if pending.is_fallback else 0
                 record = pack(
-                    name, key, at_ns, us, len(asked), len(body), head, head_len, kind, 0, 200
+                    name, key, at_ns, us, len(asked), len(body), head, head_len, kind, flags, 200
                 )
                 entries.append((record, asked, body))
-                if content or ask.variant:
-                    data = _dressed(revision, pending, answer, name)
+                if content or ask.variant or flags:
+                    data = success(revision.route, pending, answer, name)
                 else:
                     data = b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (ok, name, len(body), body)
-                if shadow is not None and self._wants_shadow(revision):
+                if shadow is not None and self._wants_shadow(shadow, revision):
                     shadows.append(pending.copied(name, body, now))
             else:
                 entries.append(pending.failed(name, at_ns, took, status))
-                data = self._failed(count, answer, took, name)
+                data = self._failed(count, answer, took, named(name, pending))
+            count.fallback += pending.is_fallback
             ready.append((caller, data))
         self.in_flight -= len(ready)
         self._finish(revision, entries, ready)
@@ -326,17 +333,20 @@ class Endpoint:
     ) -> None:
         """Do the same for good answers in JSON, in the few steps that these need."""
         callers = [one.caller for one in pendings if one.caller and one.ask.is_plain]
-        if self._shadow or len(callers) < len(pendings):
+        if self._shadow or revision.has_fallback or len(callers) < len(pendings):
             said = [new(Answered, (0, 200, _JSON, 0, queue_us, body)) for body in bodies]
             self.answered(revision, list(zip(pendings, said, strict=True)))
             return
         now, at_ns = time.monotonic(), time.time_ns()
         names = self._capture.ids.next_ids(len(pendings), at_ns // 1_000_000)
         took_us = [int((now - one.since) * 1e6) for one in pendings]
-        is_kept = self.route.capture != CaptureMode.OFF and self._capture.append_plainly(
+        is_wanted = self.route.capture != CaptureMode.OFF
+        is_kept = is_wanted and self._capture.append_plainly(
             *(revision.context, at_ns, names, [one.key_id for one in pendings]),
             *(took_us, [one.body for one in pendings], bodies),
         )
+        if is_wanted:
+            revision.count.capture(len(pendings), is_kept=is_kept)
         self.in_flight -= len(pendings)
         self._answered += len(pendings)
         ok, ends = revision.ok, answers.ENDS
@@ -344,7 +354,7 @@ class Endpoint:
             b"".join((ok, name, ends.get(len(body)) or answers.end(len(body)), body))
             for name, body in zip(names, bodies, strict=True)
         ]
-        self._give(partial(_deliver, callers, data, now), is_kept=is_kept)
+        self._give(partial(deliver, callers, data, now), is_kept=is_kept)
         revision.count.answer(took_us, queue_us * len(pendings))
 
     def lost(self, revision: Revision, pendings: list[Pending]) -> None:
@@ -356,6 +366,7 @@ class Endpoint:
                 revision.count.shadow_failed += 1
             elif pending.tries < _MOST_TRIES and self._choices:
                 revision.count.retried += 1
+                pending.is_fallback = False
                 again.append(pending)
             else:
                 revision.count.failed += 1
@@ -391,11 +402,12 @@ class Endpoint:
         entries, ready = [], []
         for pending, name in zip(pendings, names, strict=True):
             entries.append(pending.failed(name, at_ns, now - pending.since, status))
+            revision.count.fallback += pending.is_fallback
             if pending.caller is not None:
                 said = answers.problem(
                     *(status, code, detail, next_step),
                     retry_after_s=retry_after_s,
-                    headers=_named(name),
+                    headers=named(name, pending),
                 )
                 ready.append((pending.caller, said))
         self._finish(revision, entries, ready)
@@ -404,9 +416,11 @@ class Endpoint:
         self, revision: Revision, entries: list[Entry], ready: list[tuple[Caller, bytes]]
     ) -> None:
         """Capture, then answer; in strict mode once that is on the disk."""
-        is_wanted = entries and self.route.capture != CaptureMode.OFF
+        is_wanted = bool(entries) and self.route.capture != CaptureMode.OFF
         is_kept = is_wanted and self._capture.append(revision.context, entries)
-        self._give(partial(_answer, ready), is_kept=bool(is_kept))
+        if is_wanted:  # copies of a shadow are no predictions of their own
+            revision.count.capture(len(ready), is_kept=is_kept)
+        self._give(partial(write_all, ready), is_kept=is_kept)
 
     def _give(self, answer: Callable[[], None], *, is_kept: bool) -> None:
         if is_kept and self.route.capture == CaptureMode.STRICT:
@@ -418,6 +432,11 @@ class Endpoint:
 
     def _dispatch(self, pendings: list[Pending]) -> None:
         choices = self._choices
+        if self._falls_back:
+            for revision in choices:
+                revision.has_fallback = True
+            for pending in pendings:
+                pending.is_fallback = True
         if len(choices) == 1:
             choices[0].send(pendings)
             return
@@ -446,20 +465,24 @@ class Endpoint:
             if pending.caller is not None:
                 pending.caller.finish(data)
 
-    def _failed(self, count: RevisionCount, answer: Answered, took: float, name: bytes) -> bytes:
+    def _failed(self, count: RevisionCount, answer: Answered, took: float, headers: bytes) -> bytes:
         if answer.status < 500:
             count.refused += 1
         else:
             count.failed += 1
             count.took([int(took * 1e6)])
-        content = _TYPES[Content(answer.content)]
-        return answers.answer(answer.status, answer.body, content, _named(name))
+        content = TYPES[Content(answer.content)]
+        return answers.answer(answer.status, answer.body, content, headers)
 
-    def _wants_shadow(self, revision: Revision) -> bool:
-        shadow, rule = self._shadow, self.route.shadow
-        if shadow is None or rule is None or shadow is revision or not shadow.ready:
+    def _wants_shadow(self, shadow: Revision, revision: Revision) -> bool:
+        """Whether the shadow is given a copy; one that it should have and cannot is counted."""
+        rule = self.route.shadow
+        if rule is None or shadow is revision or random() * 100 >= rule.percent:  # noqa: S311
             return False
-        return shadow.count.in_flight < _MOST_SHADOWS and random() * 100 < rule.percent  # noqa: S311
+        if shadow.ready and shadow.count.in_flight < _MOST_SHADOWS:
+            return True
+        shadow.count.unmirrored += 1
+        return False
 
     def _shadowed(
         self, count: RevisionCount, pending: Pending, answer: Answered, at_ns: int, took: float
@@ -474,27 +497,3 @@ class Endpoint:
             *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, answer.body),
             *(pending.ask.head_len, answer.head_len, pending.ask.contract, SHADOW, 200),
         )
-
-
-def _named(name: bytes) -> bytes:
-    return b"x-slipway-prediction-id: %b\r\n" % name
-
-
-def _dressed(revision: Revision, pending: Pending, answer: Answered, name: bytes) -> bytes:
-    version = revision.route.model_version.encode("ascii", "replace")
-    lines = b"x-slipway-model-version: %b\r\nx-slipway-prediction-id: %b\r\n" % (version, name)
-    if pending.ask.variant:
-        lines += b"x-amzn-invoked-production-variant: %b\r\n" % revision.route.id.encode()
-    if answer.head_len:
-        lines += b"inference-header-content-length: %d\r\n" % answer.head_len
-    return answers.answer(200, answer.body, _TYPES[Content(answer.content)], lines)
-
-
-def _answer(ready: list[tuple[Caller, bytes]]) -> None:
-    for caller, data in ready:
-        caller.finish(data)
-
-
-def _deliver(callers: list[Caller], data: list[bytes], now: float) -> None:
-    for caller, one in zip(callers, data, strict=True):
-        caller.deliver(one, now)

@@ -25,7 +25,9 @@ ID_BYTES: Final = 30
 KEY_BYTES: Final = 64
 MAGIC: Final = b"SLC1"
 MAGIC_PLAIN: Final = b"SLC2"
+# Flags of a record.
 SHADOW: Final = 1
+FALLBACK: Final = 2
 OPEN: Final = ".open"
 SEALED: Final = ".seg"
 # What the shipper says on its standard output when it begins to work, and when all is done.

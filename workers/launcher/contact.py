@@ -161,11 +161,19 @@ def _descends(pid: int, ancestor: int) -> bool | None:
 def tell_failure(path: str, failure: Failure) -> None:
     """Tell the shim why the script of this rank ended; never raises."""
     body = {"rank": failure.rank, "type": failure.type, "at_ns": failure.at_ns}
-    body["message"] = failure.message[:_TEXT_LIMIT]
+    body["message"] = _shortened(failure.message)
     body["errno"] = failure.errno
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
         door.setblocking(False)
         door.sendto(json.dumps({"failure": body}).encode(), path)
+
+
+def _shortened(text: str) -> str:
+    """As `slipway.schemas.shortening`, which ranks do not import."""
+    if len(text) <= _TEXT_LIMIT:
+        return text
+    note = f" … (the beginning of {len(text):,} characters)"
+    return text[: _TEXT_LIMIT - len(note)] + note
 
 
 def ring(path: Path, word: bytes = b"!") -> None:
@@ -206,7 +214,7 @@ def _failure(body: dict[str, Any]) -> Failure:
     return Failure(
         rank=_count(body["rank"]),
         type=str(body["type"])[:200],
-        message=str(body["message"])[:_TEXT_LIMIT],
+        message=_shortened(str(body["message"])),
         at_ns=_count(body["at_ns"]),
         errno=number if isinstance(number, int) else None,
     )

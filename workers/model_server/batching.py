@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from slipway.schemas.serving import BatchingMode, BatchingReport, BatchingVerdict, GoldenPrediction
+from slipway.schemas.shortening import shorten
 from workers.model_server.codecs import Batch, Model
 from workers.model_server.engine import Engine
 from workers.model_server.golden import first_difference
@@ -108,7 +109,7 @@ def report_of(proof: Proof | None, stated: BatchingMode | None) -> BatchingRepor
     return BatchingReport(
         mode=BatchingMode.ROWS if merges else BatchingMode.REQUESTS,
         verdict=proof.verdict,
-        reason=" ".join(reason.split())[:1000],
+        reason=shorten(" ".join(reason.split()), 1000),
         **proof.times.fields(),
     )
 
@@ -317,7 +318,7 @@ class _Prover:
             raise _Refuted("Its outputs do not have one row for each row that was asked.") from None
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-            raise _Refuted(f"It fails when rows are merged: {said[:400]}") from error
+            raise _Refuted(f"It fails when rows are merged: {shorten(said, 400)}") from error
         return [orjson.loads(write_scoring(piece))["predictions"] for piece in pieces]
 
     def _answer(self, body: bytes) -> Any | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import httpx
 
 from slipway.schemas.serving import ReplicaReport, ReplicaSpec, ReplicaState
+from slipway.schemas.shortening import shorten
 
 log = logging.getLogger(__name__)
 _AGAIN_S: Final = 10.0
@@ -34,7 +35,7 @@ class Reporter:
                 replica_id=spec.replica_id,
                 revision_id=spec.revision_id,
                 state=state,
-                reason=" ".join(reason.split())[:2000],
+                reason=shorten(" ".join(reason.split()), 2000),
                 sent_unix_ms=int(time.time() * 1000),
                 **facts,
             )

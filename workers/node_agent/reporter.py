@@ -8,6 +8,7 @@ import pydantic
 
 from slipway.schemas.agent import Report, Reports, TaskKey
 from slipway.schemas.base import forbidden_character
+from slipway.schemas.shortening import shorten
 from workers.launcher.journal import Entry
 from workers.node_agent.attempts import Attempt, AttemptTable
 from workers.node_agent.errors import PortalRefused, PortalUnreachable
@@ -118,4 +119,4 @@ def report_of(key: TaskKey, sequence: int, event: dict[str, Any]) -> Report:
 def _clean(message: str) -> str:
     line = " ".join(message.split())
     kept = "".join(" " if forbidden_character(letter) else letter for letter in line)
-    return kept[:_MESSAGE_LIMIT]
+    return shorten(kept, _MESSAGE_LIMIT)

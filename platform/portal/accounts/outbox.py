@@ -9,6 +9,7 @@ from django.db.models import F
 
 from portal.accounts.models import OutboxMail
 from portal.core import clock
+from slipway.schemas.shortening import shorten
 
 log = structlog.get_logger(__name__)
 
@@ -19,6 +20,8 @@ MAX_ATTEMPTS = 40
 _PAUSES = tuple(timedelta(seconds=s) for s in (10, 30, 60, 300, 900))
 _LONGEST_PAUSE = timedelta(hours=1)
 _KEEP = timedelta(days=7)
+# A mail server that restarts is nothing that people need to read about.
+_NOTICED_ATTEMPTS = 4
 _BUDGET_S = 20.0
 
 
@@ -32,6 +35,20 @@ def deliver_due() -> int:
         if time.monotonic() > deadline:
             break
     return sent
+
+
+def mail_problem() -> str:
+    """Say how many mails could not be sent yet; reasons may hold addresses, and stay in the log."""
+    unsent = OutboxMail.objects.filter(sent_at__isnull=True, attempts__gte=_NOTICED_ATTEMPTS)
+    count = unsent.count()
+    if not count:
+        return ""
+    given_up = unsent.filter(attempts__gte=MAX_ATTEMPTS).count()
+    noun = "mail has" if count == 1 else "mails have"
+    return (
+        f"{count:,} {noun} not been sent after several attempts ({given_up:,} given up). An "
+        "administrator finds the reasons in Slipway's log (mail_not_sent)."
+    )
 
 
 def _claim(mail: OutboxMail) -> bool:
@@ -52,7 +69,7 @@ def _send(mail: OutboxMail) -> bool:
         EmailMessage(mail.subject, mail.body, to=[mail.to]).send()
     except (OSError, ValueError) as error:  # smtplib raises OSErrors, a bad header is a ValueError
         pause = _PAUSES[mail.attempts - 1] if mail.attempts <= len(_PAUSES) else _LONGEST_PAUSE
-        mine.update(next_attempt_at=clock.now() + pause, last_error=str(error)[:500])
+        mine.update(next_attempt_at=clock.now() + pause, last_error=shorten(str(error), 500))
         log.warning("mail_not_sent", mail=mail.pk, attempt=mail.attempts, reason=str(error)[:200])
         return False
     # The body may hold a link that signs somebody in: it does not stay once it has left.

@@ -13,6 +13,8 @@ from allauth.account.signals import (
 from portal.accounts import audit
 from portal.accounts.models import User
 from portal.accounts.origin import with_user
+from portal.accounts.outbox import mail_problem
+from portal.core import problems
 
 
 def _record(verb: str, user: User) -> None:
@@ -37,6 +39,7 @@ def _password_changed(*, user: User, **_: Any) -> None:
     _record("user.password", user)
 
 
+problems.add_check("mail", mail_problem)
 user_logged_in.connect(_signed_in)
 user_logged_out.connect(_signed_out)
 user_signed_up.connect(_signed_up)

@@ -17,6 +17,7 @@ from portal.datasets.reading import TableUnreadable, read_table
 from portal.datasets.signals import VersionReady, version_ready
 from portal.datasets.tables import tables_in
 from slipway.schemas.datasets import Problem, VersionState, key_of
+from slipway.schemas.shortening import shorten
 from slipway.schemas.statistics import TableStatistics
 from slipway.schemas.tables import ReadSettings, TableSchema
 
@@ -137,7 +138,7 @@ def _refuse(version: Version, reason: str, **facts: Any) -> None:
     Version.objects.move(
         version.pk,
         VersionState.REFUSED,
-        reason=reason[:500],
+        reason=shorten(reason, 500),
         touched_at=clock.now(),
         checker_until=None,
         **facts,

@@ -27,6 +27,7 @@ from portal.endpoints.models import (
     Rollout,
     ServingVersion,
 )
+from slipway.schemas.shortening import shorten
 
 
 def locked(endpoint_id: str) -> Endpoint | None:
@@ -35,10 +36,13 @@ def locked(endpoint_id: str) -> Endpoint | None:
     return found.select_related("project", "tier").first()
 
 
-def add_event(endpoint: Endpoint, kind: str, message: str) -> None:
-    """Add a line to the story."""
-    EndpointEvent.objects.create(endpoint=endpoint, kind=kind, message=message[:2000])
+def add_event(endpoint: Endpoint, kind: str, message: str) -> EndpointEvent:
+    """Add a line to the history of an endpoint."""
+    event = EndpointEvent.objects.create(
+        endpoint=endpoint, kind=kind, message=shorten(message, 2000)
+    )
     tell(endpoint.project_id, "endpoints")
+    return event
 
 
 def gateways_see(endpoint: Endpoint) -> int:

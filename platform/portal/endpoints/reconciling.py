@@ -11,6 +11,7 @@ from django.db.models import Q
 
 from portal.core import clock
 from portal.endpoints.autoscaling import scale
+from portal.endpoints.incidents import end_incidents, forget_incidents
 from portal.endpoints.lifecycle import EndpointState, ReplicaState, RevisionState, RolloutState
 from portal.endpoints.models import (
     Endpoint,
@@ -19,6 +20,7 @@ from portal.endpoints.models import (
     Replica,
     Revision,
     Rollout,
+    ServingIncident,
     TrafficMinute,
 )
 from portal.endpoints.moves import add_event, locked, move_endpoint, move_revision, move_rollout
@@ -38,7 +40,10 @@ def reconcile_all() -> None:
     idle = Q(state=EndpointState.PAUSED) | Q(state=EndpointState.FAILED)
     present = Endpoint.objects.present()
     with_replicas = Replica.objects.alive().values("endpoint")
-    found = present.filter(~idle | Q(pk__in=with_replicas)).order_by("pk")
+    with_incidents = ServingIncident.objects.open().values("endpoint")
+    found = present.filter(~idle | Q(pk__in=with_replicas) | Q(pk__in=with_incidents)).order_by(
+        "pk"
+    )
     for endpoint_id in list(found.values_list("pk", flat=True)):
         try:
             reconcile(endpoint_id)
@@ -62,6 +67,7 @@ def reconcile(endpoint_id: str) -> None:
     if endpoint.status == EndpointState.SERVING:
         leave_crash_loop(endpoint, moment)
         scale(endpoint, moment)
+    end_incidents(endpoint, moment)
     retire_standbys(endpoint, moment)
     revisions = endpoint.revisions.select_related("made_by").order_by("number")
     converge(endpoint, list(revisions), moment)
@@ -104,5 +110,6 @@ def forget_old() -> None:
     moment = clock.now()
     TrafficMinute.objects.filter(at__lt=moment - _KEEP_MINUTES).delete()
     GatewayProcess.objects.filter(seen_at__lt=moment - _KEEP_PROCESSES).delete()
+    forget_incidents(moment)
     portal_keys = EndpointKey.objects.exclude(sealed=b"")
     portal_keys.filter(expires_at__lt=moment - timedelta(hours=1)).delete()

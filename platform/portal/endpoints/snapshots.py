@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from django.conf import settings
 
 from portal.core import clock
-from portal.endpoints.lifecycle import ROUTED, EndpointState, ReplicaState
+from portal.endpoints.lifecycle import ROUTED, EndpointState, ReplicaState, RevisionState
 from portal.endpoints.models import Endpoint, EndpointKey, Replica, Revision, ServingVersion
 from portal.endpoints.ports import hidings
 from portal.endpoints.replicas import cipher
@@ -16,6 +16,7 @@ from slipway.schemas.serving import (
     CaptureMode,
     EndpointLimits,
     EndpointRoute,
+    Fallback,
     GatewaySnapshot,
     KeyRoute,
     KeyScope,
@@ -124,6 +125,7 @@ def _route(
                 model=revision.model,
                 model_version=revision.model_version,
                 weight=revision.weight,
+                is_standby=revision.status == RevisionState.STANDBY,
                 replicas=replicas.get(revision.pk, []),
                 signature=(
                     Signature.model_validate(revision.signature) if revision.signature else None
@@ -142,4 +144,5 @@ def _route(
         keys=keys,
         limits=EndpointLimits.model_validate(endpoint.limits),
         capture=CaptureMode(endpoint.capture),
+        fallback=Fallback(endpoint.fallback),
     )

@@ -2,9 +2,14 @@
 
 from collections.abc import Mapping
 
+from prometheus_client import REGISTRY
+
+from portal.core import problems
 from portal.core.doorbell import ring_now
 from portal.endpoints.adapters.registry_models import RegistryModels
+from portal.endpoints.incidents import capture_problem
 from portal.endpoints.lineage import revisions_of, version_behind
+from portal.endpoints.metrics import EndpointCollector
 from portal.endpoints.models import Endpoint, Replica
 from portal.endpoints.orders import own_url
 from portal.endpoints.ports import register_models
@@ -63,5 +68,7 @@ register_kind(
 )
 workload_changed.connect(_when_replica_moved)
 register_models(RegistryModels())
+problems.add_check("capture", capture_problem)
+REGISTRY.register(EndpointCollector())
 register_downstream(revisions_of)
 register_upstream(NodeKind.ENDPOINT, version_behind)

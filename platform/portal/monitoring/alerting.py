@@ -19,6 +19,7 @@ from portal.monitoring.models import Alert, AlertChannel, AlertDelivery, DriftWi
 from portal.monitoring.settings_of import settings_of
 from portal.monitoring.statistics import quality
 from slipway.schemas.monitoring import MonitorSettings
+from slipway.schemas.shortening import shorten
 
 ENOUGH = 200
 _LOOKS_BACK = timedelta(hours=24)
@@ -219,7 +220,7 @@ def _created(endpoint: Endpoint, finding: Finding) -> Alert | None:
                 kind=finding.kind,
                 subject=finding.subject,
                 revision_id=finding.revision_id,
-                reason=finding.reason[:1000],
+                reason=shorten(finding.reason, 1000),
             )
     except IntegrityError:
         return None

@@ -23,6 +23,7 @@ from portal.monitoring.folders import flat_hour, hour_of_prediction, parts_of, r
 from portal.monitoring.models import CapturedHour, Erasure, Label, Selection
 from portal.monitoring.searching import ids_of, kept_filters
 from slipway.schemas.datasets import PIECE_BYTES
+from slipway.schemas.shortening import shorten
 
 log = structlog.get_logger(__name__)
 _AT_ONCE = 10
@@ -68,7 +69,7 @@ def _end(one: Selection, made: "_Made", reason: str) -> bool:
             rows=made.rows,
             version=draft,
             revisions=made.revisions,
-            reason=reason[:500],
+            reason=shorten(reason, 500),
         )
         if not done:
             return False

@@ -40,6 +40,7 @@ from portal.monitoring.recording import record_baselines, record_first
 from portal.monitoring.settings_of import monitor_of
 from portal.registry.models import VersionRecord
 from slipway.schemas.monitoring import MonitorSettings
+from slipway.schemas.shortening import shorten
 
 log = structlog.get_logger(__name__)
 _CLOSE_AFTER = timedelta(minutes=10)
@@ -88,7 +89,7 @@ def look_at(endpoint: Endpoint, asked: Analyst) -> bool:
         _cut_windows(one, asked)
         _close(endpoint, asked)
     except (AnalysisFailed, OSError) as error:
-        fault = f"Predictions could not be analysed: {error}."[:500]
+        fault = shorten(f"Predictions could not be analysed: {error}.", 500)
         log.warning("endpoint_not_analysed", endpoint=endpoint.pk, reason=fault)
     Monitor.objects.filter(pk=monitor.pk).update(looked_at=clock.now(), fault=fault)
     alerting.look(endpoint)
@@ -157,7 +158,8 @@ def _take_in(one: Looked, asked: Analyst, hour: datetime, files: Sequence[str]) 
             row.save()
             one.monitor.columns = result["columns"]
             one.monitor.unreadable += result["unreadable"]
-            one.monitor.save(update_fields=["columns", "unreadable"])
+            one.monitor.shortened += result["shortened"]
+            one.monitor.save(update_fields=["columns", "unreadable", "shortened"])
 
 
 def _find_own_ids(endpoint: Endpoint, asked: Analyst) -> None:

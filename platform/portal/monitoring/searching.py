@@ -18,6 +18,7 @@ from portal.monitoring.adapters.parquet import (
     ANSWERED,
     ANY,
     FAILED,
+    FALLBACK,
     Flat,
     Gone,
     Where,
@@ -38,7 +39,7 @@ NUMBER = "number"
 _FACTS = frozenset(
     {
         *("prediction_id", "row", "at", "revision", "model_version", "key_id", "own_id"),
-        *("latency_us", "is_shadow", "draw", FAILED),
+        *("latency_us", "is_shadow", "draw", FAILED, FALLBACK),
     }
 )
 
@@ -56,6 +57,7 @@ class Found:
     own_id: str
     latency_ms: float
     status: int
+    is_fallback: bool
     inputs: dict[str, Any]
     outputs: dict[str, Any]
     label: Any
@@ -238,6 +240,7 @@ def _found(row: Mapping[str, Any], labels: Mapping[tuple[str, int], Any]) -> Fou
         own_id=row["own_id"] or "",
         latency_ms=row["latency_us"] / 1000,
         status=row[FAILED] or 200,
+        is_fallback=bool(row[FALLBACK]),
         inputs=_with(row, "in."),
         outputs=_with(row, "out."),
         label=labels.get((row["prediction_id"], row["row"])),
@@ -271,11 +274,19 @@ def labels_of(endpoint: Endpoint, ids: Sequence[str]) -> dict[tuple[str, int], A
 
 
 def ids_of(endpoint: Endpoint, filters: SelectionFilters) -> Ids:
-    """Return all predictions that match, up to 200,000."""
+    """Return all predictions that match; raises InvalidInput for more than 200,000 rows."""
     where = condition(endpoint, filters)
 
     def ask(chosen: Flat) -> list[dict[str, Any]]:
-        return chosen.find(where, limit=_MOST_IDS, columns=["prediction_id"])
+        return chosen.find(where, limit=_MOST_IDS + 1, columns=["prediction_id"])
 
     rows = patiently(endpoint, filters, ask)
+    if len(rows) > _MOST_IDS:
+        raise InvalidInput(
+            f"More than {_MOST_IDS:,} rows match, and a selection takes no part of them: narrow "
+            "it down, for example by a shorter span, and make several.",
+            code="too_many_predictions",
+            field="filters",
+            next_step="Choose a shorter span.",
+        )
     return Ids({row["prediction_id"] for row in rows}, paths_of(endpoint, filters))

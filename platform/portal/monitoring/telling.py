@@ -16,9 +16,10 @@ from portal.core import clock
 from portal.endpoints.replicas import cipher
 from portal.monitoring.adapters.webhooks import NotDelivered, Refused, post, signature_of
 from portal.monitoring.models import AlertChannel, AlertDelivery
+from portal.monitoring.models.alerts import MAX_ATTEMPTS
+from slipway.schemas.shortening import shorten
 
 log = structlog.get_logger(__name__)
-MAX_ATTEMPTS = 12
 _CLAIM = timedelta(seconds=30)
 _LONGEST = timedelta(hours=1)
 _AT_ONCE = 50
@@ -41,11 +42,10 @@ def _tell(one: AlertDelivery) -> bool:
     error = ""
     try:
         if one.channel.kind == "email":
-            _mail(one)
-            return True
+            return _mail(one)
         _post(one)
     except (Refused, NotDelivered) as problem:
-        error = f"{one.channel.kind} {problem}"[:500]
+        error = shorten(f"{one.channel.kind} {problem}", 500)
     mine = AlertDelivery.objects.filter(pk=one.pk, attempts=one.attempts + 1)
     if error:
         pause = min(_LONGEST, timedelta(seconds=10 * 2**one.attempts))
@@ -69,18 +69,24 @@ def _headline(one: AlertDelivery) -> str:
     return f"{name}: {said} resolved" if one.news == "resolved" else f"{name}: {said}"
 
 
-def _mail(one: AlertDelivery) -> None:
+def _mail(one: AlertDelivery) -> bool:
+    """Queue a mail; False, and a word on the channel, where nobody may read it any more."""
     endpoint = one.alert.endpoint
     member = User.objects.filter(email__iexact=one.channel.target, is_active=True).first()
     with transaction.atomic():
         done = AlertDelivery.objects.filter(pk=one.pk, sent_at=None).update(sent_at=clock.now())
         # Somebody who left is not told any more.
-        if done and member is not None and role_in(member, endpoint.project) is not None:
+        is_member = member is not None and role_in(member, endpoint.project) is not None
+        error = "" if is_member else "not sent: no member of the project has this address any more"
+        AlertDelivery.objects.filter(pk=one.pk).update(last_error=error)
+        AlertChannel.objects.filter(pk=one.channel_id).update(last_error=error)
+        if done and is_member:
             queue_mail(
                 to=one.channel.target,
                 subject=f"[{endpoint.project.name}] {_headline(one)}",
                 body=f"{one.alert.reason}\n\n{address_of(one)}\n",
             )
+    return is_member
 
 
 def _post(one: AlertDelivery) -> None:

@@ -57,6 +57,14 @@ def _errors(minutes: QuerySet[TrafficMinute]) -> dict[datetime, dict[str, int]]:
     return {one["hour"]: {name: one[f"all_{name}"] for name in _ERRORS} for one in summed}
 
 
+def captures_of(minutes: QuerySet[TrafficMinute]) -> dict[str, int]:
+    """Return how many predictions were captured, were not, and were answered by a standby."""
+    names = {"captured": "captured", "uncaptured": "uncaptured", "answered_as_standby": "fallback"}
+    # What is summed up must not be called as the column is.
+    sums = minutes.aggregate(**{f"all_{name}": Sum(column) for name, column in names.items()})
+    return {name: sums[f"all_{name}"] or 0 for name in names}
+
+
 def error_rate_of(
     points: Sequence[HourPoint], minutes: QuerySet[TrafficMinute] | None
 ) -> float | None:

@@ -25,7 +25,7 @@ from portal.monitoring.models import (
 from portal.monitoring.searching import condition, filters_of, in_calendar, patiently
 from portal.monitoring.sketches import adjusted, psi, psi_p_value, share_moved
 from portal.monitoring.statistics import quality, truths
-from portal.monitoring.traffic import error_rate_of, minutes_of, points_of
+from portal.monitoring.traffic import captures_of, error_rate_of, minutes_of, points_of
 from portal.monitoring.windows import windows_of
 from slipway.schemas.monitoring import (
     AlertOut,
@@ -147,6 +147,8 @@ def view(asked: Asked) -> MonitoringOut:
         error_rate=error_rate_of(points, None if sliced else minutes),
         rows=sliced.rows if sliced is not None else sum(hour.rows for hour in hours),
         unreadable=monitor.unreadable,
+        shortened=monitor.shortened,
+        **captures_of(minutes),
         sampled_rows=sliced.sampled if sliced is not None else None,
         hours=points,
         features=features,

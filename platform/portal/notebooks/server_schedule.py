@@ -13,6 +13,7 @@ from portal.notebooks.server_lifecycle import ALIVE, AT_REST
 from portal.notebooks.server_warnings import words_of_schedule
 from portal.notebooks.services.servers import start_server, stop_server
 from slipway.schemas.notebook_servers import Weekday
+from slipway.schemas.shortening import shorten
 from slipway.schemas.workloads import ReasonCode
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,6 @@ def _start(server: Server, moment: datetime) -> None:
         log.warning("the server %s was not started at its time: %s", server.pk, error.message)
         at_rest = [state.value for state in AT_REST]
         Server.objects.filter(pk=server.pk, state__in=at_rest).update(
-            reason=f"It was not started at {server.daily_start} UTC: {error.message}"[:500],
-            next_step=(error.next_step or "")[:300],
+            reason=shorten(f"It was not started at {server.daily_start} UTC: {error.message}", 500),
+            next_step=shorten(error.next_step or "", 300),
         )

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from slipway.schemas.shortening import shorten
+
 MOST_LINES = 2000
 _MOST_CHARACTERS = 2000
 _MOST_PICTURES = 20
@@ -14,10 +16,20 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def lines_of(text: Any) -> list[str]:
-    """Return text of a notebook (a string or a list of them) in lines, cut to what is shown."""
+    """Return text of a notebook (a string or a list of them) in lines.
+
+    Of long ones the beginning, and how much there was.
+    """
     whole = "".join(map(str, text)) if isinstance(text, list) else str(text or "")
-    found = whole.splitlines()[:MOST_LINES]
-    return [_ESCAPES.sub("", line)[:_MOST_CHARACTERS] for line in found]
+    lines = whole.splitlines()
+    shown_lines = [shorten(_ESCAPES.sub("", line), _MOST_CHARACTERS) for line in lines[:MOST_LINES]]
+    return shown_lines + _left_out(len(lines) - MOST_LINES, "lines")
+
+
+def _left_out(count: int, noun: str) -> list[str]:
+    return (
+        [f"[{count:,} more {noun} are not shown here; the notebook has them]"] if count > 0 else []
+    )
 
 
 def shown(cell: Any) -> tuple[list[str], list[str]]:
@@ -39,7 +51,9 @@ def shown(cell: Any) -> tuple[list[str], list[str]]:
             pictures += found
             if not found:
                 lines += lines_of(data.get("text/plain")) or [f"({', '.join(map(str, data))})"]
-    return lines[:MOST_LINES], pictures[:_MOST_PICTURES]
+    notes = _left_out(len(lines) - MOST_LINES - 1, "lines")
+    notes += _left_out(len(pictures) - _MOST_PICTURES, "pictures")
+    return lines[: MOST_LINES + 1] + notes, pictures[:_MOST_PICTURES]
 
 
 def _pictures(data: dict[str, Any]) -> Iterator[str]:

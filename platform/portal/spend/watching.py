@@ -21,6 +21,7 @@ from portal.workloads.models import Workload
 from portal.workloads.ports import kind_of
 from portal.workloads.services.stopping import stop_workload
 from slipway.schemas.accounts import Role
+from slipway.schemas.shortening import shorten
 from slipway.schemas.spend import BudgetPeriod
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
@@ -102,7 +103,7 @@ def _alert(budget: Budget, level: str, words: str) -> None:
                 window=budget.window,
                 limit_nano_usd=budget.limit_nano_usd,
                 level=level,
-                message=words[:500],
+                message=shorten(words, 500),
             )
             subject = f"Slipway: budget of {budget.scope_name}: " + (
                 "forecast above the limit" if level == FORECAST else f"{level} %"

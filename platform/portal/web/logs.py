@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from portal.core.errors import InvalidInput, NotFound
 from portal.workloads.models import Workload
 from portal.workloads.services.logs import LogPlace, RankLog, log_of, log_places, read_log
+from slipway.schemas.shortening import shorten
 
 TAIL_BYTES = 64 * 1024
 MOST_MATCHES = 200
@@ -118,7 +119,7 @@ def matches_in(workload: Workload, *, attempt: int, rank: int, words: str) -> Ma
     for start, line in _lines(pieces):
         if needle in line.lower():
             text = plain(line.decode("utf-8", "replace"))
-            found.append(Match(start, text[:MOST_SHOWN]))
+            found.append(Match(start, shorten(text, MOST_SHOWN)))
             if len(found) >= MOST_MATCHES:
                 return Matches(found, is_whole=False)
     return Matches(found, is_whole=length == log.size_bytes)

@@ -15,6 +15,7 @@ from portal.workloads.models import Lease, Share, Workload
 from portal.workloads.moves import add_event, announce, move
 from portal.workloads.retries import LOSSES, NEXT_STEPS, TaskEnd, root_cause
 from portal.workloads.signals import LeaseClosed, lease_closed
+from slipway.schemas.shortening import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 _ASKED_FOR = frozenset(
@@ -35,7 +36,7 @@ def close_lease(
     if reason in _NEVER_RAN and lease.state != LeaseState.RUNNING:
         at = lease.granted_at
     closed = Lease.objects.open().filter(pk=lease.pk)
-    changes = {"message": message[:2000], "reason": reason, **facts}
+    changes = {"message": shorten(message, 2000), "reason": reason, **facts}
     if not closed.update(state=LeaseState.ENDED, ended_at=at, **changes):
         return False
     lease.state, lease.ended_at = LeaseState.ENDED, at
@@ -71,8 +72,8 @@ def begin_stopping(
     facts = {
         "plan": plan,
         "reason": reason,
-        "reason_text": text[:500],
-        "next_step": next_step[:300],
+        "reason_text": shorten(text, 500),
+        "next_step": shorten(next_step, 300),
     }
     if workload.status == WorkloadState.STOPPING:
         if plan != Plan.STOP or workload.plan == Plan.STOP:
@@ -193,7 +194,7 @@ def _end(
         message=text,
         plan=Plan.NONE,
         reason=reason,
-        reason_text=text[:500],
+        reason_text=shorten(text, 500),
         next_step=workload.next_step or NEXT_STEPS.get(reason, ""),
         **facts,
     )
@@ -208,7 +209,7 @@ def put_back(workload: Workload, reason: ReasonCode, text: str, **facts: Any) ->
         message=text,
         plan=Plan.NONE,
         reason=reason,
-        reason_text=text[:500],
+        reason_text=shorten(text, 500),
         next_step="",
         waits_since=clock.now(),
         deadline_at=None,

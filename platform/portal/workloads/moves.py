@@ -10,6 +10,7 @@ from typing import Any
 from portal.workloads.lifecycle import ACTIVE, check_move
 from portal.workloads.models import Share, Workload, WorkloadEvent
 from portal.workloads.signals import WorkloadChanged, workload_changed
+from slipway.schemas.shortening import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 
@@ -50,7 +51,7 @@ def _count(workload: Workload, source: WorkloadState, target: WorkloadState) -> 
 def add_event(workload: Workload, *, kind: str, message: str) -> None:
     """Add a line to the story."""
     WorkloadEvent.objects.create(
-        workload=workload, attempt=workload.epoch, kind=kind, message=message[:2000]
+        workload=workload, attempt=workload.epoch, kind=kind, message=shorten(message, 2000)
     )
 
 

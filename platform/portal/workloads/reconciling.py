@@ -22,6 +22,7 @@ from portal.workloads.models import Lease, SchedulerTurn, Share, UsageSample, Wo
 from portal.workloads.moves import locked, move
 from portal.workloads.ports import Held, admission, kind_of
 from portal.workloads.services.submitting import enqueue, request_of
+from slipway.schemas.shortening import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 log = structlog.get_logger(__name__)
@@ -122,15 +123,15 @@ def _ask(workload: Workload, moment: datetime) -> None:
             kind="stopped",
             message=error.message,
             reason=ReasonCode.BUDGET,
-            reason_text=error.message[:500],
-            next_step=(error.next_step or "")[:300],
+            reason_text=shorten(error.message, 500),
+            next_step=shorten(error.next_step or "", 300),
             ended_at=moment,
             hold="",
         )
         return
     if isinstance(answer, Held):
         Workload.objects.filter(pk=workload.pk, state=WorkloadState.SUBMITTED).update(
-            hold=answer.why[:300]
+            hold=shorten(answer.why, 300)
         )
     else:
         enqueue(workload)

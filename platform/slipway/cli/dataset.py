@@ -19,6 +19,7 @@ from slipway.schemas.datasets import ColumnShift, DataTableOut, UseOut, VersionO
 from slipway.schemas.statistics import ColumnStatistics
 from slipway.snapshots.limits import size_text
 
+_MOST_COLUMNS = 50
 app = typer.Typer(no_args_is_help=True, help="Datasets: push, pull, list, compare.")
 
 DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset.")]
@@ -362,7 +363,10 @@ def diff(
                 "Table": table.name,
                 "Change": table.change,
                 "Rows": f"{table.rows_before} → {table.rows_after}",
-                "Columns": [_shift(column) for column in table.columns[:50]],
+                "Columns": [_shift(column) for column in table.columns[:_MOST_COLUMNS]],
+                "Left out": f"{len(table.columns) - _MOST_COLUMNS} more columns; see --json"
+                if len(table.columns) > _MOST_COLUMNS
+                else None,
             }
         )
 

@@ -33,6 +33,18 @@ app.add_typer(keys, name="keys")
 app.add_typer(monitoring, name="monitoring")
 
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="Why; it stands in the story.")]
+FallbackOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fallback",
+        metavar="WHAT",
+        help="While no replica is ready: standby (a warm former revision) or off (503).",
+    ),
+]
+_FALLBACKS = {
+    "standby": "a warm former revision answers, marked with x-slipway-fallback",
+    "off": "503 with Retry-After",
+}
 MAX_INPUT_BYTES = 64 * 1024**2
 
 
@@ -59,6 +71,9 @@ def _show(session: Session, found: EndpointOut) -> None:
         "Replicas": f"{found.replicas_ready} of {found.replicas_wanted} ready "
         f"(between {found.min_replicas} and {found.max_replicas})",
         "Short of replicas": found.short_of_replicas or None,
+        "Without a replica": _FALLBACKS.get(found.fallback, found.fallback),
+        "Captured": f"{found.captured:,} of {found.captured + found.uncaptured:,} answered",
+        "Trouble of the last hour": [one.message for one in found.incidents] or None,
         "Tier": found.tier,
         "Price now": f"{dollars(found.nano_usd_per_hour)} an hour",
         "Made by": found.made_by,
@@ -93,6 +108,7 @@ def create(
     max_replicas: Annotated[
         int | None, typer.Option("--max", min=1, help="Most replicas (as many as --min).")
     ] = None,
+    fallback: FallbackOption = None,
     project: ProjectOption = None,
 ) -> None:
     """Create an endpoint that serves a version of a model."""
@@ -104,6 +120,7 @@ def create(
         tier=tier,
         min_replicas=min_replicas,
         max_replicas=max_replicas,
+        fallback=fallback,
     )
     _show(session, made)
 
@@ -259,6 +276,25 @@ def scale(
         project=session.project(project),
         min_replicas=min_replicas,
         max_replicas=max_replicas,
+    )
+    _show(session, changed)
+
+
+@command(app, "change")
+def change(
+    session: Session,
+    endpoint: EndpointArgument,
+    fallback: FallbackOption = None,
+    capture: Annotated[
+        str | None, typer.Option("--capture", metavar="MODE", help="on, strict or off.")
+    ] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Change what answers without a replica, and whether predictions are captured."""
+    if fallback is None and capture is None:
+        raise UsageMistake("Nothing would change.", next_step="Give --fallback or --capture.")
+    changed = session.client.endpoints.change(
+        endpoint, project=session.project(project), fallback=fallback, capture=capture
     )
     _show(session, changed)
 

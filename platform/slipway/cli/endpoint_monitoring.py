@@ -21,6 +21,7 @@ app = typer.Typer(
     no_args_is_help=True, help="How an endpoint does: drift, quality, alerts, single predictions."
 )
 
+_MOST_FEATURES = 30
 FeatureOption = Annotated[
     str | None, typer.Option("--feature", help="An input or output, with --is and --value.")
 ]
@@ -69,9 +70,12 @@ def show(
                 f"{one.psi:.3f}",
                 f"{one.missing_share:.1%}",
             )
-            for one in found.features[:30]
+            for one in found.features[:_MOST_FEATURES]
         ],
     )
+    if len(found.features) > _MOST_FEATURES:
+        left = len(found.features) - _MOST_FEATURES
+        session.output.line(f"{left} of {len(found.features)} features are left out; see --json.")
 
 
 def _facts(found: MonitoringOut) -> dict[str, Any]:
@@ -81,6 +85,8 @@ def _facts(found: MonitoringOut) -> dict[str, Any]:
         "Verdict": found.verdict.value.replace("_", " "),
         "Compared with": found.baseline or "nothing yet",
         "Predictions": found.predictions,
+        "Captured": f"{found.captured:,} of {found.captured + found.uncaptured:,} answered",
+        "By a standby": found.answered_as_standby or None,
         "Quality": _quality(found.quality),
         "Alerts": "; ".join(one.reason for one in firing) or "none",
         "Looked at": found.looked_at,

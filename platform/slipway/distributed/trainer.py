@@ -37,6 +37,7 @@ from slipway.distributed.mesh import place_of
 from slipway.distributed.parameter_server.roles import ServerEngine, WorkerEngine
 from slipway.distributed.random_state import capture_random_state, restore_random_state
 from slipway.distributed.stopping import StopRequest
+from slipway.schemas.shortening import shorten
 
 logger = logging.getLogger(__name__)
 
@@ -363,7 +364,7 @@ def _peer_lost(error: RuntimeError, timeout_s: float) -> PeerLost | None:
     if not network or isinstance(error, torch.OutOfMemoryError):
         return None
     return PeerLost(
-        f"Another rank died, froze or cannot be reached: {text.splitlines()[0][:300]}",
+        f"Another rank died, froze or cannot be reached: {shorten(text.splitlines()[0], 300)}",
         next_step="Look for the first error in the logs of the other ranks; a silent rank is "
         f"given up after {timeout_s:g} s.",
     )

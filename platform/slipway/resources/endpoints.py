@@ -109,6 +109,7 @@ class Endpoints:
         target_concurrency: int | None = None,
         target_queue_ms: float | None = None,
         warm_minutes: int | None = None,
+        fallback: str | None = None,
         limits: LimitsIn | Mapping[str, Any] | None = None,
         rules: RollbackRules | Mapping[str, Any] | None = None,
         capture: str | None = None,
@@ -117,6 +118,8 @@ class Endpoints:
 
         `tier` is the cheapest unless given; more replicas start when each has more than
         `target_concurrency` requests at once or they wait longer than `target_queue_ms`.
+        `fallback` is `standby` unless given: while no revision with traffic has a replica, a warm
+        former one answers, and each answer says so. `off`: 503 with Retry-After.
         """
         body = build(
             EndpointIn,
@@ -129,6 +132,7 @@ class Endpoints:
             target_concurrency=target_concurrency,
             target_queue_ms=target_queue_ms,
             warm_minutes=warm_minutes,
+            fallback=fallback,
             limits=limits,
             rules=rules,
             capture=capture,
@@ -169,9 +173,13 @@ class Endpoints:
         limits: LimitsIn | Mapping[str, Any] | None = None,
         rules: RollbackRules | Mapping[str, Any] | None = None,
         capture: str | None = None,
+        fallback: str | None = None,
     ) -> EndpointOut:
-        """Change what gateways admit, when a rollout goes back by itself, and what is kept."""
-        body = build(EndpointChange, limits=limits, rules=rules, capture=capture)
+        """Change what gateways admit, when a rollout goes back by itself, and what is kept.
+
+        `fallback` says what answers while no revision with traffic has a replica: `standby`, `off`.
+        """
+        body = build(EndpointChange, limits=limits, rules=rules, capture=capture, fallback=fallback)
         return self._connection.fetch(EndpointOut, "PATCH", *_path(project, endpoint), body=body)
 
     def promote(

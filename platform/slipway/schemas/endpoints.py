@@ -88,6 +88,7 @@ class LimitsIn(RequestSchema):
 
 EndpointStateName = Literal["creating", "serving", "paused", "failed", "deleting"]
 CaptureWord = Literal["on", "strict", "off"]
+FallbackWord = Literal["standby", "off"]
 Replicas = Annotated[Whole, Field(ge=1, le=1000)]
 
 
@@ -98,6 +99,8 @@ class EndpointIn(RequestSchema):
     `target_concurrency` requests to work on, or they wait longer than `target_queue_ms`.
     The replicas of a revision that was replaced stay for `warm_minutes`, so that a rollback takes
     less than a second; they cost as much as before, and give way where other work waits.
+    `fallback` says what answers while no revision with traffic has a replica: such a `standby`,
+    each answer marked with `x-slipway-fallback`, or nothing (`off`: 503 with Retry-After).
     The first revision comes `all_at_once`: a canary and a shadow need one that answers already.
     """
 
@@ -110,6 +113,7 @@ class EndpointIn(RequestSchema):
     target_concurrency: Whole = Field(default=64, ge=1, le=100_000)
     target_queue_ms: Number = Field(default=100.0, gt=0, le=3_600_000)
     warm_minutes: Whole = Field(default=15, ge=0, le=1440)
+    fallback: FallbackWord = "standby"
     limits: LimitsIn = LimitsIn()
     rules: RollbackRules = RollbackRules()
     capture: CaptureWord = "on"
@@ -127,6 +131,7 @@ class EndpointChange(RequestSchema):
     target_concurrency: Whole | None = Field(default=None, ge=1, le=100_000)
     target_queue_ms: Number | None = Field(default=None, gt=0, le=3_600_000)
     warm_minutes: Whole | None = Field(default=None, ge=0, le=1440)
+    fallback: FallbackWord | None = None
     limits: LimitsIn | None = None
     rules: RollbackRules | None = None
     capture: CaptureWord | None = None
@@ -151,7 +156,11 @@ class Reason(RequestSchema):
 
 
 class RevisionOut(AnswerSchema):
-    """A revision. `weight` is its share of the traffic in percent."""
+    """A revision. `weight` is its share of the traffic in percent.
+
+    `answered_as_standby` are those it answered in place of revisions with traffic, `uncaptured`
+    those that should be captured and are not, `unmirrored` copies for a shadow that were left out.
+    """
 
     number: int
     model: str
@@ -163,7 +172,11 @@ class RevisionOut(AnswerSchema):
     replicas_wanted: int
     answered: int
     failed: int
+    answered_as_standby: int = 0
+    captured: int = 0
+    uncaptured: int = 0
     mirrored: int = 0
+    unmirrored: int = 0
     differed: int = 0
     made_by: str
     created_at: datetime
@@ -204,10 +217,27 @@ class ReplicaOut(AnswerSchema):
     ready_at: datetime | None = None
 
 
+class IncidentOut(AnswerSchema):
+    """A span in which predictions were not captured, or a standby answered them.
+
+    `predictions` is how many; `ended_at` is missing while it goes on.
+    """
+
+    kind: Literal["uncaptured", "fallback"]
+    message: str
+    revision: int
+    predictions: int
+    began_at: datetime
+    last_at: datetime
+    ended_at: datetime | None = None
+
+
 class EndpointOut(AnswerSchema):
     """An endpoint. `url` is where its gateway answers, `rollout` the one under way.
 
-    `short_of_replicas` says so while the load needs more replicas than it may run.
+    `short_of_replicas` says so while the load needs more replicas than it may run. `captured` of
+    `captured` + `uncaptured` predictions are there for monitoring. `incidents` are those of the
+    last hour.
     """
 
     id: str
@@ -225,6 +255,10 @@ class EndpointOut(AnswerSchema):
     target_concurrency: int
     target_queue_ms: float
     warm_minutes: int
+    fallback: str
+    captured: int = 0
+    uncaptured: int = 0
+    incidents: list[IncidentOut] = []
     nano_usd_per_hour: int
     capture: str
     limits: LimitsIn
@@ -275,7 +309,11 @@ class EndpointKeyCreated(EndpointKeyOut):
 
 
 class TrafficPoint(AnswerSchema):
-    """A minute of an endpoint: requests a second, milliseconds, and what was not answered well."""
+    """A minute of an endpoint: requests a second, milliseconds, and what was not answered well.
+
+    `fallback` were answered by a standby; `captured` and `uncaptured` count what monitoring has and
+    lacks of it.
+    """
 
     at: datetime
     rps: float
@@ -287,6 +325,9 @@ class TrafficPoint(AnswerSchema):
     failed: int = 0
     turned_away: int = 0
     unauthorized: int = 0
+    fallback: int = 0
+    captured: int = 0
+    uncaptured: int = 0
 
 
 class TryIn(RequestSchema):

@@ -142,7 +142,8 @@ class LabelOut(AnswerSchema):
 class PredictionOut(AnswerSchema):
     """One row of a captured prediction. `caller` is the id of the key; `label` the truth.
 
-    `status` is 200, or what it failed with: then it has no outputs.
+    `status` is 200, or what it failed with: then it has no outputs. `is_fallback` ones were
+    answered by a standby in place of revisions with traffic.
     """
 
     prediction_id: str
@@ -154,6 +155,7 @@ class PredictionOut(AnswerSchema):
     own_id: str = ""
     latency_ms: float
     status: int = 200
+    is_fallback: bool = False
     inputs: dict[str, Any]
     outputs: dict[str, Any]
     label: Any = None
@@ -270,6 +272,10 @@ class MonitoringOut(AnswerSchema):
 
     `verdict` is the worst of its features; `baseline` says what they are compared with.
     `predictions` and all statistics are of answered ones; `error_rate` is the share of `failed`.
+    Gateways captured `captured` of `captured` + `uncaptured` predictions in the span: the others
+    are in no statistic. Of `shortened` ones rows above 100,000 or columns above 2,000 are left out
+    here; the files of captured predictions have them. `answered_as_standby` were answered in place
+    of revisions with traffic.
     """
 
     endpoint: str
@@ -285,8 +291,12 @@ class MonitoringOut(AnswerSchema):
     turned_away: int = 0
     unauthorized: int = 0
     error_rate: float | None = None
+    captured: int = 0
+    uncaptured: int = 0
+    answered_as_standby: int = 0
     rows: int
     unreadable: int
+    shortened: int = 0
     sampled_rows: int | None = None
     hours: list[HourPoint]
     features: list[FeatureOut]
@@ -319,13 +329,17 @@ class AlertChannelIn(RequestSchema):
 
 
 class AlertChannelOut(AnswerSchema):
-    """A place where alerts are told; of a Slack address only its beginning, as it is a secret."""
+    """A place where alerts are told; of a Slack address only its beginning, as it is a secret.
+
+    `undelivered` alerts were given up after all attempts, or nobody may read them there any more.
+    """
 
     id: str
     kind: str
     target: str
     made_by: str
     last_error: str = ""
+    undelivered: int = 0
     created_at: datetime
 
 

@@ -246,13 +246,15 @@ class RevisionRoute(AnswerSchema):
 
     `weight` is relative to the other revisions of the endpoint; 0 keeps it connected and warm, so
     that moving traffic to it takes one snapshot. Should a revision have no replica left, its share
-    goes to the others.
+    goes to the others. `is_standby` revisions had the traffic before: they are what an endpoint
+    falls back to when none with a weight has a replica left.
     """
 
     id: Id
     model: Annotated[Line, Field(max_length=200)]
     model_version: Annotated[Line, Field(max_length=100)]
     weight: int = Field(default=0, ge=0, le=1_000_000)
+    is_standby: Truth = False
     replicas: Annotated[list[ReplicaRoute], Field(max_length=1000)] = []
     signature: Signature | None = None
 
@@ -324,6 +326,16 @@ class CaptureMode(StrEnum):
     OFF = "off"
 
 
+class Fallback(StrEnum):
+    """What answers while no revision with traffic has a replica.
+
+    `standby`: a warm former revision, and each answer says so. `off`: 503 with `Retry-After`.
+    """
+
+    STANDBY = "standby"
+    OFF = "off"
+
+
 class EndpointRoute(AnswerSchema):
     """One endpoint. `name` is its part of addresses, unique in the installation.
 
@@ -341,6 +353,7 @@ class EndpointRoute(AnswerSchema):
     keys: Annotated[list[KeyRoute], Field(max_length=100_000)] = []
     limits: EndpointLimits = EndpointLimits()
     capture: CaptureMode = CaptureMode.ON
+    fallback: Fallback = Fallback.STANDBY
     hidden: Annotated[dict[str, Literal["drop", "hash"]], Field(max_length=500)] = {}
     hiding_key: Annotated[str, Field(max_length=100)] = ""
 
@@ -370,9 +383,12 @@ class RevisionCounters(AnswerSchema):
 
     `answered`: 200. `refused`: what the client got wrong (4xx of the model server). `failed`: the
     model or its replica failed (5xx), which is what counts against a rollout. `retried`: sent to
-    another replica because one died. `mirrored`, `differed`, `shadow_failed` count what a shadow
-    was given, how often its outputs were not those of the answer, and its failures. `in_flight`
-    and `waiting` are of this moment; `queue_ms_sum` is time between arrival and forward pass.
+    another replica because one died. `fallback`: of all these, the ones it answered in place of the
+    revisions with traffic. `captured` were written to the capture log and `uncaptured` should have
+    been. `mirrored`, `differed`, `shadow_failed` count what a shadow was given, how often its
+    outputs were not those of the answer, and its failures; `unmirrored` copies were left out
+    because it was too busy or had no replica. `in_flight` is of this moment; `queue_ms_sum` is time
+    between arrival and forward pass.
     """
 
     revision_id: Id
@@ -380,7 +396,11 @@ class RevisionCounters(AnswerSchema):
     refused: Count = 0
     failed: Count = 0
     retried: Count = 0
+    fallback: Count = 0
+    captured: Count = 0
+    uncaptured: Count = 0
     mirrored: Count = 0
+    unmirrored: Count = 0
     differed: Count = 0
     shadow_failed: Count = 0
     in_flight: Count = 0

@@ -296,10 +296,14 @@ class TaskOut(AnswerSchema):
 
 
 class WorkloadDetailOut(WorkloadOut):
-    """A workload with its tasks, its story and its logs."""
+    """A workload with its tasks, its newest events and its logs.
+
+    `events_left_out` older ones are in its list of events.
+    """
 
     tasks: list[TaskOut] = []
     events: list[WorkloadEventOut] = []
+    events_left_out: int = 0
     logs: list[RankLogOut] = []
     log_tail: str = ""
 

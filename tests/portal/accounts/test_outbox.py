@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.core import mail
 from django.core.mail.backends.locmem import EmailBackend
+from django.test import Client
 
 from portal.accounts import outbox
 from portal.accounts.mail import queue_mail
@@ -82,6 +83,16 @@ def test_a_mail_that_cannot_be_sent_does_not_hold_up_the_others() -> None:
     _queue(2)
     assert outbox.deliver_due() == 2
     assert "header" in OutboxMail.objects.get(subject="two\nlines").last_error.lower()
+
+
+def test_mails_that_cannot_be_sent_are_a_problem_that_people_see_without_addresses() -> None:
+    refused, given_up, _new = _queue(3)
+    reason = "{'ada@example.org': (550, b'no such user')}"
+    OutboxMail.objects.filter(pk=refused.pk).update(attempts=4, last_error=reason)
+    OutboxMail.objects.filter(pk=given_up.pk).update(attempts=outbox.MAX_ATTEMPTS)
+    told = Client().get("/readyz").json()["problems"]["mail"]
+    assert told.startswith("2 mails have not been sent after several attempts (1 given up).")
+    assert "ada" not in told
 
 
 def test_old_mails_are_forgotten_and_waiting_ones_are_not() -> None:

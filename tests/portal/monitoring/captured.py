@@ -56,6 +56,7 @@ class Traffic:
         revision_id: str = "",
         key: str = KEY,
         status: int = 200,
+        flags: int = 0,
     ) -> list[str]:
         """Capture predictions of a few seconds; returns their ids."""
         begin = clock.now() - ago
@@ -80,7 +81,7 @@ class Traffic:
                     2_000,
                     sent,
                     orjson.dumps(said) if status == 200 else b"",
-                    *(0, 0, 1, 0, status),
+                    *(0, 0, 1, flags, status),
                 )
             )
         folder = raw_root()

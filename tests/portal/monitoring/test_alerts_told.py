@@ -18,7 +18,7 @@ from portal.monitoring.adapters.webhooks import NotDelivered, Refused, is_public
 from portal.monitoring.alerting import Finding, raise_alert
 from portal.monitoring.models import AlertChannel, AlertDelivery
 from portal.monitoring.telling import tell_due
-from tests.personas import json_of
+from tests.personas import Api, Personas, json_of
 from tests.portal.monitoring.captured import Traffic
 
 _INSIDE = "10.0.0.8"
@@ -147,6 +147,22 @@ def test_redirects_are_not_followed_and_failures_are_told(ear: _Ear) -> None:
     with pytest.raises(NotDelivered, match="500"):
         post(ear.url, b"{}", {})
     assert len(ear.heard) == 2
+
+
+def test_an_alert_for_somebody_who_left_is_counted_as_not_delivered(
+    traffic: Traffic, people: Personas
+) -> None:
+    wanted = {"kind": "email", "target": people.vera.email}
+    traffic.post("monitoring/channels", wanted, status=201)
+    left = Api.of(people.alice).delete(f"projects/vision/members/{people.vera.pk}")
+    assert left.status_code == 204
+    raise_alert(traffic.endpoint, Finding("errors", "9 of 10 failed"))
+    tell_due()
+    by_target = {one["target"]: one for one in traffic.get("monitoring/channels")}
+    told = by_target[people.vera.email]
+    assert told["undelivered"] == 1
+    assert "no member of the project has this address any more" in told["last_error"]
+    assert {one["undelivered"] for one in by_target.values()} == {0, 1}
 
 
 def test_a_webhook_is_told_once_and_can_prove_who_sent_it(traffic: Traffic, ear: _Ear) -> None:

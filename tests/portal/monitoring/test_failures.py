@@ -12,7 +12,9 @@ from django.test import Client
 
 from portal.core import clock
 from portal.datasets.models import Version
+from portal.monitoring import searching
 from portal.monitoring.adapters.parquet import Flat
+from portal.monitoring.analysing.rows import Named, is_too_large, request_rows
 from portal.monitoring.analyst import analyst
 from portal.monitoring.carrying_out import carry_out_waiting
 from portal.monitoring.folders import parts_of
@@ -21,9 +23,11 @@ from portal.monitoring.searching import patiently
 from portal.monitoring.services.labels import label_predictions
 from slipway.schemas.monitoring import LabelIn, SelectionFilters
 from tests.personas import Api, Personas
+from tests.portal.endpoints.pages import ONE, browser_of
 from tests.portal.endpoints.serving import GatewayClient
 from tests.portal.monitoring.analysis import analysing_process
 from tests.portal.monitoring.captured import Traffic
+from workers.gateway.segments import FALLBACK
 
 _AGO = [timedelta(minutes=minutes) for minutes in (50, 40, 30)]
 
@@ -123,6 +127,42 @@ def test_predictions_are_found_by_status_and_selected_when_asked_for(traffic: Tr
     assert Version.objects.filter(dataset__name="bad").count() == 1
 
 
+def test_wide_and_long_inputs_are_shortened_with_a_count_and_a_word(traffic: Traffic) -> None:
+    wide = {"dataframe_records": [{f"c{number}": number for number in range(2_001)}]}
+    ids = traffic.capture([{"inputs": [["y" * 4_000]]}], [{"predictions": [1]}])
+    traffic.look()
+    (item,) = traffic.get("predictions", prediction_id=ids[0])["items"]
+    (text,) = [value for value in item["inputs"].values() if value is not None]
+    assert text.endswith("y … (the beginning of 4,000 characters)")
+    traffic.capture([wide], [{"predictions": [1]}])
+    traffic.look()
+    assert traffic.shown()["shortened"] == 1
+
+
+def test_no_cell_of_a_long_table_is_cut_in_half() -> None:
+    table = "a,b\n" + "1.5,a long word\n" * 600_000
+    rows, _ = request_rows(table, Named())
+    assert is_too_large(rows)
+    assert rows[-1] == {"a": 1.5, "b": "a long word"}
+
+
+def test_a_selection_of_too_many_predictions_is_refused_and_never_cut(
+    traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traffic.normal(20)
+    traffic.look()
+    for most, rows, reason in ((20, 20, ""), (19, 0, "More than 19 rows match")):
+        monkeypatch.setattr(searching, "_MOST_IDS", most)
+        wanted = {"dataset": f"of-{most}", "filters": {}, "only_labelled": False}
+        traffic.post("selections", wanted, status=202)
+        carry_out_waiting()
+        done = next(
+            one for one in traffic.get("selections")["items"] if one["dataset"] == f"of-{most}"
+        )
+        assert done["rows"] == rows
+        assert done["reason"].startswith(reason)
+
+
 def test_a_label_by_own_id_is_of_the_answer_and_erasing_takes_failures_along(
     traffic: Traffic,
 ) -> None:
@@ -157,6 +197,24 @@ def test_hours_from_before_failures_were_kept_are_read_with_those_after(traffic:
     del whole["limit"]
     sliced = traffic.shown(feature="a", operator=">", value="-99", **whole)
     assert (sliced["predictions"], sliced["failed"]) == (120, 1)
+
+
+def test_predictions_of_a_standby_are_marked_where_they_are_found(
+    traffic: Traffic, people: Personas
+) -> None:
+    traffic.normal(20, ago=timedelta(hours=5))
+    traffic.look()
+    for part in parts_of(CapturedHour.objects.all()):
+        pq.write_table(pq.read_table(part).drop_columns(["is_fallback"]), part)
+    body = {"dataframe_split": {"columns": ["a"], "data": [[1]]}}
+    marked = traffic.capture([body], [{"predictions": [1]}], flags=FALLBACK)
+    traffic.look()
+    whole = {"since": (clock.now() - timedelta(hours=9)).isoformat(), "limit": 200}
+    items = traffic.get("predictions", **whole)["items"]
+    assert len(items) == 21
+    assert [one["prediction_id"] for one in items if one["is_fallback"]] == marked
+    page = browser_of(people.bob).get(f"{ONE}/monitoring/predictions").content.decode()
+    assert page.count(">standby</span>") == 1
 
 
 def test_columns_that_only_newer_hours_have_are_asked_for_in_all(traffic: Traffic) -> None:

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+import nbformat
 import pytest
 
 import slipway
 from slipway.errors import Forbidden, InvalidInput
 from slipway.resources.jobs import job_body
-from slipway.schemas.notebook_files import CheckReport, NotebookRunOut
+from slipway.schemas.notebook_files import MAX_NOTEBOOK_BYTES, CheckReport, NotebookRunOut
 from slipway.snapshots import take_snapshot
 from tests.live import ROOT, LivePortal
 from tests.portal.notebooks.notebooks import code, notebook, words
@@ -154,6 +156,48 @@ def test_a_failing_cell_fails_the_job_and_its_output_shows_where(bench: Bench) -
         output = json.loads(b"".join(body))
     assert output["cells"][0]["outputs"][0]["ename"] == "ZeroDivisionError"
     assert output["cells"][1]["execution_count"] is None
+
+
+def test_an_output_that_is_too_large_is_shortened_by_cell_and_says_so(bench: Bench) -> None:
+    content = notebook(
+        code("for i in range(30): print('x' * 1_000_000)"), code("print('after')"), code("1 + 1")
+    )
+    made = bench.save("prints.ipynb", content)
+    started = bench.alice.notebook_files.start(made, project=bench.project, tier=bench.lab.tier)
+    done = bench.carry_out(bench.place(started.workload))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "[slipway] The output notebook is shortened: cell 1: " in done.stderr
+    with bench.alice.notebook_files.output(started.workload, project=bench.project) as body:
+        whole = b"".join(body)
+    assert len(whole) <= MAX_NOTEBOOK_BYTES
+    read = nbformat.reads(whole.decode(), as_version=4)  # type: ignore[no-untyped-call]
+    nbformat.validate(read)
+    first, second, third = read.cells
+    assert "MiB of the 28.6 MiB that this cell printed" in first.outputs[1].text
+    assert second.outputs[0].text == "after\n"
+    assert third.outputs[0].data["text/plain"] == "2"
+
+
+def test_what_is_too_large_or_no_notebook_is_refused_and_never_cut(bench: Bench) -> None:
+    made = bench.save("own.ipynb", notebook(code("1")))
+    started = bench.alice.notebook_files.start(made, project=bench.project, tier=bench.lab.tier)
+    task = bench.place(started.workload)
+    env = task.spec["env"]
+    address = f"{env['SLIPWAY_URL']}/api/v1/projects/{bench.project}/notebook-runs"
+    whole = notebook(code("1", prints="x" * MAX_NOTEBOOK_BYTES))
+    for body, code_of_problem in ((whole, "notebook_too_large"), (whole[:5_000], "not_a_notebook")):
+        answer = httpx.put(
+            f"{address}/{started.workload}/output?path=own.ipynb",
+            content=body,
+            headers={
+                "Authorization": f"Bearer {env['SLIPWAY_TOKEN']}",
+                "Content-Type": "application/octet-stream",
+            },
+            timeout=60,
+        )
+        assert (answer.status_code, answer.json()["code"]) == (422, code_of_problem)
+    told = bench.alice.notebook_files.run(started.workload, project=bench.project)
+    assert not told.has_output
 
 
 def test_a_notebook_beside_its_code_runs_as_a_job_too(bench: Bench, tmp_path: Path) -> None:

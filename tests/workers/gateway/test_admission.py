@@ -220,6 +220,14 @@ def test_a_shadow_is_asked_and_compared_and_never_answers(
         return two is not None and (two.mirrored, two.differed) == (20, 19)
 
     eventually(counted, what="the shadow was compared")
+    shadow.process.kill()
+
+    def left_out() -> int:
+        assert served.predict(ROW).status == 200
+        told = [one.endpoints[0] for one in served.portal.reports[-1:] if one.endpoints]
+        return sum(one.unmirrored for count in told for one in count.revisions)
+
+    eventually(left_out, what="copies that no replica could take are counted")
 
 
 def test_too_many_are_turned_away_early_and_the_others_are_served(

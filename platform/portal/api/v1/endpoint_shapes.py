@@ -4,12 +4,14 @@ from collections.abc import Mapping
 
 from django.conf import settings
 
+from portal.endpoints.incidents import recent_incidents
 from portal.endpoints.models import (
     Endpoint,
     EndpointEvent,
     EndpointKey,
     Replica,
     Rollout,
+    ServingIncident,
 )
 from portal.endpoints.plans import step_at
 from portal.endpoints.services.keys import NewKey
@@ -21,6 +23,7 @@ from slipway.schemas.endpoints import (
     EndpointKeyCreated,
     EndpointKeyOut,
     EndpointOut,
+    IncidentOut,
     LimitsIn,
     PlanKind,
     ReplicaOut,
@@ -50,7 +53,11 @@ def _revisions_out(standing: Standing) -> list[RevisionOut]:
             replicas_wanted=standing.wanted(revision),
             answered=revision.answered,
             failed=revision.failed,
+            answered_as_standby=revision.fallback,
+            captured=revision.captured,
+            uncaptured=revision.uncaptured,
             mirrored=revision.mirrored,
+            unmirrored=revision.unmirrored,
             differed=revision.differed,
             made_by=revision.made_by.email,
             created_at=revision.created_at,
@@ -101,6 +108,10 @@ def endpoint_out(endpoint: Endpoint) -> EndpointOut:
         target_concurrency=endpoint.target_concurrency,
         target_queue_ms=endpoint.target_queue_ms,
         warm_minutes=endpoint.warm_minutes,
+        fallback=endpoint.fallback,
+        captured=standing.captured,
+        uncaptured=standing.uncaptured,
+        incidents=[_incident_out(incident) for incident in recent_incidents(endpoint)],
         nano_usd_per_hour=standing.nano_usd_per_hour,
         capture=endpoint.capture,
         limits=LimitsIn.model_validate(endpoint.limits),
@@ -109,6 +120,18 @@ def endpoint_out(endpoint: Endpoint) -> EndpointOut:
         rollout=rollout_out(standing.rollout) if standing.rollout else None,
         made_by=endpoint.made_by.email,
         created_at=endpoint.created_at,
+    )
+
+
+def _incident_out(incident: ServingIncident) -> IncidentOut:
+    return IncidentOut(
+        kind="fallback" if incident.kind == "fallback" else "uncaptured",
+        message=incident.event.message,
+        revision=incident.revision.number,
+        predictions=incident.predictions,
+        began_at=incident.began_at,
+        last_at=incident.last_at,
+        ended_at=incident.ended_at,
     )
 
 
@@ -170,4 +193,7 @@ def traffic_out(minute: Minute) -> TrafficPoint:
         failed=minute.failed,
         turned_away=minute.turned_away,
         unauthorized=minute.unauthorized,
+        fallback=minute.fallback,
+        captured=minute.captured,
+        uncaptured=minute.uncaptured,
     )

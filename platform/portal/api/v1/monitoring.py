@@ -130,5 +130,6 @@ def channel_out(one: AlertChannel) -> AlertChannelOut:
         target=one.target,
         made_by=one.made_by.email,
         last_error=one.last_error,
+        undelivered=one.undelivered,
         created_at=one.created_at,
     )

@@ -80,6 +80,7 @@ def prediction_out(one: Found, numbers: dict[str, int]) -> PredictionOut:
         own_id=one.own_id,
         latency_ms=one.latency_ms,
         status=one.status,
+        is_fallback=one.is_fallback,
         inputs=one.inputs,
         outputs=one.outputs,
         label=one.label,

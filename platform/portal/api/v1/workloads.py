@@ -38,6 +38,7 @@ from slipway.schemas.workloads import (
 
 router = Router(tags=["Workloads"])
 MAX_LOG_READ_BYTES = 4 * 1024**2
+_MOST_EVENTS = 200
 _SEE = WorkloadRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _CHANGE = WorkloadRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _BYTES = {
@@ -102,11 +103,13 @@ def show_workload(request: HttpRequest, project: str, workload: str) -> Workload
     found = gated_workload(request)
     shown = workload_out(found, Explainer(require_principal(request).user))
     leases = Lease.objects.of_epoch(found).select_related("node").order_by("index")
-    events = WorkloadEvent.objects.filter(workload=found).order_by("-pk")[:200]
+    every_event = WorkloadEvent.objects.filter(workload=found)
+    events = list(every_event.order_by("-pk")[:_MOST_EVENTS])
     return WorkloadDetailOut(
         **shown.model_dump(),
         tasks=[task_out(lease) for lease in leases],
         events=[event_out(event) for event in reversed(events)],
+        events_left_out=every_event.count() - len(events),
         logs=[log_out(log) for log in logs_of(workload=found)],
         log_tail=found.log_tail,
     )

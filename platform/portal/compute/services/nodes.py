@@ -15,6 +15,7 @@ from portal.compute.signals import NodeChanged, node_changed
 from portal.core import clock
 from portal.core.errors import Conflict
 from slipway.schemas.agent import Heartbeat
+from slipway.schemas.shortening import shorten
 
 _FACTS = (
     "cpu_millis",
@@ -141,8 +142,8 @@ def remove_node(*, node: Node) -> None:
 def _move(node: Node, target: NodeState, verb: str, reason: str) -> Node:
     with transaction.atomic():
         old = {"state": node.state, "reason": node.reason}
-        if Node.objects.move(node.pk, target, reason=reason[:200]):
-            node.state, node.reason = target, reason[:200]
+        if Node.objects.move(node.pk, target, reason=shorten(reason, 200)):
+            node.state, node.reason = target, shorten(reason, 200)
             audit.record(
                 verb,
                 kind="node",

@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 from django.conf import settings
 
+from slipway.schemas.shortening import shorten
+
 _ANSWER_WITHIN_S = 30.0
 # A key that was just made is known to the gateways within this.
 _KNOWN_WITHIN_S = 3.0
@@ -60,4 +62,4 @@ def _content(found: httpx.Response) -> Any:
     try:
         return found.json()
     except ValueError:
-        return found.text[:10_000]
+        return shorten(found.text, 10_000)

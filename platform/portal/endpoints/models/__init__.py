@@ -3,6 +3,7 @@
 from portal.endpoints.models.days import AnsweredDay
 from portal.endpoints.models.endpoints import Endpoint, EndpointEvent, Revision
 from portal.endpoints.models.gateways import Gateway, GatewayProcess, ServingVersion, TrafficMinute
+from portal.endpoints.models.incidents import ServingIncident
 from portal.endpoints.models.keys import EndpointKey
 from portal.endpoints.models.replicas import Replica
 from portal.endpoints.models.rollouts import Rollout
@@ -17,6 +18,7 @@ __all__ = [
     "Replica",
     "Revision",
     "Rollout",
+    "ServingIncident",
     "ServingVersion",
     "TrafficMinute",
 ]

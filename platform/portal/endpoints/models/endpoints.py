@@ -49,9 +49,10 @@ class Endpoint(Row):
 
     `wanted` is how many replicas each live revision should have now, which the autoscaler moves
     between `min_replicas` and `max_replicas`. A revision that was replaced stays warm for
-    `warm_minutes`. `rules` say when a rollout goes back, `limits` what gateways admit. `reason`
-    says in a sentence why it stands where it stands. The three columns `capped_` are one value,
-    `cap`: that the load needs more replicas than `max_replicas`.
+    `warm_minutes`, and answers while no other can if `fallback` is `standby`. `rules` say when a
+    rollout goes back, `limits` what gateways admit. `reason` says in a sentence why it stands where
+    it stands. The three columns `capped_` are one value, `cap`: that the load needs more replicas
+    than `max_replicas`.
     """
 
     id = IdField("ep")
@@ -66,6 +67,7 @@ class Endpoint(Row):
     target_concurrency = models.PositiveIntegerField(default=64)
     target_queue_ms = models.FloatField(default=100.0)
     warm_minutes = models.PositiveSmallIntegerField(default=15)
+    fallback = models.CharField(max_length=8, default="standby")
     wanted = models.PositiveSmallIntegerField(default=1)
     calm_since = models.DateTimeField(null=True, blank=True)
     scaled_at = models.DateTimeField(null=True, blank=True)
@@ -149,7 +151,11 @@ class Revision(Row):
     answered = models.BigIntegerField(default=0)
     refused = models.BigIntegerField(default=0)
     failed = models.BigIntegerField(default=0)
+    fallback = models.BigIntegerField(default=0)
+    captured = models.BigIntegerField(default=0)
+    uncaptured = models.BigIntegerField(default=0)
     mirrored = models.BigIntegerField(default=0)
+    unmirrored = models.BigIntegerField(default=0)
     differed = models.BigIntegerField(default=0)
     shadow_failed = models.BigIntegerField(default=0)
     counts = models.JSONField(default=list)

@@ -43,6 +43,7 @@ def create_endpoint(*, project: Project, by: User, wanted: EndpointIn) -> Endpoi
                 target_concurrency=wanted.target_concurrency,
                 target_queue_ms=wanted.target_queue_ms,
                 warm_minutes=wanted.warm_minutes,
+                fallback=wanted.fallback,
                 limits=wanted.limits.model_dump(),
                 rules=wanted.rules.model_dump(),
                 capture=wanted.capture,

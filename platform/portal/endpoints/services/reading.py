@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from django.db.models import Sum
+
 from portal.core import clock
 from portal.endpoints.lifecycle import KEPT, ReplicaState
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout, TrafficMinute
@@ -23,13 +25,23 @@ RECENT = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Standing:
-    """How an endpoint stands now. `ready` counts ready replicas by revision."""
+    """How an endpoint stands now. `ready` counts ready replicas by revision.
+
+    `captured` and `uncaptured` count the predictions of all revisions that were to be captured.
+    """
 
     endpoint: Endpoint
     revisions: Sequence[Revision]
     rollout: Rollout | None
     ready: Counter[str]
     nano_usd_per_hour: int
+    captured: int = 0
+    uncaptured: int = 0
+
+    @property
+    def to_capture(self) -> int:
+        """Predictions that were to be captured."""
+        return self.captured + self.uncaptured
 
     def wanted(self, revision: Revision) -> int:
         """Return how many replicas a revision should have."""
@@ -45,12 +57,15 @@ def standing_of(endpoint: Endpoint) -> Standing:
     alive = Replica.objects.alive().filter(endpoint=endpoint)
     running = alive.filter(workload__state__in=[state.value for state in ACTIVE])
     ready = alive.filter(state=ReplicaState.READY).values_list("revision_id", flat=True)
+    captures = endpoint.revisions.aggregate(kept=Sum("captured"), lost=Sum("uncaptured"))
     return Standing(
         endpoint=endpoint,
         revisions=sorted(revisions.values(), key=lambda revision: -revision.number),
         rollout=rollouts_of(endpoint).under_way().first(),
         ready=Counter(ready),
         nano_usd_per_hour=endpoint.tier.nano_usd_per_hour * running.count(),
+        captured=captures["kept"] or 0,
+        uncaptured=captures["lost"] or 0,
     )
 
 

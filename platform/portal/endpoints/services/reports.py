@@ -11,6 +11,7 @@ from django.db.models import F
 from portal.core import clock
 from portal.core.doorbell import ring
 from portal.core.errors import NotFound
+from portal.endpoints.incidents import note_incidents
 from portal.endpoints.lifecycle import ReplicaState, RevisionState
 from portal.endpoints.models import (
     AnsweredDay,
@@ -39,13 +40,15 @@ from slipway.schemas.serving import (
     RevisionCounters,
 )
 from slipway.schemas.serving import ReplicaState as Said
+from slipway.schemas.shortening import shorten
 
 _MOVES = {
     Said.LOADING: ReplicaState.LOADING,
     Said.WARMING: ReplicaState.WARMING,
     Said.READY: ReplicaState.READY,
 }
-_TOTALS = ("answered", "refused", "failed", "mirrored", "differed", "shadow_failed")
+_OF_MINUTES = ("answered", "refused", "failed", "fallback", "captured", "uncaptured")
+_TOTALS = (*_OF_MINUTES, "mirrored", "unmirrored", "differed", "shadow_failed")
 
 
 def take_replica_report(*, replica: Replica, report: ReplicaReport) -> None:
@@ -94,7 +97,7 @@ def _further(endpoint: Endpoint, replica: Replica, report: ReplicaReport, moment
                 served=ServedModel.model_validate(replica.revision.served),
                 report=report.batching,
             )
-        add_event(endpoint, "replica_ready", message[:2000])
+        add_event(endpoint, "replica_ready", shorten(message, 2000))
 
 
 def _batching_sentence(batching: BatchingReport) -> str:
@@ -159,7 +162,8 @@ def take_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
             (counters for counters in report.endpoints if counters.endpoint_id in known),
             key=lambda counters: counters.endpoint_id,
         )
-        process.last = _take_in(process.last, mine, report, moment)
+        since = moment if is_new else process.seen_at
+        process.last = _take_in(process.last, mine, report, moment, since)
         process.sequence = report.sequence
         process.snapshot_version = report.snapshot_version
         process.seen_at = moment
@@ -172,8 +176,9 @@ def _take_in(
     endpoints: Sequence[EndpointCounters],
     report: GatewayReport,
     moment: datetime,
+    since: datetime,
 ) -> dict[str, Any]:
-    """Add up the differences; returns what is kept to compare the next report with."""
+    """Add up what happened since then; returns what is kept to compare the next report with."""
     before = last.get("counters", {})
     kept: dict[str, Any] = {}
     recent: dict[str, Any] = {}
@@ -183,8 +188,8 @@ def _take_in(
         kept[counters.endpoint_id] = own
         _add_turned_away(counters.endpoint_id, minute, _difference(own, before, counters))
         load: defaultdict[str, float] = defaultdict(float)
-        mine = Revision.objects.filter(endpoint=counters.endpoint_id)
-        known = set(mine.values_list("pk", flat=True))
+        mine = Revision.objects.filter(endpoint=counters.endpoint_id).defer("served")
+        known = {row.pk: row for row in mine.select_related("endpoint")}
         for revision in counters.revisions:
             if revision.revision_id not in known:
                 continue
@@ -192,6 +197,13 @@ def _take_in(
             kept[revision.revision_id] = facts
             grown = _grown(facts, before.get(revision.revision_id, {}))
             _add_traffic(counters.endpoint_id, revision.revision_id, minute, grown)
+            note_incidents(
+                revision=known[revision.revision_id],
+                fallback=grown["fallback"],
+                uncaptured=grown["uncaptured"],
+                reason=report.capture.reason,
+                since=since,
+            )
             load["in_flight"] += revision.in_flight
             load["answered"] += grown["answered"]
             load["queue_ms_sum"] += grown["queue_ms_sum"]
@@ -261,9 +273,8 @@ def _add_traffic(
         **{name: F(name) + grown[name] for name in _TOTALS},
     )
     row = _minute(endpoint_id, revision_id, minute)
-    row.answered += grown["answered"]
-    row.refused += grown["refused"]
-    row.failed += grown["failed"]
+    for name in _OF_MINUTES:
+        setattr(row, name, getattr(row, name) + grown[name])
     row.sum_ms += grown["sum_ms"]
     row.queue_ms += grown["queue_ms_sum"]
     row.counts = _summed(row.counts, grown["counts"])

@@ -23,6 +23,9 @@ class Minute:
     failed: int = 0
     turned_away: int = 0
     unauthorized: int = 0
+    fallback: int = 0
+    captured: int = 0
+    uncaptured: int = 0
     counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_MS) + 1))
 
     @property
@@ -64,6 +67,9 @@ def sum_of(at: datetime, rows: Iterable[TrafficMinute]) -> Minute:
         minute.failed += row.failed
         minute.turned_away += row.turned_away
         minute.unauthorized += row.unauthorized
+        minute.fallback += row.fallback
+        minute.captured += row.captured
+        minute.uncaptured += row.uncaptured
         for place, count in enumerate(row.counts[: len(minute.counts)]):
             minute.counts[place] += count
     return minute

@@ -19,6 +19,7 @@ _THREADS = 2
 _STEP_BACK = 10
 _FILES = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
 FAILED = "failed_status"
+FALLBACK = "is_fallback"
 ANSWERED, ALL_FAILED, ANY = "answered", "failed", "any"
 _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 Row = dict[str, Any]
@@ -41,9 +42,11 @@ class Flat:
         self.total = 0
         if self._paths:
             self.columns = self._columns_of(self._paths)
-            if FAILED not in self.columns:
-                # All are from before failures were kept.
-                self.columns[FAILED] = "SMALLINT"
+            later = {FAILED: "SMALLINT", FALLBACK: "BOOLEAN"}
+            missing = {name: kind for name, kind in later.items() if name not in self.columns}
+            if missing:
+                # All files are from before these were kept.
+                self.columns |= missing
                 self._from = self._widened(self._paths)
 
     def _columns_of(self, paths: Sequence[str]) -> dict[str, str]:

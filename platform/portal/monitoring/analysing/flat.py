@@ -21,10 +21,12 @@ import pyarrow.parquet as pq
 
 from portal.monitoring.analysing.rows import (
     IN,
+    MOST_ROWS,
     OUT,
     Named,
     Row,
     Unreadable,
+    is_too_large,
     limited,
     request_rows,
     response_rows,
@@ -39,7 +41,7 @@ _ROWS_A_PAGE: Final = 512
 _BYTES_A_PAGE: Final = 8_192
 _RAW: Final = [
     *("prediction_id", "answered_at", "revision", "model_version", "key_id", "latency_us"),
-    *("is_shadow", "request", "response", "status"),
+    *("is_shadow", "is_fallback", "request", "response", "status"),
 ]
 # The status a prediction failed with; null of an answered one. Older files lack it.
 FAILED: Final = "failed_status"
@@ -55,6 +57,7 @@ FACTS: Final = pa.schema(
         ("own_id", pa.string()),
         ("latency_us", pa.int64()),
         ("is_shadow", pa.bool_()),
+        ("is_fallback", pa.bool_()),
         ("draw", pa.int32()),
         (FAILED, pa.int16()),
     ]
@@ -87,22 +90,28 @@ def digest(
     known = _known([target / name for name in parts])
     named = {revision: Named.of(said) for revision, said in signatures.items()}
     made: list[str] = []
-    unreadable = 0
+    unreadable = shortened = 0
     rows: list[Row] = []
     for raw in _raw_rows(sources):
         key = (raw["prediction_id"], raw["is_shadow"])
         if key in known:
             continue
         known.add(key)
-        found, is_read = _flattened(raw, named.get(raw["revision"] or "", Named()))
+        found, is_read, is_whole = _flattened(raw, named.get(raw["revision"] or "", Named()))
         unreadable += not is_read
+        shortened += not is_whole
         rows += found
         if len(rows) >= _ROWS_A_PART:
             made.append(_write_part(rows, target, f"{stem}-{len(made):04d}.parquet", columns))
             rows = []
     if rows:
         made.append(_write_part(rows, target, f"{stem}-{len(made):04d}.parquet", columns))
-    return {"parts": [*parts, *made], "columns": columns, "unreadable": unreadable}
+    return {
+        "parts": [*parts, *made],
+        "columns": columns,
+        "unreadable": unreadable,
+        "shortened": shortened,
+    }
 
 
 def _known(files: Iterable[Path]) -> set[tuple[str, bool]]:
@@ -130,8 +139,8 @@ def _raw_rows(sources: Sequence[str]) -> Iterator[Row]:
                 yield from batch.to_pylist()
 
 
-def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool]:
-    """Return the rows of one prediction, and whether both bodies could be read."""
+def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool, bool]:
+    """Return the rows of one prediction, whether both bodies could be read, and all of them."""
     facts = {
         "prediction_id": raw["prediction_id"],
         "at": raw["answered_at"],
@@ -141,6 +150,7 @@ def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool]:
         "own_id": "",
         "latency_us": raw["latency_us"],
         "is_shadow": raw["is_shadow"],
+        "is_fallback": bool(raw.get("is_fallback")),
         "draw": draw_of(raw["prediction_id"]),
         FAILED: None,
     }
@@ -159,7 +169,7 @@ def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool]:
         except (Unreadable, RecursionError):
             is_read = False
     rows = []
-    for at in range(max(1, len(asked), len(said))):
+    for at in range(min(MOST_ROWS, max(1, len(asked), len(said)))):
         inputs = limited(asked[at]) if at < len(asked) else {}
         outputs = limited(said[at]) if at < len(said) else {}
         rows.append(
@@ -168,7 +178,7 @@ def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool]:
             | {IN + name: value for name, value in inputs.items()}
             | {OUT + name: value for name, value in outputs.items()}
         )
-    return rows, is_read
+    return rows, is_read, not (is_too_large(asked) or is_too_large(said))
 
 
 def _write_part(rows: list[Row], folder: Path, name: str, columns: Columns) -> str:

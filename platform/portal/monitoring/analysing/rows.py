@@ -11,13 +11,17 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import orjson
 
+from slipway.schemas.shortening import shorten
+
 WIDEST: Final = 512
 MOST_ROWS: Final = 100_000
-_MOST_COLUMNS: Final = 2_000
+MOST_COLUMNS: Final = 2_000
+_LONGEST_TEXT: Final = 1_000
 Row = dict[str, Any]
 IN: Final = "in."
 OUT: Final = "out."
@@ -79,7 +83,7 @@ def rows_of(value: Any, columns: Sequence[str] = (), *, single: str = "x") -> li
 
 def _from_rows(data: Sequence[Any], columns: Sequence[str], single: str = "x") -> list[Row]:
     rows = []
-    for one in data[:MOST_ROWS]:
+    for one in data[: MOST_ROWS + 1]:
         if not isinstance(one, list):
             rows.append({columns[0] if len(columns) == 1 else single: one})
         elif columns and len(columns) == len(one):
@@ -154,7 +158,7 @@ def _from_tensors(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
 
 def _csv_rows(text: str) -> list[Row]:
     try:
-        lines = list(csv.reader(io.StringIO(text[: 8 * 1024**2])))
+        lines = list(islice(csv.reader(io.StringIO(text)), MOST_ROWS + 2))
     except csv.Error as error:
         raise Unreadable from error
     if len(lines) < 2 or not lines[0]:
@@ -162,7 +166,7 @@ def _csv_rows(text: str) -> list[Row]:
     head = lines[0]
     return [
         {name: _cell(cell) for name, cell in zip(head, line, strict=False)}
-        for line in lines[1 : MOST_ROWS + 1]
+        for line in lines[1:]
         if line
     ]
 
@@ -211,14 +215,20 @@ def _with_class(row: Row) -> Row:
     return row | found
 
 
+def is_too_large(rows: Sequence[Row]) -> bool:
+    """Tell whether rows or cells of a body are left out."""
+    return len(rows) > MOST_ROWS or any(len(row) > MOST_COLUMNS for row in rows)
+
+
 def limited(row: Row) -> Row:
     """Return a row of at most 2,000 cells, as plain values."""
-    if len(row) > _MOST_COLUMNS:
-        row = dict(list(row.items())[:_MOST_COLUMNS])
+    if len(row) > MOST_COLUMNS:
+        row = dict(islice(row.items(), MOST_COLUMNS))
     return {name[:200]: _plain(value) for name, value in row.items()}
 
 
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
-    return value[:1000] if isinstance(value, str) else orjson.dumps(value).decode()[:1000]
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return shorten(text, _LONGEST_TEXT)

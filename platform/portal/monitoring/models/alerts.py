@@ -11,6 +11,8 @@ from portal.core.models import IdField, Row
 from portal.endpoints.models import Endpoint
 from portal.monitoring.lifecycle import AlertState, sources_of
 
+# Attempts to deliver an alert, over about five hours.
+MAX_ATTEMPTS = 12
 _STATES = [state.value for state in AlertState]
 
 
@@ -73,6 +75,13 @@ class AlertChannel(Row):
     secret = models.BinaryField(default=b"")
     made_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     last_error = models.CharField(max_length=500, blank=True)
+
+    @property
+    def undelivered(self) -> int:
+        """Alerts that were not delivered here and will not be."""
+        deliveries = AlertDelivery.objects.filter(channel=self).exclude(last_error="")
+        given_up = Q(attempts__gte=MAX_ATTEMPTS) | Q(sent_at__isnull=False)
+        return deliveries.filter(given_up).count()
 
 
 class AlertDelivery(Row):

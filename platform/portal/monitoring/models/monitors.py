@@ -15,7 +15,8 @@ class Monitor(Row):
     """What belongs to one endpoint, made with its first prediction or its first change.
 
     `settings` is a `schemas.monitoring.MonitorSettings`; `columns` the type of each column of its
-    captured predictions; `unreadable` counts predictions whose bodies hold no rows we understand.
+    captured predictions; `unreadable` counts predictions whose bodies hold no rows we understand,
+    `shortened` those of which rows or columns are left out because there are too many.
     """
 
     id = IdField("mon")
@@ -23,6 +24,7 @@ class Monitor(Row):
     settings = models.JSONField(default=dict)
     columns = models.JSONField(default=dict)
     unreadable = models.BigIntegerField(default=0)
+    shortened = models.BigIntegerField(default=0)
     looked_at = models.DateTimeField(null=True, blank=True)
     fault = models.CharField(max_length=500, blank=True)
 

@@ -22,6 +22,7 @@ from slipway.schemas.notebook_files import MAX_NOTEBOOK_BYTES, Origin
 _SUFFIX = ".ipynb"
 _MAX_PATH = 500
 _TRIES = 5
+_MOST_READ_BYTES = 10 * MAX_NOTEBOOK_BYTES
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,7 @@ def save_notebook(*, project: Project, by: User, path: str, content: bytes) -> S
     """
     path = clean_workspace_path(path)
     if len(content) > MAX_NOTEBOOK_BYTES:
-        raise InvalidInput(
-            f"The notebook has more than {MAX_NOTEBOOK_BYTES // 1024**2} MiB.",
-            code="notebook_too_large",
-            field="content",
-            next_step="Clear large outputs, or write pictures and tables to files.",
-        )
+        raise _too_large()
     halves = take_apart(content)
     fresh = _receive_missing(project, halves)
     try:
@@ -254,9 +250,23 @@ def notebook_at(project: Project, path: str) -> NotebookFile:
 
 def bytes_of(pieces: Iterator[bytes]) -> bytes:
     """Return a body that is not too large for a notebook; raises InvalidInput."""
-    found = bytearray()
+    body, size = bytearray(), 0
     for piece in pieces:
-        found += piece
-        if len(found) > MAX_NOTEBOOK_BYTES:
+        size += len(piece)
+        if size <= MAX_NOTEBOOK_BYTES:
+            body += piece
+        elif size > _MOST_READ_BYTES:
             break
-    return bytes(found)
+        # Else the rest is read and not kept: a client that is cut off never sees the reason.
+    if size > MAX_NOTEBOOK_BYTES:
+        raise _too_large()
+    return bytes(body)
+
+
+def _too_large() -> InvalidInput:
+    return InvalidInput(
+        f"The notebook has more than {MAX_NOTEBOOK_BYTES // 1024**2} MiB.",
+        code="notebook_too_large",
+        field="content",
+        next_step="Clear large outputs, or write pictures and tables to files.",
+    )

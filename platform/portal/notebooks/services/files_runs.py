@@ -9,6 +9,7 @@ from django.db import transaction
 from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.core.errors import Conflict, NotFound
+from portal.notebooks.documents import take_apart
 from portal.notebooks.models import NotebookFile, NotebookRun, NotebookVersion
 from portal.notebooks.ports import JobWanted, jobs
 from portal.notebooks.services.files import read_version
@@ -112,8 +113,9 @@ def keep_output(*, workload: Workload, path: str, content: bytes) -> NotebookRun
     """Keep the output notebook of a job, in place of what it sent before.
 
     A job whose notebook came with a folder of code is known from here on. Call it outside a
-    transaction.
+    transaction. Raises InvalidInput for what is no notebook, such as a part of one.
     """
+    take_apart(content)
     stored = receive_bytes(chunks=[content])
     try:
         return _replace_output(workload, path, stored)

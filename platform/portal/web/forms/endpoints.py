@@ -34,6 +34,12 @@ CAPTURES = (
 )
 
 
+FALLBACKS = (
+    ("standby", "A warm former revision answers, and each answer says so"),
+    ("off", "Nothing: 503 with Retry-After"),
+)
+
+
 def put_faults(form: forms.Form, error: ValidationError, names: dict[str, str]) -> None:
     """Put what a schema refuses beside the fields it is about; `names` maps its names to ours."""
     for fault in error.errors():
@@ -197,6 +203,12 @@ class ChangedEndpoint(SchemaForm):
         max_value=1440,
         help_text="Its replicas cost as much as before. 0: let them go once a promote is done.",
     )
+    fallback = forms.ChoiceField(
+        label="While no replica of a revision with traffic is ready",
+        choices=FALLBACKS,
+        widget=forms.Select,
+        help_text="The answers of a standby have the header x-slipway-fallback.",
+    )
     max_body_mib = forms.FloatField(
         label="Largest request, in MiB",
         min_value=0.001,
@@ -260,7 +272,7 @@ class ChangedEndpoint(SchemaForm):
         }
         same = (
             *("min_replicas", "max_replicas", "target_concurrency", "target_queue_ms"),
-            *("warm_minutes", "capture"),
+            *("warm_minutes", "fallback", "capture"),
         )
         rules = ("is_on", "max_error_percent", "max_p99_ms", "max_latency_factor")
         return EndpointChange.model_validate(

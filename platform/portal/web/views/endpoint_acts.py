@@ -31,6 +31,7 @@ from portal.web.places import address_of
 from portal.web.questions import Question, ask
 from portal.web.views.endpoints import CHANGE, WHERE
 from slipway.schemas.endpoints import LimitsIn, Promote, RollbackRules
+from slipway.schemas.shortening import shorten
 
 _MIB = 1024**2
 _OK = 200
@@ -192,6 +193,7 @@ def _standing(endpoint: Endpoint) -> dict[str, object]:
         "target_concurrency": endpoint.target_concurrency,
         "target_queue_ms": endpoint.target_queue_ms,
         "warm_minutes": endpoint.warm_minutes,
+        "fallback": endpoint.fallback,
         "max_body_mib": limits.max_body_bytes / _MIB,
         "max_in_flight": limits.max_in_flight,
         "timeout_s": limits.timeout_s,
@@ -218,7 +220,7 @@ def project_endpoint_try(request: HttpRequest, project: str, endpoint: str) -> H
         context |= {
             "answered": answered,
             "is_good": answered.status == _OK,
-            "body": body[:_MOST_SHOWN],
+            "body": shorten(body, _MOST_SHOWN),
         }
     # A part of a page is taken over only from an answer that is good.
     is_part = request.headers.get("HX-Request") == "true"

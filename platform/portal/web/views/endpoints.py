@@ -13,6 +13,7 @@ from portal.core import clock
 from portal.core.errors import Conflict
 from portal.core.policy import guarded_by
 from portal.endpoints.gates import EndpointRole, gated_endpoint
+from portal.endpoints.incidents import recent_incidents
 from portal.endpoints.models import Endpoint, EndpointEvent, EndpointKey
 from portal.endpoints.services.reading import (
     Standing,
@@ -109,6 +110,7 @@ def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
         "why": why_of(endpoint, lines),
         "url": url_of(endpoint),
         "standing": standing,
+        "incidents": recent_incidents(endpoint),
         "current": current_of(standing),
         "revisions": revisions_of(standing),
         "rollout": rollout_of(rollout) if rollout else None,

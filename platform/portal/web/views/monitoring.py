@@ -15,6 +15,7 @@ from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
 from portal.endpoints.gates import EndpointRole, gated_endpoint
+from portal.endpoints.incidents import recent_incidents
 from portal.endpoints.models import Endpoint
 from portal.monitoring.models import AlertChannel, Selection
 from portal.monitoring.searching import filters_of, search
@@ -85,6 +86,8 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
     context = {
         "endpoint": found,
         "shown": shown,
+        "incidents": recent_incidents(found),
+        "to_capture": shown.captured + shown.uncaptured,
         "verdict": tag_of(shown.verdict),
         "words": words_of(shown.verdict),
         "features": features[: len(features) if word(request, "all") else _FEATURES],

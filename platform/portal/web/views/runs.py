@@ -61,7 +61,8 @@ def _job_of(run: RunDetail, project_id: str) -> Job | None:
 @require_safe
 def project_compare(request: HttpRequest, project: str) -> HttpResponse:
     """Show runs side by side: what differs, their curves, how values hang together."""
-    asked = [it for it in request.GET.getlist("run") if len(it) == 32][:MOST_COMPARED]
+    chosen = [it for it in request.GET.getlist("run") if len(it) == 32]
+    asked = chosen[:MOST_COMPARED]
     found = compare(project_id=gated_project(request).pk, run_ids=asked)
     metrics = list(found.metrics)[:MOST_METRICS_COMPARED]
     rows = [
@@ -76,6 +77,8 @@ def project_compare(request: HttpRequest, project: str) -> HttpResponse:
         "comparison": found,
         "rows": rows,
         "metrics": metrics,
+        "hidden_runs": len(chosen) - len(asked),
+        "most_runs": MOST_COMPARED,
         "hidden_metrics": len(found.metrics) - len(metrics),
         "differing": found.differing,
         "cli_line": f"slipway run compare {' '.join(run.id for run in found.runs)} --project {{}}",

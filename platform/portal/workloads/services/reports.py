@@ -21,6 +21,7 @@ from portal.workloads.models import Lease, Workload, WorkloadEvent
 from portal.workloads.moves import locked, move
 from portal.workloads.ports import kind_of
 from slipway.schemas.agent import Report, ReportsAnswer, TaskKey
+from slipway.schemas.shortening import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 _LONGEST_PAST = timedelta(days=30)
@@ -111,7 +112,7 @@ def _advance(lease: Lease, target: LeaseState, **changes: Any) -> bool:
 
 
 def _starting(workload: Workload, lease: Lease, report: Report) -> None:
-    message = report.message[:2000]
+    message = shorten(report.message, 2000)
     Lease.objects.open().filter(pk=lease.pk).exclude(state=LeaseState.RUNNING).update(
         message=message
     )
@@ -193,7 +194,7 @@ def _ended(workload: Workload, lease: Lease, report: Report, at: datetime) -> No
     )
     if closed:
         said = report.message or reason.value.replace("_", " ")
-        _tell(lease, report, "task_ended", f"Task {lease.index} ended: {said}"[:2000])
+        _tell(lease, report, "task_ended", shorten(f"Task {lease.index} ended: {said}", 2000))
         if _is_current(workload, lease):
             settle(workload)
 
@@ -219,7 +220,7 @@ def _tell(lease: Lease, report: Report, kind: str, message: str) -> None:
                 workload_id=lease.workload_id,
                 attempt=lease.epoch,
                 kind=kind,
-                message=message[:2000],
+                message=shorten(message, 2000),
                 task_id=lease.task_id,
                 sequence=report.sequence,
             )

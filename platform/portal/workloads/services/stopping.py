@@ -11,6 +11,7 @@ from portal.workloads.lifecycle import ENDS, WAITING, Plan
 from portal.workloads.models import Workload
 from portal.workloads.moves import locked, move
 from portal.workloads.retries import NEXT_STEPS
+from slipway.schemas.shortening import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 
@@ -37,8 +38,8 @@ def stop_workload(
                 kind="stopped",
                 message=text,
                 reason=reason,
-                reason_text=text[:500],
-                next_step=(next_step or NEXT_STEPS.get(reason, ""))[:300],
+                reason_text=shorten(text, 500),
+                next_step=shorten(next_step or NEXT_STEPS.get(reason, ""), 300),
                 ended_at=clock.now(),
                 hold="",
             )

@@ -20,6 +20,7 @@ from portal.workloads.moves import add_event, announce, move
 from portal.workloads.ports import AdmissionRequest, Held, Kind, admission, known_kind
 from portal.workloads.services.snapshots import snapshot_of
 from portal.workloads.specs import RunSpec
+from slipway.schemas.shortening import shorten
 from slipway.schemas.workloads import WorkloadState
 
 MAX_NODES = 1024
@@ -85,7 +86,7 @@ def _submit(project: Project, by: User, kind: Kind, name: str, wanted: Wanted) -
     _open_shares(project)
     workload = _new(project, by, kind, name, wanted)
     answer = admission().ask(request_of(workload))
-    workload.hold = answer.why[:300] if isinstance(answer, Held) else ""
+    workload.hold = shorten(answer.why, 300) if isinstance(answer, Held) else ""
     workload.save(force_insert=True)
     Task.objects.bulk_create(Task(workload=workload, index=index) for index in range(wanted.nodes))
     add_event(workload, kind="submitted", message=f"Submitted by {by.display_name}.")

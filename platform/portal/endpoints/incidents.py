@@ -1,0 +1,125 @@
+"""Noting what was not captured or was answered by a standby: one event for each span.
+
+Gateways report counters every two seconds. The first report with more opens an incident, later ones
+raise its count, and some seconds without more end it. The endpoint has to be locked meanwhile.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from django.db.models import F, Q, Sum
+
+from portal.accounts.signals import tell
+from portal.core import clock
+from portal.endpoints.models import Endpoint, EndpointEvent, Revision, ServingIncident
+from portal.endpoints.models.incidents import IncidentKind
+from portal.endpoints.moves import add_event
+from slipway.schemas.shortening import shorten
+
+_ENDS_AFTER = timedelta(seconds=10)
+_RECENT = timedelta(hours=1)
+_KEPT = timedelta(days=30)
+_SHOWN = 20
+_UNKNOWN_REASON = "the gateway could not write its capture log"
+
+
+def note_incidents(
+    *, revision: Revision, fallback: int, uncaptured: int, reason: str, since: datetime
+) -> None:
+    """Add what a gateway counted for a revision between `since` and now."""
+    for kind, count in ((IncidentKind.FALLBACK, fallback), (IncidentKind.UNCAPTURED, uncaptured)):
+        if count:
+            _note(revision, kind, count, reason, since)
+
+
+def _note(revision: Revision, kind: IncidentKind, count: int, reason: str, since: datetime) -> None:
+    now = clock.now()
+    known = ServingIncident.objects.open().filter(revision=revision, kind=kind)
+    incident = known.select_related("event").first()
+    if incident is None:
+        incident = ServingIncident(
+            endpoint=revision.endpoint,
+            revision=revision,
+            kind=kind,
+            predictions=count,
+            reason=reason,
+            began_at=since,
+            last_at=now,
+        )
+        incident.event = add_event(revision.endpoint, kind.value, _sentence(incident))
+        incident.save()
+        return
+    known.update(
+        predictions=F("predictions") + count, last_at=now, reason=reason or incident.reason
+    )
+    incident.refresh_from_db()
+    _rewrite(incident)
+
+
+def end_incidents(endpoint: Endpoint, now: datetime) -> None:
+    """End what has not gone on for some seconds, and say from when to when it was."""
+    over = ServingIncident.objects.open().filter(endpoint=endpoint, last_at__lt=now - _ENDS_AFTER)
+    for incident in over.select_related("revision", "endpoint"):
+        if over.filter(pk=incident.pk).update(ended_at=F("last_at")):
+            incident.ended_at = incident.last_at
+            _rewrite(incident)
+
+
+def forget_incidents(now: datetime) -> None:
+    """Delete old incidents; their events stay."""
+    ServingIncident.objects.filter(ended_at__lt=now - _KEPT).delete()
+
+
+def recent_incidents(endpoint: Endpoint) -> list[ServingIncident]:
+    """Return the incidents of the last hour, newest first."""
+    recent = Q(ended_at__isnull=True) | Q(ended_at__gte=clock.now() - _RECENT)
+    incidents = ServingIncident.objects.filter(recent, endpoint=endpoint)
+    return list(incidents.select_related("event", "revision").order_by("-pk")[:_SHOWN])
+
+
+def capture_problem() -> str:
+    """Describe predictions of the last hour that were not captured, without naming endpoints."""
+    lost = ServingIncident.objects.uncaptured_since(clock.now() - _RECENT)
+    newest = lost.order_by("-last_at").first()
+    if newest is None:
+        return ""
+    count = lost.aggregate(all=Sum("predictions"))["all"]
+    return (
+        f"{_predictions(count)} answered and not captured, the last at {_clock(newest.last_at)} "
+        f"UTC: {newest.reason or _UNKNOWN_REASON}. Monitoring does not have them. An "
+        "administrator frees some space on the disk of the gateway."
+    )
+
+
+def _rewrite(incident: ServingIncident) -> None:
+    message = shorten(_sentence(incident), 2000)
+    EndpointEvent.objects.filter(pk=incident.event_id).update(message=message)
+    tell(incident.endpoint.project_id, "endpoints")
+
+
+def _sentence(incident: ServingIncident) -> str:
+    revision = incident.revision
+    span = f"since {_day(incident.began_at)} UTC"
+    if incident.ended_at is not None:
+        span = f"between {_day(incident.began_at)} and {_clock(incident.ended_at)} UTC"
+    if incident.kind == IncidentKind.UNCAPTURED:
+        return (
+            f"{_predictions(incident.predictions)} answered by revision {revision.number} and not "
+            f"captured {span}: {incident.reason or _UNKNOWN_REASON}. Monitoring does not have them."
+        )
+    return (
+        f"{_predictions(incident.predictions)} answered {span} by revision {revision.number} "
+        f"({revision.model} {revision.model_version}), a standby: no revision with traffic had a "
+        "replica that was ready."
+    )
+
+
+def _predictions(count: int) -> str:
+    return "1 prediction was" if count == 1 else f"{count:,} predictions were"
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _clock(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%H:%M:%S}"

@@ -1,0 +1,16 @@
+"""Long results of a notebook say on its page how much is not shown."""
+
+from portal.notebooks.shown import MOST_LINES, shown
+
+
+def test_lines_and_pictures_that_are_not_shown_are_counted() -> None:
+    text = "x" * 9_000 + "\n" + "line\n" * MOST_LINES
+    picture = {"output_type": "display_data", "data": {"image/png": "AAAA"}, "metadata": {}}
+    stream = {"output_type": "stream", "name": "stdout", "text": text}
+    lines, pictures = shown({"outputs": [stream, *[picture] * 23]})
+    assert lines[0].endswith("x … (the beginning of 9,000 characters)")
+    assert lines[-2:] == [
+        "[1 more lines are not shown here; the notebook has them]",
+        "[3 more pictures are not shown here; the notebook has them]",
+    ]
+    assert len(pictures) == 20

@@ -1,0 +1,44 @@
+"""Answers to predictions as bytes, with the headers that say what answered."""
+
+from typing import Final
+
+from slipway.schemas.serving import RevisionRoute
+from workers.gateway import answers
+from workers.gateway.pending import Caller, Pending
+from workers.serving.wire import Answered, Content
+
+TYPES: Final = {
+    Content.JSON: answers.JSON,
+    Content.BINARY: answers.BINARY,
+    Content.PROBLEM: answers.PROBLEM,
+}
+_FALLBACK: Final = b"x-slipway-fallback: standby\r\n"
+
+
+def named(name: bytes, pending: Pending) -> bytes:
+    """Return the headers of an answer that is not a good one."""
+    lines = b"x-slipway-prediction-id: %b\r\n" % name
+    return lines + _FALLBACK if pending.is_fallback else lines
+
+
+def success(route: RevisionRoute, pending: Pending, answer: Answered, name: bytes) -> bytes:
+    """Return a good answer of a revision, with all headers that its request calls for."""
+    version = route.model_version.encode("ascii", "replace")
+    lines = b"x-slipway-model-version: %b\r\n%b" % (version, named(name, pending))
+    if pending.ask.variant:
+        lines += b"x-amzn-invoked-production-variant: %b\r\n" % route.id.encode()
+    if answer.head_len:
+        lines += b"inference-header-content-length: %d\r\n" % answer.head_len
+    return answers.answer(200, answer.body, TYPES[Content(answer.content)], lines)
+
+
+def write_all(ready: list[tuple[Caller, bytes]]) -> None:
+    """Give each caller its answer."""
+    for caller, data in ready:
+        caller.finish(data)
+
+
+def deliver(callers: list[Caller], data: list[bytes], now: float) -> None:
+    """Give callers their good answers."""
+    for caller, answer in zip(callers, data, strict=True):
+        caller.deliver(answer, now)
