@@ -84,11 +84,32 @@ def _floats(name: str, values: Any, found: Array, datatype: str) -> Array:
         return _refuse(name, values, datatype)
     with np.errstate(over="ignore"):
         given = found.astype(target)
+    _refuse_rounded(name, values, given, datatype)
     if target.itemsize < 8 and np.isinf(given).any():
         largest = float(np.finfo(target).max)
         is_outside = np.isinf(given) & ~np.isinf(found.astype(np.float64))
         _refuse_outside(name, found, is_outside, datatype, -largest, largest)
     return given
+
+
+def exact_up_to(datatype: str) -> int:
+    """Return the number up to which a type of floats holds every whole number."""
+    return int(2 ** (np.finfo(DTYPES[datatype]).nmant + 1))
+
+
+def _refuse_rounded(name: str, values: Any, given: Array, datatype: str) -> None:
+    """Raise BadInput for the first whole number that became another one."""
+    if not given.size or not np.nanmax(np.abs(given), initial=0) >= exact_up_to(datatype):
+        return
+    for place, (value, held) in enumerate(zip(_elements(values), given.flat, strict=False)):
+        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if is_whole and np.isfinite(held) and int(held) != int(value):
+            at = _row_of(place, given.shape)
+            raise fault(
+                name,
+                f"holds {value} in {at}; {datatype} was expected: it would become {int(held)}, "
+                "send a number that it holds exactly",
+            )
 
 
 def _wholes(name: str, values: Any, found: Array, datatype: str) -> Array:

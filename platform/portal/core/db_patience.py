@@ -58,6 +58,8 @@ class Patience:
         """`queued_s` is how long the request has waited for a thread."""
         self._stall_s = _STALL_IN_OUTAGE_S if _outage.is_on else STALL_S
         self._queue_s = QUEUE_S
+        # Whether a change of this request was committed: a 503 afterwards must say so.
+        self.is_saved = False
         self.note_queued(queued_s)
 
     @property
@@ -121,6 +123,12 @@ _current: ContextVar[Patience | None] = ContextVar("db_patience", default=None)
 def current() -> Patience | None:
     """Return the patience of the request that this thread serves, if it serves one."""
     return _current.get()
+
+
+def note_saved() -> None:
+    """Note that a change of the current request has been committed."""
+    if (patience := current()) is not None:
+        patience.is_saved = True
 
 
 def note_done() -> None:

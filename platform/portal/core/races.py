@@ -3,6 +3,7 @@
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError, InterfaceError, OperationalError
 
+from portal.core import db_patience
 from portal.core.db_patience import DatabaseMissing
 from portal.core.errors import Conflict, NotFound, SlipwayError, Unavailable
 
@@ -22,6 +23,15 @@ def database_busy() -> Unavailable:
 
 def database_problem(error: BaseException | None) -> Unavailable:
     """Return what is said of an error that the database, or the way to it, is the cause of."""
+    patience = db_patience.current()
+    if patience is not None and patience.is_saved:
+        return Unavailable(
+            "The change was saved, but then the database did not answer any more.",
+            code="database_busy_after_change",
+            next_step="Look at it before you send it again. With the same Idempotency-Key the "
+            "request may be repeated.",
+            retry_after_s=1,
+        )
     if not isinstance(error, DatabaseMissing):
         return database_busy()
     return Unavailable(
