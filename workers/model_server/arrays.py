@@ -219,15 +219,23 @@ def check_shape(spec: FieldSpec, array: Array) -> None:
     raise fault(spec.name, f"has the shape {list(shape)}; {spec.shape} was expected")
 
 
+def _output(value: Any) -> Array:
+    dtype = getattr(value, "dtype", None)
+    if hasattr(value, "to_numpy") and not isinstance(dtype, np.dtype):
+        # As numbers, pandas' whole numbers with missing ones among them become floats.
+        return np.asarray(value, dtype=object)
+    return np.asarray(value)
+
+
 def by_name(raw: Any, specs: Sequence[FieldSpec]) -> dict[str, Array]:
     """Return what a model gave as named arrays, whose names the signature tells if it can."""
     if isinstance(raw, dict):
-        return {str(name): np.asarray(value) for name, value in raw.items()}
+        return {str(name): _output(value) for name, value in raw.items()}
     if isinstance(raw, tuple) and raw and isinstance(raw[0], np.ndarray):
         names = [spec.name for spec in specs]
         names += [f"output_{place}" for place in range(len(names), len(raw))]
-        return {name: np.asarray(value) for name, value in zip(names, raw, strict=False)}
+        return {name: _output(value) for name, value in zip(names, raw, strict=False)}
     if hasattr(raw, "columns"):
-        return {str(name): np.asarray(raw[name]) for name in raw.columns}
+        return {str(name): _output(raw[name]) for name in raw.columns}
     name = specs[0].name if len(specs) == 1 else "output"
-    return {name: np.asarray(raw)}
+    return {name: _output(raw)}

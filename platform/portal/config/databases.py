@@ -24,6 +24,8 @@ def database_from(url: str, data_dir: Path) -> dict[str, Any]:
             "NAME": path,
             # A thread keeps it open: to open it is half of a small request's work.
             "CONN_MAX_AGE": None,
+            # pytest-django knows only Django's own engine to be in memory.
+            "TEST": {"NAME": ":memory:"},
             "OPTIONS": {
                 "transaction_mode": "IMMEDIATE",
                 "init_command": _SQLITE_PRAGMAS,

@@ -43,8 +43,9 @@ class _Files:
 
     def _note_lost(self, path: str, *, is_replaced: bool) -> None:
         with self._lock:
-            is_news = path not in self._lost
+            is_news = path in self._identities and path not in self._lost
             self._lost.add(path)
+        # A program that finds no file when it starts says so itself.
         if is_news:
             log.error(
                 "database_replaced" if is_replaced else "database_missing",
