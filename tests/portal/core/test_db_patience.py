@@ -84,4 +84,4 @@ def test_a_file_that_is_missing_or_replaced_is_named(is_replaced: bool, code: st
     problem = database_problem(DatabaseMissing("slipway.sqlite3", is_replaced=is_replaced))
     assert problem.code == f"database_{code}"
     assert "slipway.sqlite3" in problem.message
-    assert "backup" in problem.next_step
+    assert "backup" in (problem.next_step or "")
