@@ -43,6 +43,7 @@ from portal.accounts.services.teams import create_team  # noqa: E402
 from portal.compute.models import Node, Tier  # noqa: E402
 from portal.compute.resources import GIB, Amount  # noqa: E402
 from portal.compute.services.tiers import create_tier  # noqa: E402
+from portal.config.backends.sqlite.files import allow_creation  # noqa: E402
 from portal.core import clock  # noqa: E402
 from portal.workloads.models import Lease, Share, Task, Workload, WorkloadEvent  # noqa: E402
 from portal.workloads.ports import Kind, register_kind  # noqa: E402
@@ -167,6 +168,7 @@ def waiting_ms() -> float:
 
 def measure() -> dict[str, dict[str, float | str]]:
     """Measure every size, and print a line for each."""
+    allow_creation()
     call_command("migrate", verbosity=0)
     user, projects, tier = make_house()
     cases: dict[str, dict[str, float | str]] = {}

@@ -16,6 +16,7 @@ from django.db import connections
 from django.test import TransactionTestCase
 from pytest_django import DjangoDbBlocker
 
+from portal.config.backends.sqlite.files import allow_creation
 from portal.config.env import env
 from portal.config.tracking_schema import fill_for_tests, forget_connections
 from tests import reruns
@@ -119,6 +120,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
     A test that reads or writes them asks for the database by name:
     `pytest.mark.django_db(databases=["default", "tracking"])`.
     """
+    allow_creation()  # of MLflow's file, which Django sets up only where a test asks for it
     with django_db_blocker.unblock():
         if connections["default"].vendor == "sqlite":
             connections["default"].ensure_connection()

@@ -24,8 +24,10 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = ("slipway.sqlite3", "mlflow.db")
 _MAKE = """
 from django.core.management import call_command
+from portal.config.backends.sqlite.files import allow_creation
 from portal.config.env import env
 from portal.config.tracking_schema import prepare_tracking
+allow_creation()
 call_command("migrate", interactive=False, verbosity=0)
 call_command("createcachetable", verbosity=0)
 prepare_tracking(env().database_url, env().data_dir)

@@ -5,6 +5,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -252,3 +253,30 @@ def test_a_locked_database_is_not_described(tracking: TrackingPortal) -> None:
     for answer in answers:
         assert answer.status_code >= 500, answer.text
         assert not _LEAK.search(words_of(answer)), answer.text
+
+
+@pytest.mark.slow
+def test_a_missing_file_is_not_created_anew(tracking: TrackingPortal, tmp_path: Path) -> None:
+    file = tracking.portal.installation.data_dir / "mlflow.db"
+    if not file.exists():
+        pytest.skip("not on SQLite")
+    rest = tracking.client("alice")
+    experiment = rest.new_experiment("before")
+    names = [path.name for path in file.parent.glob("mlflow.db*")]
+    for name in names:
+        (file.parent / name).rename(tmp_path / name)
+    body = {"experiment_id": experiment, "key": "k", "value": "v"}
+    try:
+        answers = [
+            rest.call("POST", "experiments/create", json={"name": "lost"}),
+            rest.call("POST", "runs/create", json={"experiment_id": experiment}),
+            rest.call("POST", "experiments/set-experiment-tag", json=body),
+        ]
+        assert not file.exists()
+    finally:
+        for name in names:
+            (tmp_path / name).rename(file.parent / name)
+    for answer in answers:
+        assert answer.status_code == 503, answer.text
+    assert any("mlflow.db is missing" in answer.text for answer in answers)
+    assert rest.new_experiment("after")

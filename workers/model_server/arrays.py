@@ -84,11 +84,32 @@ def _floats(name: str, values: Any, found: Array, datatype: str) -> Array:
         return _refuse(name, values, datatype)
     with np.errstate(over="ignore"):
         given = found.astype(target)
+    _refuse_rounded(name, values, given, datatype)
     if target.itemsize < 8 and np.isinf(given).any():
         largest = float(np.finfo(target).max)
         is_outside = np.isinf(given) & ~np.isinf(found.astype(np.float64))
         _refuse_outside(name, found, is_outside, datatype, -largest, largest)
     return given
+
+
+def exact_up_to(datatype: str) -> int:
+    """Return the number up to which a type of floats holds every whole number."""
+    return int(2 ** (np.finfo(DTYPES[datatype]).nmant + 1))
+
+
+def _refuse_rounded(name: str, values: Any, given: Array, datatype: str) -> None:
+    """Raise BadInput for the first whole number that became another one."""
+    if not given.size or not np.nanmax(np.abs(given), initial=0) >= exact_up_to(datatype):
+        return
+    for place, (value, held) in enumerate(zip(_elements(values), given.flat, strict=False)):
+        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if is_whole and np.isfinite(held) and int(held) != int(value):
+            at = _row_of(place, given.shape)
+            raise fault(
+                name,
+                f"holds {value} in {at}; {datatype} was expected: it would become {int(held)}, "
+                "send a number that it holds exactly",
+            )
 
 
 def _wholes(name: str, values: Any, found: Array, datatype: str) -> Array:
@@ -198,15 +219,23 @@ def check_shape(spec: FieldSpec, array: Array) -> None:
     raise fault(spec.name, f"has the shape {list(shape)}; {spec.shape} was expected")
 
 
+def _output(value: Any) -> Array:
+    dtype = getattr(value, "dtype", None)
+    if hasattr(value, "to_numpy") and not isinstance(dtype, np.dtype):
+        # As numbers, pandas' whole numbers with missing ones among them become floats.
+        return np.asarray(value, dtype=object)
+    return np.asarray(value)
+
+
 def by_name(raw: Any, specs: Sequence[FieldSpec]) -> dict[str, Array]:
     """Return what a model gave as named arrays, whose names the signature tells if it can."""
     if isinstance(raw, dict):
-        return {str(name): np.asarray(value) for name, value in raw.items()}
+        return {str(name): _output(value) for name, value in raw.items()}
     if isinstance(raw, tuple) and raw and isinstance(raw[0], np.ndarray):
         names = [spec.name for spec in specs]
         names += [f"output_{place}" for place in range(len(names), len(raw))]
-        return {name: np.asarray(value) for name, value in zip(names, raw, strict=False)}
+        return {name: _output(value) for name, value in zip(names, raw, strict=False)}
     if hasattr(raw, "columns"):
-        return {str(name): np.asarray(raw[name]) for name in raw.columns}
+        return {str(name): _output(raw[name]) for name in raw.columns}
     name = specs[0].name if len(specs) == 1 else "output"
-    return {name: np.asarray(raw)}
+    return {name: _output(raw)}

@@ -2,10 +2,10 @@
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import orjson
 
 from slipway.schemas.problem import FieldFault
 from slipway.schemas.serving import Datatype
@@ -13,6 +13,8 @@ from workers.model_server.arrays import DTYPES, Array, array_of, datatype_of, fa
 from workers.model_server.codecs import InferAsk
 from workers.model_server.errors import BadInput
 from workers.model_server.json_text import read_object
+from workers.model_server.plain import dumps, plain, text_of
+from workers.model_server.predictions import INFINITE
 from workers.serving.wire import Asked, Content
 
 _MAX_NDIM: Final = 32
@@ -152,30 +154,77 @@ def write_infer(
     tensors: list[dict[str, Any]] = []
     tails: list[bytes] = []
     for name in ask.outputs or outputs:
-        array = outputs[name]
+        array = _typed(outputs[name])
         tensor: dict[str, Any] = {
             "name": name,
-            "datatype": datatype_of(array).value,
+            "datatype": _datatype(array).value,
             "shape": list(array.shape),
         }
         if ask.all_binary or name in ask.binary:
-            raw = _to_bytes(array)
+            raw = _to_bytes(name, array)
             tensor["parameters"] = {"binary_data_size": len(raw)}
             tails.append(raw)
         else:
-            tensor["data"] = array.reshape(-1).tolist()
+            tensor["data"] = array.reshape(-1)
+            if array.dtype.kind == "f" and np.isinf(array).any():
+                tensor["parameters"] = {"warning": INFINITE}
         tensors.append(tensor)
     answer: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": tensors}
     if ask.id is not None:
         answer["id"] = ask.id
-    head = orjson.dumps(answer, default=str)
+    head = dumps(answer)
     if not tails:
         return head, 0, Content.JSON
     return head + b"".join(tails), len(head), Content.BINARY
 
 
-def _to_bytes(array: Array) -> bytes:
-    if datatype_of(array) != Datatype.BYTES:
+def _typed(array: Array) -> Array:
+    """Return an output as an array of numbers or, where it is none, of texts and None.
+
+    Numbers and truths with missing ones among them stay objects: `_datatype` tells their type.
+    """
+    if array.dtype.kind != "O" and array.dtype in DTYPES.values():
+        return array
+    values = [_element(value) for value in array.reshape(-1)]
+    found = np.empty(array.size, object)
+    found[:] = values if _numbers(values) else [text_of(value) for value in values]
+    return found.reshape(array.shape)
+
+
+def _element(value: Any) -> Any:
+    value = plain(value)
+    return value.item() if isinstance(value, np.number | np.bool_) else value
+
+
+def _numbers(values: Sequence[Any]) -> Datatype | None:
+    """Return the type of numbers or truths some of which may be missing; None for other values."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return Datatype.BOOL
+    if kinds == {int}:
+        least, most = (pick(one for one in values if one is not None) for pick in (min, max))
+        if least >= -(2**63) and most < 2**63:
+            return Datatype.INT64
+        return Datatype.UINT64 if least >= 0 and most < 2**64 else None
+    return Datatype.FP64 if kinds == {float} else None
+
+
+def _datatype(array: Array) -> Datatype:
+    if array.dtype.kind != "O":
+        return datatype_of(array)
+    return _numbers(array.reshape(-1).tolist()) or Datatype.BYTES
+
+
+def _to_bytes(name: str, array: Array) -> bytes:
+    if array.dtype.kind == "O" and (datatype := _numbers(array.reshape(-1).tolist())):
+        if datatype != Datatype.FP64 and None in array.reshape(-1).tolist():
+            raise BadInput(
+                f"Output {name!r} has missing values, which a binary tensor of {datatype.value} "
+                "cannot hold.",
+                next_step="Ask for it as JSON.",
+            )
+        array = array.astype(DTYPES[datatype])
+    if array.dtype.kind != "O":
         return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-    texts = [str(value).encode() for value in array.flat]
+    texts = [(value or "").encode() for value in array.flat]
     return b"".join(struct.pack("<I", len(text)) + text for text in texts)

@@ -8,8 +8,12 @@ import orjson
 
 from workers.model_server.arrays import Array
 from workers.model_server.errors import ModelServerError
+from workers.model_server.plain import dumps, has_infinity
 
-_OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+INFINITE: Final = (
+    "The model answered with infinite numbers, which JSON does not have; they are null here. Ask "
+    "for binary tensors of the Open Inference Protocol to have them as they are."
+)
 
 
 class UnevenOutputs(ModelServerError):
@@ -34,40 +38,37 @@ def cut(outputs: Any, counts: Sequence[int]) -> list[Any]:
     return [by_place[span] for span in spans]
 
 
-def jsonable(outputs: Any) -> Any:
-    """Return outputs as MLflow writes them: tables as records, arrays as lists."""
-    if hasattr(outputs, "to_dict") and hasattr(outputs, "columns"):
-        return outputs.to_dict(orient="records")
-    if hasattr(outputs, "tolist") and not isinstance(outputs, np.ndarray):
-        return outputs.tolist()
-    if isinstance(outputs, dict):
-        return {name: jsonable(value) for name, value in outputs.items()}
-    if isinstance(outputs, tuple):
-        return [jsonable(value) for value in outputs]
-    return outputs
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
 def write_scoring(outputs: Any) -> bytes:
-    """Return the body of an answer of the scoring contract; NaN is written as null."""
-    if type(outputs) is np.ndarray:
-        return b'{"predictions":%b}' % orjson.dumps(outputs, _plain, _OPTIONS)
-    return orjson.dumps({"predictions": jsonable(outputs)}, _plain, _OPTIONS)
+    """Return the body of an answer of the scoring contract.
+
+    JSON has no infinite number: it is written as null like a missing one, and that is said.
+    """
+    body = _numbers(outputs) if type(outputs) is np.ndarray else None
+    if body is None:
+        body = dumps(outputs)
+    if b"null" in body and has_infinity(outputs):
+        return b'{"predictions":%b,"warnings":[%b]}' % (body, dumps(INFINITE))
+    return b'{"predictions":%b}' % body
+
+
+def _numbers(array: Array) -> bytes | None:
+    """Return an array of numbers as JSON, in the fewest steps; None if it is none."""
+    if array.dtype.kind not in "biuf":
+        return None
+    try:
+        return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
+    except orjson.JSONEncodeError:  # not in one piece, or of a type that it does not write
+        return None
 
 
 def write_rows(array: Array, counts: Sequence[int]) -> list[bytes] | None:
     """Return the same bodies for a table of numbers, written at once; None if it is none."""
     if array.ndim != 2 or array.shape[1] == 0 or len(array) != sum(counts):
         return None
-    if array.dtype.kind not in "iuf":
+    text = _numbers(array) if array.dtype.kind in "iuf" else None
+    if text is None or b"null" in text:  # which is said with each answer that has an infinite one
         return None
-    try:
-        rows = orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2].split(b"],[")
-    except orjson.JSONEncodeError:  # not in one piece, or of a type that it does not write
-        return None
+    rows = text[2:-2].split(b"],[")
     if counts.count(1) == len(counts):
         return [b'{"predictions":[[%b]]}' % row for row in rows]
     bodies = []

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from slipway.schemas.serving import Datatype, FieldSpec, Signature
-from workers.model_server.arrays import DTYPES, Array, array_of, check_shape, fault
+from workers.model_server.arrays import DTYPES, Array, array_of, check_shape, exact_up_to, fault
 from workers.model_server.codecs import Batch
 from workers.model_server.errors import BadInput
 from workers.model_server.infer import read_infer
@@ -45,6 +45,8 @@ class TensorCodec:
                 self._quick = only
                 self._row = struct.Struct(f"<{only.shape[1]}{packing}")
                 self._dtype = DTYPES[only.datatype]
+                # Whole numbers beyond may be rounded: the slow way tells those that are not.
+                self._exact = exact_up_to(only.datatype) if kind == "f" else None
                 self.row = np.zeros((1, only.shape[1]), self._dtype)
                 self._row_memory = self.row.data
 
@@ -63,6 +65,8 @@ class TensorCodec:
         try:
             (values,) = orjson.loads(body)["inputs"]
             self._row.pack_into(self._row_memory, 0, *values)
+            if self._exact is not None:
+                return bool(-self._exact < min(values) and max(values) < self._exact)
         except (orjson.JSONDecodeError, struct.error, TypeError, ValueError, OverflowError):
             return False
         return True
@@ -96,6 +100,10 @@ class TensorCodec:
             if sign in together:
                 return None
         array = np.frombuffer(bytearray().join(rows), self._dtype)
+        if self._exact is not None and array.size:
+            is_exact = -self._exact < array.min() and array.max() < self._exact
+            if not is_exact:
+                return None
         return {only.name: array.reshape(len(rows), only.shape[1])}, counts
 
     def read(self, asked: Asked) -> Batch:
@@ -250,7 +258,7 @@ class TensorCodec:
             return array.astype(object)
         if array.dtype.kind not in "iufb":
             return array_of(name, values, Datatype.FP32)
-        return array.astype(np.float32) if array.dtype == np.float64 else array
+        return array_of(name, values, Datatype.FP32) if array.dtype == np.float64 else array
 
 
 def _number(text: str) -> Any:

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from django.db import transaction
+
 from portal.accounts.models import AuditEvent, Project, Team
 from portal.accounts.origin import current_origin
+from portal.core.db_patience import note_saved
 
 Facts = dict[str, Any]
 
@@ -26,6 +29,7 @@ def record(
     """
     origin = current_origin()
     team = team or (project.team if project else None)
+    transaction.on_commit(note_saved)
     return AuditEvent.objects.create(
         actor_id=origin.user.pk if origin.user else "",
         actor=origin.user.email if origin.user else origin.label,

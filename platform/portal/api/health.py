@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import structlog
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -11,7 +12,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from portal.accounts.gates import MetricsReader
 from portal.core.policy import Public, guarded_by
 from portal.core.problems import current_problems
+from portal.core.races import database_problem
 
+log = structlog.get_logger(__name__)
 _migrated = {"yes": False}
 
 
@@ -30,9 +33,15 @@ def readyz(request: HttpRequest) -> JsonResponse:
     `problems` of the installation are listed and decide nothing: without this portal's pages nobody
     could read about them.
     """
-    checks = {"database": _database(), "migrations": _migrations()}
+    reason = _database()
+    checks = {"database": not reason, "migrations": not reason and _migrations()}
     ready = all(checks.values())
-    body = {"ready": ready, "checks": checks, "problems": _problems() if ready else {}}
+    body = {
+        "ready": ready,
+        "checks": checks,
+        "reasons": {"database": reason} if reason else {},
+        "problems": _problems() if ready else {},
+    }
     return JsonResponse(body, status=200 if ready else 503)
 
 
@@ -50,14 +59,17 @@ def _problems() -> dict[str, str]:
         return {}
 
 
-def _database() -> bool:
+def _database() -> str:
+    """Return why the database cannot be used; empty when it answers."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
             row: Any = cursor.fetchone()
-    except DatabaseError:
-        return False
-    return bool(row == (1,))
+    except DatabaseError as error:
+        problem = database_problem(error)
+        log.warning("database_not_ready", reason=str(error)[:300])
+        return problem.message
+    return "" if row == (1,) else "The database answers nonsense."
 
 
 def _migrations() -> bool:

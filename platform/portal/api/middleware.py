@@ -59,7 +59,7 @@ class ProblemMiddleware:
             return error_response(request, NotFound())
         # What was raised before any view, or at the commit; Django has logged it.
         if response.status_code == 503:
-            return error_response(request, database_busy())
+            return error_response(request, getattr(response, "problem", database_busy()))
         if response.status_code >= 500:
             return internal(request)
         answer = plain_problem(request, response.status_code)

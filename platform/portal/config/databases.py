@@ -20,19 +20,20 @@ def database_from(url: str, data_dir: Path) -> dict[str, Any]:
     if not url or url.startswith("sqlite:///"):
         path = url.removeprefix("sqlite:///") or str(data_dir / "slipway.sqlite3")
         return {
-            "ENGINE": "django.db.backends.sqlite3",
+            "ENGINE": "portal.config.backends.sqlite",
             "NAME": path,
             # A thread keeps it open: to open it is half of a small request's work.
             "CONN_MAX_AGE": None,
+            # pytest-django knows only Django's own engine to be in memory.
+            "TEST": {"NAME": ":memory:"},
             "OPTIONS": {
                 "transaction_mode": "IMMEDIATE",
-                "timeout": 20,
                 "init_command": _SQLITE_PRAGMAS,
             },
         }
     parts = urlsplit(url)
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "portal.config.backends.postgresql",
         "NAME": unquote(parts.path.lstrip("/")) or "slipway",
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
@@ -40,10 +41,16 @@ def database_from(url: str, data_dir: Path) -> dict[str, Any]:
         "PORT": str(parts.port or ""),
         "OPTIONS": {
             "connect_timeout": 5,
+            # A machine that is gone says nothing: what it has not acknowledged counts as lost then.
+            "tcp_user_timeout": 5_000,
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
             # Threads share few connections, and none of them connects anew. Of fifty who launch a
             # notebook at once the last gets one after 4 s on two quiet cores, and later on busy
-            # ones; where the database is away, threads that wait longer would be missed elsewhere.
-            "pool": {"min_size": 1, "max_size": 16, "timeout": 10},
+            # ones. A request waits less where nobody gives one back (`portal.core.db_patience`).
+            # A server that is back is found within a second: later attempts would come ever rarer.
+            "pool": {"min_size": 1, "max_size": 16, "timeout": 10, "reconnect_timeout": 1},
         },
     }
 

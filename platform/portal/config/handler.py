@@ -7,6 +7,7 @@ The thread keeps what it has open of SQLite; connections to PostgreSQL go back t
 """
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from typing import Any, Final
@@ -21,7 +22,10 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
 from portal.config.requests import PortalRequest
+from portal.core.db_patience import Patience, limited_by
 
+# Probes have threads of their own: they answer also where all others wait for the database.
+_PROBES: Final = {"/healthz": 2, "/readyz": 4}
 # Far more than there are connections to a database: who comes later waits for who was before.
 _THREADS: Final = 64
 
@@ -34,6 +38,10 @@ class RequestHandler(ASGIHandler):
     def __init__(self) -> None:
         super().__init__()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="request")
+        self._probe_threads = {
+            path: ThreadPoolExecutor(count, thread_name_prefix=f"probe {path}")
+            for path, count in _PROBES.items()
+        }
 
     def load_middleware(self, is_async: bool = False) -> None:
         """Load it for a thread, whatever the base class asks for."""
@@ -47,7 +55,7 @@ class RequestHandler(ASGIHandler):
             return
         context = copy_context()
         answer = await asyncio.get_running_loop().run_in_executor(
-            self.threads_for(scope), context.run, self._answer, scope, body
+            self.threads_for(scope), context.run, self._answer, scope, body, time.monotonic()
         )
         if answer.streaming:
             await self._stream(answer, context, receive, send)
@@ -56,10 +64,14 @@ class RequestHandler(ASGIHandler):
 
     def threads_for(self, scope: Any) -> ThreadPoolExecutor:
         """The threads in which this request may run."""
-        return self._threads
+        return self._probe_threads.get(scope["path"], self._threads)
 
-    def _answer(self, scope: Any, body: Any) -> Any:
+    def _answer(self, scope: Any, body: Any, queued_at: float) -> Any:
         """Do all that is to be done in a thread; returns what is to be sent."""
+        with limited_by(Patience(queued_s=time.monotonic() - queued_at)):
+            return self._answer_in_time(scope, body)
+
+    def _answer_in_time(self, scope: Any, body: Any) -> Any:
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=self.__class__, scope=scope)
         try:

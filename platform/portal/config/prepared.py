@@ -69,6 +69,11 @@ def is_prepared(settings: Env) -> bool:
     return noted != "" and noted == _fingerprint(settings)
 
 
+def was_prepared(settings: Env) -> bool:
+    """Tell whether a preparation has ever finished in this data folder."""
+    return (settings.data_dir / _STAMP).exists()
+
+
 def note_prepared(settings: Env) -> None:
     """Note that everything is prepared as it is now; raises OSError."""
     (settings.data_dir / _STAMP).write_text(_fingerprint(settings))

@@ -125,7 +125,7 @@ DATABASE_ROUTERS = ["portal.experiments.models.tables.DatabaseRouter"]
 CACHES = {
     # Sign-in throttling must survive a dead Redis and be shared by all portal processes.
     "default": {
-        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "BACKEND": "portal.core.cache.PatientCache",
         "LOCATION": "core_cache",
         "OPTIONS": {"MAX_ENTRIES": 100_000},
     }

@@ -3,6 +3,8 @@
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError, InterfaceError, OperationalError
 
+from portal.core import db_patience
+from portal.core.db_patience import DatabaseMissing
 from portal.core.errors import Conflict, NotFound, SlipwayError, Unavailable
 
 # Two who wait for each other, a lock or a connection not had in time: the same may pass later.
@@ -19,6 +21,28 @@ def database_busy() -> Unavailable:
     )
 
 
+def database_problem(error: BaseException | None) -> Unavailable:
+    """Return what is said of an error that the database, or the way to it, is the cause of."""
+    patience = db_patience.current()
+    if patience is not None and patience.is_saved:
+        return Unavailable(
+            "The change was saved, but then the database did not answer any more.",
+            code="database_busy_after_change",
+            next_step="Look at it before you send it again. With the same Idempotency-Key the "
+            "request may be repeated.",
+            retry_after_s=1,
+        )
+    if not isinstance(error, DatabaseMissing):
+        return database_busy()
+    return Unavailable(
+        str(error),
+        code="database_replaced" if error.is_replaced else "database_missing",
+        next_step="An administrator stops Slipway, puts the file back or restores a backup, and "
+        "starts it again.",
+        retry_after_s=5,
+    )
+
+
 def raced(error: BaseException | None) -> SlipwayError | None:
     """Return what to say of an error that others may have caused; None for any other.
 
@@ -28,7 +52,7 @@ def raced(error: BaseException | None) -> SlipwayError | None:
     if isinstance(error, ObjectDoesNotExist):
         return NotFound()
     if isinstance(error, DATABASE_TROUBLE):
-        return database_busy()
+        return database_problem(error)
     if isinstance(error, IntegrityError):
         return Conflict(
             "Somebody changed the same thing at this moment.",

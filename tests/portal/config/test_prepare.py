@@ -128,3 +128,43 @@ def test_a_database_file_that_is_damaged_is_one_clear_line(place: Installation) 
     assert done.returncode == 2
     assert done.stderr.startswith("slipway: the database cannot be used (file is not a database)")
     assert done.stderr.count("\n") == 1
+
+
+def _prepared(place: Installation) -> Installation:
+    done = place.manage("prepare", "--no-input", DATABASE_URL="")
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.mark.parametrize("name", ["slipway.sqlite3", "mlflow.db"])
+def test_a_database_that_is_missing_is_not_begun_anew(place: Installation, name: str) -> None:
+    file = _prepared(place).data_dir / name
+    file.rename(file.with_suffix(".away"))
+    for command in (("prepare", "--no-input"), ("up", "--no-input")):
+        done = place.manage(*command, DATABASE_URL="")
+        assert done.returncode == 2, done.stdout
+        assert str(file) in done.stderr
+        assert "is missing, although" in done.stderr
+        assert "manage.py restore FILE" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert not file.exists()
+    file.with_suffix(".away").rename(file)
+    assert place.manage("prepare", "--no-input", DATABASE_URL="").returncode == 0
+
+
+def test_a_missing_database_is_begun_anew_where_that_is_asked_for(place: Installation) -> None:
+    file = _prepared(place).data_dir / "slipway.sqlite3"
+    file.unlink()
+    done = place.manage("prepare", "--no-input", "--new-database", DATABASE_URL="")
+    assert done.returncode == 0, done.stderr
+    assert "password:" in done.stdout
+    assert file.exists()
+
+
+def test_other_commands_create_no_database(place: Installation) -> None:
+    file = _prepared(place).data_dir / "slipway.sqlite3"
+    file.unlink()
+    done = place.manage("migrate", DATABASE_URL="")
+    assert done.returncode != 0
+    assert "The database file slipway.sqlite3 is missing" in done.stderr
+    assert not file.exists()

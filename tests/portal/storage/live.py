@@ -18,6 +18,8 @@ _SEED = """
 import django, json
 django.setup()
 from django.core.management import call_command
+from portal.config.backends.sqlite.files import allow_creation
+allow_creation()
 call_command("migrate", verbosity=0)
 from tests.personas import make_token, make_user
 from portal.accounts.services.projects import create_project

@@ -138,6 +138,9 @@ GOOD: Final = [
     {"id": None},
     {"i32": 2**31 - 1},
     {"i32": None},
+    {"f32": 16777218},
+    {"f32": 2**70},
+    {"d": 2**70},
     {"i32": 7.0},
     {"d": 0.1},
     {"d": 1e300},
@@ -175,6 +178,8 @@ BAD: Final = [
     ({"i32": 3e9}, "holds '3000000000.0' in row 1; INT32 was expected: from -2147483648 to"),
     ({"i32": 3_000_000_000}, "holds '3000000000' in row 1; INT32 was expected"),
     ({"f32": 1e300}, "holds '1e+300' in row 1; FP32 was expected: from -3.4028"),
+    ({"f32": 16777217}, "holds '16777217' in row 1; FP32 was expected: it would become 16777216"),
+    ({"f32": -(2**63) + 1}, "in row 1; FP32 was expected: it would become -9223372036854775808"),
     ({"d": 9007199254740993}, "in row 1; FP64 was expected: it would become 9007199254740992"),
     ({"d": "0.1"}, "holds '0.1' in row 1; FP64 was expected"),
     ({"b": 1}, "holds '1' in row 1; BOOL was expected"),
@@ -334,13 +339,20 @@ def test_params_are_held_to_their_types(engine: Engine) -> None:
         ("int32", [[1, 2], [3, 3e9]], "holds 3000000000 in row 1"),
         ("int64", [[1, 2], [3, 2**63]], "holds 9223372036854775808 in row 1"),
         ("float32", [[1, 2], [3, 1e300]], "holds 1e+300 in row 1"),
+        ("float32", [[1, 2], [3, 16777217]], "holds 16777217 in row 1 (element 3)"),
+        ("float32", [[0.5, -16777217]], "it would become -16777216, send a number that it holds"),
+        ("float32", [[0.5, 9007199254740993]], "holds 9007199254740993 in row 0"),
+        ("float64", [[1, 2**53 + 1]], "holds 9007199254740993 in row 0"),
+        ("float64", [[0.5, 2**53 + 1]], "it would become 9007199254740992"),
+        ("float64", [[0.5, 2**63 + 1]], "holds 9223372036854775809 in row 0"),
+        ("float16", [[1, 2049]], "it would become 2048"),
         ("uint8", [[1, 256]], "holds 256 in row 0"),
         ("uint8", [[-1, 2]], "holds -1 in row 0"),
         ("float32", [[1, "2"]], "holds '2' in row 0"),
         ("int64", [[1, True]], "holds True in row 0"),
     ],
 )
-def test_an_mlflow_model_of_tensors_is_given_no_wrapped_numbers(
+def test_an_mlflow_model_of_tensors_is_given_no_other_numbers(
     tmp_path: Path, datatype: str, rows: list[list[Any]], said: str
 ) -> None:
     model = _save(tmp_path, Schema([TensorSpec(np.dtype(datatype), (-1, 2))]))
@@ -351,6 +363,33 @@ def test_an_mlflow_model_of_tensors_is_given_no_wrapped_numbers(
     status, answer = _ask(engine, b'{"inputs": [[1, 2], [3, 4]]}')
     assert status == 200, answer
     assert [json.loads(one)[0] for one in answer["predictions"]] == [[1, 2], [3, 4]]
+    if not isinstance(rows[-1][1], str | bool):
+        csv = f"x,y\n{rows[-1][0]},{rows[-1][1]}\n".encode()
+        expected = said.replace("in row 1", "in row 0").replace("(element 3)", "(element 1)")
+        status, answer = _ask(engine, csv, Contract.SCORING_CSV)
+        assert (status, expected in answer["detail"]) == (400, True), answer
+
+
+@pytest.mark.parametrize("datatype", ["float16", "float32", "float64"])
+def test_whole_numbers_that_a_float_holds_are_given(tmp_path: Path, datatype: str) -> None:
+    exact = int(2 ** (np.finfo(datatype).nmant + 1))
+    model = _save(tmp_path, Schema([TensorSpec(np.dtype(datatype), (-1, 2))]))
+    engine = Engine(mlflow_model.load(model, None), name="t", version="1", max_rows=8)
+    rows = [[exact, -exact], [exact + 2, 0.1]]
+    status, answer = _ask(engine, json.dumps({"inputs": rows}).encode())
+    assert status == 200, answer
+    given = [json.loads(one)[0] for one in answer["predictions"]]
+    assert given[0] == rows[0]
+    assert given[1][0] == exact + 2
+
+
+def test_whole_numbers_of_a_tensor_are_not_rounded_into_another_type(tmp_path: Path) -> None:
+    model = _save(tmp_path, Schema([TensorSpec(np.dtype("float32"), (-1, 2))]))
+    engine = Engine(mlflow_model.load(model, None), name="t", version="1", max_rows=8)
+    head = {"name": "input_0", "datatype": "INT64", "shape": [1, 2]}
+    body = json.dumps({"inputs": [head | {"data": [1, 16777217]}]}).encode()
+    status, answer = _ask(engine, body, Contract.INFER)
+    assert (status, "INT64" in answer["detail"] or "16777217" in answer["detail"]) == (400, True)
 
 
 @pytest.fixture(scope="module")

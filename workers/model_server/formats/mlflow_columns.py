@@ -320,7 +320,11 @@ def _float(value: Any) -> float:
     largest = float(np.finfo(np.float32).max)
     if math.isfinite(value) and abs(value) > largest:
         raise Mismatch(value, _NAMES[DataType.float], f"from {-largest:.8g} to {largest:.8g}")
-    return float(value)
+    held = np.float32(value)
+    if isinstance(value, int) and int(held) != value:
+        reason = f"it would become {int(held)}, send a number that it holds exactly"
+        raise Mismatch(value, _NAMES[DataType.float], reason)
+    return float(held)
 
 
 def _string(value: Any) -> str:

@@ -33,8 +33,10 @@ from portal.api.mlflow.spans import SPANS, checked_headers, unpacked
 from portal.api.mlflow.upstream import LARGEST_FILE, Upstream, arriving
 from portal.api.mlflow.visitors import Visitor, Visitors
 from portal.api.throttle import api_throttle, tracking_throttle
+from portal.core.db_patience import Patience, limited_by
 from portal.core.errors import RateLimited
 from portal.core.metrics import HTTP_REQUESTS, HTTP_SECONDS
+from portal.core.races import database_problem
 from portal.experiments.adapters.mlflow.batches import Unusual
 from portal.experiments.adapters.mlflow.belonging import default_experiments
 
@@ -68,19 +70,26 @@ class MlflowDoor:
             return
         await _Visit(self, scope, receive, send).run()
 
-    async def in_thread(self, work: Callable[[], Result]) -> Result:
+    async def in_thread(self, work: Callable[[], Result], patience: Patience | None) -> Result:
         """Do some work with the database in one of the door's threads."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(_with_database, work))
+        return await loop.run_in_executor(
+            self._threads, partial(_with_database, work, patience, time.monotonic())
+        )
 
     async def pass_on(self, scope: Any, send: Any, **what: Any) -> int:
         """Let MLflow's server answer."""
         return await self._upstream.pass_on(scope, send, **what)
 
 
-def _with_database(work: Callable[[], Result]) -> Result:
+def _with_database(
+    work: Callable[[], Result], patience: Patience | None, queued_at: float
+) -> Result:
+    if patience is not None:
+        patience.note_queued(time.monotonic() - queued_at)
     try:
-        return work()
+        with limited_by(patience):
+            return work()
     except DatabaseProblem:
         for connection in connections.all(initialized_only=True):
             connection.close_if_unusable_or_obsolete()
@@ -107,6 +116,7 @@ class _Visit:
         self.receive = receive
         self._send = send
         self.status = 0
+        self._patience = Patience()
         self.route: MlflowRoute | None = None
         # What must be true before the client has its answer, given that answer; until then the
         # answer is held back.
@@ -133,7 +143,8 @@ class _Visit:
         remember, self.remember = self.remember, None
         if remember is not None and self._held and self._held[0]["status"] == 200:
             answered = b"".join(event.get("body", b"") for event in self._held)
-            await self.door.in_thread(partial(remember, answered))
+            # It is done already, so the answer waits for the database as long as need be.
+            await self.door.in_thread(partial(remember, answered), None)
 
     async def run(self) -> None:
         """Answer, whatever happens, unless an answer has begun."""
@@ -146,13 +157,17 @@ class _Visit:
             log.info("mlflow_client_left", path=self.scope["path"])
         except DatabaseProblem as error:
             log.warning("mlflow_database", reason=str(error)[:300])
-            await self._refuse(unavailable("The database does not answer; try again in a moment."))
+            problem = database_problem(error)
+            await self._refuse(unavailable(f"{problem.message} {problem.next_step}"))
         except Exception:
             log.exception("mlflow_failed", path=self.scope["path"])
             await self._refuse(Refusal(500, "INTERNAL_ERROR", "Something went wrong here."))
         name = f"mlflow {self.route.path}" if self.route else "mlflow unmatched"
         HTTP_REQUESTS.labels(self.scope["method"], name, self.status).inc()
         HTTP_SECONDS.labels(name).observe(time.perf_counter() - began)
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        return await self.door.in_thread(work, self._patience)
 
     async def _refuse(self, refusal: Refusal) -> None:
         if self.status == 0:
@@ -174,7 +189,7 @@ class _Visit:
             await self._take_spans(visitor, target, query)
         elif self.route.streams:
             check = partial(check_artifact, visitor.project_id, self.route, path, query)
-            await self.door.in_thread(check)
+            await self._in_thread(check)
             await self._stream(visitor, target, query)
         else:
             await self._exchange(visitor, path, target, query)
@@ -202,13 +217,11 @@ class _Visit:
         visitors = self.door.visitors
         known = visitors.remembered(given, project)
         if known is None:
-            known = await self.door.in_thread(partial(self._recognised, given, project))
+            known = await self._in_thread(partial(self._recognised, given, project))
         key = known.principal.key
         count = tracking_throttle.note(key)
         if count:
-            await self.door.in_thread(
-                partial(_counted, partial(tracking_throttle.tell, key, count))
-            )
+            await self._in_thread(partial(_counted, partial(tracking_throttle.tell, key, count)))
         return known
 
     def _recognised(self, given: str, project: str) -> Visitor:
@@ -227,7 +240,7 @@ class _Visit:
         assert self.route is not None  # noqa: S101  (`_answer` has seen to it)
         body = await bodies.read_body(self.receive, most=bodies.LARGEST_JSON)
         route, request = self.route, _Request(path, query, body)
-        found = await self.door.in_thread(partial(self._look, visitor, route, request))
+        found = await self._in_thread(partial(self._look, visitor, route, request))
         if isinstance(found, Answer):
             await found.send(self.send)
             return
@@ -287,7 +300,7 @@ class _Visit:
         """Pass spans on, once it is clear that they belong here."""
         given = dict(self.scope["headers"])
         project_id = visitor.project_id
-        headers = await self.door.in_thread(partial(checked_headers, project_id, given))
+        headers = await self._in_thread(partial(checked_headers, project_id, given))
         body = await bodies.read_body(self.receive, most=bodies.LARGEST_JSON)
         body = unpacked(body, given.pop(b"content-encoding", b"").decode("latin1").strip().lower())
         await self.door.pass_on(

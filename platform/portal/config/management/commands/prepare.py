@@ -24,6 +24,7 @@ from portal.compute.models import Node
 from portal.config import embedded, gateway, notebooks, preparation
 from portal.config.doors import check_may_open
 from portal.config.env import env
+from portal.config.new_database import check_database_files
 from portal.config.prepared import note_prepared
 from portal.config.supervision.errors import StartError, start_error_from
 from portal.config.tracking_schema import prepare_tracking
@@ -83,6 +84,12 @@ class Command(BaseCommand):
             help="the processes start next: refuse what `manage.py up` must refuse",
         )
 
+        parser.add_argument(
+            "--new-database",
+            action="store_true",
+            help="create the database although this data folder had one, which is missing now",
+        )
+
     def handle(self, **options: Any) -> None:
         """Run all steps; a failure that a person can mend is one line, exit status 2."""
         try:
@@ -103,7 +110,8 @@ class Command(BaseCommand):
         self.stderr.write(f"slipway: {problem}", style_func=str)
         sys.exit(2)
 
-    def _run_steps(self, *, ask: bool, for_up: bool, **_: Any) -> None:
+    def _run_steps(self, *, ask: bool, for_up: bool, new_database: bool, **_: Any) -> None:
+        check_database_files(env(), begin_anew=new_database)
         began = time.monotonic()
         migrations = preparation.migrate()
         if migrations:

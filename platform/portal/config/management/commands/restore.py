@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
 from portal.config import preparation
+from portal.config.backends.sqlite.files import allow_creation
 from portal.config.backup.errors import BackupError
 from portal.config.backup.progress import Progress
 from portal.config.backup.restoring import restore
@@ -42,6 +43,7 @@ class Command(BaseCommand):
             passphrase = passphrase_of(path, options)
             preparation.check_server(env().database_url)
             with preparation.one_at_a_time(env().data_dir):
+                allow_creation()
                 preparation.migrate()
                 prepare_tracking(env().database_url, env().data_dir)
                 manifest = restore(env(), path, passphrase=passphrase, progress=progress)

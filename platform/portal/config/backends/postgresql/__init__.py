@@ -1,0 +1,1 @@
+"""PostgreSQL: bounded waits for connections, locks and a server that does not answer."""

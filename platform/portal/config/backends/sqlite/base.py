@@ -1,0 +1,126 @@
+"""Django's backend for SQLite, with the rules of `portal.core.db_patience` and `.files`."""
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from django.db.backends.sqlite3 import base
+
+from portal.config.backends.sqlite.files import files
+from portal.core import db_patience
+from portal.core.db_patience import SLICE_S, WaitForOthers
+
+# Background work waits as long for a lock as it always did.
+_BACKGROUND_S: Final = 20.0
+Result = TypeVar("Result")
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    """Whether another connection holds a lock; nothing of the statement was done then."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+class _Wait:
+    """The wait of one statement for a lock, slice by slice."""
+
+    def __init__(self) -> None:
+        patience = db_patience.current()
+        self._began = self._slice_began = time.monotonic()
+        self._others = WaitForOthers(patience) if patience else None
+
+    def go_on(self, connection: sqlite3.Connection | None, error: Exception) -> None:
+        """Account for a slice in which the lock was not free; raises when it was the last one."""
+        now = time.monotonic()
+        waited_s, self._slice_began = now - self._slice_began, now
+        if self._others is None:
+            if now - self._began >= _BACKGROUND_S:
+                raise error
+            return
+        self._others.spend(waited_s, _data_version(connection))
+
+
+def _data_version(connection: sqlite3.Connection | None) -> object:
+    """Return what changes whenever another connection commits."""
+    if connection is None:
+        return None
+    try:
+        return connection.execute("PRAGMA data_version").fetchone()
+    except sqlite3.Error:
+        return None
+
+
+class _Cursor(base.SQLiteCursorWrapper):
+    def execute(self, query: str, params: Any = None) -> Any:
+        """Run a statement; outside a transaction it waits for the lock of others."""
+        wait: _Wait | None = None
+        while True:
+            try:
+                return super().execute(query, params)
+            except sqlite3.OperationalError as error:
+                # In a transaction the lock is ours, or never will be.
+                if self.connection.in_transaction or not _is_busy(error):
+                    raise
+                wait = wait or _Wait()
+                wait.go_on(self.connection, error)
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    """A connection whose file is looked at before each transaction, and before its commit."""
+
+    def _file(self) -> str:
+        """Return the path of the file; empty for one in memory."""
+        return "" if self.is_in_memory_db() else str(self.settings_dict["NAME"])
+
+    def get_connection_params(self) -> Any:
+        """Open what is there, and create nothing unless this process may."""
+        params = super().get_connection_params()
+        if (path := self._file()) and not path.startswith("file:"):
+            mode = "rwc" if files.may_create else "rw"
+            params["database"] = f"file:{quote(str(Path(path).absolute()))}?mode={mode}"
+        # How long SQLite itself waits: `_Wait` asks it again.
+        params["timeout"] = SLICE_S
+        return params
+
+    def get_new_connection(self, conn_params: Any) -> Any:
+        """Connect. Also that needs a lock for a moment."""
+        path = self._file()
+        if path:
+            files.check(path)
+        connection = _patiently(
+            lambda: super(DatabaseWrapper, self).get_new_connection(conn_params)
+        )
+        if path:
+            files.check(path)
+        return connection
+
+    def create_cursor(self, name: Any = None) -> Any:
+        """Return a cursor, if the file is still the one that is open."""
+        if not self.in_atomic_block:
+            self._check_file()
+        return self.connection.cursor(factory=_Cursor)
+
+    def _commit(self) -> Any:
+        # Into a file that nobody can open again, nothing is committed.
+        self._check_file()
+        result = super()._commit()  # type: ignore[misc]  # (its stubs leave it out)
+        db_patience.note_done()
+        return result
+
+    def _check_file(self) -> None:
+        if path := self._file():
+            files.check(path)
+
+
+def _patiently(connect: Callable[[], Result]) -> Result:
+    wait: _Wait | None = None
+    while True:
+        try:
+            return connect()
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error):
+                raise
+            wait = wait or _Wait()
+            wait.go_on(None, error)

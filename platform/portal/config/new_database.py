@@ -1,0 +1,33 @@
+"""Whether a database file may be created: never in a data folder that was in use."""
+
+from pathlib import Path
+
+from portal.config.backends.sqlite.files import allow_creation
+from portal.config.backup.saving import database_files
+from portal.config.env import Env
+from portal.config.prepared import was_prepared
+from portal.config.supervision.errors import StartError
+
+
+def check_database_files(settings: Env, *, begin_anew: bool) -> None:
+    """Let this process create databases; raises StartError when they should be there already."""
+    missing = [] if settings.database_url.startswith("postgres") else _missing(settings)
+    if missing and not begin_anew and _was_used(settings):
+        names = " and ".join(map(str, missing))
+        raise StartError(
+            f"{names} {'is' if len(missing) == 1 else 'are'} missing, although "
+            f"{settings.data_dir} was in use before. Put the file back, or restore a backup: move "
+            "the folder away and run `manage.py restore FILE`. To begin anew with an empty "
+            "database and keep the other files, run `manage.py prepare --new-database` once."
+        )
+    allow_creation()
+
+
+def _missing(settings: Env) -> list[Path]:
+    return [path for path in database_files(settings).values() if not path.exists()]
+
+
+def _was_used(settings: Env) -> bool:
+    """Whether a set-up was finished here, or bytes were stored."""
+    blobs = settings.data_dir / "blobs"
+    return was_prepared(settings) or (blobs.is_dir() and any(blobs.iterdir()))

@@ -1,0 +1,22 @@
+"""Django's cache in the database, without its habit of hiding that the database is away."""
+
+from typing import Any
+
+from django.core.cache.backends.db import DatabaseCache
+
+from portal.core import db_patience
+from portal.core.db_patience import DatabaseAway
+
+
+class PatientCache(DatabaseCache):
+    """A cache whose writes fail when the request may wait no longer.
+
+    To the throttles a write that fails in silence looks like somebody who tried too often.
+    """
+
+    def _base_set(self, mode: str, *args: Any, **kwargs: Any) -> bool:
+        is_done: bool = super()._base_set(mode, *args, **kwargs)  # type: ignore[misc]
+        patience = db_patience.current()
+        if not is_done and patience is not None and patience.is_over:
+            raise DatabaseAway("the database did not answer in the time that a request may wait")
+        return is_done

@@ -1,0 +1,146 @@
+"""Time that a request may wait for a database that does nothing for it.
+
+A request that waits while others make progress is queued, and waits for up to `QUEUE_S`. One that
+waits while nothing moves (the server is away or frozen, a lock is held on and on) has `STALL_S` in
+all, however many statements share it. Background work has no such limits.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+from django.db import OperationalError
+
+# A client reads its 503 within two seconds: the rest is for everything else.
+STALL_S: Final = 1.2
+QUEUE_S: Final = 10.0
+# Statements are looked after this often.
+SLICE_S: Final = 0.25
+# While the database is known to be away, one slice tells whether it is back.
+_STALL_IN_OUTAGE_S: Final = 0.25
+_NOTHING_S: Final = 0.01
+
+
+class DatabaseAway(OperationalError):
+    """The database did nothing for a request in the time that it may wait."""
+
+
+class DatabaseMissing(OperationalError):
+    """The file of the database is not there, or is another one. `name` is that of the file."""
+
+    def __init__(self, name: str, *, is_replaced: bool) -> None:
+        if is_replaced:
+            text = (
+                f"The database file {name} was replaced while Slipway was running, "
+                "so nothing is read from it or written to it."
+            )
+        else:
+            text = f"The database file {name} is missing from the data folder."
+        super().__init__(text)
+        self.is_replaced = is_replaced
+
+
+class _Outage:
+    """Whether a request of this process ran out of patience, and no statement was done since."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+
+_outage: Final = _Outage()
+
+
+class Patience:
+    """The rest of the time that one request may wait."""
+
+    def __init__(self, *, queued_s: float = 0.0) -> None:
+        """`queued_s` is how long the request has waited for a thread."""
+        self._stall_s = _STALL_IN_OUTAGE_S if _outage.is_on else STALL_S
+        self._queue_s = QUEUE_S
+        # Whether a change of this request was committed: a 503 afterwards must say so.
+        self.is_saved = False
+        self.note_queued(queued_s)
+
+    @property
+    def left_s(self) -> float:
+        """The seconds that are left while nothing moves."""
+        return self._stall_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left."""
+        return self._stall_s <= _NOTHING_S or self._queue_s <= _NOTHING_S
+
+    def give_back(self, seconds: float) -> None:
+        """Give back what a stall took that was none: those in front are served in turn."""
+        self._stall_s += seconds
+
+    def note_queued(self, seconds: float) -> None:
+        """Take off what was waited for a thread; one slice is left for the database."""
+        self._stall_s = max(self._stall_s - seconds, min(self._stall_s, SLICE_S))
+
+    def spend(self, seconds: float, *, progress: bool) -> None:
+        """Take what was waited off; raises DatabaseAway when nothing is left.
+
+        `progress` says that the database did something for others meanwhile.
+        """
+        self._queue_s -= seconds
+        if not progress:
+            self._stall_s -= seconds
+        if self.is_over:
+            _outage.is_on = _outage.is_on or self._stall_s <= _NOTHING_S
+            raise DatabaseAway("the database did not answer in the time that a request may wait")
+
+
+class WaitForOthers:
+    """The wait of one statement for others, who make progress as long as something changes."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._seen: object = None
+        self._stalled_s = 0.0
+        self._first_s = 0.0
+
+    def spend(self, seconds: float, seen: object) -> None:
+        """Account for a slice at whose end `seen` was to be seen. Raises DatabaseAway."""
+        if seen is not None and seen != self._seen:
+            self._seen = seen
+            self._patience.give_back(self._stalled_s)
+            self._stalled_s = 0.0
+            self._patience.spend(seconds, progress=True)
+            self._first_s = seconds
+            return
+        # Nothing has changed since the slice before, which now counts as well.
+        stalled_s, self._first_s = self._first_s + seconds, 0.0
+        self._stalled_s += stalled_s
+        self._patience.spend(stalled_s, progress=False)
+
+
+_current: ContextVar[Patience | None] = ContextVar("db_patience", default=None)
+
+
+def current() -> Patience | None:
+    """Return the patience of the request that this thread serves, if it serves one."""
+    return _current.get()
+
+
+def note_saved() -> None:
+    """Note that a change of the current request has been committed."""
+    if (patience := current()) is not None:
+        patience.is_saved = True
+
+
+def note_done() -> None:
+    """Note that the database has done something."""
+    _outage.is_on = False
+
+
+@contextmanager
+def limited_by(patience: Patience | None) -> Iterator[None]:
+    """Limit what the statements in this context wait; None limits nothing."""
+    reset = _current.set(patience)
+    try:
+        yield
+    finally:
+        _current.reset(reset)
