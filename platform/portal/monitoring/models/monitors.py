@@ -16,6 +16,8 @@ class Monitor(Row):
 
     `settings` is a `schemas.monitoring.MonitorSettings`; `columns` the type of each column of its
     captured predictions; `unreadable` counts predictions whose bodies hold no rows we understand.
+    `basis` holds the task and the type of labels (`statistics.tasks.Basis`), and what outputs are
+    like. `empty_labels` counts labels without a value, which were skipped.
     """
 
     id = IdField("mon")
@@ -23,6 +25,8 @@ class Monitor(Row):
     settings = models.JSONField(default=dict)
     columns = models.JSONField(default=dict)
     unreadable = models.BigIntegerField(default=0)
+    basis = models.JSONField(default=dict)
+    empty_labels = models.BigIntegerField(default=0)
     looked_at = models.DateTimeField(null=True, blank=True)
     fault = models.CharField(max_length=500, blank=True)
 
