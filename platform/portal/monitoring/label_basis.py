@@ -24,6 +24,19 @@ def quality_of(hours: Iterable[HourSummary], basis: Basis) -> quality.Sums | Non
     return quality.add((hour.quality for hour in hours if hour.quality), basis.key)
 
 
+def is_outdated(monitor: Monitor) -> bool:
+    """Return whether the declared task is not the one of the stored basis.
+
+    A pass that began before the declaration may have stored what it knew.
+    """
+    basis, settings = stored_basis(monitor), MonitorSettings.model_validate(monitor.settings)
+    return (
+        basis.is_declared != bool(settings.task)
+        or settings.task not in (None, basis.task)
+        or settings.label_type not in (None, basis.label_type)
+    )
+
+
 def observe_outputs(
     endpoint: Endpoint,
     monitor: Monitor,
@@ -32,6 +45,7 @@ def observe_outputs(
     asked: Analyst,
 ) -> None:
     """Look at the outputs of an hour, and infer the task again."""
+    monitor.refresh_from_db(fields=["settings", "basis"])
     stored = dict(monitor.basis or {})
     newest = max(revisions.values(), key=lambda one: one.number, default=None)
     observed = asked.ask(

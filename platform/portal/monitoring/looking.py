@@ -28,7 +28,13 @@ from portal.monitoring.folders import (
     raw_hour,
     raw_hours,
 )
-from portal.monitoring.label_basis import observe_outputs, stored_basis
+from portal.monitoring.label_basis import (
+    infer_basis,
+    is_outdated,
+    newest_revision,
+    observe_outputs,
+    stored_basis,
+)
 from portal.monitoring.models import (
     BaselineRecord,
     CapturedHour,
@@ -183,6 +189,8 @@ def _make_stale(endpoint: Endpoint, hour: datetime | None) -> None:
 
 
 def _sum_up(one: Looked, asked: Analyst) -> None:
+    if is_outdated(one.monitor):
+        infer_basis(one.endpoint, one.monitor, newest_revision(one.endpoint))
     stale = CapturedHour.objects.filter(endpoint=one.endpoint, is_stale=True)
     newest = stale.order_by("-hour").first()
     if newest is not None:

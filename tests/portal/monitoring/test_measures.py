@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
+from portal.monitoring.analysing.profiling import profile
 from portal.monitoring.statistics import quality, truths
 from portal.monitoring.statistics.tasks import Basis, basis_of, canonical, misfit, observe
 
@@ -197,6 +198,13 @@ def test_values_are_compared_by_the_type_of_labels() -> None:
     assert misfit("x", Basis("regression"))
     assert not misfit("2.5", Basis("regression"))
     assert misfit("nan", Basis("regression"))
+
+
+def test_an_estimate_is_calibrated_by_labels_that_are_booleans() -> None:
+    scores = [[0.1, 0.9], [0.8, 0.2]] * 100
+    rows = [[float(at)] for at in range(200)]
+    found = profile(inputs=rows, predictions=scores, truth=[True, False] * 100)
+    assert found["calibration"]["share"] == [1.0]
 
 
 def test_tasks_are_inferred_with_a_reason() -> None:
