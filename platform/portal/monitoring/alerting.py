@@ -14,8 +14,16 @@ from portal.core import clock
 from portal.endpoints.lifecycle import EndpointState, RevisionState
 from portal.endpoints.models import Endpoint, Revision
 from portal.endpoints.services.traffic import traffic_of
+from portal.monitoring.label_basis import quality_of, stored_basis
 from portal.monitoring.lifecycle import AlertState
-from portal.monitoring.models import Alert, AlertChannel, AlertDelivery, DriftWindow, HourSummary
+from portal.monitoring.models import (
+    Alert,
+    AlertChannel,
+    AlertDelivery,
+    DriftWindow,
+    HourSummary,
+    Monitor,
+)
 from portal.monitoring.settings_of import settings_of
 from portal.monitoring.statistics import quality
 from slipway.schemas.monitoring import MonitorSettings
@@ -119,7 +127,8 @@ def quality_trouble(
     if newest is None:
         return
     hours = list(labelled.filter(hour__gt=newest.hour - _LOOKS_BACK))
-    sums = quality.add(one.quality for one in hours if one.quality)
+    monitor = Monitor.objects.filter(endpoint=endpoint).first() or Monitor(endpoint=endpoint)
+    sums = quality_of(hours, stored_basis(monitor))
     if sums is None or sums["n"] < ENOUGH:
         return
     figures = quality.figures(sums)
@@ -144,10 +153,10 @@ def quality_trouble(
                 "now.",
                 revision.pk,
             )
-    elif chosen.max_mean_error is not None and figures["mae"] > chosen.max_mean_error:
+    elif chosen.max_mean_error is not None and figures.get("mae", 0) > chosen.max_mean_error:
         yield Finding(
             QUALITY,
-            f"The mean error is {figures['mae']:.4g} {words}; at most "
+            f"The mean absolute error is {figures['mae']:.4g} {words}; at most "
             f"{chosen.max_mean_error:.4g} is wanted.",
             revision.pk,
         )

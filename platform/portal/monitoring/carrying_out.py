@@ -3,7 +3,7 @@
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +19,19 @@ from portal.datasets.models import Version
 from portal.datasets.services.datasets import delete_version
 from portal.datasets.services.drafts import append_piece, commit_draft, open_draft
 from portal.monitoring.analyst import AnalysisFailed, Analyst, analyst
-from portal.monitoring.folders import flat_hour, hour_of_prediction, parts_of, raw_hour, raw_root
+from portal.monitoring.folders import (
+    HOUR,
+    flat_hour,
+    hour_of_prediction,
+    parts_of,
+    raw_hour,
+    raw_root,
+)
+from portal.monitoring.label_basis import stored_basis
 from portal.monitoring.models import CapturedHour, Erasure, Label, Selection
 from portal.monitoring.searching import ids_of, kept_filters
+from portal.monitoring.settings_of import monitor_of
+from portal.monitoring.signature_types import column_types, signatures_of
 from slipway.schemas.datasets import PIECE_BYTES
 from slipway.schemas.shortening import shorten
 
@@ -99,13 +109,18 @@ def _made(asked: Analyst, one: Selection) -> _Made:
     filters = kept_filters(one.filters)
     found = ids_of(one.endpoint, filters)
     labels = _labels(one, sorted(found.ids))
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+    monitor = monitor_of(one.endpoint)
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder, no_merging():
         target = Path(folder) / "predictions.parquet"
         said = asked.ask(
             "export",
             paths=found.paths,
+            raw=_raw_files(one, found.ids),
             target=str(target),
             ids=sorted(found.ids),
+            signatures=signatures_of(one.endpoint),
+            types=column_types(one.endpoint),
+            basis=stored_basis(monitor).as_json(),
             labels=labels,
             only_labelled=one.only_labelled,
         )
@@ -118,6 +133,14 @@ def _made(asked: Analyst, one: Selection) -> _Made:
         )
         _send(draft, one, target)
     return _Made(said["rows"], said["revisions"], draft)
+
+
+def _raw_files(one: Selection, ids: Iterable[str]) -> list[str]:
+    """Return the files with the bodies of predictions, which are answered soon after their id."""
+    begun = {hour for hour in map(hour_of_prediction, ids) if hour is not None}
+    hours = sorted({hour + step * HOUR for hour in begun for step in (0, 1)})
+    folders = [raw_hour(one.endpoint_id, hour) for hour in hours]
+    return [str(path) for folder in folders for path in sorted(folder.glob("*.parquet"))]
 
 
 def _send(draft: Version, one: Selection, source: Path) -> None:

@@ -28,6 +28,13 @@ from portal.monitoring.folders import (
     raw_hour,
     raw_hours,
 )
+from portal.monitoring.label_basis import (
+    infer_basis,
+    is_outdated,
+    newest_revision,
+    observe_outputs,
+    stored_basis,
+)
 from portal.monitoring.models import (
     BaselineRecord,
     CapturedHour,
@@ -184,7 +191,12 @@ def _make_stale(endpoint: Endpoint, hour: datetime | None) -> None:
 
 
 def _sum_up(one: Looked, asked: Analyst) -> None:
+    if is_outdated(one.monitor):
+        infer_basis(one.endpoint, one.monitor, newest_revision(one.endpoint))
     stale = CapturedHour.objects.filter(endpoint=one.endpoint, is_stale=True)
+    newest = stale.order_by("-hour").first()
+    if newest is not None:
+        observe_outputs(one.endpoint, one.monitor, one.revisions, newest, asked)
     for row in stale.order_by("-hour")[:_STALE_AT_ONCE]:
         # First, so that what comes meanwhile makes it stale again.
         CapturedHour.objects.filter(pk=row.pk).update(is_stale=False)
@@ -205,6 +217,7 @@ def _sum_up_hour(one: Looked, asked: Analyst, row: CapturedHour) -> None:
         },
         labels=_labels_near(one.endpoint, row.hour),
         positive=one.settings.positive,
+        basis=stored_basis(one.monitor).as_json(),
     )
     with transaction.atomic():
         for revision_id, facts in result.items():

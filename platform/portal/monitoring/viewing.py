@@ -1,6 +1,5 @@
 """How an endpoint did in a span: put together from hours and windows; of a slice, from rows."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,7 +11,8 @@ from portal.core.errors import InvalidInput, NotFound
 from portal.endpoints.lifecycle import RevisionState
 from portal.endpoints.models import Endpoint, Revision
 from portal.monitoring.adapters.parquet import ALL_FAILED, ANSWERED, Flat, Where
-from portal.monitoring.alerting import ENOUGH, estimate_of
+from portal.monitoring.alerting import ENOUGH
+from portal.monitoring.label_basis import stored_basis
 from portal.monitoring.looking import baselines_of
 from portal.monitoring.models import (
     Alert,
@@ -22,9 +22,17 @@ from portal.monitoring.models import (
     Label,
     Monitor,
 )
+from portal.monitoring.quality_points import (
+    by_hour,
+    by_revision,
+    quality_of_rows,
+    quality_point,
+    task_out,
+)
 from portal.monitoring.searching import condition, filters_of, in_calendar, patiently
 from portal.monitoring.sketches import adjusted, psi, psi_p_value, share_moved
-from portal.monitoring.statistics import quality, truths
+from portal.monitoring.statistics import truths
+from portal.monitoring.statistics.tasks import Basis
 from portal.monitoring.traffic import captures_of, error_rate_of, minutes_of, points_of
 from portal.monitoring.windows import windows_of
 from slipway.schemas.monitoring import (
@@ -124,9 +132,10 @@ def view(asked: Asked) -> MonitoringOut:
     named = asked.revision.pk if asked.revision is not None else _newest(hours, revisions)
     base = baselines_of(endpoint, [one for key, one in revisions.items() if key == named])
     chosen = base.get(named or "")
+    basis = stored_basis(monitor)
     sliced = None
     if asked.slice is not None:
-        sliced = _slice(asked, chosen, named, settings.positive)
+        sliced = _slice(asked, chosen, named, settings.positive, basis)
         features, points = sliced.features, sliced.hours
     else:
         mine = [hour for hour in hours if hour.revision_id == named]
@@ -153,11 +162,15 @@ def view(asked: Asked) -> MonitoringOut:
         hours=points,
         features=features,
         windows=[] if sliced else windows_of(endpoint, named, asked.since, asked.until),
-        quality=sliced.quality if sliced is not None else quality_point("all", hours),
-        quality_by_hour=[] if sliced is not None else _by_hour(hours),
-        quality_by_revision=[] if sliced is not None else _by_revision(hours, revisions),
+        quality=sliced.quality
+        if sliced is not None
+        else quality_point("all", hours, basis, is_detailed=True),
+        quality_by_hour=[] if sliced is not None else by_hour(hours, basis),
+        quality_by_revision=[] if sliced is not None else by_revision(hours, revisions, basis),
         alerts=alerts_of(endpoint, revisions),
         settings=settings,
+        task=task_out(basis),
+        empty_labels=monitor.empty_labels,
         looked_at=monitor.looked_at,
         fault=monitor.fault,
     )
@@ -296,7 +309,11 @@ class _Seen:
 
 
 def _slice(
-    asked: Asked, base: BaselineRecord | None, revision: str | None, positive: str | None
+    asked: Asked,
+    base: BaselineRecord | None,
+    revision: str | None,
+    positive: str | None,
+    basis: Basis,
 ) -> _Sliced:
     """Count the rows of a slice in the bins of the baseline; of many, those of a fair sample."""
     features = base.features[:_MOST_FEATURES] if base is not None else []
@@ -317,14 +334,15 @@ def _slice(
         seen.failures = chosen.failures(failed)
         if labels:
             names = [one.removeprefix(_OUT) for one in chosen.columns if one.startswith(_OUT)]
-            wanted = ["prediction_id", "row", *(_OUT + one for one in truths.needed(names))]
+            outputs = truths.needed(names, basis.task)
+            wanted = ["prediction_id", "row", *(_OUT + one for one in outputs)]
             seen.said = chosen.find(labelled, limit=2 * _SLICE_LABELS, columns=wanted)
         return seen
 
     seen = patiently(asked.endpoint, asked.slice, ask)
     counts = seen.counts or [[0] * len(one["counts"]) for one in features]
-    quality_of = _quality_of(seen.said, labels, seen.rows, positive)
-    return _Sliced(seen.rows, seen.sampled, _both(seen), _judged(features, counts), quality_of)
+    measured = quality_of_rows(seen.said, labels, seen.rows, positive, basis)
+    return _Sliced(seen.rows, seen.sampled, _both(seen), _judged(features, counts), measured)
 
 
 def _where(asked: Asked, chosen: SelectionFilters, revision: str | None, status: str) -> Where:
@@ -386,65 +404,6 @@ def _labels_between(asked: Asked) -> dict[tuple[str, int], Any]:
     ).exclude(prediction_id="")
     newest = rows.order_by("-pk").values_list("prediction_id", "row", "value")[:_SLICE_LABELS]
     return {(prediction, row): value for prediction, row, value in newest}
-
-
-def _quality_of(
-    said: Sequence[Mapping[str, Any]],
-    labels: Mapping[tuple[str, int], Any],
-    rows: int,
-    positive: str | None,
-) -> QualityPoint:
-    there = [one for one in said if (one["prediction_id"], one["row"]) in labels]
-    outputs = [
-        {name.removeprefix(_OUT): cell for name, cell in one.items() if name.startswith(_OUT)}
-        for one in there
-    ]
-    true = [labels[one["prediction_id"], one["row"]] for one in there]
-    sums = truths.sums_of(outputs, true, positive)
-    return QualityPoint(
-        name="slice",
-        rows=rows,
-        labelled=len(there),
-        coverage=min(1.0, len(there) / rows) if rows else 0.0,
-        figures=quality.figures(sums) if sums else {},
-    )
-
-
-def quality_point(name: str, hours: Sequence[HourSummary]) -> QualityPoint:
-    """Return the quality of some hours together."""
-    rows = sum(hour.rows for hour in hours)
-    labelled = sum(hour.labelled for hour in hours)
-    sums = quality.add(hour.quality for hour in hours if hour.quality)
-    expected = estimate_of(hours)
-    return QualityPoint(
-        name=name,
-        rows=rows,
-        labelled=labelled,
-        coverage=min(1.0, labelled / rows) if rows else 0.0,
-        figures=quality.figures(sums) if sums else {},
-        estimate=expected[0] if expected else None,
-        estimate_low=expected[1] if expected else None,
-        estimate_high=expected[2] if expected else None,
-        is_calibrated=any((hour.estimate or {}).get("calibrated") for hour in hours),
-    )
-
-
-def _by_hour(hours: Sequence[HourSummary]) -> list[QualityPoint]:
-    found: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
-    is_long = len({hour.hour for hour in hours}) > 72
-    for hour in hours:
-        found[hour.hour.replace(hour=0) if is_long else hour.hour].append(hour)
-    return [quality_point(at.isoformat(), mine) for at, mine in sorted(found.items())]
-
-
-def _by_revision(
-    hours: Sequence[HourSummary], revisions: Mapping[str, Revision]
-) -> list[QualityPoint]:
-    found: defaultdict[int, list[HourSummary]] = defaultdict(list)
-    for hour in hours:
-        if hour.revision_id in revisions:
-            found[revisions[hour.revision_id].number].append(hour)
-    return [quality_point(str(number), mine) for number, mine in sorted(found.items())]
 
 
 def alerts_of(

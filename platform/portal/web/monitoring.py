@@ -33,15 +33,29 @@ _WORDS = {
 }
 _FIGURES = {
     "accuracy": "Accuracy",
+    "precision": "Precision",
+    "recall": "Recall",
     "f1": "F1",
     "auc": "AUC",
+    "average_precision": "Average precision",
     "brier": "Brier score",
+    "log_loss": "Log loss",
     "calibration_error": "Calibration error",
-    "mae": "Mean error",
+    "mae": "Mean absolute error",
     "rmse": "RMSE",
     "bias": "Bias",
     "r2": "R²",
+    "wape": "WAPE",
+    "mape": "MAPE",
+    "ndcg": "NDCG",
+    "mrr": "Mean reciprocal rank",
+    "subset_accuracy": "Subset accuracy",
+    "hamming_loss": "Hamming loss",
+    "f1_micro": "F1 (micro)",
+    "jaccard": "Jaccard index",
 }
+_MAIN = ("accuracy", "mae", "ndcg", "subset_accuracy")
+_MOST_SHOWN = 12
 
 
 _ALERTS = {
@@ -83,6 +97,29 @@ def figures_of(point: QualityPoint) -> list[tuple[str, str]]:
         for key, name in _FIGURES.items()
         if key in point.figures
     ]
+
+
+def withheld_of(point: QualityPoint) -> list[tuple[str, str]]:
+    """Return measures that are not shown, with the reasons."""
+    return [(_FIGURES.get(key, key), reason) for key, reason in point.withheld.items()]
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """A confusion matrix: for each label its name and the rows of each predicted class."""
+
+    names: list[str]
+    rows: list[tuple[str, list[int]]]
+
+
+def confusion_of(point: QualityPoint) -> Confusion | None:
+    """Return the confusion matrix where it has few enough classes to be read."""
+    names = sorted({name for cell in point.confusion for name in (cell.truth, cell.predicted)})
+    if not names or len(names) > _MOST_SHOWN:
+        return None
+    cells = {(cell.truth, cell.predicted): cell.rows for cell in point.confusion}
+    rows = [(truth, [cells.get((truth, name), 0) for name in names]) for truth in names]
+    return Confusion(names, rows)
 
 
 def rows_of(features: Sequence[FeatureOut]) -> list[tuple[FeatureOut, Tag]]:
@@ -135,7 +172,7 @@ def _written(value: Any) -> str:
 
 def charts_of(shown: MonitoringOut, feature: FeatureOut | None) -> dict[str, str]:
     """Return series of charts, as JSON for attributes."""
-    main = "accuracy" if "accuracy" in shown.quality.figures else "mae"
+    main = next((name for name in _MAIN if name in shown.quality.figures), "accuracy")
     hours = [one.hour.strftime("%m-%d %H:%M") for one in shown.hours]
     found: dict[str, Any] = {
         "volume": {"at": hours, "predictions": [one.predictions for one in shown.hours]},

@@ -1,6 +1,5 @@
 """`slipway endpoint monitoring`: how endpoints do, alerts, predictions, labels, selections."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,11 +86,23 @@ def _facts(found: MonitoringOut) -> dict[str, Any]:
         "Predictions": found.predictions,
         "Captured": f"{found.captured:,} of {found.captured + found.uncaptured:,} answered",
         "By a standby": found.answered_as_standby or None,
+        "Task": _task(found),
         "Quality": _quality(found.quality),
+        "Not shown": "; ".join(
+            f"{name}: {reason}" for name, reason in found.quality.withheld.items()
+        )
+        or None,
+        "Empty labels": found.empty_labels or None,
         "Alerts": "; ".join(one.reason for one in firing) or "none",
         "Looked at": found.looked_at,
         "Trouble": found.fault or None,
     }
+
+
+def _task(found: MonitoringOut) -> str:
+    task = found.task.task.replace("_", "-") or "unknown"
+    labels = f", labels: {found.task.label_type}" if found.task.label_type else ""
+    return f"{task}{labels}. {found.task.reason}"
 
 
 def _quality(point: QualityPoint) -> str:
@@ -295,58 +306,28 @@ def label(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="CSV with prediction_id or own_id, value, and row if need be."
+            metavar="FILE",
+            help="CSV, JSON lines or Parquet with prediction_id or own_id, value, and row if need "
+            "be.",
         ),
     ],
     project: ProjectOption = None,
 ) -> None:
     """Say what turned out to be true of predictions; the same again changes nothing."""
-    done = session.client.endpoints.monitoring.label(
-        endpoint, _labels(file), project=session.project(project)
+    done = session.client.endpoints.monitoring.label_file(
+        endpoint, file, project=session.project(project)
     )
     if session.output.as_json:
         session.output.document(done)
     else:
-        session.output.facts({"New": done.added, "Same": done.same, "Changed": done.changed})
-
-
-def _labels(file: Path) -> list[dict[str, Any]]:
-    try:
-        with file.open(newline="", encoding="utf-8") as lines:
-            rows = list(csv.DictReader(lines))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageMistake(
-            f"{visible(str(file))} cannot be read: {visible(str(error))}.",
-            field="file",
-            next_step="Name a CSV file in UTF-8.",
-        ) from None
-    if not rows or "value" not in rows[0] or not {"prediction_id", "own_id"} & rows[0].keys():
-        raise UsageMistake(
-            f"{visible(str(file))} has no column value, or neither prediction_id nor own_id.",
-            field="file",
-            next_step="Begin it with a line such as prediction_id,value.",
+        session.output.facts(
+            {
+                "New": done.added,
+                "Same": done.same,
+                "Changed": done.changed,
+                "Empty, skipped": done.empty,
+            }
         )
-    found = []
-    for row in rows:
-        one: dict[str, Any] = {"value": _value(row["value"])}
-        for name in ("prediction_id", "own_id"):
-            if row.get(name):
-                one[name] = row[name]
-        if row.get("row"):
-            one["row"] = _value(row["row"])
-        found.append(one)
-    return found
-
-
-def _value(text: str | None) -> str | float | bool:
-    plain = (text or "").strip()
-    if plain.lower() in ("true", "false"):
-        return plain.lower() == "true"
-    try:
-        number = float(plain)
-    except ValueError:
-        return plain
-    return int(number) if number.is_integer() else number
 
 
 @command(app, "select")

@@ -1,10 +1,14 @@
 """Monitoring of endpoints: how they did, labels, single predictions, alerts, selections."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from slipway.connection import Connection
+from slipway.errors import InvalidInput
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
@@ -28,6 +32,8 @@ from slipway.schemas.monitoring import (
     SelectionOut,
     SnoozeIn,
 )
+
+_FIELD = re.compile(r"labels\.(\d+)(?:\.([a-z_]+))?.*")
 
 
 class Monitoring:
@@ -153,15 +159,37 @@ class Monitoring:
 
         Each is a mapping of `prediction_id` or `own_id`, `value`, and `row` in requests of several.
         """
-        added = same = changed = 0
-        segments = (*_path(project, endpoint), "labels")
+        total = LabelsOut(added=0, same=0, changed=0)
         for start in range(0, len(labels), LABELS_AT_ONCE):
-            some = [dict(one) for one in labels[start : start + LABELS_AT_ONCE]]
-            done = self._connection.fetch(
-                LabelsOut, "POST", *segments, body=build(LabelsIn, labels=some)
-            )
-            added, same, changed = added + done.added, same + done.same, changed + done.changed
-        return LabelsOut(added=added, same=same, changed=changed)
+            some = labels[start : start + LABELS_AT_ONCE]
+            total = _together(total, self._send_labels(endpoint, some, project))
+        return total
+
+    def label_file(self, endpoint: str, file: str | Path, *, project: str) -> LabelsOut:
+        """Send the labels of a CSV, JSON lines or Parquet file; empty values are skipped.
+
+        Its columns are `prediction_id` or `own_id`, `value`, and `row` in requests of several rows.
+        Values are compared by the type of the endpoint's labels, so that 007 stays a class of text.
+        Raises InvalidInput with line, column and value for one that cannot be of that type.
+        """
+        rows = _label_reader().read_labels(Path(file))
+        total = LabelsOut(added=0, same=0, changed=0)
+        for start in range(0, len(rows), LABELS_AT_ONCE):
+            some = rows[start : start + LABELS_AT_ONCE]
+            try:
+                done = self._send_labels(endpoint, [row.label for row in some], project)
+            except InvalidInput as error:
+                raise _at_place(error, Path(file), some, start) from None
+            total = _together(total, done)
+        return total
+
+    def _send_labels(
+        self, endpoint: str, labels: Sequence[Mapping[str, Any]], project: str
+    ) -> LabelsOut:
+        body = build(LabelsIn, labels=[dict(one) for one in labels])
+        return self._connection.fetch(
+            LabelsOut, "POST", *_path(project, endpoint), "labels", body=body
+        )
 
     def labels(self, endpoint: str, *, project: str) -> Pages[LabelOut]:
         """List labels, newest first, with the versions that others replaced."""
@@ -212,6 +240,40 @@ class Monitoring:
         """List what was asked to be erased, newest first, and whether it is."""
         segments = (*_path(project, endpoint), "erasures")
         return Pages(self._connection, segments, PageOf[ErasureOut])
+
+
+def _together(one: LabelsOut, other: LabelsOut) -> LabelsOut:
+    return LabelsOut(
+        added=one.added + other.added,
+        same=one.same + other.same,
+        changed=one.changed + other.changed,
+        empty=one.empty + other.empty,
+    )
+
+
+def _label_reader() -> Any:
+    try:
+        return import_module("slipway.label_files")
+    except ImportError as error:
+        raise InvalidInput(
+            f"Reading a file of labels needs pyarrow, which cannot be imported: {error}.",
+            code="needs_pyarrow",
+            next_step="Install pyarrow, or send the labels by Monitoring.label.",
+        ) from None
+
+
+def _at_place(error: InvalidInput, file: Path, rows: Sequence[Any], before: int) -> InvalidInput:
+    """Return the error of one label with its place in the file."""
+    match = _FIELD.fullmatch(error.field or "")
+    if match is None or int(match[1]) >= len(rows):
+        return error
+    sent = f" The {before:,} labels above were sent." if before else " No label was sent."
+    return InvalidInput(
+        f"{file}, {rows[int(match[1])].place}, column {match[2] or 'value'}: {error.message}",
+        code=error.code,
+        field="file",
+        next_step=f"{error.next_step}{sent}",
+    )
 
 
 def _path(project: str, endpoint: str) -> tuple[str, str, str, str]:

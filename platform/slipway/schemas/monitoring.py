@@ -16,10 +16,44 @@ OwnId = Annotated[Line, Field(min_length=1, max_length=200)]
 FeatureName = Annotated[Line, Field(min_length=1, max_length=250)]
 Mail = Annotated[Line, Field(min_length=3, max_length=254, pattern=r"^[^@\s]+@[^@\s]+$")]
 PredictionStatus = Annotated[str, Field(pattern=r"^(answered|failed|any|[45][0-9]{2})$")]
+_LabelText = Annotated[Line, Strict(), Field(max_length=200)]
 LabelValue = Annotated[
-    StrictBool | StrictInt | StrictFloat | Annotated[Line, Strict(), Field(max_length=200)],
-    Field(description="A class, a number, or true or false."),
+    StrictBool
+    | StrictInt
+    | StrictFloat
+    | _LabelText
+    | Annotated[list[_LabelText], Field(max_length=1000)],
+    Field(
+        description="A class, a number, true or false, or the list of labels of a multi-label "
+        "task. Empty text is skipped."
+    ),
 ]
+
+
+class Task(StrEnum):
+    """Tasks of models, which decide how predictions are compared with labels.
+
+    `probability`: the output is the probability that the label is true. `ranking`: the rows of a
+    request are ranked by their output, and a label is the relevance of a row. `multi_label`: a
+    label is a list, and outputs are named by labels (0 or 1, or probabilities). `forecast`: a
+    regression with errors in relation to the truth.
+    """
+
+    CLASSIFICATION = "classification"
+    PROBABILITY = "probability"
+    REGRESSION = "regression"
+    FORECAST = "forecast"
+    RANKING = "ranking"
+    MULTI_LABEL = "multi_label"
+
+
+class LabelType(StrEnum):
+    """Types of labels, by which they are compared: `boolean` has true = 1 = "1" = "true"."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    NUMBER = "number"
+    STRING = "string"
 
 
 class Hiding(StrEnum):
@@ -43,6 +77,9 @@ class MonitorSettings(RequestSchema):
     `max_p95_ms` look at the last 15 minutes. `watch_drift` and `watch_outputs` switch alerts on
     inputs and outputs. `hidden` are columns that are hashed or dropped at capture. `positive` is
     the class that is looked for, where there are two. Captured predictions go after `keep_days`.
+
+    `task` and `label_type` are inferred unless they are declared; another one has quality measured
+    again.
     """
 
     window_rows: Whole = Field(default=1000, ge=200, le=1_000_000)
@@ -62,6 +99,8 @@ class MonitorSettings(RequestSchema):
     positive: Annotated[Line, Field(max_length=200)] | None = None
     hidden: dict[FeatureName, Hiding] = Field(default={}, max_length=500)
     keep_days: Whole = Field(default=90, ge=1, le=3650)
+    task: Task | None = None
+    label_type: LabelType | None = None
 
 
 class MonitorSettingsOut(MonitorSettings, AnswerSchema):
@@ -90,6 +129,8 @@ class MonitorChange(RequestSchema):
     positive: Annotated[Line, Field(max_length=200)] | None = None
     hidden: dict[FeatureName, Hiding] | None = Field(default=None, max_length=500)
     keep_days: Whole | None = Field(default=None, ge=1, le=3650)
+    task: Task | None = None
+    label_type: LabelType | None = None
 
 
 class LabelIn(RequestSchema):
@@ -118,11 +159,15 @@ class LabelsIn(RequestSchema):
 
 
 class LabelsOut(AnswerSchema):
-    """What became of labels: new, the same as before, and changed (the old ones are kept)."""
+    """What became of labels: new, the same as before, and changed (the old ones are kept).
+
+    `empty` ones had no value and were skipped.
+    """
 
     added: int
     same: int
     changed: int
+    empty: int = 0
 
 
 class LabelOut(AnswerSchema):
@@ -200,8 +245,51 @@ class FeatureOut(AnswerSchema):
     window: list[float] = []
 
 
+class ConfusionCell(AnswerSchema):
+    """The number of rows with one label and one prediction."""
+
+    truth: str
+    predicted: str
+    rows: int
+
+
+class ClassQuality(AnswerSchema):
+    """Precision, recall and F1 of one class, and the number of rows with that label."""
+
+    name: str
+    precision: float
+    recall: float
+    f1: float
+    labels: int
+
+
+class CalibrationBin(AnswerSchema):
+    """Rows predicted with about the same confidence: its mean, and the share that was right."""
+
+    rows: int
+    confidence: float
+    accuracy: float
+
+
+class TaskOut(AnswerSchema):
+    """The task of an endpoint and the type of its labels, and the reason where it is inferred.
+
+    Both are empty while they are unknown. Correct them by the settings `task` and `label_type`.
+    """
+
+    task: str = ""
+    label_type: str = ""
+    reason: str = ""
+    is_declared: bool = False
+
+
 class QualityPoint(AnswerSchema):
     """Measured quality of an hour, a day, a revision or all, and how much of it is labelled.
+
+    `withheld` names measures that cannot be right for these labels, with the reason. `misfits` are
+    labels of another type than the task needs, `unanswered` rows without a prediction to compare:
+    both are in no measure. `confusion`, `classes` and `calibration` are given for all and for a
+    slice.
 
     `estimate` is what was to be expected from how sure the model is (CBPE), with its range: an
     estimate, which cannot see concept drift.
@@ -212,6 +300,12 @@ class QualityPoint(AnswerSchema):
     labelled: int
     coverage: float
     figures: dict[str, float] = {}
+    withheld: dict[str, str] = {}
+    misfits: int = 0
+    unanswered: int = 0
+    confusion: list[ConfusionCell] = []
+    classes: list[ClassQuality] = []
+    calibration: list[CalibrationBin] = []
     estimate: float | None = None
     estimate_low: float | None = None
     estimate_high: float | None = None
@@ -306,6 +400,8 @@ class MonitoringOut(AnswerSchema):
     quality_by_revision: list[QualityPoint]
     alerts: list[AlertOut]
     settings: MonitorSettings
+    task: TaskOut = TaskOut()
+    empty_labels: int = 0
     looked_at: datetime | None = None
     fault: str = ""
 

@@ -48,6 +48,8 @@ class TableReader:
         self.is_stale = False
         self.is_complete = True
         self.rows = self.bad_rows = 0
+        self._line_of: Callable[[int], int] | None = None
+        self._places: list[int] | None = None
         if schema is not None:
             self._columns = {
                 field.name: Column(field.name, settings, field.type) for field in _fields(schema)
@@ -91,6 +93,12 @@ class TableReader:
         except MemoryError:
             self.is_complete = False
             self.report(path, "Reading it takes more memory than there is.")
+
+    def line_of(self, row: int) -> int | None:
+        """Return the line of a row of the newest batch, None in a format without lines."""
+        if self._line_of is None:
+            return None
+        return self._line_of(self._places[row] if self._places is not None else row)
 
     def report(
         self, path: str, message: str, *, line: int | None = None, column: str | None = None
@@ -254,8 +262,10 @@ class TableReader:
                     self._tell(path, message, line_of(row), name)
         schema = self.arrow_schema
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        self._line_of, self._places = line_of, None
         if bad:
             kept = [row for row in range(batch.num_rows) if row not in bad]
+            self._places = kept
             batch = batch.take(pa.array(kept, pa.int64()))
         self._yielded = True
         self.rows += batch.num_rows

@@ -41,7 +41,12 @@ def test_labels_late_twice_and_otherwise(traffic: Traffic) -> None:
     assert estimate["estimate_low"] < estimate["estimate"] < estimate["estimate_high"]
     labels = _labels(traffic, ids, wrong=200)
     # By id and late; by the client's own id, before and after that is known.
-    assert traffic.post("labels", {"labels": labels}) == {"added": 400, "same": 0, "changed": 0}
+    assert traffic.post("labels", {"labels": labels}) == {
+        "added": 400,
+        "same": 0,
+        "changed": 0,
+        "empty": 0,
+    }
     assert traffic.post("labels", {"labels": labels[:5]})["same"] == 5
     traffic.look()
     shown = traffic.shown()
@@ -57,7 +62,12 @@ def test_labels_late_twice_and_otherwise(traffic: Traffic) -> None:
     assert "auc" in shown["quality_by_revision"][0]["figures"]
     # Somebody corrects 200 of them: both versions are kept, the last one counts.
     corrected = _labels(traffic, ids)[:200]
-    assert traffic.post("labels", {"labels": corrected}) == {"added": 0, "same": 0, "changed": 200}
+    assert traffic.post("labels", {"labels": corrected}) == {
+        "added": 0,
+        "same": 0,
+        "changed": 200,
+        "empty": 0,
+    }
     traffic.look()
     assert traffic.shown()["quality"]["figures"]["accuracy"] == 1.0
     listed = traffic.get("labels", limit=200)["items"]

@@ -35,7 +35,7 @@ def test_of_scores_that_are_no_probabilities_the_highest_is_what_was_said(
     said = [max(range(3), key=lambda at: (cells[at], at)) for cells, _ in rows]
     found = _figures(outputs, true)
     assert found["accuracy"] == pytest.approx(metrics.accuracy_score(true, said))
-    assert found.keys() == {"accuracy", "f1"}
+    assert found.keys() == {"accuracy", "precision", "recall", "f1"}
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=2, max_size=40))

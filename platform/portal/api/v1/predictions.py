@@ -92,7 +92,7 @@ def post_labels(request: HttpRequest, project: str, endpoint: str, payload: Labe
     """Say what turned out to be true of predictions, one or 10,000; late and again is fine."""
     user = require_principal(request).user
     done = label_predictions(endpoint=gated_endpoint(request), by=user, labels=payload.labels)
-    return LabelsOut(added=done.added, same=done.same, changed=done.changed)
+    return LabelsOut(added=done.added, same=done.same, changed=done.changed, empty=done.empty)
 
 
 @router.get(f"{_ONE}/labels", auth=gate(_SEE), response=PageOf[LabelOut])

@@ -15,6 +15,7 @@ _ORDERS: Final[Mapping[str, Callable[..., Any]]] = {
     "close": flat.close,
     "summarise": measuring.summarise,
     "windows": measuring.windows,
+    "observe": measuring.observe,
     "own_ids": measuring.own_ids,
     "profile_sample": profiling.profile_sample,
     "profile_first": profiling.profile_first,

@@ -31,7 +31,7 @@ from portal.monitoring.analysing.rows import (
     request_rows,
     response_rows,
 )
-from portal.monitoring.statistics.truths import name_of
+from portal.monitoring.statistics.tasks import name_of
 
 DRAWS: Final = 65_536
 _ROWS_A_PART: Final = 50_000

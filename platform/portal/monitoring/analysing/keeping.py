@@ -2,71 +2,52 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from portal.monitoring.analysing.flat import FAILED, write_whole
-from portal.monitoring.analysing.measuring import read_rows
-from portal.monitoring.analysing.rows import IN
-
-_MOST: Final = 1_000_000
+from portal.monitoring.analysing.exporting import typed_table
+from portal.monitoring.analysing.flat import write_whole
+from portal.monitoring.statistics.tasks import Basis
 
 
 def export(
     *,
     paths: Sequence[str],
+    raw: Sequence[str],
     target: str,
     ids: Sequence[str],
+    signatures: Mapping[str, Any],
+    types: Mapping[str, str],
     labels: Mapping[str, Sequence[Any]],
     only_labelled: bool,
+    basis: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write chosen predictions with their labels as one Parquet file.
 
     Returns how many rows that are, and which revisions predicted them. `labels` are by
-    `PREDICTION/ROW`. Inputs keep their names, so that what trained on the data set before can train
-    on this; `label` holds the truth, and what begins with `slipway_` the rest.
+    `PREDICTION/ROW`. Inputs keep their names and have the types of the signature, so that what
+    trained on the data set before can train on this. `label` holds the truth, and what begins with
+    `slipway_` the rest.
     """
     if not ids:
         return {"rows": 0, "revisions": []}
-    chosen = pc.field("prediction_id").isin(list(ids))
-    table, _ = read_rows(paths, where=chosen, most=10**9, failed=None)
-    rows: list[dict[str, Any]] = []
-    revisions: set[str] = set()
-    for one in table.to_pylist():
-        key = f"{one['prediction_id']}/{one['row']}"
-        known = labels.get(key)
-        if known is None and only_labelled:
-            continue
-        revisions.add(one["revision"] or "")
-        rows.append(
-            {name.removeprefix(IN): cell for name, cell in one.items() if name.startswith(IN)}
-            | {
-                "label": known[0] if known is not None else None,
-                "slipway_prediction_id": one["prediction_id"],
-                "slipway_row": one["row"],
-                "slipway_at": one["at"],
-                "slipway_model_version": one["model_version"],
-                "slipway_status": one[FAILED] or 200,
-            }
-        )
-        if len(rows) >= _MOST:
-            break
-    if not rows:
+    table, revisions = typed_table(
+        paths=paths,
+        raw=raw,
+        ids=ids,
+        signatures=signatures,
+        types=types,
+        labels=labels,
+        only_labelled=only_labelled,
+        basis=Basis.from_json(basis),
+    )
+    if table is None:
         return {"rows": 0, "revisions": []}
-    write_whole(pa.Table.from_pylist([_alike(row) for row in rows]), Path(target))
-    return {"rows": len(rows), "revisions": sorted(revisions - {""})}
-
-
-def _alike(row: dict[str, Any]) -> dict[str, Any]:
-    label = row["label"]
-    if isinstance(label, int) and not isinstance(label, bool):
-        row["label"] = float(label)
-    elif isinstance(label, bool):
-        row["label"] = "true" if label else "false"
-    return row
+    write_whole(table, Path(target))
+    return {"rows": table.num_rows, "revisions": revisions}
 
 
 def erase(*, paths: Sequence[str], ids: Sequence[str], own_ids: Sequence[str]) -> dict[str, Any]:

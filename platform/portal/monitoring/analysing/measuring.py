@@ -18,10 +18,14 @@ from portal.monitoring.statistics import estimating, quality
 from portal.monitoring.statistics import truths as truth_of
 from portal.monitoring.statistics.baselines import Baseline, Floats, bin_values
 from portal.monitoring.statistics.judging import DIFFERENT, Limits, compare
+from portal.monitoring.statistics.tasks import Basis
+from portal.monitoring.statistics.tasks import observe as observed
 
 MOST_ROWS: Final = 200_000
 _WINDOW_ROWS: Final = 20_000
 _MOST_BASE_NAMES: Final = 2_000
+_OBSERVED_ROWS: Final = 20_000
+_MOST_OBSERVED: Final = 200
 
 
 def read_rows(
@@ -75,6 +79,7 @@ def summarise(
     calibrations: Mapping[str, Mapping[str, Any]],
     labels: Sequence[Sequence[Any]],
     positive: str | None,
+    basis: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return by revision: rows, counts in the bins of the baseline, quality and its estimate.
 
@@ -89,7 +94,7 @@ def summarise(
             for base in bases
             if base.name in table.column_names
         }
-        quality_of, labelled = _quality(paths, revision, labels, positive)
+        quality_of, labelled = _quality(paths, revision, labels, positive, Basis.from_json(basis))
         found[revision] = {
             "rows": round(table.num_rows / share),
             "predictions": round(len(pc.unique(table.column("prediction_id"))) / share),
@@ -120,7 +125,11 @@ def _latencies(table: pa.Table) -> dict[str, float]:
 
 
 def _quality(
-    paths: Sequence[str], revision: str, labels: Sequence[Sequence[Any]], positive: str | None
+    paths: Sequence[str],
+    revision: str,
+    labels: Sequence[Sequence[Any]],
+    positive: str | None,
+    basis: Basis,
 ) -> tuple[quality.Sums | None, int]:
     """Join labels with the predictions they belong to."""
     if not labels:
@@ -139,11 +148,25 @@ def _quality(
     if not at:
         return None, 0
     names = [one.removeprefix(OUT) for one in table.column_names if one.startswith(OUT)]
-    wanted = truth_of.needed(names)
+    wanted = truth_of.needed(names, basis.task)
     some = table.select([OUT + name for name in wanted]).take(pa.array(at)).rename_columns(wanted)
     true = [truths[keys[index]] for index in at]
-    sums = truth_of.sums_of(some.to_pylist(), true, positive)
+    groups = [keys[index][0] for index in at]
+    sums = truth_of.sums_of(some.to_pylist(), true, positive, basis=basis, groups=groups)
     return sums, len(at) if sums is not None else 0
+
+
+def observe(*, paths: Sequence[str], revision: str, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the outputs of a revision are like, added to what was seen before."""
+    where = pc.field("revision") == revision if revision else None
+    table, _ = read_rows(paths, where=where, most=_OBSERVED_ROWS)
+    names = [name for name in table.column_names if name.startswith(OUT)]
+    there = [name for name in names if table.column(name).null_count < table.num_rows]
+    outputs = dict(before)
+    for name in there[:_MOST_OBSERVED]:
+        short = name.removeprefix(OUT)
+        outputs[short] = observed(before.get(short), table.column(name).to_pylist())
+    return {"outputs": outputs, "names": [name.removeprefix(OUT) for name in there]}
 
 
 def _estimate(table: pa.Table, calibration: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -285,4 +308,4 @@ def own_ids(*, paths: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
     return dict(found)
 
 
-__all__ = ["IN", "OUT", "own_ids", "read_rows", "summarise", "values_of", "windows"]
+__all__ = ["IN", "OUT", "observe", "own_ids", "read_rows", "summarise", "values_of", "windows"]

@@ -27,6 +27,7 @@ from portal.monitoring.statistics.baselines import (
     numbers_of,
     texts_of,
 )
+from portal.monitoring.statistics.tasks import BOOLEAN, STRING, canonical
 from slipway.schemas.tables import ReadSettings, TableSchema
 from slipway.tables import TableReader
 
@@ -80,9 +81,13 @@ def _calibration(said: Sequence[Row], truth: Sequence[Any] | None) -> dict[str, 
         return None
     if any("confidence" not in row for row in said):
         return None
+    classes, labels = texts_of([row["class"] for row in said]), texts_of(truth)
+    # The columns 0 and 1 of scores are false and true, where labels are boolean.
+    are_booleans = all(canonical(value, BOOLEAN) for value in (*classes, *labels))
+    kind = BOOLEAN if are_booleans else STRING
     right = [
-        float(one == true)
-        for one, true in zip(texts_of([row["class"] for row in said]), texts_of(truth), strict=True)
+        float(canonical(one, kind) == canonical(true, kind))
+        for one, true in zip(classes, labels, strict=True)
     ]
     sure = np.array([row["confidence"] for row in said], dtype=np.float64)
     found = estimating.calibrate(sure, np.array(right))

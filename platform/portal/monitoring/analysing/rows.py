@@ -9,7 +9,7 @@ and missing elements are kept.
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -45,12 +45,17 @@ class Named:
         return cls(tuple(str(one["name"]) for one in signature.get("inputs", [])))
 
 
-def request_rows(text: str, named: Named) -> tuple[list[Row], str]:
-    """Return the rows of a request, and the client's own id of it ("" without one)."""
+def request_rows(
+    text: str, named: Named, cell: Callable[[str, str], Any] | None = None
+) -> tuple[list[Row], str]:
+    """Return the rows of a request, and the client's own id of it ("" without one).
+
+    `cell` makes a value of a column and text of CSV, a number where it is one unless given.
+    """
     try:
         said = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return _csv_rows(text), ""
+        return _csv_rows(text, cell or _cell), ""
     if not isinstance(said, dict):
         raise Unreadable
     own = said.get("client_request_id") or said.get("id")
@@ -156,7 +161,7 @@ def _from_tensors(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
     return rows
 
 
-def _csv_rows(text: str) -> list[Row]:
+def _csv_rows(text: str, cell: Callable[[str, str], Any]) -> list[Row]:
     try:
         lines = list(islice(csv.reader(io.StringIO(text)), MOST_ROWS + 2))
     except csv.Error as error:
@@ -165,13 +170,13 @@ def _csv_rows(text: str) -> list[Row]:
         raise Unreadable
     head = lines[0]
     return [
-        {name: _cell(cell) for name, cell in zip(head, line, strict=False)}
+        {name: cell(name, value) for name, value in zip(head, line, strict=False)}
         for line in lines[1:]
         if line
     ]
 
 
-def _cell(text: str) -> Any:
+def _cell(_name: str, text: str) -> Any:
     try:
         return float(text) if text else None
     except ValueError:

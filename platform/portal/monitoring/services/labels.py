@@ -5,14 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 
 from portal.accounts import audit
 from portal.accounts.models import User
 from portal.core.errors import InvalidInput
 from portal.endpoints.models import Endpoint
 from portal.monitoring.folders import HOUR, hour_of_prediction
-from portal.monitoring.models import CapturedHour, Label
+from portal.monitoring.label_basis import stored_basis
+from portal.monitoring.models import CapturedHour, Label, Monitor
 from portal.monitoring.settings_of import monitor_of
+from portal.monitoring.statistics.tasks import Basis, canonical, misfit, name_of
 from slipway.schemas.monitoring import LabelIn
 
 _LOOKED_UP_AT_ONCE = 400
@@ -21,29 +24,32 @@ Key = tuple[bool, str, int]
 
 @dataclass
 class Labelled:
-    """What became of labels."""
+    """What became of labels; `empty` ones have no value and are skipped."""
 
     added: int = 0
     same: int = 0
     changed: int = 0
+    empty: int = 0
 
 
 def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]) -> Labelled:
     """Note what is true of predictions: all of it or nothing.
 
     The same value again changes nothing; another one is another version, and counts from now on.
-    Raises InvalidInput where one list says two things of one row.
+    Raises InvalidInput where one list says two things of one row, or a value cannot be of the type
+    that labels have.
     """
-    wanted = _by_key(labels)
-    done = Labelled()
+    monitor = monitor_of(endpoint)
+    basis = stored_basis(monitor)
+    wanted = _by_key(labels, basis)
+    done = Labelled(empty=sum(_is_empty(one.value) for one in labels))
     with transaction.atomic():
-        monitor_of(endpoint)
         _lock(endpoint)
         known = _known(endpoint, wanted)
         fresh, stale = [], []
         for key, value in wanted.items():
             before = known.get(key)
-            if before is not None and _same(before.value, value):
+            if before is not None and _same(before.value, value, basis):
                 done.same += 1
                 continue
             if before is None:
@@ -57,6 +63,9 @@ def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]
             Label.objects.filter(pk__in=some).update(is_current=False)
         Label.objects.bulk_create(fresh, batch_size=500)
         _make_stale(endpoint, fresh)
+        if done.empty:
+            empty = F("empty_labels") + done.empty
+            Monitor.objects.filter(pk=monitor.pk).update(empty_labels=empty)
         if fresh:
             audit.record(
                 "prediction.label",
@@ -74,11 +83,26 @@ def _lock(endpoint: Endpoint) -> None:
     list(Endpoint.objects.select_for_update(no_key=True).filter(pk=endpoint.pk).values_list("pk"))
 
 
-def _by_key(labels: Sequence[LabelIn]) -> dict[Key, Any]:
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, str) and not value.strip()
+
+
+def _by_key(labels: Sequence[LabelIn], basis: Basis) -> dict[Key, Any]:
     found: dict[Key, Any] = {}
     for at, one in enumerate(labels):
+        if _is_empty(one.value):
+            continue
+        expected = misfit(one.value, basis)
+        if expected:
+            raise InvalidInput(
+                f"The label {str(one.value)[:80]!r} is not {expected}.",
+                code="label_of_other_type",
+                field=f"labels.{at}.value",
+                next_step="Correct the value, or declare another task or type of labels under "
+                "Alerts and limits of the endpoint.",
+            )
         key = (one.own_id is not None, one.own_id or one.prediction_id or "", one.row)
-        if key in found and not _same(found[key], one.value):
+        if key in found and not _same(found[key], one.value, basis):
             raise InvalidInput(
                 f"Row {one.row} of {key[1]} has two different labels in this list.",
                 code="two_labels",
@@ -89,8 +113,14 @@ def _by_key(labels: Sequence[LabelIn]) -> dict[Key, Any]:
     return found
 
 
-def _same(one: Any, other: Any) -> bool:
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+def _same(one: Any, other: Any, basis: Basis) -> bool:
+    if isinstance(one, list) or isinstance(other, list):
+        return bool(one == other)
+    if basis.label_type:
+        forms = canonical(one, basis.label_type), canonical(other, basis.label_type)
+        if forms[0] is not None and forms[0] == forms[1]:
+            return True
+    return name_of(one) == name_of(other) and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _known(endpoint: Endpoint, wanted: dict[Key, Any]) -> dict[Key, Label]:

@@ -15,7 +15,8 @@ from portal.endpoints.models import Endpoint
 from portal.endpoints.moves import gateways_see
 from portal.endpoints.replicas import cipher
 from portal.monitoring.adapters.webhooks import Refused, checked
-from portal.monitoring.models import Alert, AlertChannel, Monitor
+from portal.monitoring.label_basis import infer_basis, newest_revision
+from portal.monitoring.models import Alert, AlertChannel, CapturedHour, Monitor
 from portal.monitoring.settings_of import monitor_of
 from slipway.schemas.monitoring import AlertChannelIn, MonitorChange, MonitorSettings
 
@@ -24,12 +25,17 @@ _SHOWN_OF_SECRET_URLS = 40
 
 
 def change_watching(*, endpoint: Endpoint, by: User, change: MonitorChange) -> MonitorSettings:
-    """Change how an endpoint is watched; what was measured before stays as it was."""
+    """Change how an endpoint is watched.
+
+    Another task, type of labels or positive class has quality measured again; windows stay as they
+    were.
+    """
     fields: dict[str, Any] = change.model_dump(mode="json", exclude_unset=True)
     with transaction.atomic():
         monitor = Monitor.objects.select_for_update(no_key=True).get(pk=monitor_of(endpoint).pk)
         before = MonitorSettings.model_validate(monitor.settings).model_dump(mode="json")
         nullable = {"min_accuracy", "max_mean_error", "max_error_percent", "max_p95_ms", "positive"}
+        nullable |= {"task", "label_type"}
         given = {
             name: value for name, value in fields.items() if value is not None or name in nullable
         }
@@ -38,6 +44,11 @@ def change_watching(*, endpoint: Endpoint, by: User, change: MonitorChange) -> M
         if not new:
             return after
         Monitor.objects.filter(pk=monitor.pk).update(settings=after.model_dump(mode="json"))
+        if new.keys() & {"task", "label_type"}:
+            monitor.settings = after.model_dump(mode="json")
+            infer_basis(endpoint, monitor, newest_revision(endpoint))
+        if "positive" in new:
+            CapturedHour.objects.filter(endpoint=endpoint).update(is_stale=True)
         if "hidden" in new:
             gateways_see(endpoint)
         audit.record(

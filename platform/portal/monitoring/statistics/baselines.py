@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from portal.monitoring.statistics.truths import name_of
+from portal.monitoring.statistics.tasks import name_of
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

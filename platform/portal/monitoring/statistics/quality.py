@@ -1,9 +1,20 @@
-"""Measured quality as sums that add up: windows, hours and revisions combine without the rows."""
+"""Measured quality as sums that add up: windows, hours and revisions combine without the rows.
+
+Measures have the definitions of scikit-learn. Those that cannot be right for the data are withheld
+with the reason.
+"""
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
+
+from portal.monitoring.statistics.groups import (
+    RANKINGS,
+    SETS,
+    add_groups,
+    measures_of_groups,
+)
 
 Sums = dict[str, Any]
 CLASSES: Final = "classes"
@@ -11,6 +22,8 @@ NUMBERS: Final = "numbers"
 _CALIBRATION_BINS: Final = 10
 _SCORE_BINS: Final = 1_000
 _MOST_CLASSES: Final = 200
+_SMALLEST: Final = 2.220446049250313e-16
+_SUMMED: Final = ("n", "error", "absolute", "squared", "magnitude", "relative", "zeros")
 
 
 def sums_of_classes(
@@ -25,69 +38,115 @@ def sums_of_classes(
     `score` is that of the class `positive`, where there are two.
     """
     pairs = Counter(zip(true, said, strict=True))
-    kept = dict(pairs.most_common(_MOST_CLASSES**2))
+    stored = dict(pairs.most_common(_MOST_CLASSES**2))
     calibration = [[0, 0.0, 0] for _ in range(_CALIBRATION_BINS)]
-    brier, scored = 0.0, 0
     for one, truth, sure in zip(said, true, confidence, strict=True):
         if sure is None or not 0 <= sure <= 1:
             continue
-        right = int(one == truth)
         row = calibration[min(_CALIBRATION_BINS - 1, int(sure * _CALIBRATION_BINS))]
         row[0] += 1
         row[1] += sure
-        row[2] += right
-        brier += (sure - right) ** 2
-        scored += 1
+        row[2] += one == truth
     ups: Counter[int] = Counter()
     downs: Counter[int] = Counter()
+    brier, log_loss, scored = [], [], 0
     if positive is not None:
         for truth, value in zip(true, score, strict=True):
-            if value is not None and 0 <= value <= 1:
-                place = min(_SCORE_BINS - 1, int(value * _SCORE_BINS))
-                (ups if truth == positive else downs)[place] += 1
+            if value is None or not 0 <= value <= 1:
+                continue
+            place = min(_SCORE_BINS - 1, int(value * _SCORE_BINS))
+            (ups if truth == positive else downs)[place] += 1
+            chance = value if truth == positive else 1 - value
+            brier.append((1 - chance) ** 2)
+            log_loss.append(-math.log(min(1 - _SMALLEST, max(_SMALLEST, chance))))
+            scored += 1
     return {
         "kind": CLASSES,
         "n": len(said),
         "right": sum(one == truth for one, truth in zip(said, true, strict=True)),
-        "confusion": [[truth, one, times] for (truth, one), times in kept.items()],
+        "confusion": [[truth, one, times] for (truth, one), times in stored.items()],
         "calibration": calibration,
-        "brier": brier,
+        "brier": math.fsum(brier),
+        "log_loss": math.fsum(log_loss),
         "scored": scored,
         "ups": {str(place): times for place, times in ups.items()},
         "downs": {str(place): times for place, times in downs.items()},
     }
 
 
-def sums_of_numbers(said: Sequence[float], true: Sequence[float]) -> Sums:
-    """Return the sums of predicted numbers."""
+def sums_of_numbers(
+    said: Sequence[float], true: Sequence[float], *, is_forecast: bool = False
+) -> Sums:
+    """Return the sums of predicted numbers; `error` is prediction less truth."""
     errors = [one - truth for one, truth in zip(said, true, strict=True)]
+    # A difference to the first value is exact where all are equal, and loses less where they are
+    # large and close together.
+    pivot = true[0] if true else 0.0
+    mean = pivot + math.fsum(truth - pivot for truth in true) / len(true) if true else 0.0
     return {
         "kind": NUMBERS,
+        "is_forecast": is_forecast,
         "n": len(errors),
         "error": math.fsum(errors),
         "absolute": math.fsum(abs(one) for one in errors),
         "squared": math.fsum(one * one for one in errors),
-        "truth": math.fsum(true),
-        "truth_squared": math.fsum(one * one for one in true),
+        "magnitude": math.fsum(abs(truth) for truth in true),
+        "relative": math.fsum(
+            abs(one / truth) for one, truth in zip(errors, true, strict=True) if truth
+        ),
+        "zeros": sum(not truth for truth in true),
+        "truth_mean": mean,
+        "truth_spread": math.fsum((truth - mean) ** 2 for truth in true),
     }
 
 
-def add(parts: Iterable[Sums]) -> Sums | None:
-    """Return the sums of several windows together; None without any of the kind of the first."""
-    found = [part for part in parts if part and part.get("n")]
-    if not found:
+def add(parts: Iterable[Sums], basis: str | None = None) -> Sums | None:
+    """Return the sums of several windows together, None without any.
+
+    Only those of the same basis add up: of the given one, else of the first part.
+    """
+    there = [part for part in parts if part and part.get("n") is not None]
+    if basis is not None:
+        there = [part for part in there if part.get("basis") == basis]
+    if not there:
         return None
-    kind = found[0]["kind"]
-    found = [part for part in found if part["kind"] == kind]
+    kind, basis = there[0]["kind"], there[0].get("basis")
+    there = [part for part in there if part["kind"] == kind and part.get("basis") == basis]
+    left_out = {
+        name: sum(part.get(name, 0) for part in there) for name in ("misfits", "unanswered")
+    }
+    full = [part for part in there if part["n"]] or there[:1]
     if kind == NUMBERS:
-        return {"kind": kind} | {
-            name: sum(part[name] for part in found) for name in found[0] if name != "kind"
-        }
+        sums = _added_numbers(full)
+    elif kind in (RANKINGS, SETS):
+        sums = add_groups(full)
+    else:
+        sums = _added_classes(full)
+    return sums | left_out | {"basis": basis}
+
+
+def _added_numbers(parts: Sequence[Sums]) -> Sums:
+    sums = {name: sum(part[name] for part in parts) for name in _SUMMED}
+    count, mean, spread = 0, 0.0, 0.0
+    for part in parts:
+        # Chan's update: spreads around means add up without cancelling.
+        both = count + part["n"]
+        if not both:
+            continue
+        step = part["truth_mean"] - mean if count else 0.0
+        spread += part["truth_spread"] + step * step * count * part["n"] / both
+        mean = mean + step * part["n"] / both if count else part["truth_mean"]
+        count = both
+    shape = {"kind": NUMBERS, "is_forecast": parts[0]["is_forecast"]}
+    return shape | sums | {"truth_mean": mean, "truth_spread": spread}
+
+
+def _added_classes(parts: Sequence[Sums]) -> Sums:
     confusion: Counter[tuple[str, str]] = Counter()
     ups: Counter[str] = Counter()
     downs: Counter[str] = Counter()
     calibration = [[0, 0.0, 0] for _ in range(_CALIBRATION_BINS)]
-    for part in found:
+    for part in parts:
         for truth, said, times in part["confusion"]:
             confusion[truth, said] += times
         ups.update(part["ups"])
@@ -95,9 +154,10 @@ def add(parts: Iterable[Sums]) -> Sums | None:
         for row, more in zip(calibration, part["calibration"], strict=True):
             for at in range(3):
                 row[at] += more[at]
+    names = ("n", "right", "brier", "log_loss", "scored")
     return {
-        "kind": kind,
-        **{name: sum(part[name] for part in found) for name in ("n", "right", "brier", "scored")},
+        "kind": CLASSES,
+        **{name: sum(part[name] for part in parts) for name in names},
         "confusion": [[truth, said, times] for (truth, said), times in confusion.items()],
         "calibration": calibration,
         "ups": dict(ups),
@@ -106,37 +166,94 @@ def add(parts: Iterable[Sums]) -> Sums | None:
 
 
 def figures(sums: Sums) -> dict[str, float]:
-    """Return the figures that sums come to."""
+    """Return the measures that sums come to."""
+    return measures(sums)[0]
+
+
+def measures(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
+    """Return measures, and by name the reasons for those that cannot be right for the data."""
+    if not sums["n"]:
+        return {}, {}
+    if sums["kind"] in (RANKINGS, SETS):
+        return measures_of_groups(sums)
+    return _of_numbers(sums) if sums["kind"] == NUMBERS else _of_classes(sums)
+
+
+def _of_numbers(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
     n = sums["n"]
-    if sums["kind"] == NUMBERS:
-        spread = sums["truth_squared"] - sums["truth"] ** 2 / n
-        found = {
-            "mae": sums["absolute"] / n,
-            "rmse": math.sqrt(sums["squared"] / n),
-            "bias": sums["error"] / n,
-        }
-        return found | ({"r2": 1 - sums["squared"] / spread} if spread > 0 else {})
-    found = {"accuracy": sums["right"] / n, "f1": _macro_f1(sums["confusion"])}
-    if sums["scored"]:
-        found["brier"] = sums["brier"] / sums["scored"]
+    found = {
+        "mae": sums["absolute"] / n,
+        "rmse": math.sqrt(sums["squared"] / n),
+        "bias": sums["error"] / n,
+    }
+    withheld: dict[str, str] = {}
+    if sums["is_forecast"]:
+        if sums["magnitude"]:
+            found["wape"] = sums["absolute"] / sums["magnitude"]
+        else:
+            withheld["wape"] = "All labels are 0, so there is nothing to relate the error to."
+        if sums["zeros"]:
+            withheld["mape"] = f"{sums['zeros']:,} labels are 0, and a share of 0 is undefined."
+        else:
+            found["mape"] = sums["relative"] / n
+    if n < 2:
+        withheld["r2"] = "R² needs at least two labels."
+    elif sums["truth_spread"] <= 0:
+        withheld["r2"] = "All labels have the same value, so there is no variance to explain."
+    else:
+        found["r2"] = 1 - sums["squared"] / sums["truth_spread"]
+    return found, withheld
+
+
+def _of_classes(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
+    found: dict[str, float] = {"accuracy": sums["right"] / sums["n"]}
+    withheld: dict[str, str] = {}
+    rows = per_class(sums)
+    if sum(row[2] for row in sums["confusion"]) == sums["n"]:
+        found["precision"] = sum(row[1] for row in rows) / len(rows)
+        found["recall"] = sum(row[2] for row in rows) / len(rows)
+        found["f1"] = sum(row[3] for row in rows) / len(rows)
+    else:
+        reason = f"There are more than {_MOST_CLASSES**2:,} pairs of classes."
+        withheld |= dict.fromkeys(("precision", "recall", "f1"), reason)
+    if any(row[0] for row in sums["calibration"]):
         found["calibration_error"] = _calibration_error(sums["calibration"])
-    auc = _auc(sums["ups"], sums["downs"])
-    return found | ({"auc": auc} if auc is not None else {})
+    if not sums["scored"]:
+        if "calibration_error" in found:
+            reason = "It is measured of two classes with a score each."
+            withheld |= {"auc": reason, "brier": reason}
+        return found, withheld
+    found["brier"] = sums["brier"] / sums["scored"]
+    found["log_loss"] = sums["log_loss"] / sums["scored"]
+    curve = _curve(sums["ups"], sums["downs"])
+    if curve is not None:
+        found["auc"], found["average_precision"] = curve
+    else:
+        reason = "All labels are of one class."
+        withheld |= {"auc": reason, "average_precision": reason}
+    return found, withheld
 
 
-def _macro_f1(confusion: Sequence[Sequence[Any]]) -> float:
+def per_class(sums: Sums) -> list[tuple[str, float, float, float, int]]:
+    """Return precision, recall, F1 and the number of labels of each class."""
     true: Counter[str] = Counter()
     said: Counter[str] = Counter()
     right: Counter[str] = Counter()
-    for truth, one, times in confusion:
+    for truth, one, times in sums["confusion"]:
         true[truth] += times
         said[one] += times
         if truth == one:
             right[truth] += times
-    names = true.keys() | said.keys()
-    if not names:
-        return 0.0
-    return sum(2 * right[name] / (true[name] + said[name]) for name in names) / len(names)
+    return [
+        (
+            name,
+            right[name] / said[name] if said[name] else 0.0,
+            right[name] / true[name] if true[name] else 0.0,
+            2 * right[name] / (true[name] + said[name]),
+            true[name],
+        )
+        for name in sorted(true.keys() | said.keys())
+    ]
 
 
 def _calibration_error(rows: Sequence[Sequence[float]]) -> float:
@@ -144,14 +261,19 @@ def _calibration_error(rows: Sequence[Sequence[float]]) -> float:
     return sum(abs(row[1] - row[2]) for row in rows) / total if total else 0.0
 
 
-def _auc(ups: Mapping[str, int], downs: Mapping[str, int]) -> float | None:
-    """Return the area under the curve from scores counted in thousandths; ties count half."""
+def _curve(ups: Mapping[str, int], downs: Mapping[str, int]) -> tuple[float, float] | None:
+    """Return the area under the ROC curve and the average precision, of scores in thousandths.
+
+    Scores within a thousandth of each other are ties, which count half in the area.
+    """
     all_ups, all_downs = sum(ups.values()), sum(downs.values())
     if not all_ups or not all_downs:
         return None
-    below, area = 0, 0.0
-    for place in sorted({*map(int, ups), *map(int, downs)}):
+    above_ups, above_downs, area, precision = 0, 0, 0.0, 0.0
+    for place in sorted({*map(int, ups), *map(int, downs)}, reverse=True):
         high, low = ups.get(str(place), 0), downs.get(str(place), 0)
-        area += high * (below + low / 2)
-        below += low
-    return area / (all_ups * all_downs)
+        area += low * (above_ups + high / 2)
+        above_ups += high
+        above_downs += low
+        precision += high / all_ups * above_ups / (above_ups + above_downs)
+    return area / (all_ups * all_downs), precision

@@ -1,13 +1,31 @@
-"""Predictions beside what turned out to be true: which output says it, and which figures fit.
+"""Predictions beside their labels: the outputs that a task compares, and the sums of its measures.
 
-Plain Python: pages ask it of a slice as well, and do without numpy.
+Plain Python, because pages measure slices with it and do without numpy.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from portal.monitoring.statistics.groups import sums_of_rankings, sums_of_sets
 from portal.monitoring.statistics.quality import Sums, sums_of_classes, sums_of_numbers
+from portal.monitoring.statistics.tasks import (
+    BOOLEAN,
+    CLASSIFICATION,
+    FORECAST,
+    MULTI_LABEL,
+    PROBABILITY,
+    RANKING,
+    REGRESSION,
+    STRING,
+    Basis,
+    basis_of,
+    canonical,
+    name_of,
+    number_of,
+    observe,
+    set_of,
+)
 
 CLASS: Final = "class"
 CONFIDENCE: Final = "confidence"
@@ -16,25 +34,18 @@ _CELL: Final = "prediction["
 Outputs = Mapping[str, Any]
 
 
-def name_of(value: Any) -> str | None:
-    """Return a class as labels and outputs write it alike; None where there is none."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        value = int(value) if value.is_integer() else f"{value:g}"
-    return str(value)[:200]
-
-
-def needed(names: Sequence[str]) -> list[str]:
+def needed(names: Sequence[str], task: str = "") -> list[str]:
     """Return those of the outputs that it takes to compare a prediction with the truth."""
-    said = next((one for one in _SINGLE if one in names), None)
-    if said is None:
+    if task == MULTI_LABEL:
+        return [name for name in names if name not in (CLASS, CONFIDENCE)]
+    single = next((one for one in _SINGLE if one in names), None)
+    if single is None:
         return _cells(names) or list(names[:1])
     scores = _scores(names)
-    found = [said, *([CONFIDENCE] if CONFIDENCE in names else [])]
-    return found + (list(scores.values()) if len(scores) == 2 else [])
+    chosen = [single, *([CONFIDENCE] if CONFIDENCE in names else [])]
+    if single == CLASS and "prediction" in names and task not in ("", CLASSIFICATION):
+        chosen.append("prediction")  # another revision answers one number
+    return chosen + (list(scores.values()) if len(scores) == 2 else [])
 
 
 def _cells(names: Sequence[str]) -> list[str]:
@@ -45,80 +56,193 @@ def _scores(names: Sequence[str]) -> dict[str, str]:
     """Return the outputs that hold the score of a class, by the class."""
     if CONFIDENCE not in names:
         return {}
-    scores = [one for one in names if one not in (CLASS, CONFIDENCE)]
+    scores = [one for one in names if one not in (CLASS, CONFIDENCE, "prediction")]
     return {one.removeprefix(_CELL).removesuffix("]"): one for one in scores}
 
 
 def sums_of(
-    outputs: Sequence[Outputs], true: Sequence[Any], positive: str | None = None
+    outputs: Sequence[Outputs],
+    true: Sequence[Any],
+    positive: str | None = None,
+    *,
+    basis: Basis | None = None,
+    groups: Sequence[str] = (),
 ) -> Sums | None:
     """Return the sums of quality of predictions, whose `outputs` are by name.
 
-    Of a list of scores the highest is what was said. `positive` is the class that is looked for,
-    where there are two. None where nothing can be compared.
+    Without a `basis` the task is inferred from these predictions. `positive` is the positive one of
+    two classes. `groups` names for each row the request that it was predicted in. None where
+    nothing can be compared.
     """
     if not outputs:
         return None
     names = list(dict.fromkeys(name for one in outputs for name in one))
-    place = next((one for one in _SINGLE if one in names), None)
-    if place is None and len(_cells(names)) > 1:
-        return _of_scores(outputs, _cells(names), true)
-    if place is None and not names:
+    if not names:
         return None
-    said = [one.get(place or names[0]) for one in outputs]
-    if CONFIDENCE not in names and _are_quantities(said, true):
-        pairs = [
-            (float(one), float(truth))
-            for one, truth in zip(said, true, strict=True)
-            if one is not None and math.isfinite(one)
-        ]
-        return sums_of_numbers([one for one, _ in pairs], [truth for _, truth in pairs])
-    return _of_classes(outputs, said, true, _scores(names), positive)
+    used = basis or _basis_here(outputs, names, true)
+    if used.task == MULTI_LABEL:
+        sums = _of_sets(outputs, true)
+    elif used.task in (REGRESSION, FORECAST, RANKING):
+        sums = _of_numbers(outputs, names, true, used.task, groups)
+    elif used.task == PROBABILITY:
+        sums = _of_probabilities(outputs, names, true)
+    elif used.task == CLASSIFICATION:
+        sums = _of_classes(outputs, names, true, used.label_type, positive)
+    else:
+        return None
+    return sums | {"basis": used.key}
 
 
-def _are_quantities(said: Sequence[Any], true: Sequence[Any]) -> bool:
-    there = [one for one in said if one is not None]
-    if not all(_is_number(one) for one in there):
-        return False
-    if not all(_is_number(one) and math.isfinite(one) for one in true):
-        return False
-    return any(float(one) != math.floor(one) for one in (*there, *true) if math.isfinite(one))
+def _basis_here(outputs: Sequence[Outputs], names: Sequence[str], true: Sequence[Any]) -> Basis:
+    seen = {name: observe(None, [one.get(name) for one in outputs]) for name in names}
+    return basis_of(task=None, label_type=None, signature=None, outputs=seen, labels=true)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _predicted_number(one: Outputs, names: Sequence[str]) -> float | None:
+    for name in ("prediction", "label"):
+        if one.get(name) is not None:
+            return number_of(one[name])
+    return number_of(one.get(names[0])) if len(names) == 1 else None
 
 
-def _of_scores(
-    outputs: Sequence[Outputs], cells: Sequence[str], true: Sequence[Any]
-) -> Sums | None:
-    """Compare lists of scores that are no probabilities, such as logits."""
-    if any(isinstance(one, float) and not one.is_integer() for one in true):
-        return None  # a quantity, which one of several outputs may mean
-    said = []
-    for one in outputs:
-        scores = [(one[cell], cell) for cell in cells if _is_number(one.get(cell))]
-        best = max(scores, default=(0.0, ""))[1]
-        said.append(best.removeprefix(_CELL).removesuffix("]"))
-    nothing = [None] * len(said)
-    return sums_of_classes(said, [name_of(one) or "" for one in true], nothing, nothing, None)
+def _of_numbers(
+    outputs: Sequence[Outputs],
+    names: Sequence[str],
+    true: Sequence[Any],
+    task: str,
+    groups: Sequence[str],
+) -> Sums:
+    predicted, truth, chosen = [], [], []
+    misfits = unanswered = 0
+    for at, (one, label) in enumerate(zip(outputs, true, strict=True)):
+        value, fact = _predicted_number(one, names), number_of(label)
+        misfits += fact is None
+        unanswered += fact is not None and value is None
+        if value is not None and fact is not None:
+            predicted.append(value)
+            truth.append(fact)
+            chosen.append(groups[at] if groups else str(at))
+    if task == RANKING:
+        sums = sums_of_rankings(predicted, truth, chosen)
+    else:
+        sums = sums_of_numbers(predicted, truth, is_forecast=task == FORECAST)
+    return sums | {"misfits": misfits, "unanswered": unanswered}
+
+
+def _of_probabilities(
+    outputs: Sequence[Outputs], names: Sequence[str], true: Sequence[Any]
+) -> Sums:
+    scores, truth = [], []
+    misfits = unanswered = 0
+    for one, label in zip(outputs, true, strict=True):
+        score, fact = _predicted_number(one, names), canonical(label, BOOLEAN)
+        if fact is None:
+            misfits += 1
+        elif score is None or not 0 <= score <= 1:
+            unanswered += 1
+        else:
+            scores.append(score)
+            truth.append(fact)
+    predicted = ["true" if score >= 0.5 else "false" for score in scores]
+    confidence = [max(score, 1 - score) for score in scores]
+    sums = sums_of_classes(predicted, truth, confidence, scores, "true")
+    return sums | {"misfits": misfits, "unanswered": unanswered}
 
 
 def _of_classes(
     outputs: Sequence[Outputs],
-    said: Sequence[Any],
+    names: Sequence[str],
     true: Sequence[Any],
-    scores: Mapping[str, str],
+    label_type: str,
     positive: str | None,
 ) -> Sums:
+    kind = label_type or STRING
+    scores = _scores(names)
     chosen = None
     if len(scores) == 2:
-        chosen = positive if positive in scores else list(scores)[-1]
-    score = [one.get(scores[chosen]) if chosen is not None else None for one in outputs]
-    return sums_of_classes(
-        [name_of(one) or "" for one in said],
-        [name_of(one) or "" for one in true],
-        [one.get(CONFIDENCE) for one in outputs],
-        score,
-        chosen,
-    )
+        by_name = {canonical(name, kind) or name: name for name in scores}
+        wanted = canonical(positive, kind) if positive else None
+        chosen = by_name.get(wanted or "", list(scores)[-1])
+    predicted, truth, confidence, score = [], [], [], []
+    misfits = unanswered = 0
+    for one, label in zip(outputs, true, strict=True):
+        said, fact = canonical(_predicted_class(one, names), kind), canonical(label, kind)
+        if fact is None or fact == "":
+            misfits += 1
+        elif said is None or said == "":
+            unanswered += 1
+        else:
+            predicted.append(said)
+            truth.append(fact)
+            confidence.append(one.get(CONFIDENCE))
+            score.append(one.get(scores[chosen]) if chosen is not None else None)
+    name = (canonical(chosen, kind) or chosen) if chosen is not None else None
+    sums = sums_of_classes(predicted, truth, confidence, score, name)
+    return sums | {"misfits": misfits, "unanswered": unanswered}
+
+
+def _predicted_class(one: Outputs, names: Sequence[str]) -> Any:
+    """Return the class of one prediction; of scores that are no probabilities the highest."""
+    for name in _SINGLE:
+        if one.get(name) is not None:
+            return one[name]
+    cells = _cells(names)
+    if len(cells) > 1:
+        scores = [(one[cell], cell) for cell in cells if _is_number(one.get(cell))]
+        best = max(scores, default=(0.0, ""))[1]
+        return best.removeprefix(_CELL).removesuffix("]")
+    return one.get(names[0]) if len(names) == 1 else None
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and not math.isnan(value)
+
+
+def _of_sets(outputs: Sequence[Outputs], true: Sequence[Any]) -> Sums:
+    predicted: list[frozenset[str]] = []
+    truth: list[frozenset[str]] = []
+    known: set[str] = set()
+    misfits = unanswered = 0
+    for one, label in zip(outputs, true, strict=True):
+        fact, answer = set_of(label), _predicted_set(one)
+        if fact is None:
+            misfits += 1
+        elif answer is None:
+            unanswered += 1
+        else:
+            predicted.append(answer[0])
+            truth.append(fact)
+            known |= answer[1] | fact
+    sums = sums_of_sets(predicted, truth, known)
+    return sums | {"misfits": misfits, "unanswered": unanswered}
+
+
+def _predicted_set(one: Outputs) -> tuple[frozenset[str], frozenset[str]] | None:
+    """Return the labels that were predicted, and all that could have been."""
+    there = {name: value for name, value in one.items() if value is not None}
+    if not there:
+        return None
+    texts = [value for value in there.values() if isinstance(value, str)]
+    if texts and not all(text in ("true", "false") for text in texts):
+        if set(there) == {"prediction"}:
+            found = set_of(there["prediction"]) or frozenset()
+        else:
+            found = frozenset(texts)
+        return found, found
+    if set(there) == {"prediction"}:
+        return None  # one number names no label
+    values = {
+        name.removeprefix(_CELL).removesuffix("]"): 1.0
+        if value in (True, "true")
+        else 0.0
+        if value in (False, "false")
+        else float(value)
+        for name, value in there.items()
+    }
+    if any(math.isnan(value) for value in values.values()):
+        return None
+    return frozenset(n for n, value in values.items() if value >= 0.5), frozenset(values)
+
+
+__all__ = ["name_of", "needed", "sums_of"]

@@ -2,20 +2,49 @@
 
 from django import forms
 
-from slipway.schemas.monitoring import MonitorSettings
+from slipway.schemas.monitoring import LabelType, MonitorSettings, Task
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
+
+
+TASKS = {
+    "classification": "Classification",
+    "probability": "Probability",
+    "regression": "Regression",
+    "forecast": "Forecast",
+    "ranking": "Ranking",
+    "multi_label": "Multi-label",
+}
 
 
 class Watching(forms.Form):
     """The settings that people change; the API has all of them."""
 
+    task = forms.ChoiceField(
+        label="Task",
+        required=False,
+        choices=[("", "Inferred"), *((one.value, TASKS[one.value]) for one in Task)],
+        help_text="Decides how predictions are compared with labels. Quality is measured again.",
+    )
+    label_type = forms.ChoiceField(
+        label="Type of labels",
+        required=False,
+        choices=[("", "Inferred"), *((one.value, one.value.capitalize()) for one in LabelType)],
+        help_text="Boolean labels may be true, false, 1 or 0. Text keeps leading zeros.",
+    )
     min_accuracy = forms.FloatField(
         label="Least accuracy",
         required=False,
         min_value=0,
         max_value=1,
         help_text="Between 0 and 1. Without it measured accuracy is compared with its estimate.",
+    )
+    max_mean_error = forms.FloatField(
+        label="Largest mean absolute error",
+        required=False,
+        min_value=0,
+        max_value=1e300,
+        help_text="Of a regression or forecast.",
     )
     max_error_percent = forms.FloatField(
         label="Most errors, in percent",

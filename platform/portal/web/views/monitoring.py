@@ -28,17 +28,19 @@ from portal.monitoring.services.watching import (
 )
 from portal.monitoring.settings_of import settings_of
 from portal.monitoring.viewing import asked_of, view
-from portal.web.forms.monitoring import AsData, NewChannel, Watching
+from portal.web.forms.monitoring import TASKS, AsData, NewChannel, Watching
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.listing import word
 from portal.web.monitoring import (
     Line,
     alerts_of,
     charts_of,
+    confusion_of,
     figures_of,
     lines_of,
     rows_of,
     tag_of,
+    withheld_of,
     words_of,
 )
 from slipway.schemas.accounts import Role, Scope
@@ -96,6 +98,9 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         "alerts": alerts_of(shown.alerts),
         "feature": one,
         "figures": figures_of(shown.quality),
+        "withheld": withheld_of(shown.quality),
+        "confusion": confusion_of(shown.quality),
+        "task": TASKS.get(shown.task.task, "Unknown"),
         "charts": charts_of(shown, one),
         "has_quality": any(
             one.estimate is not None or one.figures for one in shown.quality_by_hour
@@ -221,7 +226,8 @@ def project_endpoint_watching(request: HttpRequest, project: str, endpoint: str)
     watching = Watching(sent(request), initial=Watching.of(settings_of(found)))
 
     def change(data: dict[str, Any]) -> object:
-        return change_watching(endpoint=found, by=by, change=MonitorChange(**data))
+        chosen = {name: data[name] or None for name in ("task", "label_type")}
+        return change_watching(endpoint=found, by=by, change=MonitorChange(**(data | chosen)))
 
     if carry_out(request, watching, change):
         messages.success(request, "It is watched that way from now on.")

@@ -1,0 +1,309 @@
+"""The task of an endpoint and the type of its labels, declared or inferred, with the reason.
+
+Plain Python, because pages use it too and do without numpy.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+CLASSIFICATION: Final = "classification"
+PROBABILITY: Final = "probability"
+REGRESSION: Final = "regression"
+FORECAST: Final = "forecast"
+RANKING: Final = "ranking"
+MULTI_LABEL: Final = "multi_label"
+BOOLEAN: Final = "boolean"
+INTEGER: Final = "integer"
+NUMBER: Final = "number"
+STRING: Final = "string"
+MOST_CLASSES: Final = 20
+LARGEST: Final = 1e100
+_NUMERIC_TASKS: Final = (REGRESSION, FORECAST, RANKING)
+_WORDS: Final = {"true": "true", "1": "true", "1.0": "true", "false": "false", "0": "false"}
+_BOOLEANS: Final = _WORDS | {"0.0": "false"}
+_CELL: Final = "prediction["
+_NAMED: Final = {
+    BOOLEAN: "boolean (true, false, 1 or 0)",
+    INTEGER: "a whole number",
+    NUMBER: "a number",
+    STRING: "text",
+}
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The task that measures are of, and the type of labels; `task` is empty while unknown.
+
+    `is_certain` says that the type of labels is declared or known from the signature, so that
+    labels of another type are refused.
+    """
+
+    task: str = ""
+    label_type: str = ""
+    reason: str = ""
+    is_declared: bool = False
+    is_certain: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON stores it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any] | None) -> "Basis":
+        """Read what `as_json` wrote."""
+        return cls(**(stored or {}))
+
+    @property
+    def key(self) -> str:
+        """Identifies measures that may be added up."""
+        return f"{self.task}/{self.label_type}"
+
+
+def name_of(value: Any) -> str | None:
+    """Return a class as labels and outputs write it alike; None where there is none."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        value = int(value) if value.is_integer() else f"{value:g}"
+    return str(value)[:200]
+
+
+def number_of(value: Any) -> float | None:
+    """Return a value as a finite number, None where it is none."""
+    if isinstance(value, bool | int | float | str):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            return None
+        return number if abs(number) <= LARGEST else None
+    return None
+
+
+def canonical(value: Any, label_type: str) -> str | None:
+    """Return a class in the one form that equal values have, None where it is of another type."""
+    if value is None or isinstance(value, list):
+        return None
+    if label_type == BOOLEAN:
+        return _BOOLEANS.get((name_of(value) or "").strip().lower())
+    if label_type in (INTEGER, NUMBER):
+        return _numeric_name(value, label_type)
+    return name_of(value)
+
+
+def _numeric_name(value: Any, label_type: str) -> str | None:
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, str):
+        text = value.strip()
+        if text.lstrip("+-").isascii() and text.lstrip("+-").isdecimal():
+            return str(int(text)) if len(text) <= 40 else None
+    number = number_of(value)
+    if number is None or (label_type == INTEGER and not number.is_integer()):
+        return None
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def set_of(value: Any) -> frozenset[str] | None:
+    """Return the labels of a multi-label truth: a list, a list in JSON, or texts joined by |."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("["):
+            try:
+                value = json.loads(text)
+            except ValueError:
+                return None
+        else:
+            value = [part.strip() for part in text.split("|") if part.strip()]
+    elif isinstance(value, bool | int | float):
+        value = [value]
+    if not isinstance(value, list):
+        return None
+    names = [name_of(each) for each in value]
+    return frozenset(name for name in names if name is not None)
+
+
+def misfit(value: Any, basis: Basis) -> str:
+    """Return which type a label should have, "" where it fits."""
+    if basis.task == MULTI_LABEL:
+        return "" if set_of(value) is not None else "a list of labels"
+    if isinstance(value, list):
+        return "one value" if basis.task else ""
+    if basis.task in _NUMERIC_TASKS:
+        return "" if number_of(value) is not None else _NAMED[NUMBER]
+    if not basis.is_certain or not basis.label_type:
+        return ""
+    fits = canonical(value, basis.label_type) is not None
+    return "" if fits else _NAMED[basis.label_type]
+
+
+def observe(before: Mapping[str, Any] | None, values: Iterable[Any]) -> dict[str, Any]:
+    """Return what values of an output are like, together with those seen before."""
+    seen: dict[str, Any] = dict(
+        before or {"text": False, "fractions": False, "low": None, "high": None, "values": []}
+    )
+    names = set(seen["values"])
+    for value in values:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            continue
+        name = name_of(value) or ""
+        if len(names) <= MOST_CLASSES:
+            names.add(name[:100])
+        if isinstance(value, bool | str):
+            seen["text"] = True
+            continue
+        seen["fractions"] = seen["fractions"] or not float(value).is_integer()
+        seen["low"] = value if seen["low"] is None else min(seen["low"], value)
+        seen["high"] = value if seen["high"] is None else max(seen["high"], value)
+    return seen | {"values": sorted(names)}
+
+
+def basis_of(
+    *,
+    task: str | None,
+    label_type: str | None,
+    signature: Mapping[str, Any] | None,
+    outputs: Mapping[str, Mapping[str, Any]],
+    labels: Sequence[Any],
+) -> Basis:
+    """Return the task and the type of labels: what is declared, else what can be inferred.
+
+    `outputs` holds by name of an output what `observe` returned.
+    """
+    inferred = _inferred(signature, outputs, labels)
+    chosen = task or inferred.task
+    kind = label_type or _type_for(chosen, inferred)
+    if not task:
+        reason = inferred.reason
+    elif label_type:
+        reason = "Declared."
+    else:
+        reason = f"Declared. The type of labels, {kind or 'unknown'}, is inferred."
+    return Basis(
+        task=chosen,
+        label_type=kind,
+        reason=reason,
+        is_declared=bool(task),
+        is_certain=bool(label_type) or (inferred.is_certain and kind == inferred.label_type),
+    )
+
+
+def _type_for(task: str, inferred: Basis) -> str:
+    if task in _NUMERIC_TASKS:
+        return NUMBER
+    if task == PROBABILITY and inferred.task != PROBABILITY:
+        return BOOLEAN
+    return STRING if task == MULTI_LABEL else inferred.label_type
+
+
+def _inferred(
+    signature: Mapping[str, Any] | None,
+    outputs: Mapping[str, Mapping[str, Any]],
+    labels: Sequence[Any],
+) -> Basis:
+    if any(isinstance(label, list) for label in labels):
+        return Basis(MULTI_LABEL, STRING, "Multi-label, inferred: a label is a list.")
+    if "class" in outputs and "confidence" in outputs:
+        return _of_scores(outputs["class"], labels)
+    datatype = _datatype(signature)
+    if datatype == "BOOL":
+        return Basis(
+            *(CLASSIFICATION, BOOLEAN),
+            "Classification, inferred: the signature says that the output is boolean.",
+            is_certain=True,
+        )
+    if datatype == "BYTES":
+        return Basis(
+            *(CLASSIFICATION, STRING),
+            "Classification, inferred: the signature says that the output is text.",
+            is_certain=True,
+        )
+    if not outputs:
+        return Basis(reason="Not known before there are predictions and labels.")
+    cells = [name for name in outputs if name.startswith(_CELL)]
+    if len(cells) > 1:
+        return _of_cells(labels)
+    name = next((one for one in ("prediction", "label") if one in outputs), next(iter(outputs)))
+    return _of_single(outputs[name], labels)
+
+
+def _datatype(signature: Mapping[str, Any] | None) -> str:
+    named = list((signature or {}).get("outputs") or [])
+    if len(named) != 1 or len(named[0].get("shape") or [-1]) > 1:
+        return ""
+    return str(named[0].get("datatype") or "")
+
+
+def _of_scores(seen: Mapping[str, Any], labels: Sequence[Any]) -> Basis:
+    is_two = set(seen["values"]) <= {"0", "1"}
+    are_booleans = any(isinstance(label, bool) or label in ("true", "false") for label in labels)
+    kind = BOOLEAN if is_two and are_booleans and _all_boolean(labels) else STRING
+    return Basis(
+        *(CLASSIFICATION, kind),
+        "Classification, inferred: the outputs are scores of classes that add up to 1.",
+    )
+
+
+def _of_cells(labels: Sequence[Any]) -> Basis:
+    if any(not _is_whole(label) for label in labels if number_of(label) is not None):
+        return Basis(
+            reason="Not known: there are several outputs, and labels are numbers with fractions. "
+            "Return the output that labels are about under the name prediction."
+        )
+    return Basis(
+        *(CLASSIFICATION, STRING),
+        "Classification, inferred: of several outputs the highest is the predicted class.",
+    )
+
+
+def _of_single(seen: Mapping[str, Any], labels: Sequence[Any]) -> Basis:
+    if seen["text"]:
+        values = set(seen["values"])
+        if values <= {"true", "false"}:
+            return Basis(
+                *(CLASSIFICATION, BOOLEAN),
+                "Classification, inferred: the predictions are true and false.",
+            )
+        return Basis(CLASSIFICATION, STRING, "Classification, inferred: the predictions are text.")
+    if not seen["values"]:
+        return Basis(reason="Not known before there are predictions and labels.")
+    if seen["fractions"]:
+        is_share = seen["low"] >= 0 and seen["high"] <= 1
+        if is_share and labels and _all_boolean(labels):
+            return Basis(
+                *(PROBABILITY, BOOLEAN),
+                "Probability, inferred: predictions lie between 0 and 1, and labels are true and "
+                "false or 1 and 0.",
+            )
+        return Basis(
+            REGRESSION, NUMBER, "Regression, inferred: the predictions are numbers with fractions."
+        )
+    numbers = [number for number in map(number_of, labels) if number is not None]
+    if any(not number.is_integer() for number in numbers):
+        return Basis(
+            REGRESSION, NUMBER, "Regression, inferred: the labels are numbers with fractions."
+        )
+    distinct = max(len(seen["values"]), len(set(numbers)))
+    if distinct > MOST_CLASSES:
+        return Basis(
+            *(REGRESSION, NUMBER),
+            f"Regression, inferred: whole numbers with more than {MOST_CLASSES} values.",
+        )
+    return Basis(
+        *(CLASSIFICATION, INTEGER),
+        f"Classification, inferred: whole numbers with {distinct} values. Choose regression if "
+        "they are quantities.",
+    )
+
+
+def _is_whole(value: Any) -> bool:
+    number = number_of(value)
+    return number is not None and number.is_integer()
+
+
+def _all_boolean(labels: Sequence[Any]) -> bool:
+    return all(canonical(label, BOOLEAN) is not None for label in labels)

@@ -1,0 +1,228 @@
+"""Each measure beside scikit-learn's on random data, in one window and in several."""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from portal.monitoring.analysing.profiling import profile
+from portal.monitoring.statistics import quality, truths
+from portal.monitoring.statistics.tasks import Basis, basis_of, canonical, misfit, observe
+
+_CASES = settings(max_examples=60, deadline=None)
+_NUMBERS = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
+_PAIRS = st.lists(st.tuples(_NUMBERS, _NUMBERS), min_size=1, max_size=40)
+
+
+def _measures(
+    task: str,
+    outputs: list[dict[str, Any]],
+    true: list[Any],
+    cut: int,
+    *,
+    label_type: str = "",
+    groups: list[str] | None = None,
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Return measures of two windows together."""
+    basis = Basis(task, label_type)
+    names = groups or [str(at) for at in range(len(true))]
+    parts = [
+        truths.sums_of(outputs[some], true[some], basis=basis, groups=names[some])
+        for some in (slice(0, cut), slice(cut, None))
+    ]
+    sums = quality.add(part for part in parts if part is not None)
+    assert sums is not None
+    return quality.measures(sums)
+
+
+@given(_PAIRS, st.integers(0, 40))
+@_CASES
+def test_regressions_and_forecasts(rows: list[tuple[float, float]], cut: int) -> None:
+    said, true = [a for a, _ in rows], [b for _, b in rows]
+    outputs = [{"prediction": value} for value in said]
+    found, withheld = _measures("forecast", outputs, list(true), cut)
+    assert found["mae"] == pytest.approx(metrics.mean_absolute_error(true, said))
+    assert found["rmse"] == pytest.approx(metrics.root_mean_squared_error(true, said))
+    assert found["bias"] == pytest.approx(float(np.mean(np.subtract(said, true))), abs=1e-6)
+    if any(true):
+        wape = np.abs(np.subtract(said, true)).sum() / np.abs(true).sum()
+        assert found["wape"] == pytest.approx(wape)
+    if all(true):
+        mape = metrics.mean_absolute_percentage_error(true, said)
+        assert found["mape"] == pytest.approx(mape)
+    else:
+        assert "mape" in withheld
+    if len(set(true)) > 1:
+        assert found["r2"] == pytest.approx(metrics.r2_score(true, said), rel=1e-6)
+    else:
+        assert "r2" in withheld
+
+
+def test_the_variance_of_large_labels_close_together_is_not_cancelled() -> None:
+    true = [1e9 + at for at in range(4)]
+    outputs = [{"prediction": value + 0.5} for value in true]
+    found, _ = _measures("regression", outputs, list(true), 2)
+    expected = metrics.r2_score(true, [value + 0.5 for value in true])
+    assert found["r2"] == pytest.approx(expected)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40),
+    st.integers(0, 40),
+)
+@_CASES
+def test_probabilities(rows: list[tuple[float, bool]], cut: int) -> None:
+    scores = [min(0.9995, round(score, 2) + 0.0005) for score, _ in rows]
+    true = [truth for _, truth in rows]
+    outputs = [{"prediction": score} for score in scores]
+    found, withheld = _measures("probability", outputs, list(true), cut)
+    said = [score >= 0.5 for score in scores]
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(true, said))
+    assert found["brier"] == pytest.approx(metrics.brier_score_loss(true, scores, labels=[0, 1]))
+    assert found["log_loss"] == pytest.approx(metrics.log_loss(true, scores, labels=[False, True]))
+    _, _, f1, _ = metrics.precision_recall_fscore_support(
+        true, said, average="macro", zero_division=0
+    )
+    assert found["f1"] == pytest.approx(f1)
+    if len(set(true)) == 2:
+        assert found["auc"] == pytest.approx(metrics.roc_auc_score(true, scores))
+        expected = metrics.average_precision_score(true, scores)
+        assert found["average_precision"] == pytest.approx(expected)
+    else:
+        assert "one class" in withheld["auc"]
+
+
+@pytest.mark.filterwarnings("ignore:A single label was found")
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40),
+    st.integers(0, 40),
+)
+@_CASES
+def test_classes(rows: list[tuple[int, int]], cut: int) -> None:
+    said, true = [a for a, _ in rows], [b for _, b in rows]
+    outputs = [{"prediction": float(value)} for value in said]
+    found, _ = _measures("classification", outputs, list(map(str, true)), cut, label_type="integer")
+    precision, recall, f1, _ = metrics.precision_recall_fscore_support(
+        true, said, average="macro", zero_division=0
+    )
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(true, said))
+    assert (found["precision"], found["recall"]) == pytest.approx((precision, recall))
+    assert found["f1"] == pytest.approx(f1)
+    sums = truths.sums_of(outputs, true, basis=Basis("classification", "integer"))
+    assert sums is not None
+    names = sorted({*said, *true})
+    matrix = {(t, p): n for t, p, n in sums["confusion"]}
+    expected = metrics.confusion_matrix(true, said, labels=names).tolist()
+    mine = [[matrix.get((str(t), str(p)), 0) for p in names] for t in names]
+    assert mine == expected
+
+
+_QUERIES = st.lists(
+    st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 3)), min_size=1, max_size=8),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(_QUERIES, st.integers(0, 8))
+@_CASES
+def test_rankings(queries: list[list[tuple[int, int]]], cut: int) -> None:
+    outputs = [{"prediction": float(score)} for rows in queries for score, _ in rows]
+    true = [value for rows in queries for _, value in rows]
+    groups = [str(at) for at, rows in enumerate(queries) for _ in rows]
+    edge = sum(map(len, queries[:cut]))
+    found, withheld = _measures("ranking", outputs, list(true), edge, groups=groups)
+    measured = [rows for rows in queries if len(rows) > 1 and any(value for _, value in rows)]
+    if not measured:
+        assert {"ndcg", "mrr"} <= withheld.keys()
+        return
+    expected = [
+        metrics.ndcg_score([[value for _, value in rows]], [[score for score, _ in rows]])
+        for rows in measured
+    ]
+    assert found["ndcg"] == pytest.approx(sum(expected) / len(expected))
+    single = [rows for rows in measured if sum(value > 0 for _, value in rows) == 1]
+    if len(single) == len(measured):
+        # With one relevant row it is the average precision of labels.
+        precision = [
+            metrics.label_ranking_average_precision_score(
+                [[int(value > 0) for _, value in rows]], [[score for score, _ in rows]]
+            )
+            for rows in measured
+        ]
+        assert found["mrr"] == pytest.approx(sum(precision) / len(precision))
+
+
+_SETS = st.lists(
+    st.tuples(
+        st.lists(st.booleans(), min_size=3, max_size=3),
+        st.lists(st.booleans(), min_size=3, max_size=3),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(_SETS, st.integers(0, 30))
+@_CASES
+def test_sets_of_labels(rows: list[tuple[list[bool], list[bool]]], cut: int) -> None:
+    names = ["a", "b", "c"]
+    outputs = [dict(zip(names, map(float, said), strict=True)) for said, _ in rows]
+    true = [[n for n, there in zip(names, fact, strict=True) if there] for _, fact in rows]
+    found, _ = _measures("multi_label", outputs, list(true), cut)
+    said, fact = [list(a) for a, _ in rows], [list(b) for _, b in rows]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert found["subset_accuracy"] == pytest.approx(metrics.accuracy_score(fact, said))
+        assert found["hamming_loss"] == pytest.approx(metrics.hamming_loss(fact, said))
+        for name, average in (("f1", "macro"), ("f1_micro", "micro")):
+            expected = metrics.f1_score(fact, said, average=average, zero_division=0)
+            assert found[name] == pytest.approx(expected)
+        expected = metrics.jaccard_score(fact, said, average="samples", zero_division=0)
+        assert found["jaccard"] == pytest.approx(expected)
+
+
+def test_values_are_compared_by_the_type_of_labels() -> None:
+    assert {canonical(one, "boolean") for one in (True, 1, 1.0, "1", "true", "True")} == {"true"}
+    assert {canonical(one, "integer") for one in (1, 1.0, "1", "1.0", "01", True)} == {"1"}
+    assert canonical("007", "string") == "007"
+    assert canonical(7, "string") == "7"
+    assert canonical(2**60 + 1, "integer") == canonical(str(2**60 + 1), "integer")
+    for value, kind in (("yes", "boolean"), (2, "boolean"), ("x", "number"), (1.5, "integer")):
+        assert canonical(value, kind) is None
+    assert misfit("x", Basis("regression"))
+    assert not misfit("2.5", Basis("regression"))
+    assert misfit("nan", Basis("regression"))
+
+
+def test_an_estimate_is_calibrated_by_labels_that_are_booleans() -> None:
+    scores = [[0.1, 0.9], [0.8, 0.2]] * 100
+    rows = [[float(at)] for at in range(200)]
+    found = profile(inputs=rows, predictions=scores, truth=[True, False] * 100)
+    assert found["calibration"]["share"] == [1.0]
+
+
+def test_tasks_are_inferred_with_a_reason() -> None:
+    def task(values: list[Any], labels: list[Any], name: str = "prediction") -> str:
+        outputs = {name: observe(None, values)}
+        found = basis_of(task=None, label_type=None, signature=None, outputs=outputs, labels=labels)
+        assert found.reason
+        return f"{found.task}/{found.label_type}"
+
+    assert task(["true", "false"], [1, 0]) == "classification/boolean"
+    assert task(["007"], ["007"]) == "classification/string"
+    assert task([0.5, 0.25], [1, 0]) == "probability/boolean"
+    assert task([0.5, 7.25], [1, 0]) == "regression/number"
+    assert task([1.0, 2.0], ["1.5"]) == "regression/number"
+    assert task([1.0, 2.0], [1, 2]) == "classification/integer"
+    assert task([float(at) for at in range(30)], [1]) == "regression/number"
+    assert task([math.nan], []) == "/"
+    assert task([1.0], [["a"]]) == "multi_label/string"
+    signature = {"outputs": [{"name": "y", "datatype": "BOOL", "shape": [-1]}]}
+    found = basis_of(task=None, label_type=None, signature=signature, outputs={}, labels=[])
+    assert (found.task, found.label_type, found.is_certain) == ("classification", "boolean", True)
