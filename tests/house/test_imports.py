@@ -31,6 +31,7 @@ LOADERS_ALLOWED = {
     "bench/drift.py": "the peer has an environment of its own",
     "platform/slipway/__init__.py": "a rank that reports a step needs neither HTTP nor schemas",
     "platform/slipway/datasets.py": "a script that reads files by their path needs no pyarrow",
+    "platform/slipway/resources/monitoring.py": "only a file of labels needs pyarrow",
     "platform/slipway/track.py": "MLflow is for whoever has it installed, and slow to import",
     "platform/slipway/mlflow_inputs.py": "it changes the MLflow that the script has loaded",
     "platform/slipway/mlflow_golden.py": "it asks the MLflow that the script has loaded",

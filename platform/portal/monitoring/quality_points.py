@@ -11,7 +11,7 @@ from portal.monitoring.label_basis import quality_of
 from portal.monitoring.models import HourSummary
 from portal.monitoring.statistics import quality, truths
 from portal.monitoring.statistics.tasks import CLASSIFICATION, PROBABILITY, Basis
-from slipway.schemas.monitoring import (
+from slipway.schemas.quality import (
     CalibrationBin,
     ClassQuality,
     ConfusionCell,

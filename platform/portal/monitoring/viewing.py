@@ -41,10 +41,10 @@ from slipway.schemas.monitoring import (
     HourPoint,
     MonitoringOut,
     MonitorSettings,
-    QualityPoint,
     SelectionFilters,
     VerdictName,
 )
+from slipway.schemas.quality import QualityPoint
 
 _SPAN = timedelta(days=1)
 _OUT = "out."

@@ -11,9 +11,9 @@ from slipway.schemas.monitoring import (
     AlertOut,
     FeatureOut,
     MonitoringOut,
-    QualityPoint,
     VerdictName,
 )
+from slipway.schemas.quality import QualityPoint
 
 # Word, tone of its tag. What is not known is never green.
 VERDICTS = {

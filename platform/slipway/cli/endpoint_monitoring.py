@@ -13,7 +13,8 @@ from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column
-from slipway.schemas.monitoring import MonitoringOut, QualityPoint
+from slipway.schemas.monitoring import MonitoringOut
+from slipway.schemas.quality import QualityPoint
 from slipway.visible import visible
 
 app = typer.Typer(

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, Strict, StrictBool, StrictFloat, StrictI
 
 from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
 from slipway.schemas.moments import Moment
+from slipway.schemas.quality import QualityPoint, TaskOut
 
 LABELS_AT_ONCE = 10_000
 PREDICTION_PATTERN = r"^prd_[0-9A-HJKMNP-TV-Z]{26}$"
@@ -243,73 +244,6 @@ class FeatureOut(AnswerSchema):
     bins: list[str] = []
     base: list[float] = []
     window: list[float] = []
-
-
-class ConfusionCell(AnswerSchema):
-    """The number of rows with one label and one prediction."""
-
-    truth: str
-    predicted: str
-    rows: int
-
-
-class ClassQuality(AnswerSchema):
-    """Precision, recall and F1 of one class, and the number of rows with that label."""
-
-    name: str
-    precision: float
-    recall: float
-    f1: float
-    labels: int
-
-
-class CalibrationBin(AnswerSchema):
-    """Rows predicted with about the same confidence: its mean, and the share that was right."""
-
-    rows: int
-    confidence: float
-    accuracy: float
-
-
-class TaskOut(AnswerSchema):
-    """The task of an endpoint and the type of its labels, and the reason where it is inferred.
-
-    Both are empty while they are unknown. Correct them by the settings `task` and `label_type`.
-    """
-
-    task: str = ""
-    label_type: str = ""
-    reason: str = ""
-    is_declared: bool = False
-
-
-class QualityPoint(AnswerSchema):
-    """Measured quality of an hour, a day, a revision or all, and how much of it is labelled.
-
-    `withheld` names measures that cannot be right for these labels, with the reason. `misfits` are
-    labels of another type than the task needs, `unanswered` rows without a prediction to compare:
-    both are in no measure. `confusion`, `classes` and `calibration` are given for all and for a
-    slice.
-
-    `estimate` is what was to be expected from how sure the model is (CBPE), with its range: an
-    estimate, which cannot see concept drift.
-    """
-
-    name: str
-    rows: int
-    labelled: int
-    coverage: float
-    figures: dict[str, float] = {}
-    withheld: dict[str, str] = {}
-    misfits: int = 0
-    unanswered: int = 0
-    confusion: list[ConfusionCell] = []
-    classes: list[ClassQuality] = []
-    calibration: list[CalibrationBin] = []
-    estimate: float | None = None
-    estimate_low: float | None = None
-    estimate_high: float | None = None
-    is_calibrated: bool = False
 
 
 class HourPoint(AnswerSchema):

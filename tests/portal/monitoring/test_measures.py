@@ -42,7 +42,9 @@ def _measures(
 
 @given(_PAIRS, st.integers(0, 40))
 @_CASES
-def test_regressions_and_forecasts(rows: list[tuple[float, float]], cut: int) -> None:
+def test_regressions_and_forecasts_have_the_measures_of_sklearn(
+    rows: list[tuple[float, float]], cut: int
+) -> None:
     said, true = [a for a, _ in rows], [b for _, b in rows]
     outputs = [{"prediction": value} for value in said]
     found, withheld = _measures("forecast", outputs, list(true), cut)
@@ -76,7 +78,9 @@ def test_the_variance_of_large_labels_close_together_is_not_cancelled() -> None:
     st.integers(0, 40),
 )
 @_CASES
-def test_probabilities(rows: list[tuple[float, bool]], cut: int) -> None:
+def test_probabilities_have_the_measures_of_sklearn(
+    rows: list[tuple[float, bool]], cut: int
+) -> None:
     scores = [min(0.9995, round(score, 2) + 0.0005) for score, _ in rows]
     true = [truth for _, truth in rows]
     outputs = [{"prediction": score} for score in scores]
@@ -103,7 +107,7 @@ def test_probabilities(rows: list[tuple[float, bool]], cut: int) -> None:
     st.integers(0, 40),
 )
 @_CASES
-def test_classes(rows: list[tuple[int, int]], cut: int) -> None:
+def test_classes_have_the_measures_of_sklearn(rows: list[tuple[int, int]], cut: int) -> None:
     said, true = [a for a, _ in rows], [b for _, b in rows]
     outputs = [{"prediction": float(value)} for value in said]
     found, _ = _measures("classification", outputs, list(map(str, true)), cut, label_type="integer")
@@ -131,7 +135,9 @@ _QUERIES = st.lists(
 
 @given(_QUERIES, st.integers(0, 8))
 @_CASES
-def test_rankings(queries: list[list[tuple[int, int]]], cut: int) -> None:
+def test_rankings_have_the_measures_of_sklearn(
+    queries: list[list[tuple[int, int]]], cut: int
+) -> None:
     outputs = [{"prediction": float(score)} for rows in queries for score, _ in rows]
     true = [value for rows in queries for _, value in rows]
     groups = [str(at) for at, rows in enumerate(queries) for _ in rows]
@@ -170,7 +176,9 @@ _SETS = st.lists(
 
 @given(_SETS, st.integers(0, 30))
 @_CASES
-def test_sets_of_labels(rows: list[tuple[list[bool], list[bool]]], cut: int) -> None:
+def test_sets_of_labels_have_the_measures_of_sklearn(
+    rows: list[tuple[list[bool], list[bool]]], cut: int
+) -> None:
     names = ["a", "b", "c"]
     outputs = [dict(zip(names, map(float, said), strict=True)) for said, _ in rows]
     true = [[n for n, there in zip(names, fact, strict=True) if there] for _, fact in rows]
