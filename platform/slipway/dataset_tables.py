@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from slipway.errors import InvalidInput
 from slipway.schemas.datasets import DataTableOut, Problem
-from slipway.schemas.tables import ReadSettings, TableSchema
+from slipway.schemas.tables import ReadSettings, TableSchema, distinct_partitions
 from slipway.tables import TableReader
 
 Parts = Sequence[tuple[str, Path]]
@@ -41,7 +41,8 @@ def to_pandas(table: Any) -> Any:
     """Return a table as a DataFrame without rounding.
 
     Whole numbers with missing values are fractions in pandas, unless one of them is too large for
-    that: then the column has a nullable type such as `Int64`.
+    that: then the column has a nullable type such as `Int64`. Lists of whole numbers with missing
+    ones are lists of Python's values.
     """
     exact = [name for name in table.column_names if _needs_nullable(table.column(name))]
     frame = table.to_pandas(ignore_metadata=True)
@@ -56,7 +57,22 @@ def to_pandas(table: Any) -> Any:
         whole = table.select(exact).to_pandas(types_mapper=nullable.get, ignore_metadata=True)
         for name in exact:
             frame[name] = whole[name]
+    for name in table.column_names:
+        if _has_gaps_in_lists(table.column(name)):
+            frame[name] = table.column(name).to_pylist()
     return frame
+
+
+def _has_gaps_in_lists(column: Any) -> bool:
+    """Return whether a column has lists of whole numbers, of which pandas makes fractions."""
+    if pa.types.is_struct(column.type):
+        return any(_has_gaps_in_lists(part) for part in column.flatten())
+    if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
+        return False
+    values = pc.list_flatten(column)
+    if pa.types.is_integer(values.type):
+        return bool(values.null_count)
+    return _has_gaps_in_lists(values)
 
 
 def _needs_nullable(column: Any) -> bool:
@@ -74,7 +90,8 @@ def _stored_schema(table: DataTableOut) -> TableSchema | None:
 
 def _determine_schema(table: DataTableOut, parts: Parts, settings: ReadSettings) -> TableSchema:
     """Read a table of which not all rows were examined: later ones may widen its types."""
-    reader = TableReader(settings, on_problem=lambda problem: None)
+    partitions = distinct_partitions(name for name, _path in parts)
+    reader = TableReader(settings, partitions=partitions, on_problem=lambda problem: None)
     for name, path in parts:
         with path.open("rb") as source:
             for _batch in reader.read(source, path=name, format=table.format):

@@ -36,6 +36,7 @@ from slipway.dataset_cache import local_path
 from slipway.errors import InvalidInput, SlipwayError
 from slipway.retries import RETRIED_STATUSES, Retries, retry_after_s
 from slipway.schemas.datasets import REFERENCE_PATTERN, DataTableOut, VersionOut
+from slipway.schemas.tables import table_key
 
 _REFERENCE = re.compile(REFERENCE_PATTERN.replace("$", r"\Z"))
 _NOTE_WITHIN_S = 10.0
@@ -140,6 +141,11 @@ class Dataset:
         if len(named) == 1:
             return named[0]
         names = ", ".join(table.name for table in self.tables) or "none"
+        if self._found.tables_left_out:
+            names += (
+                f". {self._found.tables_left_out:,} more are beyond the limit of tables; read "
+                "their files under `.path`"
+            )
         raise InvalidInput(
             f"{self.reference} has no table {name}."
             if name
@@ -152,10 +158,13 @@ class Dataset:
     def _parts(self, table: DataTableOut) -> list[str]:
         if table.files == 1:
             return [table.name]
-        # Parts of one table differ in their numbers alone.
-        shape = re.compile(r"\d+".join(map(re.escape, table.name.split("*"))))
-        files = (path.relative_to(self.path).as_posix() for path in self.path.rglob("*"))
-        return sorted(file for file in files if shape.fullmatch(file))[: table.files]
+        files = [path.relative_to(self.path).as_posix() for path in self.path.rglob("*")]
+        parts = [file for file in files if table_key(file) == table.name]
+        if len(parts) < table.files:
+            # Versions of earlier releases: the names of their parts differ in numbers alone.
+            shape = re.compile(r"\d+".join(map(re.escape, table.name.split("*"))))
+            parts = [file for file in files if shape.fullmatch(file)]
+        return sorted(parts)[: table.files]
 
     def note_use(self, run_id: str | None = None) -> None:
         """Note that this job, and the active MLflow run or the one given, read this version.

@@ -29,6 +29,7 @@ LOADERS_ALLOWED = {
     "platform/portal/config/commands.py": "the supervisor runs for months and needs no Django",
     "platform/portal/monitoring/adapters/parquet.py": "the portal starts without DuckDB",
     "bench/drift.py": "the peer has an environment of its own",
+    "bench/readers.py": "the peers have an environment of their own",
     "platform/slipway/__init__.py": "a rank that reports a step needs neither HTTP nor schemas",
     "platform/slipway/datasets.py": "a script that reads files by their path needs no pyarrow",
     "platform/slipway/resources/monitoring.py": "only a file of labels needs pyarrow",

@@ -15,7 +15,7 @@ from portal.datasets.bytes import whole_files
 from portal.datasets.models import Dataset, DataTable, Version
 from portal.datasets.reading import TableUnreadable, read_table
 from portal.datasets.signals import VersionReady, version_ready
-from portal.datasets.tables import tables_in
+from portal.datasets.tables import MAX_PARTS, Group, tables_in
 from slipway.schemas.datasets import Problem, VersionState, key_of
 from slipway.schemas.shortening import shorten
 from slipway.schemas.statistics import TableStatistics
@@ -42,6 +42,7 @@ class _Found:
     problems: list[Problem] = field(default_factory=list)
     bad_rows: int = 0
     rows: int | None = None
+    tables_left_out: int = 0
 
 
 class TurnLost(Exception):
@@ -158,6 +159,7 @@ def _publish(version: Version, found: _Found, facts: dict[str, Any]) -> None:
             rows=found.rows,
             bad_rows=found.bad_rows,
             problems=[problem.model_dump() for problem in found.problems],
+            tables_left_out=found.tables_left_out,
             reason="",
             checker_until=None,
             **facts,
@@ -203,17 +205,24 @@ def _examine(turn: Turn) -> _Found:
     version = turn.version
     found = _Found()
     until = time.monotonic() + READING_S
-    for group in tables_in(version):
+    tables = tables_in(version)
+    found.tables_left_out = tables.left_out
+    for group in tables.groups:
         left_s = until - time.monotonic()
         table = DataTable(
             version=version,
             name=group.name,
             format=group.format,
             paths=group.paths,
-            files=len(group.paths),
+            files=group.parts,
             statistics=TableStatistics(rows=0, is_complete=False).model_dump(mode="json"),
         )
         found.tables.append(table)
+        if group.parts > len(group.paths):
+            table.note, table.bad_rows = f"Not read: {_too_many_parts(group)}", 1
+            found.bad_rows += 1
+            found.problems.append(Problem(path=group.name, message=_too_many_parts(group)))
+            continue
         if left_s < 1:
             table.note = "Not read: the other tables took all the time there is for a version."
             continue
@@ -237,6 +246,13 @@ def _examine(turn: Turn) -> _Found:
     _require_declared_columns(version, found)
     found.problems = found.problems[:_PROBLEMS_KEPT]
     return found
+
+
+def _too_many_parts(group: Group) -> str:
+    return (
+        f"It has {group.parts:,} parts; a table has at most {MAX_PARTS:,}. Write fewer, larger "
+        "files, or name them differently to make several tables of them."
+    )
 
 
 def _require_declared_columns(version: Version, found: _Found) -> None:

@@ -113,7 +113,7 @@ class Version(Row):
 
     `touched_at` is when a draft was worked on last; `checker_until` is until when a worker has the
     check to itself; `settings` are its declarations about tables; `problems` holds the first of
-    what is wrong, `bad_rows` counts all.
+    what is wrong, `bad_rows` counts all. `tables_left_out` counts tables beyond the limit.
     """
 
     id = IdField("dsv")
@@ -129,6 +129,7 @@ class Version(Row):
     settings = models.JSONField(default=dict)
     bad_rows = models.BigIntegerField(default=0)
     problems = models.JSONField(default=list)
+    tables_left_out = models.PositiveIntegerField(default=0, db_default=0)
     reason = models.CharField(max_length=500, blank=True)
     same_as = models.PositiveIntegerField(null=True, blank=True)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")

@@ -21,7 +21,7 @@ from portal.core.confined_process import confined_command
 from portal.datasets.bytes import content_of, entries_of
 from portal.datasets.models import Version
 from portal.datasets.tables import Group
-from slipway.schemas.tables import ReadSettings
+from slipway.schemas.tables import ReadSettings, distinct_partitions
 
 log = structlog.get_logger(__name__)
 # The reader stops by itself when its time is over; beyond that it hangs.
@@ -55,15 +55,22 @@ def read_table(
     for share in (_FIRST_PASS, 1.0):
         left_s = max(1.0, share * (budget_s - (time.monotonic() - began)))
         reader = Reader(budget_s=left_s, until=time.monotonic() + left_s + _PATIENCE_S)
-        head = _head(ReadSettings.model_validate(version.settings), result["schema"])
+        settings = ReadSettings.model_validate(version.settings)
+        head = _head(settings, result["schema"], distinct_partitions(group.paths))
         result = _examined(reader, chain([head], _frames(version, group)), go_on)
         if not result["is_stale"]:
             break
     return result
 
 
-def _head(settings: ReadSettings, schema: Any) -> bytes:
-    head = {"settings": settings.model_dump(mode="json"), "schema": schema}
+def _head(
+    settings: ReadSettings, schema: Any, partitions: dict[str, list[str | None]] | None = None
+) -> bytes:
+    head = {
+        "settings": settings.model_dump(mode="json"),
+        "schema": schema,
+        "partitions": partitions or {},
+    }
     return json.dumps(head).encode() + b"\n"
 
 

@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from portal.datasets.models import Version
-from slipway.schemas.tables import format_of
+from slipway.schemas.tables import TABLE_ENDS, format_of, table_key
 
 MAX_TABLES = 50
 MAX_PARTS = 100_000
-_NUMBERS = re.compile(r"\d+")
 
 
 @dataclass
@@ -19,33 +18,47 @@ class Group:
     name: str
     format: str
     paths: list[str] = field(default_factory=list)
+    parts: int = 0
 
 
-def tables_in(version: Version) -> list[Group]:
-    """Return the tables of a version by name: files that differ in numbers alone are parts of one.
+@dataclass
+class Tables:
+    """The tables of a version by name, and how many others are beyond the limit."""
 
+    groups: list[Group]
+    left_out: int
+
+
+def tables_in(version: Version) -> Tables:
+    """Return the tables of a version.
+
+    Files whose names differ in numbers, UUIDs or values of partitions alone are parts of one:
     `part-0001.parquet` and `part-0002.parquet` become `part-*.parquet`; `train.csv` and `test.csv`
-    are two. At most 50 tables are found, and 100,000 parts of each.
+    are two. A version has at most 50 tables, and a table at most 100,000 parts; the
+    others are counted.
     """
     ends = version.entries.files().filter(path__iregex=_DATABASE_ENDS)
     return group(ends.order_by("path").values_list("path", flat=True).iterator())
 
 
-_DATABASE_ENDS = r"\.(csv|tsv|parquet|jsonl|ndjson)$"
+_DATABASE_ENDS = rf"({'|'.join(map(re.escape, TABLE_ENDS))})$"
 
 
-def group(paths: Iterable[str]) -> list[Group]:
+def group(paths: Iterable[str]) -> Tables:
     """Return the tables among paths."""
     found: dict[str, Group] = {}
+    left_out: set[str] = set()
     for path in paths:
         format_ = format_of(path)
         if format_ is None:
             continue
-        key = _NUMBERS.sub("*", path)
+        key = table_key(path)
         if key not in found:
             if len(found) >= MAX_TABLES:
+                left_out.add(key)
                 continue
             found[key] = Group(key, format_)
+        found[key].parts += 1
         if len(found[key].paths) < MAX_PARTS:
             found[key].paths.append(path)
     for one in found.values():
@@ -53,4 +66,4 @@ def group(paths: Iterable[str]) -> list[Group]:
         one.paths.sort()
         if len(one.paths) == 1:
             one.name = one.paths[0]
-    return sorted(found.values(), key=lambda one: one.name)
+    return Tables(sorted(found.values(), key=lambda one: one.name), len(left_out))

@@ -199,7 +199,7 @@ def _read_by(run: Run) -> Sequence[Version]:
 def _of_version(
     asked: Analyst, version: Version, columns: list[str], folder: Path
 ) -> dict[str, Any] | None:
-    for group in tables_in(version):
+    for group in tables_in(version).groups:
         paths, names = [], []
         for at, path in enumerate(group.paths[:20]):
             copied = _copied(content_of(entries_of(version, path)), folder / f"part-{at}")

@@ -21,6 +21,7 @@ def form_context(version: Version) -> dict[str, Any]:
         "encoding": settings.encoding,
         "encodings": get_args(Encoding),
         "separator": settings.separator,
+        "sheet": settings.sheet or "",
         "separators": SEPARATORS.items(),
     }
 
@@ -51,6 +52,7 @@ def settings_of(form: QueryDict) -> ReadSettings | None:
                 "missing": ["", *(word.strip() for word in words.split(","))] if words else None,
                 "encoding": form.get("encoding") or None,
                 "separator": form.get("separator") or None,
+                "sheet": form.get("sheet", "").strip() or None,
             }
         )
     except ValidationError as error:

@@ -54,11 +54,18 @@ def _show(session: Session, version: VersionOut) -> None:
                 "Size": size_text(version.size_bytes),
                 "Rows": version.rows,
                 "Bad rows": version.bad_rows or None,
+                "Tables": _left_out(version) or None,
                 "Digest": version.digest,
                 "By": version.created_by.email,
                 "Created": version.created_at,
             }
         )
+
+
+def _left_out(version: VersionOut) -> str:
+    """Return a note about tables beyond the limit, "" where there are none."""
+    count = version.tables_left_out
+    return f"{count:,} more are beyond the limit of tables and not examined." if count else ""
 
 
 @command(app, "list")
@@ -124,6 +131,9 @@ def push(
         str | None,
         typer.Option("--separator", help="The separator of CSV files: , ; | or tab."),
     ] = None,
+    sheet: Annotated[
+        str | None, typer.Option("--sheet", help="The sheet to read of Excel workbooks.")
+    ] = None,
 ) -> None:
     """Make files a new version of a dataset; interrupted, it goes on where it was."""
     slug = session.project(project)
@@ -139,6 +149,7 @@ def push(
             missing=missing,
             encoding=encoding,
             separator="\t" if separator == "tab" else separator,
+            sheet=sheet,
             progress=lambda _files, sent_bytes: bar.show(sent_bytes),
         )
     if before is not None and version.number is not None and version.number <= before:
@@ -270,14 +281,16 @@ def stats(
 ) -> None:
     """Show the columns of a table and how their values are distributed."""
     name, version = _parts(dataset)
-    tables = session.client.datasets.tables(name, version, project=session.project(project))
+    slug = session.project(project)
+    tables = session.client.datasets.tables(name, version, project=slug)
+    left_out = _left_out(session.client.datasets.version(name, version, project=slug))
     found = [one for one in tables if table in (None, one.name)]
     if not found:
         raise UsageMistake(
             "There is no such table in this version.",
-            next_step=f"Tables: {', '.join(one.name for one in tables) or 'none'}.",
+            next_step=f"Tables: {', '.join(one.name for one in tables) or 'none'}. {left_out}",
         )
-    for note in (found[0].note, *_notes(found[0])):
+    for note in (left_out and f"Tables: {left_out}", found[0].note, *_notes(found[0])):
         if note:
             session.output.note(note)
     show_list(

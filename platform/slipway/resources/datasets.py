@@ -106,6 +106,7 @@ class Datasets:
         missing: Sequence[str] | None = None,
         encoding: str | None = None,
         separator: str | None = None,
+        sheet: str | None = None,
         progress: Progress | None = None,
         timeout_s: float = 3600.0,
     ) -> VersionOut:
@@ -115,8 +116,9 @@ class Datasets:
         was. `progress` is told how many files are done, and how many bytes were sent. Files that
         are those of the latest version make no new one: that one is returned. `types` declares
         those of columns (`{"zip": "string", "price": "decimal(18, 2)"}`), `missing` the words that
-        mean a missing value, `encoding` and `separator` those of text files. Raises InvalidInput
-        for bad rows, with line and column, unless they are allowed; then nothing is kept.
+        mean a missing value, `encoding` and `separator` those of text files, `sheet` the one to
+        read of Excel workbooks. Raises InvalidInput for bad rows, with line and column, unless they
+        are allowed; then nothing is kept.
         """
         settings = build(
             ReadSettings,
@@ -124,6 +126,7 @@ class Datasets:
             missing=None if missing is None else list(missing),
             encoding=encoding,
             separator=separator,
+            sheet=sheet,
         )
         try:
             self.create(dataset, project=project)

@@ -164,7 +164,8 @@ class VersionOut(AnswerSchema):
     """A version. `reference` is how jobs name it; None until it is ready.
 
     `reason` says in a sentence why it was refused; `same_as` names the version it equals then.
-    `settings` are the declarations its tables are read with.
+    `settings` are the declarations its tables are read with. `tables_left_out` counts the tables
+    beyond the limit of 50: their files are in the version, and have neither schema nor statistics.
     """
 
     id: str
@@ -182,6 +183,7 @@ class VersionOut(AnswerSchema):
     settings: ReadSettings = ReadSettings()
     bad_rows: int = 0
     problems: list[Problem] = []
+    tables_left_out: int = 0
     created_by: UserOut
     created_at: datetime
     ready_at: datetime | None = None

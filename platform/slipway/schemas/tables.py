@@ -4,7 +4,10 @@ The portal determines a `TableSchema` once, when a version is checked, and store
 version. Jobs read with the same one.
 """
 
+import re
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
+from urllib.parse import unquote
 
 from pydantic import Field
 
@@ -25,13 +28,103 @@ FORMATS = {
     ".parquet": "parquet",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".orc": "orc",
+    ".xlsx": "xlsx",
 }
+# Text alone: the other formats are compressed inside.
+COMPRESSED_FORMATS = ("csv", "jsonl")
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
+TABLE_ENDS = (
+    *FORMATS,
+    *(
+        end + packed
+        for end, format_ in FORMATS.items()
+        if format_ in COMPRESSED_FORMATS
+        for packed in COMPRESSIONS
+    ),
+)
+# What Hive and Spark write for a missing value.
+_MISSING_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_PARTITION = re.compile(r"[^=/]+=")
+# UUIDs are in the names of parts that Spark and Arrow write.
+_PART_NUMBER = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}|[0-9]+"
+)
+
+
+def _table_end(path: str) -> str:
+    name = path.lower()
+    return next((end for end in TABLE_ENDS if name.endswith(end)), "")
 
 
 def format_of(path: str) -> str | None:
     """Return the format of a table by the name of its file, None for one that is no table."""
+    end = _table_end(path)
+    if not end:
+        return None
+    return FORMATS.get(end) or FORMATS[end[: end.rindex(".")]]
+
+
+def compression_of(path: str) -> str | None:
+    """Return the compression of a file by its name, None for one that is plain."""
     name = path.lower()
-    return next((format_ for end, format_ in FORMATS.items() if name.endswith(end)), None)
+    return next((kind for end, kind in COMPRESSIONS.items() if name.endswith(end)), None)
+
+
+def is_partition(folder: str) -> bool:
+    """Return whether the name of a folder holds a value of a column: `year=2026`."""
+    return _PARTITION.match(folder) is not None
+
+
+def partition_values(path: str) -> dict[str, str | None]:
+    """Return the values that the folders of a path name, by column.
+
+    Raises ValueError for a column that two of them name.
+    """
+    values: dict[str, str | None] = {}
+    for name, value in _partitions(path):
+        if name in values:
+            raise ValueError(f"Two folders of its path name the column {name[:100]}.")
+        values[name] = value
+    return values
+
+
+def _partitions(path: str) -> Iterator[tuple[str, str | None]]:
+    for folder in path.split("/")[:-1]:
+        if is_partition(folder):
+            name, _equals, value = folder.partition("=")
+            yield name, None if value == _MISSING_PARTITION else _unescaped(value)
+
+
+def _unescaped(value: str) -> str:
+    """Return a value without the escapes (`%2F`) that Hive and Spark write."""
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        return value
+
+
+def distinct_partitions(paths: Iterable[str]) -> dict[str, list[str | None]]:
+    """Return the columns that folders of these paths name, each with its distinct values."""
+    values: dict[str, dict[str | None, None]] = {}
+    for path in paths:
+        for name, value in _partitions(path):
+            values.setdefault(name, {})[value] = None
+    return {name: list(distinct) for name, distinct in values.items()}
+
+
+def table_key(path: str) -> str:
+    """Return what all parts of a table have in common.
+
+    Their names differ in numbers and UUIDs alone, and in the values that folders name.
+    """
+    *folders, name = path.split("/")
+    keys = [
+        f"{folder.partition('=')[0]}=*" if is_partition(folder) else _PART_NUMBER.sub("*", folder)
+        for folder in folders
+    ]
+    stem = name[: len(name) - len(_table_end(name))]
+    return "/".join([*keys, _PART_NUMBER.sub("*", stem) + name[len(stem) :]])
 
 
 Encoding = Literal[
@@ -63,13 +156,15 @@ class ReadSettings(RequestSchema):
     """Declarations about the tables of a version; what is not declared is detected.
 
     `types` names columns and their types. `missing` replaces the words that mean a missing value,
-    and then applies to text columns too. `encoding` and `separator` are those of text files.
+    and then applies to text columns too. `encoding` and `separator` are those of text files,
+    `sheet` is the one to read of Excel workbooks.
     """
 
     types: Annotated[dict[ColumnName, ColumnType], Field(max_length=MAX_COLUMNS)] = {}
     missing: Annotated[list[MissingWord], Field(max_length=100)] | None = None
     encoding: Encoding | None = None
     separator: Separator | None = None
+    sheet: Annotated[Line, Field(min_length=1, max_length=100)] | None = None
 
 
 class TableColumn(AnswerSchema):
@@ -85,8 +180,8 @@ class TableSchema(AnswerSchema):
 
     `arrow` is the Arrow schema (IPC, Base64). `missing` are the words that mean a missing value in
     columns of numbers, times and booleans, `missing_in_text` in columns of text. `encoding` and
-    `separator` are those of the first file. `is_complete` is false where not all rows were read:
-    later rows may widen a type.
+    `separator` are those of the first file. `partitions` are the columns that the names of folders
+    hold. `is_complete` is false where not all rows were read: later rows may widen a type.
     """
 
     columns: list[TableColumn] = []
@@ -96,5 +191,6 @@ class TableSchema(AnswerSchema):
     missing_in_text: list[str] = []
     encoding: str = ""
     separator: str = ""
+    partitions: list[str] = []
     notes: list[str] = []
     is_complete: bool = True

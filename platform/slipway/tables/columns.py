@@ -21,6 +21,7 @@ from slipway.tables.text_values import (
     declared_type,
     describe,
     infer_type,
+    without,
 )
 
 _SCALARS: dict[Any, frozenset[type]] = {
@@ -91,6 +92,33 @@ class Column:
                 f"{'is declared to be' if self.declaration else 'has above'}. {self.advice()}",
             )
         return array
+
+    def from_cells(self, texts: Any, kinds: Any, on_bad: BadValue) -> Any:
+        """Return values for cells of Excel: their texts, and the kinds `text`, `number` …
+
+        A text stays text, also one of digits, unless the column has a declared type.
+        """
+        if self.declaration or self.type == pa.string():
+            return self.from_texts(texts, on_bad)
+        is_missing = pc.is_in(pc.utf8_trim_whitespace(texts), value_set=self._words)
+        is_value = pc.and_(pc.is_valid(texts), pc.invert(is_missing))
+        is_text = pc.and_(is_value, pc.fill_null(pc.equal(kinds, "text"), False))
+        if self.type is None:
+            present = pc.unique(pc.filter(kinds, is_value)).to_pylist()
+            if "text" in present or len(present) > 1:
+                self.type = pa.string()
+                if len(present) > 1:
+                    self.note = f"Text, because its cells are of the kinds {', '.join(present)}."
+                return self._as_text(texts)
+            return self.from_texts(texts, on_bad)
+        bad = pc.indices_nonzero(is_text).to_pylist()
+        for row in bad:
+            on_bad(
+                row,
+                f"The text {texts[row].as_py()[:80]!r} is in a column that has "
+                f"{describe(self.type)} above. {self.advice()}",
+            )
+        return self.from_texts(without(texts, bad), on_bad)
 
     def _as_text(self, texts: Any) -> Any:
         is_missing = pc.is_in(texts, value_set=self._words_in_text)

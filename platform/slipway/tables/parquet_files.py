@@ -19,20 +19,14 @@ class ParquetFile:
     """One Parquet file; raises Unreadable."""
 
     def __init__(self, source: IO[bytes]) -> None:
-        if source.seekable():
-            opened: Any = source
-        else:
-            opened = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this object
-            while piece := source.read(_COPY_BYTES):
-                opened.write(piece)
-        self._opened = opened
+        self._opened = seekable(source)
         try:
-            self._file = pq.ParquetFile(opened)
+            self._file = pq.ParquetFile(self._opened)
             self.schema = self._file.schema_arrow
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _broken(error) from error
         _refuse_bomb(self._file)
-        _refuse_duplicates(self.schema)
+        refuse_duplicates(self.schema)
 
     def batches(self) -> Iterator[tuple[int, Any]]:
         """Yield record batches, each with the number of its first row, from 1."""
@@ -56,7 +50,19 @@ def _refuse_bomb(file: Any) -> None:
             raise Unreadable("A row group is larger than 2 GiB unpacked; write smaller ones.")
 
 
-def _refuse_duplicates(schema: Any) -> None:
+def seekable(source: IO[bytes]) -> Any:
+    """Return a file that can be read from anywhere: the source, or a copy of it."""
+    if source.seekable():
+        return source
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - as long as its reader
+    while piece := source.read(_COPY_BYTES):
+        copy.write(piece)
+    copy.seek(0)
+    return copy
+
+
+def refuse_duplicates(schema: Any) -> None:
+    """Raise Unreadable for a name that two columns have."""
     names = schema.names
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)

@@ -1,7 +1,7 @@
-"""Tables as record batches of one schema: CSV, JSON lines and Parquet."""
+"""Tables as record batches of one schema: CSV, JSON lines, Parquet, ORC and Excel."""
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import pyarrow as pa
@@ -13,12 +13,17 @@ from slipway.schemas.tables import (
     ReadSettings,
     TableColumn,
     TableSchema,
+    partition_values,
 )
 from slipway.tables.columns import Column
+from slipway.tables.compression import open_compressed
 from slipway.tables.csv_files import CsvFile, TextBatch
 from slipway.tables.errors import Unreadable
+from slipway.tables.excel_files import CellBatch, ExcelFile
 from slipway.tables.json_lines import JsonFile, ObjectBatch
+from slipway.tables.orc_files import OrcFile
 from slipway.tables.parquet_files import ParquetFile
+from slipway.tables.partitions import partition_columns
 
 
 class TableReader:
@@ -28,6 +33,9 @@ class TableReader:
     are left out and reported. Without it types are inferred from the first rows, and may widen
     while it reads; `is_stale` then says that the batches so far have another schema than the table,
     and that the files have to be read again with it.
+
+    `partitions` are the columns that the names of folders hold, with all of their values; the
+    columns of a schema take their place.
     """
 
     def __init__(
@@ -35,12 +43,15 @@ class TableReader:
         settings: ReadSettings,
         *,
         schema: TableSchema | None = None,
+        partitions: Mapping[str, Sequence[str | None]] | None = None,
         on_problem: Callable[[Problem], None],
     ) -> None:
         self._settings = settings
         self._on_problem = on_problem
         self._is_settled = schema is not None
         self._columns: dict[str, Column] = {}
+        self._partitions = partition_columns(partitions or {}, settings)
+        self._values: dict[str, str | None] = {}
         self._yielded = False
         self._first_path = ""
         self._notes: list[str] = []
@@ -57,11 +68,13 @@ class TableReader:
             notes = {column.name: column.note for column in schema.columns}
             for column in self._columns.values():
                 column.note = notes.get(column.name, "")
+            self._partitions = {name: self._columns.pop(name) for name in schema.partitions}
 
     @property
     def arrow_schema(self) -> Any:
         """The schema as it is known so far."""
-        return pa.schema([(name, column.arrow_type) for name, column in self._columns.items()])
+        columns = {**self._columns, **self._partitions}
+        return pa.schema([(name, column.arrow_type) for name, column in columns.items()])
 
     def schema(self) -> TableSchema:
         """Return the schema to store with the table."""
@@ -71,7 +84,7 @@ class TableReader:
         return TableSchema(
             columns=[
                 TableColumn(name=column.name, type=str(column.arrow_type), note=column.note)
-                for column in self._columns.values()
+                for column in (*self._columns.values(), *self._partitions.values())
             ],
             arrow=base64.b64encode(arrow.serialize().to_pybytes()).decode(),
             settings=settings,
@@ -79,15 +92,23 @@ class TableReader:
             missing_in_text=([""] if settings.missing is None else words) if self.separator else [],
             encoding=self.encoding if is_text else "",
             separator=self.separator,
+            partitions=list(self._partitions),
             notes=self._notes[:20],
             is_complete=self.is_complete,
         )
 
     def read(self, source: IO[bytes], *, path: str, format: str) -> Iterator[Any]:  # noqa: A002
         """Yield the record batches of one file; what cannot be read in it is reported."""
-        readers = {"csv": self._csv, "jsonl": self._json_lines, "parquet": self._parquet}
+        readers = {
+            "csv": self._csv,
+            "jsonl": self._json_lines,
+            "parquet": self._parquet,
+            "orc": self._orc,
+            "xlsx": self._excel,
+        }
         try:
-            yield from readers[format](source, path)
+            self._values = self._partition_values(path)
+            yield from readers[format](open_compressed(source, path), path)
         except Unreadable as error:
             self.report(path, error.message, line=error.line)
         except MemoryError:
@@ -150,6 +171,8 @@ class TableReader:
         )
         self.encoding = self.encoding or file.encoding
         for batch in file.batches():
+            if self._partitions:
+                self._require_no_partition({name for row in batch.rows for name in row})
             self._add_names(batch)
             yield self._batch(
                 path,
@@ -172,7 +195,12 @@ class TableReader:
             self.is_stale = self.is_stale or self._yielded
 
     def _parquet(self, source: IO[bytes], path: str) -> Iterator[Any]:
-        file = ParquetFile(source)
+        yield from self._arrow(ParquetFile(source), path)
+
+    def _orc(self, source: IO[bytes], path: str) -> Iterator[Any]:
+        yield from self._arrow(OrcFile(source), path)
+
+    def _arrow(self, file: ParquetFile | OrcFile, path: str) -> Iterator[Any]:
         self._begin(file.schema.names, path)
         for name, column in self._columns.items():
             self._widen(column, file.schema.field(name).type, path)
@@ -189,6 +217,25 @@ class TableReader:
             )
         if not self._yielded:
             yield self._batch(path, None, lambda column, on_bad: pa.array([], column.type))
+
+    def _excel(self, source: IO[bytes], path: str) -> Iterator[Any]:
+        file = ExcelFile(
+            source,
+            settings=self._settings,
+            on_bad_row=lambda line, column, message: self.report(
+                path, message, line=line or None, column=column
+            ),
+        )
+        self._notes += [note for note in file.notes if note not in self._notes]
+        self._begin(file.names, path)
+        for batch in file.batches():
+            yield self._batch(path, batch.lines.__getitem__, self._excel_arrays(batch, file.names))
+        if not self._yielded:
+            yield self._batch(path, int, lambda column, on_bad: pa.array([], column.arrow_type))
+
+    def _excel_arrays(self, batch: CellBatch, names: list[str]) -> Callable[..., Any]:
+        cells = dict(zip(names, zip(batch.texts, batch.kinds, strict=True), strict=True))
+        return lambda column, on_bad: column.from_cells(*cells[column.name], on_bad)
 
     def _widen(self, column: Column, kind: Any, path: str) -> None:
         """Give a column the type of a further part, or one that holds both."""
@@ -213,6 +260,7 @@ class TableReader:
         """Make the columns; raises Unreadable when there are too many or other ones than before."""
         if len(names) > MAX_COLUMNS:
             raise _too_many(len(names))
+        self._require_no_partition(names)
         if not self._columns:
             self._columns = {name: Column(name, self._settings, None) for name in names}
         self._first_path = self._first_path or path
@@ -229,6 +277,35 @@ class TableReader:
                 f"{'; '.join(parts)}. Name its file differently to make it a table of its own.",
                 1,
             )
+
+    def _require_no_partition(self, names: Collection[str]) -> None:
+        """Raise Unreadable where a file has a column that its folders name, too."""
+        twice = next((name for name in self._partitions if name in names), None)
+        if twice is not None:
+            raise Unreadable(
+                f"The column {twice[:100]} is in the file and in the name of its folder. Rename "
+                "the folder or leave the column out of the file."
+            )
+
+    def _partition_values(self, path: str) -> dict[str, str | None]:
+        if not self._partitions:
+            return {}
+        try:
+            return partition_values(path)
+        except ValueError as error:
+            raise Unreadable(str(error)) from error
+
+    def _partition_arrays(self, rows: int) -> list[Any]:
+        arrays = []
+        for name, column in self._partitions.items():
+            value = column.from_texts(
+                pa.array([self._values.get(name)], pa.string()), self._refuse_partition
+            )
+            arrays.append(pa.repeat(value[0], rows))
+        return arrays
+
+    def _refuse_partition(self, row: int, message: str) -> None:
+        raise Unreadable(f"The name of its folder: {message}")
 
     def _batch(
         self,
@@ -260,8 +337,8 @@ class TableReader:
                     self._tell(path, f"Row {first_row + row}: {message}", None, name)
                 else:
                     self._tell(path, message, line_of(row), name)
-        schema = self.arrow_schema
-        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        arrays += self._partition_arrays(len(arrays[0]) if arrays else rows or 0)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
         self._line_of, self._places = line_of, None
         if bad:
             kept = [row for row in range(batch.num_rows) if row not in bad]

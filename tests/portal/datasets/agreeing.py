@@ -41,6 +41,7 @@ def push_and_read(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     name = f"d{len(list(alice.datasets.list(project=project)))}"
     version = alice.datasets.push(name, folder, project=project, **options)

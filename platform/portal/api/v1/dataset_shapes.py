@@ -54,6 +54,7 @@ def version_out(version: Version) -> VersionOut:
         settings=ReadSettings.model_validate(version.settings),
         bad_rows=version.bad_rows,
         problems=[Problem.model_validate(one) for one in version.problems],
+        tables_left_out=version.tables_left_out,
         created_by=user_out(version.created_by),
         created_at=version.created_at,
         ready_at=version.ready_at,

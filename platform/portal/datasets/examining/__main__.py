@@ -1,7 +1,8 @@
 """Reads one table from standard input and writes what it found to standard output.
 
 First a line of JSON comes in: the `settings`, and the `schema` where an earlier pass has determined
-it. Then frames: a line of JSON (`path`, `format`, `size`), then that many bytes.
+it, and the values of the `partitions`. Then frames: a line of JSON (`path`, `format`, `size`), then
+that many bytes.
 """
 
 import io
@@ -61,6 +62,7 @@ def main(budget_s: float, memory_bytes: int) -> None:
     reader = TableReader(
         ReadSettings.model_validate(head["settings"]),
         schema=TableSchema.model_validate(head["schema"]) if head["schema"] else None,
+        partitions=head["partitions"],
         on_problem=table.note,
     )
     while reader.is_complete and (line := sys.stdin.buffer.readline(10_000)):

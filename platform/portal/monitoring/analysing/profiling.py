@@ -28,7 +28,7 @@ from portal.monitoring.statistics.baselines import (
     texts_of,
 )
 from portal.monitoring.statistics.tasks import BOOLEAN, STRING, canonical
-from slipway.schemas.tables import ReadSettings, TableSchema
+from slipway.schemas.tables import ReadSettings, TableSchema, distinct_partitions
 from slipway.tables import TableReader
 
 _MOST_ROWS: Final = 20_000
@@ -149,7 +149,12 @@ def profile_table(
     total = 0
     stored = TableSchema.model_validate(schema) if schema else None
     settings = stored.settings if stored else ReadSettings()
-    reader = TableReader(settings, schema=stored, on_problem=lambda problem: None)
+    reader = TableReader(
+        settings,
+        schema=stored,
+        partitions=distinct_partitions(names),
+        on_problem=lambda problem: None,
+    )
     for path, name in zip(paths, names, strict=True):
         with Path(path).open("rb") as source:
             for batch in reader.read(source, path=name, format=format):

@@ -1,0 +1,82 @@
+"""Random tables in files of every format: the page and jobs have the values that were written."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+
+import slipway
+from slipway.datasets import dataset
+from tests.portal.datasets.agreeing import BothSides, require_agreement
+from tests.portal.datasets.random_tables import Format, is_same, tables
+
+_AT_ONCE = 10
+_Tables = list[tuple[Format, Any]]
+_MANY = st.lists(tables(), min_size=_AT_ONCE, max_size=_AT_ONCE)
+_CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+def _round_trip(alice: slipway.Client, project: str, folder: Path, many: _Tables) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    files = {f"{'abcdefghij'[at]}{many[at][0].end}": many[at] for at in range(len(many))}
+    for name, (format_, table) in files.items():
+        (folder / name).write_bytes(format_.write(table))
+    version = alice.datasets.push("fuzzed", folder, project=project)
+    read = dataset(version.reference, project=project, client=alice)
+    assert {table.name for table in read.tables} == set(files)
+    for table in read.tables:
+        format_, original = files[table.name]
+        note(f"{table.name}: {original.schema} {original.to_pydict()}")
+        arrow = read.arrow(table.name)
+        preview = alice.datasets.preview(
+            "fuzzed", version.number or 0, project=project, table=table.name, limit=200
+        )
+        rows = [row for batch in read.batches(table.name) for row in batch.to_pylist()]
+        require_agreement(BothSides(table, preview.rows, arrow, read.pandas(table.name), rows))
+        assert arrow.column_names == original.column_names
+        for name in original.column_names:
+            pairs = zip(
+                arrow.column(name).to_pylist(), original.column(name).to_pylist(), strict=True
+            )
+            for value, written in pairs:
+                assert is_same(value, written, format_), (name, value, written)
+
+
+def test_random_tables_are_read_as_they_were_written(
+    alice: slipway.Client, project: str, tmp_path: Path
+) -> None:
+    @settings(
+        max_examples=5,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=_CHECKS,
+    )
+    @given(_MANY)
+    def check(many: _Tables) -> None:
+        _round_trip(alice, project, tmp_path / "data", many)
+
+    check()
+
+
+@pytest.mark.slow
+def test_two_thousand_random_tables_are_read_as_they_were_written(
+    alice: slipway.Client, project: str, tmp_path: Path
+) -> None:
+    @settings(
+        max_examples=200,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=_CHECKS,
+    )
+    @given(_MANY)
+    def check(many: _Tables) -> None:
+        _round_trip(alice, project, tmp_path / "data", many)
+
+    check()
