@@ -17,6 +17,7 @@ from tests.personas import Api, json_of
 from tests.portal.endpoints.serving import Lab
 from workers.gateway.segments import entry, pack_block
 from workers.gateway.shipper import ship
+from workers.serving.wire import Contract
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _numbers = count()
@@ -57,6 +58,7 @@ class Traffic:
         key: str = KEY,
         status: int = 200,
         flags: int = 0,
+        contract: Contract = Contract.SCORING,
     ) -> list[str]:
         """Capture predictions of a few seconds; returns their ids."""
         begin = clock.now() - ago
@@ -81,7 +83,7 @@ class Traffic:
                     2_000,
                     sent,
                     orjson.dumps(said) if status == 200 else b"",
-                    *(0, 0, 1, flags, status),
+                    *(0, 0, contract, flags, status),
                 )
             )
         folder = raw_root()

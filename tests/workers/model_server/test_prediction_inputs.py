@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from slipway.schemas.serving import ModelFormat
+from tests.workers.model_server.echo import save_echo
 from tests.workers.serving import Answer, Plane, plane
 from workers.model_server.engine import Engine
 from workers.serving.wire import Asked, Contract
@@ -19,44 +20,12 @@ from workers.serving.wire import Asked, Contract
 with warnings.catch_warnings():
     # MLflow warns of its own types when it is imported.
     warnings.simplefilter("ignore")
-    import mlflow.pyfunc
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
+    from mlflow.types import ColSpec, DataType, Schema, TensorSpec
     from mlflow.types.schema import Array, Object, Property
 
     from workers.model_server.formats import mlflow_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-_SCRIPT: Final = """
-import json
-import mlflow
-import pandas as pd
-
-
-def written(value):
-    if value is None or value is pd.NA or value is pd.NaT:
-        return None
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, pd.Timestamp):
-        return value.isoformat()
-    return value.item() if hasattr(value, "item") else value
-
-
-class Model(mlflow.pyfunc.PythonModel):
-    def predict(self, context, model_input, params=None):
-        if isinstance(model_input, pd.DataFrame):
-            rows = [
-                {name: written(model_input[name].iloc[at]) for name in model_input.columns}
-                for at in range(len(model_input))
-            ]
-        else:
-            rows = [[written(part) for part in row] for row in model_input]
-        return [json.dumps([row, params]) for row in rows]
-
-
-mlflow.models.set_model(Model())
-"""
 _COLUMNS: Final[list[ColSpec | TensorSpec]] = [
     ColSpec(DataType.long, "n"),
     ColSpec(DataType.string, "s"),
@@ -74,32 +43,12 @@ _COLUMNS: Final[list[ColSpec | TensorSpec]] = [
         required=False,
     ),
 ]
-_PARAMS: Final = ParamSchema(
-    [
-        ParamSpec("horizon", DataType.integer, 3),
-        ParamSpec("at", DataType.double, 0.5),
-        ParamSpec("steps", DataType.long, [1], (-1,)),
-    ]
-)
-
-
-def _save(folder: Path, schema: Schema) -> Path:
-    (folder / "script.py").write_text(_SCRIPT)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        mlflow.pyfunc.save_model(
-            folder / "model",
-            python_model=str(folder / "script.py"),
-            signature=ModelSignature(schema, params=_PARAMS),
-            pip_requirements=["mlflow", "pandas"],
-        )
-    return folder / "model"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with a column of each type, which answers with what it was given."""
-    return _save(tmp_path_factory.mktemp("mixed"), Schema(_COLUMNS))
+    return save_echo(tmp_path_factory.mktemp("mixed"), Schema(_COLUMNS))
 
 
 @pytest.fixture(scope="module")
@@ -355,7 +304,7 @@ def test_params_are_held_to_their_types(engine: Engine) -> None:
 def test_an_mlflow_model_of_tensors_is_given_no_other_numbers(
     tmp_path: Path, datatype: str, rows: list[list[Any]], said: str
 ) -> None:
-    model = _save(tmp_path, Schema([TensorSpec(np.dtype(datatype), (-1, 2))]))
+    model = save_echo(tmp_path, Schema([TensorSpec(np.dtype(datatype), (-1, 2))]))
     engine = Engine(mlflow_model.load(model, None), name="t", version="1", max_rows=8)
     for body in ({"inputs": rows}, {"instances": rows}):
         status, answer = _ask(engine, json.dumps(body).encode())
@@ -373,7 +322,7 @@ def test_an_mlflow_model_of_tensors_is_given_no_other_numbers(
 @pytest.mark.parametrize("datatype", ["float16", "float32", "float64"])
 def test_whole_numbers_that_a_float_holds_are_given(tmp_path: Path, datatype: str) -> None:
     exact = int(2 ** (np.finfo(datatype).nmant + 1))
-    model = _save(tmp_path, Schema([TensorSpec(np.dtype(datatype), (-1, 2))]))
+    model = save_echo(tmp_path, Schema([TensorSpec(np.dtype(datatype), (-1, 2))]))
     engine = Engine(mlflow_model.load(model, None), name="t", version="1", max_rows=8)
     rows = [[exact, -exact], [exact + 2, 0.1]]
     status, answer = _ask(engine, json.dumps({"inputs": rows}).encode())
@@ -384,7 +333,7 @@ def test_whole_numbers_that_a_float_holds_are_given(tmp_path: Path, datatype: st
 
 
 def test_whole_numbers_of_a_tensor_are_not_rounded_into_another_type(tmp_path: Path) -> None:
-    model = _save(tmp_path, Schema([TensorSpec(np.dtype("float32"), (-1, 2))]))
+    model = save_echo(tmp_path, Schema([TensorSpec(np.dtype("float32"), (-1, 2))]))
     engine = Engine(mlflow_model.load(model, None), name="t", version="1", max_rows=8)
     head = {"name": "input_0", "datatype": "INT64", "shape": [1, 2]}
     body = json.dumps({"inputs": [head | {"data": [1, 16777217]}]}).encode()

@@ -115,8 +115,6 @@ def _cell_of(types: Mapping[str, str]) -> Callable[[str, str], Any]:
 
     def cell(name: str, text: str) -> Any:
         kind = types.get(name, "")
-        if not text:
-            return None
         if kind in ("string", "datetime"):
             return text
         if kind == "bool":

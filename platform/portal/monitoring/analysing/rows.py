@@ -33,16 +33,26 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Named:
-    """What the signature of a model says of its columns; empty for tensors and unknown models."""
+    """What the signature of a model says of its columns; empty for tensors and unknown models.
+
+    `texts` are columns of text, times or bytes; those in `required` have no missing values.
+    """
 
     columns: tuple[str, ...] = ()
+    texts: frozenset[str] = frozenset()
+    required: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, signature: Mapping[str, Any] | None) -> "Named":
         """Read a `schemas.serving.Signature`."""
         if not signature or signature.get("kind") != "columns":
             return cls()
-        return cls(tuple(str(one["name"]) for one in signature.get("inputs", [])))
+        inputs = {str(one["name"]): one for one in signature.get("inputs", [])}
+        return cls(
+            tuple(inputs),
+            frozenset(name for name, one in inputs.items() if one.get("datatype") == "BYTES"),
+            frozenset(name for name, one in inputs.items() if one.get("required", True)),
+        )
 
 
 def request_rows(
@@ -50,12 +60,13 @@ def request_rows(
 ) -> tuple[list[Row], str]:
     """Return the rows of a request, and the client's own id of it ("" without one).
 
-    `cell` makes a value of a column and text of CSV, a number where it is one unless given.
+    `cell` makes a value of a column and its text in CSV, by default a number where it is one. It is
+    not asked about empty cells, and about columns of text.
     """
     try:
         said = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return _csv_rows(text, cell or _cell), ""
+        return _csv_rows(text, named, cell or _cell), ""
     if not isinstance(said, dict):
         raise Unreadable
     own = said.get("client_request_id") or said.get("id")
@@ -161,7 +172,7 @@ def _from_tensors(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
     return rows
 
 
-def _csv_rows(text: str, cell: Callable[[str, str], Any]) -> list[Row]:
+def _csv_rows(text: str, named: Named, cell: Callable[[str, str], Any]) -> list[Row]:
     try:
         lines = list(islice(csv.reader(io.StringIO(text)), MOST_ROWS + 2))
     except csv.Error as error:
@@ -169,8 +180,14 @@ def _csv_rows(text: str, cell: Callable[[str, str], Any]) -> list[Row]:
     if len(lines) < 2 or not lines[0]:
         raise Unreadable
     head = lines[0]
+
+    def value_of(name: str, part: str) -> Any:
+        if not part:
+            return "" if name in named.texts & named.required else None
+        return part if name in named.texts else cell(name, part)
+
     return [
-        {name: cell(name, value) for name, value in zip(head, line, strict=False)}
+        {name: value_of(name, part) for name, part in zip(head, line, strict=False)}
         for line in lines[1:]
         if line
     ]
@@ -178,7 +195,7 @@ def _csv_rows(text: str, cell: Callable[[str, str], Any]) -> list[Row]:
 
 def _cell(_name: str, text: str) -> Any:
     try:
-        return float(text) if text else None
+        return float(text)
     except ValueError:
         return text
 
