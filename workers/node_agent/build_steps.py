@@ -7,6 +7,7 @@ cache of wheels do not work across the mounts of a sandbox.
 """
 
 import asyncio
+import codecs
 import os
 import re
 import secrets
@@ -33,6 +34,7 @@ from workers.node_agent.warm_pool import confined_command
 _BUILD_WITHIN_S: Final = 3600.0
 _UV_WAITS_S: Final = 180
 _TAIL_LINES: Final = 12
+_TAIL_CHARACTERS: Final = 16_384
 _SHOWN_ARGUMENT: Final = 200
 _SHM_BYTES: Final = 256 << 20
 _MARK: Final = "SLIPWAY_BUILD_STEP"
@@ -200,13 +202,15 @@ class _Lines:
 
 async def _follow(process: asyncio.subprocess.Process, build_log: BuildLog) -> list[str]:
     assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    last: list[str] = []
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    end = ""
     while data := await process.stdout.read(1 << 16):
-        text = data.decode("utf-8", errors="replace")
+        text = decoder.decode(data)
         build_log.write(text)
-        last = [*last, *filter(str.strip, text.splitlines())][-_TAIL_LINES:]
+        end = (end + text)[-_TAIL_CHARACTERS:]
+    build_log.write(decoder.decode(b"", final=True))
     await process.wait()
-    return last
+    return [line for line in end.splitlines() if line.strip()][-_TAIL_LINES:]
 
 
 def _failed(why: str) -> StepFailed:

@@ -23,21 +23,36 @@ _KEEP_BYTES: Final = 8 * 1024 * 1024
 
 
 class GrowingLog:
-    """What a build says. `offset` counts the bytes of it that the portal has."""
+    """The log of a build. `offset` counts the bytes of it that the portal has."""
 
     def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
         self._data = bytearray()
         self._on_first = on_first
+        self._left_out_bytes = 0
         self.begun = False
         self.offset = 0
 
     def write(self, text: str) -> None:
-        """Add text; what grows beyond all measure is cut. The first of it begins the build."""
+        """Add text, as long as there is room; the first of it begins the build."""
         if not self.begun:
             self.begun = True
             self._on_first()
-        if len(self._data) < _KEEP_BYTES:
-            self._data += text.replace("\0", "\ufffd").encode("utf-8", "replace")
+        data = _encoded(text)
+        if self._left_out_bytes or len(self._data) + len(data) > _KEEP_BYTES:
+            self._left_out_bytes += len(data)
+        else:
+            self._data += data
+
+    def finish(self, text: str = "") -> None:
+        """Say how much is left out, if anything, and add the last lines; they always have room."""
+        if self._left_out_bytes:
+            self._data += _encoded(
+                f"\n… {self._left_out_bytes:,} more bytes of output are left out here: "
+                f"the log of a build has at most {_KEEP_BYTES // 1024**2} MiB.\n"
+            )
+        if text:
+            self.write("")
+            self._data += _encoded(text)
 
     def rest(self) -> str:
         """What the portal does not have yet, at most one piece; no character is ever cut."""
@@ -57,6 +72,10 @@ class GrowingLog:
     def is_told(self) -> bool:
         """Whether the portal has all there is so far."""
         return self.offset >= self.size_bytes
+
+
+def _encoded(text: str) -> bytes:
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace")
 
 
 class Build:
@@ -184,16 +203,18 @@ class EnvironmentBuilds:
 
         build_log = GrowingLog(begin)
         prepared: Prepared | None = None
+        last = ""
         try:
             prepared = await backend.prepare(spec, build_log, project)
         except StartError as error:
-            build_log.write(f"\n{error}\n")
+            last = f"\n{error}\n"
             raise
         except asyncio.CancelledError:
             if build_log.begun:
-                build_log.write("\nGiven up: the task it was for is no longer wanted.\n")
+                last = "\nGiven up: the task it was for is no longer wanted.\n"
             raise
         finally:
+            build_log.finish(last)
             if build is not None:
                 build.end(prepared)
         if build is None and not known:

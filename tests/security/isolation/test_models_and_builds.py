@@ -149,12 +149,11 @@ def build(arena: Arena, packages: Path, neighbours: list[Neighbour]) -> dict[str
     end = eventually(lambda: arena.portal.state.end_of(key), within_s=200)
     assert end.reason == "environment_failed", end
 
-    def whole_log() -> str:
-        reports = arena.portal.state.environment_reports[digest]
-        text = "".join(report.log for report in reports)
-        return text if "<end>" in text else ""
-
-    return arena.findings_in(eventually(whole_log, within_s=60, what="the log of the build"))
+    reports = arena.portal.state.environment_reports[digest]
+    eventually(lambda: reports[-1].state != "building", within_s=60, what="the end of the build")
+    text = "".join(report.log for report in reports)
+    assert "<end>" in text, text
+    return arena.findings_in(text)
 
 
 def test_the_build_of_a_package(arena: Arena, packages: Path, neighbours: list[Neighbour]) -> None:
