@@ -487,11 +487,7 @@ class LineageEdge(AnswerSchema):
 
 
 class LineageOut(AnswerSchema):
-    """What a thing came of, and what came of it.
-
-    `left_out` counts the runs, versions, revisions and selections of predictions that are not in
-    the graph because there are too many.
-    """
+    """What a thing came of, and what came of it. `left_out` counts what is not listed."""
 
     nodes: list[LineageNode]
     edges: list[LineageEdge]
