@@ -17,7 +17,8 @@ def revisions_of(*, project_id: str, model: str, version: int, key: str) -> Desc
     )
     present = found.exclude(endpoint__state=EndpointState.DELETED)
     nodes, edges = [], []
-    for revision in present.select_related("endpoint").defer("served").order_by("-pk")[:_MOST]:
+    revisions = list(present.select_related("endpoint").defer("served").order_by("-pk")[:_MOST])
+    for revision in revisions:
         name = f"{revision.endpoint.name}/{revision.number}"
         served = _node(NodeKind.ENDPOINT, name, _label(revision), revision.state)
         nodes.append(served)
@@ -27,7 +28,8 @@ def revisions_of(*, project_id: str, model: str, version: int, key: str) -> Desc
             given = _node(NodeKind.PREDICTIONS, name, label, revision.endpoint.name)
             nodes.append(given)
             edges.append(LineageEdge(source=served.key, target=given.key))
-    return Descendants(nodes, edges)
+    left_out = present.count() - len(revisions) if len(revisions) == _MOST else 0
+    return Descendants(nodes, edges, left_out)
 
 
 def version_behind(*, project: Project, name: str) -> tuple[str, int]:

@@ -24,7 +24,8 @@ def data_of(*, project_id: str, model: str, version: int, key: str) -> Descendan
         version__state=VersionState.READY,
     )
     nodes, edges = [], []
-    for one in made.select_related("version__dataset").order_by("-pk")[:_MOST]:
+    selections = list(made.select_related("version__dataset").order_by("-pk")[:_MOST])
+    for one in selections:
         given = [revisions[pk] for pk in one.revisions if pk in revisions]
         if one.version is None or not given:
             continue
@@ -33,7 +34,8 @@ def data_of(*, project_id: str, model: str, version: int, key: str) -> Descendan
         for revision in given:
             source = f"{NodeKind.PREDICTIONS}:{revision.endpoint.name}/{revision.number}"
             edges.append(LineageEdge(source=source, target=data.key))
-    return Descendants(nodes, edges)
+    left_out = made.count() - len(selections) if len(selections) == _MOST else 0
+    return Descendants(nodes, edges, left_out)
 
 
 def _node(version: Version) -> LineageNode:

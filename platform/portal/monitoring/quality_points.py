@@ -88,12 +88,15 @@ def _measured(point: QualityPoint, sums: quality.Sums | None, *, is_detailed: bo
     point.misfits, point.unanswered = sums.get("misfits", 0), sums.get("unanswered", 0)
     if not is_detailed or sums["kind"] != quality.CLASSES or not sums["n"]:
         return point
-    classes = sorted(quality.per_class(sums), key=lambda row: -row[4])[:_MOST_CLASSES]
+    all_classes = quality.per_class(sums)
+    classes = sorted(all_classes, key=lambda row: -row[4])[:_MOST_CLASSES]
+    point.classes_left_out = len(all_classes) - len(classes)
     point.classes = [
         ClassQuality(name=name, precision=precision, recall=recall, f1=f1, labels=labels)
         for name, precision, recall, f1, labels in sorted(classes)
     ]
     cells = sorted(sums["confusion"], key=lambda cell: -cell[2])[:_MOST_CELLS]
+    point.confusion_left_out = len(sums["confusion"]) - len(cells)
     point.confusion = [
         ConfusionCell(truth=truth, predicted=predicted, rows=rows)
         for truth, predicted, rows in sorted(cells)

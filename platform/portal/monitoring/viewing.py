@@ -34,7 +34,7 @@ from portal.monitoring.sketches import adjusted, psi, psi_p_value, share_moved
 from portal.monitoring.statistics import truths
 from portal.monitoring.statistics.tasks import Basis
 from portal.monitoring.traffic import captures_of, error_rate_of, minutes_of, points_of
-from portal.monitoring.windows import windows_of
+from portal.monitoring.windows import Windows, windows_of
 from slipway.schemas.monitoring import (
     AlertOut,
     FeatureOut,
@@ -50,7 +50,7 @@ _SPAN = timedelta(days=1)
 _OUT = "out."
 _LONGEST = timedelta(days=400)
 _SLICE_ROWS = 50_000
-_SLICE_LABELS = 20_000
+SLICE_LABELS = 20_000
 _MOST_FEATURES = 600
 _ALERTS = 50
 _ORDER = [
@@ -140,6 +140,7 @@ def view(asked: Asked) -> MonitoringOut:
     else:
         mine = [hour for hour in hours if hour.revision_id == named]
         features, points = _features(asked, chosen, mine, named), points_of(minutes, hours)
+    windows = Windows() if sliced else windows_of(endpoint, named, asked.since, asked.until)
     return MonitoringOut(
         endpoint=endpoint.name,
         since=asked.since,
@@ -161,7 +162,9 @@ def view(asked: Asked) -> MonitoringOut:
         sampled_rows=sliced.sampled if sliced is not None else None,
         hours=points,
         features=features,
-        windows=[] if sliced else windows_of(endpoint, named, asked.since, asked.until),
+        features_left_out=len(chosen.features) - len(features) if chosen is not None else 0,
+        windows=windows.shown,
+        windows_left_out=windows.left_out,
         quality=sliced.quality
         if sliced is not None
         else quality_point("all", hours, basis, is_detailed=True),
@@ -317,13 +320,13 @@ def _slice(
 ) -> _Sliced:
     """Count the rows of a slice in the bins of the baseline; of many, those of a fair sample."""
     features = base.features[:_MOST_FEATURES] if base is not None else []
-    labels = _labels_between(asked)
+    labels, labels_left_out = _labels_between(asked)
 
     assert asked.slice is not None  # noqa: S101 - asked for above
     where, failed, labelled = (
         _where(asked, asked.slice, revision, status) for status in (ANSWERED, ALL_FAILED, ANSWERED)
     )
-    labelled.among("prediction_id", sorted({key[0] for key in labels}))
+    labelled.rows_among(sorted(labels))
 
     def ask(chosen: Flat) -> _Seen:
         seen = _Seen(sampled=chosen.sample(where, most=_SLICE_ROWS))
@@ -336,12 +339,13 @@ def _slice(
             names = [one.removeprefix(_OUT) for one in chosen.columns if one.startswith(_OUT)]
             outputs = truths.needed(names, basis.task)
             wanted = ["prediction_id", "row", *(_OUT + one for one in outputs)]
-            seen.said = chosen.find(labelled, limit=2 * _SLICE_LABELS, columns=wanted)
+            seen.said = chosen.find(labelled, limit=SLICE_LABELS, columns=wanted)
         return seen
 
     seen = patiently(asked.endpoint, asked.slice, ask)
     counts = seen.counts or [[0] * len(one["counts"]) for one in features]
     measured = quality_of_rows(seen.said, labels, seen.rows, positive, basis)
+    measured.labels_left_out = labels_left_out
     return _Sliced(seen.rows, seen.sampled, _both(seen), _judged(features, counts), measured)
 
 
@@ -395,15 +399,17 @@ def _judged(
     return _ranked(found)
 
 
-def _labels_between(asked: Asked) -> dict[tuple[str, int], Any]:
+def _labels_between(asked: Asked) -> tuple[dict[tuple[str, int], Any], int]:
+    """Return the newest labels of the span, and how many older ones are left out."""
     rows = Label.objects.filter(
         endpoint=asked.endpoint,
         is_current=True,
         hour__gt=asked.since - timedelta(hours=1),
         hour__lt=asked.until,
     ).exclude(prediction_id="")
-    newest = rows.order_by("-pk").values_list("prediction_id", "row", "value")[:_SLICE_LABELS]
-    return {(prediction, row): value for prediction, row, value in newest}
+    newest = rows.order_by("-pk").values_list("prediction_id", "row", "value")[:SLICE_LABELS]
+    labels = {(prediction, row): value for prediction, row, value in newest}
+    return labels, rows.count() - len(labels) if len(labels) >= SLICE_LABELS else 0
 
 
 def alerts_of(

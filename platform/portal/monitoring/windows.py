@@ -1,5 +1,6 @@
 """Windows of an endpoint, as people see them: what differed in each, the latest first."""
 
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from portal.endpoints.models import Endpoint
@@ -10,14 +11,22 @@ _MOST = 50
 _NAMES = 20
 
 
+@dataclass(frozen=True)
+class Windows:
+    """The latest windows of a span, and the number of earlier ones."""
+
+    shown: list[WindowOut] = field(default_factory=list)
+    left_out: int = 0
+
+
 def windows_of(
     endpoint: Endpoint, revision_id: str | None, since: datetime, until: datetime
-) -> list[WindowOut]:
+) -> Windows:
     """Return the windows of a revision that a span touches, at most 50."""
     found = DriftWindow.objects.filter(
         endpoint=endpoint, revision_id=revision_id, ends_at__gt=since, starts_at__lt=until
     )
-    return [
+    shown = [
         WindowOut(
             starts_at=one.starts_at,
             ends_at=one.ends_at,
@@ -30,6 +39,7 @@ def windows_of(
         )
         for one in found.order_by("-ends_at")[:_MOST]
     ]
+    return Windows(shown, found.count() - len(shown) if len(shown) == _MOST else 0)
 
 
 def _by_share(one: DriftWindow) -> list[str]:

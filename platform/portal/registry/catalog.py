@@ -196,11 +196,13 @@ def list_versions(
     return ListedVersions(items, encode_cursor(str(items[-1].number)) if more else None)
 
 
-def versions_of_runs(project_id: str, run_ids: Iterable[str]) -> list[VersionFacts]:
-    """Return the versions of a project that came of runs, newest first."""
+def versions_of_runs(project_id: str, run_ids: Iterable[str]) -> tuple[list[VersionFacts], int]:
+    """Return the versions of a project that came of runs, newest first, and how many more."""
     wanted = [run_id for run_id in run_ids if run_id]
     rows = _versions(project_id).filter(run_id__in=wanted).order_by("-creation_time", "-version")
-    return _version_facts(project_id, list(rows[:MAX_LIMIT]))
+    newest = list(rows[:MAX_LIMIT])
+    left_out = rows.count() - len(newest) if len(newest) == MAX_LIMIT else 0
+    return _version_facts(project_id, newest), left_out
 
 
 def _version_facts(project_id: str, rows: Sequence[ModelVersion]) -> list[VersionFacts]:

@@ -21,6 +21,7 @@ class _Graph:
         self.project = project
         self._nodes: dict[str, LineageNode] = {}
         self._edges: dict[tuple[str, str], LineageEdge] = {}
+        self.left_out = 0
 
     def node(self, kind: NodeKind, name: str, label: str, detail: str = "") -> str:
         """Add a node; returns its key."""
@@ -42,7 +43,11 @@ class _Graph:
 
     def answer(self) -> LineageOut:
         """Return all of it."""
-        return LineageOut(nodes=list(self._nodes.values()), edges=list(self._edges.values()))
+        return LineageOut(
+            nodes=list(self._nodes.values()),
+            edges=list(self._edges.values()),
+            left_out=self.left_out,
+        )
 
 
 def lineage_of_version(project: Project, model: str, number: int) -> LineageOut:
@@ -76,7 +81,9 @@ def lineage_of(project: Project, kind: NodeKind, name: str) -> LineageOut:
     runs = _add_runs(graph, wanted)
     if kind is NodeKind.RUN and not runs:
         raise NotFound
-    for version in versions_of_runs(project.pk, runs):
+    versions, left_out = versions_of_runs(project.pk, runs)
+    graph.left_out += left_out
+    for version in versions:
         _add_version(graph, version, runs)
     return graph.answer()
 
@@ -92,16 +99,19 @@ def _add_version(graph: _Graph, version: VersionFacts, runs: dict[str, str]) -> 
             project_id=graph.project.pk, model=version.model, version=version.number, key=key
         )
         graph.take(found.nodes, found.edges)
+        graph.left_out += found.left_out
 
 
 def _add_runs(graph: _Graph, run_ids: Iterable[str]) -> dict[str, str]:
     """Add runs with the jobs they ran in and the data they read; returns their keys by id."""
-    rows = Run.objects.in_projects([graph.project.pk]).filter(run_uuid__in=list(run_ids))
+    ids = list(dict.fromkeys(run_ids))
+    rows = Run.objects.in_projects([graph.project.pk]).filter(run_uuid__in=ids[:_MOST_RUNS])
+    graph.left_out += len(ids[_MOST_RUNS:])
     keys = {
         row.run_uuid: graph.node(
             NodeKind.RUN, row.run_uuid, row.name or row.run_uuid[:8], row.status.lower()
         )
-        for row in rows[:_MOST_RUNS]
+        for row in rows
     }
     _add_jobs(graph, keys)
     _add_data(graph, keys)
@@ -147,7 +157,7 @@ def _runs_of_job(graph: _Graph, workload_id: str) -> list[str]:
     tags = Tag.objects.filter(
         key=JOB_TAG, value=workload_id, run__experiment__workspace=graph.project.pk
     )
-    return list(tags.values_list("run_id", flat=True)[:_MOST_RUNS])
+    return list(tags.order_by("-run__start_time").values_list("run_id", flat=True))
 
 
 def _runs_of_dataset(graph: _Graph, name: str) -> list[str]:
@@ -162,4 +172,4 @@ def _runs_of_dataset(graph: _Graph, name: str) -> list[str]:
     inputs = Input.objects.filter(
         source_type="DATASET", source_id__in=uuids, destination_type="RUN"
     )
-    return list(inputs.values_list("destination_id", flat=True)[:_MOST_RUNS])
+    return list(inputs.values_list("destination_id", flat=True))

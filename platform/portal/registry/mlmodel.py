@@ -11,12 +11,12 @@ import orjson
 import yaml
 
 from slipway.schemas.serving import BatchingMode
+from slipway.schemas.shortening import shorten
 
 BATCHING_KEY = "slipway_batching"
 MAX_BYTES = 512 * 1024
 _MAX_DEPTH = 30
 _MAX_NODES = 20_000
-_MAX_COLUMNS = 5_000
 _MAX_TEXT = 200
 _OPENING = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _CLOSING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
@@ -51,7 +51,7 @@ def read_mlmodel(content: bytes) -> Description:
         raise BadModelFile("the MLmodel file is no mapping")
     flavors = found.get("flavors")
     return Description(
-        flavors=[_short(name) for name in flavors][:50] if isinstance(flavors, dict) else [],
+        flavors=[_short(name) for name in flavors] if isinstance(flavors, dict) else [],
         signature=_signature(found.get("signature")),
         example_path=_example(found.get("saved_input_example_info")),
         uuid=_short(found.get("model_uuid")),
@@ -97,7 +97,7 @@ def _columns(written: object) -> list[dict[str, Any]]:
         raise BadModelFile("the signature in the MLmodel file is not JSON") from error
     if not isinstance(found, list):
         return []
-    return [_column(part, at) for at, part in enumerate(found[:_MAX_COLUMNS])]
+    return [_column(part, at) for at, part in enumerate(found)]
 
 
 def _column(part: object, at: int) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _column(part: object, at: int) -> dict[str, Any]:
     shape = spec.get("shape", part.get("shape"))
     whole = isinstance(shape, list) and len(shape) <= 32 and all(type(n) is int for n in shape)
     return {
-        "name": _short(part.get("name", "")),
+        "name": _name(part.get("name", "")),
         "type": _short(kind),
         "required": part.get("required", True) is not False,
         "shape": shape if whole else None,
@@ -129,7 +129,12 @@ def _batching(metadata: object) -> str:
     return stated if isinstance(stated, str) and stated in list(BatchingMode) else ""
 
 
+def _name(value: object) -> str:
+    """Return the whole name of a column: a part of it may be the name of another."""
+    text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+    return "".join(c for c in text if c.isprintable())
+
+
 def _short(value: object) -> str:
     """Return text fit to be stored and shown."""
-    text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
-    return "".join(c for c in text[:_MAX_TEXT] if c.isprintable())
+    return shorten(_name(value), _MAX_TEXT)

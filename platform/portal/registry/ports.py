@@ -45,10 +45,11 @@ class ModelFiles(Protocol):
 
 @dataclass(frozen=True)
 class Descendants:
-    """What came of a version: nodes and the edges to them."""
+    """What came of a version: nodes and the edges to them, and how many more there are."""
 
     nodes: Sequence[LineageNode] = field(default_factory=tuple)
     edges: Sequence[LineageEdge] = field(default_factory=tuple)
+    left_out: int = 0
 
 
 class Downstream(Protocol):

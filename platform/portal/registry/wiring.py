@@ -27,7 +27,7 @@ class _Registered:
                 run_id=one.run_id,
                 workload_id=jobs.get(one.run_id, ""),
             )
-            for one in versions_of_runs(project_id, {*run_ids, *jobs})
+            for one in versions_of_runs(project_id, {*run_ids, *jobs})[0]
         ]
 
 

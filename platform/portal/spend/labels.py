@@ -17,16 +17,19 @@ Label = tuple[str, str, str]
 
 
 def dearest(of_projects: Q, periods: Sequence[str]) -> Counter[Label]:
-    """Return what the dearest labels of each part have cost, as far as lines say it."""
+    """Return what the dearest labels of each part have cost, as far as lines say it.
+
+    Where a part has more labels than are shown, one more than that is returned.
+    """
     found: Counter[Label] = Counter()
     for part in (TAG, *groupings()):
         sums = _sums(of_projects, periods).filter(part=part)
         if part != TAG and len(periods) == 1:
             rows: Iterable[Any] = sums.order_by("-nano_usd").values_list(
                 "project", "key", "nano_usd"
-            )[:LABELS_SHOWN]
+            )[: LABELS_SHOWN + 1]
         else:
-            rows = _grouped(sums, part).order_by("-all")[:LABELS_SHOWN]
+            rows = _grouped(sums, part).order_by("-all")[: LABELS_SHOWN + 1]
         found |= _counted(part, rows)
     return found
 

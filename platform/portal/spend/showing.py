@@ -1,7 +1,7 @@
 """Spend as it is shown, on pages and by the API alike: ids become names, shares are sorted."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from portal.accounts.models import Project, User
@@ -12,7 +12,7 @@ from portal.spend.admission import quoted
 from portal.spend.forecasts import forecast_of
 from portal.spend.idle import HardlyUsed, NodeIdle, hardly_used, idle_of_nodes
 from portal.spend.labels import LABELS_SHOWN
-from portal.spend.models.ledger import TAG
+from portal.spend.models.ledger import KIND_CAPACITY, KIND_STORAGE, TAG
 from portal.spend.reading import RUNS_SHOWN, Scope, Spending, spending_of
 from portal.spend.windows import MONTH, window_of
 from portal.workloads.models import Workload
@@ -46,6 +46,7 @@ def shown_spend(scope: Scope, window: str, *, with_runs: bool = True) -> SpendOu
     wanted = window_of(window, moment)
     spending = spending_of(scope, wanted, with_runs=with_runs)
     names = _Names(spending)
+    runs = _runs(spending, names)
     return SpendOut(
         window=wanted.name,
         begin=wanted.begin,
@@ -62,14 +63,18 @@ def shown_spend(scope: Scope, window: str, *, with_runs: bool = True) -> SpendOu
             for day in wanted.days
             if day <= moment.date()
         ],
-        runs=_runs(spending, names),
+        runs=runs,
+        runs_left_out_nano_usd=_other_runs(spending, runs) if with_runs else 0,
         by_tag=[
             ShareOut(id=key, name=key, nano_usd=nano_usd)
             for (_, part, key), nano_usd in spending.by_label.most_common()
             if part == TAG
         ][:LABELS_SHOWN],
+        are_tags_left_out=_has_more(spending, TAG),
         groups=_groups(scope, spending, names),
+        groups_left_out=[kind for kind in groupings() if _has_more(spending, kind)],
         stored=_stored(spending, names),
+        stored_left_out=len(spending.stored[RUNS_SHOWN:]),
         forecast=_forecast(scope, spending, moment),
     )
 
@@ -123,6 +128,17 @@ def _runs(spending: Spending, names: _Names) -> list[RunCostOut]:
         )
         for workload, nano_usd in spending.by_run.most_common(RUNS_SHOWN)
     ]
+
+
+def _other_runs(spending: Spending, shown: Sequence[RunCostOut]) -> int:
+    """Return what the runs that are not shown have cost."""
+    others = (KIND_CAPACITY, KIND_STORAGE)
+    all_runs = sum(cost for kind, cost in spending.by_kind.items() if kind not in others)
+    return all_runs - sum(run.nano_usd for run in shown)
+
+
+def _has_more(spending: Spending, wanted: str) -> bool:
+    return sum(part == wanted for _, part, _ in spending.by_label) > LABELS_SHOWN
 
 
 def _groups(scope: Scope, spending: Spending, names: _Names) -> list[GroupCostOut]:

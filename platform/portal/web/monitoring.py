@@ -55,7 +55,7 @@ _FIGURES = {
     "jaccard": "Jaccard index",
 }
 _MAIN = ("accuracy", "mae", "ndcg", "subset_accuracy")
-_MOST_SHOWN = 12
+MOST_SHOWN = 12
 
 
 _ALERTS = {
@@ -115,7 +115,7 @@ class Confusion:
 def confusion_of(point: QualityPoint) -> Confusion | None:
     """Return the confusion matrix where it has few enough classes to be read."""
     names = sorted({name for cell in point.confusion for name in (cell.truth, cell.predicted)})
-    if not names or len(names) > _MOST_SHOWN:
+    if not names or len(names) > MOST_SHOWN or point.confusion_left_out:
         return None
     cells = {(cell.truth, cell.predicted): cell.rows for cell in point.confusion}
     rows = [(truth, [cells.get((truth, name), 0) for name in names]) for truth in names]

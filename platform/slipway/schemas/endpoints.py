@@ -237,7 +237,8 @@ class EndpointOut(AnswerSchema):
 
     `short_of_replicas` says so while the load needs more replicas than it may run. `captured` of
     `captured` + `uncaptured` predictions are there for monitoring. `incidents` are those of the
-    last hour.
+    last hour. `revisions` are the newest and those that are warm; `revisions_left_out` counts the
+    others.
     """
 
     id: str
@@ -264,6 +265,7 @@ class EndpointOut(AnswerSchema):
     limits: LimitsIn
     rules: RollbackRules
     revisions: list[RevisionOut] = []
+    revisions_left_out: int = 0
     rollout: RolloutOut | None = None
     made_by: str
     created_at: datetime

@@ -303,7 +303,7 @@ class MonitoringOut(AnswerSchema):
     Gateways captured `captured` of `captured` + `uncaptured` predictions in the span: the others
     are in no statistic. Of `shortened` ones rows above 100,000 or columns above 2,000 are left out
     here; the files of captured predictions have them. `answered_as_standby` were answered in place
-    of revisions with traffic.
+    of revisions with traffic. `features_left_out` and `windows_left_out` are in no list here.
     """
 
     endpoint: str
@@ -328,7 +328,9 @@ class MonitoringOut(AnswerSchema):
     sampled_rows: int | None = None
     hours: list[HourPoint]
     features: list[FeatureOut]
+    features_left_out: int = 0
     windows: list[WindowOut] = []
+    windows_left_out: int = 0
     quality: QualityPoint
     quality_by_hour: list[QualityPoint]
     quality_by_revision: list[QualityPoint]

@@ -47,7 +47,9 @@ class QualityPoint(AnswerSchema):
     `withheld` names measures that cannot be right for these labels, with the reason. `misfits` are
     labels of another type than the task needs, `unanswered` rows without a prediction to compare:
     both are in no measure. `confusion`, `classes` and `calibration` are given for all and for a
-    slice.
+    slice. The classes with the most labels and the largest cells are listed: `classes_left_out`
+    and `confusion_left_out` count the others. A slice is measured with the newest labels of the
+    span: `labels_left_out` counts older ones, which are in no measure of it.
 
     `estimate` is what was to be expected from how sure the model is (CBPE), with its range: an
     estimate, which cannot see concept drift.
@@ -61,8 +63,11 @@ class QualityPoint(AnswerSchema):
     withheld: dict[str, str] = {}
     misfits: int = 0
     unanswered: int = 0
+    labels_left_out: int = 0
     confusion: list[ConfusionCell] = []
+    confusion_left_out: int = 0
     classes: list[ClassQuality] = []
+    classes_left_out: int = 0
     calibration: list[CalibrationBin] = []
     estimate: float | None = None
     estimate_low: float | None = None

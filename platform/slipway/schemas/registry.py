@@ -274,6 +274,7 @@ class VersionDetail(VersionOut):
 
     `digest` stands for all files; it and the digests of `files` are there when `are_files_known`.
     `format` is what loads it in a replica, null while its files could not be read.
+    `evaluations` are the newest; `evaluations_left_out` counts the others.
     """
 
     format: ModelFormat | None = None
@@ -288,6 +289,7 @@ class VersionDetail(VersionOut):
     golden: GoldenFacts | None = None
     batching: BatchingOut
     evaluations: list[EvaluationOut]
+    evaluations_left_out: int = 0
 
 
 class GoldenIn(RequestSchema):
@@ -485,10 +487,11 @@ class LineageEdge(AnswerSchema):
 
 
 class LineageOut(AnswerSchema):
-    """What a thing came of, and what came of it."""
+    """What a thing came of, and what came of it. `left_out` counts what is not listed."""
 
     nodes: list[LineageNode]
     edges: list[LineageEdge]
+    left_out: int = 0
 
 
 def spelled(value: float) -> str:

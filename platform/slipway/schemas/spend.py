@@ -97,7 +97,9 @@ class SpendOut(AnswerSchema):
     Each of the four splits adds up to `nano_usd`, and so do the days. `forecast` is absent while
     fewer than three whole days were seen, and for windows other than the present month. Tags need
     not add up: a job may have several or none. `runs`, `by_tag` and `groups` are the dearest;
-    `stored` is what lies there now.
+    `stored` is what lies there now. Runs that are not listed cost `runs_left_out_nano_usd`
+    together; `are_tags_left_out` and `groups_left_out` (by `kind`) say that there are more tags
+    and groups; `stored_left_out` counts the other stores.
     """
 
     window: str
@@ -112,9 +114,13 @@ class SpendOut(AnswerSchema):
     by_kind: list[ShareOut]
     by_day: list[DayOut]
     runs: list[RunCostOut]
+    runs_left_out_nano_usd: int = 0
     by_tag: list[ShareOut] = []
+    are_tags_left_out: bool = False
     groups: list[GroupCostOut] = []
+    groups_left_out: list[str] = []
     stored: list[StoredOut] = []
+    stored_left_out: int = 0
     forecast: ForecastOut | None = None
 
 

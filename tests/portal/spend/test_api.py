@@ -9,12 +9,14 @@ import pytest
 
 from portal.compute.models import Node
 from portal.core.clock import frozen
+from portal.spend import labels, reading, showing
 from portal.spend.metering import meter
 from portal.spend.models import Line
 from portal.training.services.jobs import cost_of
 from portal.workloads.costs import unix_ms
 from portal.workloads.models import Workload
 from tests.personas import Api, Personas, json_of
+from tests.portal.endpoints.pages import browser_of
 from tests.portal.spend.ledgers import close, make_lease, make_workload
 from tests.portal.workloads.machines import make_tier
 
@@ -95,6 +97,41 @@ def test_spend_is_told_by_tag_and_by_experiment_live(people: Personas, node: Nod
     # Names of experiments and tags are of the projects they stand in.
     for one in (stranger, whole):
         assert one["by_tag"] == one["groups"] == []
+
+
+def test_spend_says_what_its_lists_leave_out(
+    people: Personas, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (reading, showing):
+        monkeypatch.setattr(module, "RUNS_SHOWN", 2)
+    for module in (labels, showing):
+        monkeypatch.setattr(module, "LABELS_SHOWN", 2)
+    begun = NOW - timedelta(hours=3)
+    with frozen(begun):
+        tier = make_tier("small", nano_usd_per_hour=3_600_000_000)
+    for number in range(4):
+        workload = make_workload(
+            people.vision, people.bob, tier, begun, name=f"e{number}", tags={"n": str(number)}
+        )
+        close(make_lease(workload, node, begun), begun + timedelta(hours=1))
+    with frozen(NOW - timedelta(hours=1)):
+        meter()
+    with frozen(NOW):
+        for window in ("today", "7d"):
+            shown = json_of(Api.of(people.bob).get(f"spend?window={window}"))
+            assert len(shown["runs"]) == 2
+            listed = sum(run["nano_usd"] for run in shown["runs"])
+            assert shown["runs_left_out_nano_usd"] == shown["nano_usd"] - listed > 0
+            assert (len(shown["by_tag"]), shown["are_tags_left_out"]) == (2, True)
+            assert (len(shown["groups"]), shown["groups_left_out"]) == (2, ["job"])
+        page = browser_of(people.bob).get("/spend?window=today").content.decode()
+        monkeypatch.undo()
+        shown = json_of(Api.of(people.bob).get("spend?window=today"))
+    assert "Other runs, which are not listed here, cost" in page
+    assert "Only the 2 with the highest cost." in page
+    assert "By tag, the 2 with the highest cost" in page
+    assert shown["runs_left_out_nano_usd"] == 0
+    assert (shown["are_tags_left_out"], shown["groups_left_out"]) == (False, [])
 
 
 def test_windows_add_up(people: Personas, workloads: list[Workload]) -> None:

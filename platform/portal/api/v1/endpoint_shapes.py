@@ -117,6 +117,7 @@ def endpoint_out(endpoint: Endpoint) -> EndpointOut:
         limits=LimitsIn.model_validate(endpoint.limits),
         rules=RollbackRules.model_validate(endpoint.rules),
         revisions=_revisions_out(standing),
+        revisions_left_out=standing.revisions_left_out,
         rollout=rollout_out(standing.rollout) if standing.rollout else None,
         made_by=endpoint.made_by.email,
         created_at=endpoint.created_at,

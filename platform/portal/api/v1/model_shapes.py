@@ -38,6 +38,8 @@ from slipway.schemas.registry import (
 from slipway.schemas.serving import ModelFormat
 from slipway.schemas.signatures import SignatureOut
 
+_MOST_EVALUATIONS = 200
+
 
 def rules_out(rules: ProjectRules) -> RulesOut:
     gates = [TargetGates.model_validate(written) for written in rules.gates]
@@ -93,6 +95,7 @@ def version_detail(
 ) -> VersionDetail:
     """Describe a version with what its files say."""
     golden = golden_of(record)
+    evaluations = list(record.evaluations.select_related("recorded_by")[:_MOST_EVALUATIONS])
     return VersionDetail(
         **dict(version_out(facts, rules, record)),
         format=ModelFormat(record.format) if record.format else None,
@@ -116,9 +119,8 @@ def version_detail(
         if golden
         else None,
         batching=describe_batching(record, has_golden=golden is not None),
-        evaluations=[
-            evaluation_out(row) for row in record.evaluations.select_related("recorded_by")[:200]
-        ],
+        evaluations=[evaluation_out(row) for row in evaluations],
+        evaluations_left_out=record.evaluations.count() - len(evaluations),
     )
 
 

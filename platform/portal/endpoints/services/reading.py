@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from django.db.models import Sum
+from django.db.models import Count, Sum
 
 from portal.core import clock
 from portal.endpoints.lifecycle import KEPT, ReplicaState
@@ -19,6 +19,7 @@ from portal.workloads.lifecycle import ACTIVE
 from portal.workloads.models import Lease
 
 _SHOWN_REVISIONS = 20
+_SHOWN_REPLICAS = 100
 # What "now" means for the traffic of a list.
 RECENT = timedelta(minutes=5)
 
@@ -37,6 +38,7 @@ class Standing:
     nano_usd_per_hour: int
     captured: int = 0
     uncaptured: int = 0
+    revisions_left_out: int = 0
 
     @property
     def to_capture(self) -> int:
@@ -57,7 +59,9 @@ def standing_of(endpoint: Endpoint) -> Standing:
     alive = Replica.objects.alive().filter(endpoint=endpoint)
     running = alive.filter(workload__state__in=[state.value for state in ACTIVE])
     ready = alive.filter(state=ReplicaState.READY).values_list("revision_id", flat=True)
-    captures = endpoint.revisions.aggregate(kept=Sum("captured"), lost=Sum("uncaptured"))
+    captures = endpoint.revisions.aggregate(
+        kept=Sum("captured"), lost=Sum("uncaptured"), all=Count("pk")
+    )
     return Standing(
         endpoint=endpoint,
         revisions=sorted(revisions.values(), key=lambda revision: -revision.number),
@@ -66,6 +70,7 @@ def standing_of(endpoint: Endpoint) -> Standing:
         nano_usd_per_hour=endpoint.tier.nano_usd_per_hour * running.count(),
         captured=captures["kept"] or 0,
         uncaptured=captures["lost"] or 0,
+        revisions_left_out=(captures["all"] or 0) - len(revisions),
     )
 
 
@@ -76,9 +81,11 @@ def rollouts_of(endpoint: Endpoint) -> RolloutQuerySet:
 
 
 def replicas_of(endpoint: Endpoint) -> Sequence[Replica]:
-    """Return the replicas of an endpoint that live or ended lately, newest first."""
+    """Return the replicas of an endpoint that live, and the newest that ended, newest first."""
     found = Replica.objects.filter(endpoint=endpoint).select_related("revision", "workload")
-    return list(found.order_by("-pk")[:100])
+    newest = found.order_by("-pk")[:_SHOWN_REPLICAS]
+    replicas = {replica.pk: replica for replica in [*newest, *found.alive()]}
+    return sorted(replicas.values(), key=lambda replica: replica.pk, reverse=True)
 
 
 def why_coming(replica: Replica, explainer: Explainer) -> str:

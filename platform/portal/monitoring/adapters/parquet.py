@@ -246,6 +246,15 @@ class Where:
         self.values.append(list(values))
         return self
 
+    def rows_among(self, rows: Sequence[tuple[str, int]]) -> "Where":
+        """Add that it is one of some rows, by the ids of their predictions and their numbers."""
+        self.among("prediction_id", sorted({prediction_id for prediction_id, _ in rows}))
+        self._parts.append(
+            "(prediction_id || '/' || \"row\"::VARCHAR) IN (SELECT unnest(?::VARCHAR[]))"
+        )
+        self.values.append([f"{prediction_id}/{row}" for prediction_id, row in rows])
+        return self
+
     def moment(self, operator: str, at: datetime) -> "Where":
         """Add a condition on when the prediction was answered."""
         self._parts.append(f'epoch_us("at") {_OPERATORS[operator]} ?')

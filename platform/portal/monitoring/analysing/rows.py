@@ -27,6 +27,9 @@ IN: Final = "in."
 OUT: Final = "out."
 
 
+MOST_OWN_ID = 200
+
+
 class Unreadable(Exception):
     """A body that holds no rows we understand."""
 
@@ -70,7 +73,9 @@ def request_rows(
     if not isinstance(said, dict):
         raise Unreadable
     own = said.get("client_request_id") or said.get("id")
-    return _rows_of_body(said, named), str(own)[:200] if isinstance(own, str | int) else ""
+    own_id = str(own) if isinstance(own, str | int) else ""
+    # A part of a longer id may be the id of another prediction.
+    return _rows_of_body(said, named), own_id if len(own_id) <= MOST_OWN_ID else ""
 
 
 def _rows_of_body(said: Mapping[str, Any], named: Named) -> list[Row]:

@@ -14,7 +14,7 @@ from portal.core.errors import Conflict
 from portal.core.policy import guarded_by
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.endpoints.incidents import recent_incidents
-from portal.endpoints.models import Endpoint, EndpointEvent, EndpointKey
+from portal.endpoints.models import Endpoint, EndpointEvent, EndpointKey, Replica
 from portal.endpoints.services.reading import (
     Standing,
     nodes_of,
@@ -101,6 +101,7 @@ def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
     nodes = nodes_of(replicas)
     explainer = Explainer(viewer)
     lines = [replica_line(replica, nodes, explainer) for replica in replicas]
+    living = [line for line in lines if not line.is_over]
     ended = [line for line in lines if line.is_over][:ENDED_SHOWN]
     rollout = standing.rollout
     last = None if rollout else rollouts_of(endpoint).first()
@@ -116,7 +117,10 @@ def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
         "rollout": rollout_of(rollout) if rollout else None,
         "last_rollout": rollout_of(last) if last else None,
         "may_go_back": _may_go_back(standing),
-        "replicas": [line for line in lines if not line.is_over] + ended,
+        "replicas": [*living, *ended],
+        "replicas_left_out": Replica.objects.filter(endpoint=endpoint).count()
+        - len(living)
+        - len(ended),
         "ready": sum(standing.ready.values()),
         "changes": any(not line.is_over and line.row.is_coming for line in lines) or bool(rollout),
         "keys": EndpointKey.objects.shown().filter(endpoint=endpoint).select_related("made_by"),

@@ -38,6 +38,7 @@ from portal.web.views.models import WHERE
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.registry import LineageOut, NodeKind, TargetKind, Verdict
 from slipway.schemas.serving import BatchingMode, ModelFormat
+from slipway.schemas.shortening import shorten
 
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
@@ -50,6 +51,9 @@ _FORMATS: dict[str, str] = {
     ModelFormat.TORCH_EXPORT: "torch.export",
     ModelFormat.TORCHSCRIPT: "TorchScript",
 }
+_EVALUATIONS_SHOWN = 50
+_REQUESTS_SHOWN = 10
+_FILES_SHOWN = 200
 _HEADINGS = {
     NodeKind.DATASET: "Data",
     NodeKind.JOB: "Job",
@@ -71,6 +75,8 @@ def project_model_version(
     record = examine(ensure_record(found, facts, at), at, later=hash_version)
     rules = rules_of(found)
     champion = _in_production(found, model, version, str(rules.stages[-2:][0]))
+    requests = requests_of(found, model, version)
+    graph = lineage_of_version(found, model, version)
     context = {
         "model": facts,
         "version": at,
@@ -85,9 +91,15 @@ def project_model_version(
         "format_name": _FORMATS.get(record.format, record.format),
         "digest": digest_of(record),
         "total_bytes": sum(size for _, size, _ in record.files),
-        "evaluations": record.evaluations.select_related("recorded_by")[:50],
-        "requests": requests_of(found, model, version)[:10],
-        "lineage": _columns(found, lineage_of_version(found, model, version)),
+        "evaluations": record.evaluations.select_related("recorded_by")[:_EVALUATIONS_SHOWN],
+        "evaluations_left_out": max(0, record.evaluations.count() - _EVALUATIONS_SHOWN),
+        "requests": requests[:_REQUESTS_SHOWN],
+        "requests_left_out": len(requests[_REQUESTS_SHOWN:]),
+        "files_left_out": len(record.files[_FILES_SHOWN:]),
+        "example": shorten(record.example, 4000),
+        "files": record.files[:_FILES_SHOWN],
+        "lineage_left_out": graph.left_out,
+        "lineage": _columns(found, graph),
         "champion": champion,
         "compared": _compared(found, at.run_id, champion.run_id) if champion else [],
         "endpoints": endpoints_serving(project_id=found.pk, model=model),

@@ -27,11 +27,12 @@ from portal.monitoring.services.watching import (
     snooze_alert,
 )
 from portal.monitoring.settings_of import settings_of
-from portal.monitoring.viewing import asked_of, view
+from portal.monitoring.viewing import SLICE_LABELS, asked_of, view
 from portal.web.forms.monitoring import TASKS, AsData, NewChannel, Watching
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.listing import word
 from portal.web.monitoring import (
+    MOST_SHOWN,
     Line,
     alerts_of,
     charts_of,
@@ -85,6 +86,7 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
     one = next((it for it in shown.features if it.name == chosen), None)
     one = one or (shown.features[0] if shown.features else None)
     features = rows_of(shown.features)
+    confusion = confusion_of(shown.quality)
     context = {
         "endpoint": found,
         "shown": shown,
@@ -99,7 +101,10 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         "feature": one,
         "figures": figures_of(shown.quality),
         "withheld": withheld_of(shown.quality),
-        "confusion": confusion_of(shown.quality),
+        "confusion": confusion,
+        "is_confusion_hidden": bool(shown.quality.confusion) and confusion is None,
+        "most_shown_classes": MOST_SHOWN,
+        "labels_in_slice": SLICE_LABELS,
         "task": TASKS.get(shown.task.task, "Unknown"),
         "charts": charts_of(shown, one),
         "has_quality": any(

@@ -99,7 +99,8 @@ def _page(request: HttpRequest, shown: SpendOut) -> dict[str, Any]:
         ("By kind", shown.by_kind),
     ]
     if shown.by_tag:
-        splits.append(("By tag", shown.by_tag))
+        only = f", the {len(shown.by_tag)} with the highest cost" if shown.are_tags_left_out else ""
+        splits.append((f"By tag{only}", shown.by_tag))
     return {
         "shown": shown,
         "label": window.label,
@@ -126,12 +127,15 @@ def _parts(shares: list[ShareOut], total: int) -> list[tuple[ShareOut, int]]:
     return [(one, max(0, 100 * one.nano_usd // total) if total > 0 else 0) for one in shown]
 
 
-def _grouped(shown: SpendOut) -> list[tuple[str, str, str, list[GroupCostOut]]]:
-    """Return title, noun, what is counted and the rows of each table of experiments, endpoints."""
+def _grouped(shown: SpendOut) -> list[tuple[str, str, str, list[GroupCostOut], bool]]:
+    """Return title, noun, what is counted, the rows and whether there are more, for each table."""
     found: dict[tuple[str, str], list[GroupCostOut]] = {}
     for one in shown.groups:
         found.setdefault((one.noun, one.work), []).append(one)
-    return [(f"By {noun}", noun, work, rows) for (noun, work), rows in found.items()]
+    return [
+        (f"By {noun}", noun, work, rows, rows[0].kind in shown.groups_left_out)
+        for (noun, work), rows in found.items()
+    ]
 
 
 def _month_beside(window: Window, *, back: bool) -> str | None:

@@ -1,0 +1,51 @@
+"""Limits of lists of endpoints: living replicas are never left out, others are counted."""
+
+import pytest
+
+from portal.endpoints.models import Replica
+from portal.endpoints.services import reading
+from portal.web.views import endpoints as endpoint_pages
+from tests.personas import Api, Personas, json_of
+from tests.portal.endpoints.pages import ONE, browser_of, text_of
+from tests.portal.endpoints.serving import Lab
+
+pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
+AT = "projects/vision/endpoints/digits"
+
+
+def test_a_living_replica_is_listed_however_many_ended_after_it(
+    lab: Lab, people: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.serving()
+    living = Replica.objects.alive().get()
+    for number in range(3):
+        Replica.objects.create(
+            id=f"{living.pk[:4]}7ZZZZZZZZZZZZZZZZZZZZZZZZ{number}",
+            endpoint=living.endpoint,
+            revision=living.revision,
+            state="stopped",
+        )
+    monkeypatch.setattr(reading, "_SHOWN_REPLICAS", 2)
+    monkeypatch.setattr(endpoint_pages, "ENDED_SHOWN", 1)
+    listed = json_of(Api.of(people.bob).get(f"{AT}/replicas"))
+    assert living.pk in [replica["id"] for replica in listed]
+    page = text_of(browser_of(people.bob).get(ONE))
+    assert "2 more replicas that ended not shown here." in page
+
+
+def test_revisions_that_are_left_out_are_counted(
+    lab: Lab, people: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.serving()
+    api = Api.of(people.bob)
+    assert json_of(api.get(AT))["revisions_left_out"] == 0
+    revision = Replica.objects.alive().get().revision
+    fields = {one.attname: getattr(revision, one.attname) for one in revision._meta.concrete_fields}
+    for number in (2, 3):
+        changes = {"id": f"rev_7ZZZZZZZZZZZZZZZZZZZZZZZZ{number}", "number": number}
+        type(revision).objects.create(**fields | changes | {"state": "retired", "weight": 0})
+    monkeypatch.setattr(reading, "_SHOWN_REVISIONS", 1)
+    shown = json_of(api.get(AT))
+    assert (len(shown["revisions"]), shown["revisions_left_out"]) == (2, 1)
+    page = text_of(browser_of(people.bob).get(ONE))
+    assert "1 more earlier revision not shown here." in page
