@@ -58,6 +58,9 @@ WITHOUT_DATABASE := portal/web portal/api/test_idempotency.py portal/config/test
 	portal/storage/test_store_contract.py portal/storage/test_live_uploads.py \
 	faults/test_serving.py portal/notebooks/test_runs.py portal/monitoring/test_failures.py \
 	portal/datasets/test_sdk.py portal/registry/test_sdk.py portal/training/test_sdk.py \
+	portal/datasets/test_round_trip.py portal/datasets/test_packed_files.py \
+	portal/datasets/test_excel_files.py portal/monitoring/test_measures.py \
+	portal/monitoring/test_prediction_round_trip.py \
 	portal/monitoring/test_recording.py portal/monitoring/test_watching.py \
 	portal/monitoring/test_pages.py portal/endpoints/test_pages.py
 # These wait for leases to run out and networks to give up, minutes each, or are the largest of their
