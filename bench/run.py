@@ -39,6 +39,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "runs": ["--runs", "2000", "--rounds", "5"],
     "spend": ["--leases", "5000", "--running", "20", "--rounds", "5"],
     "drift": ["--models", "1", "--trials", "1", "--no-peer"],
+    "readers": None,
     "datasets": ["--files", "1000", "--gib", "0"],
     "monitoring": ["--predictions", "100000", "--rounds", "3"],
     "monitoring_load": ["--predictions", "100000", "--seconds", "2", "--rounds", "1"],

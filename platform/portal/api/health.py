@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from portal.accounts.gates import MetricsReader
+from portal.core.metrics import INSTALLATION
 from portal.core.policy import Public, guarded_by
 from portal.core.problems import current_problems
 from portal.core.races import database_problem
@@ -48,8 +49,9 @@ def readyz(request: HttpRequest) -> JsonResponse:
 @guarded_by(MetricsReader())
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus text of this process."""
-    return HttpResponse(generate_latest(), content_type=CONTENT_TYPE_LATEST)
+    """Prometheus text of this process and of the installation."""
+    text = generate_latest() + generate_latest(INSTALLATION)
+    return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
 
 
 def _problems() -> dict[str, str]:

@@ -1,6 +1,9 @@
 """Prometheus metrics every process of the portal keeps."""
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+# Of the whole installation, from the database: only the portal shows them.
+INSTALLATION = CollectorRegistry()
 
 HTTP_REQUESTS = Counter(
     "slipway_http_requests_total", "HTTP requests answered.", ["method", "route", "status"]

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 
-from prometheus_client import REGISTRY
-
 from portal.core import problems
 from portal.core.doorbell import ring_now
+from portal.core.metrics import INSTALLATION
 from portal.endpoints.adapters.registry_models import RegistryModels
 from portal.endpoints.incidents import capture_problem
 from portal.endpoints.lineage import revisions_of, version_behind
@@ -69,6 +68,6 @@ register_kind(
 workload_changed.connect(_when_replica_moved)
 register_models(RegistryModels())
 problems.add_check("capture", capture_problem)
-REGISTRY.register(EndpointCollector())
+INSTALLATION.register(EndpointCollector())
 register_downstream(revisions_of)
 register_upstream(NodeKind.ENDPOINT, version_behind)

@@ -42,5 +42,6 @@ def test_a_control_worker_that_is_restarted_is_no_problem(client: Client, for_s:
     assert client.get("/readyz").json() == {
         "ready": True,
         "checks": {"database": True, "migrations": True},
+        "reasons": {},
         "problems": {},
     }

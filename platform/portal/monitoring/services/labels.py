@@ -39,11 +39,11 @@ def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]
     Raises InvalidInput where one list says two things of one row, or a value cannot be of the type
     that labels have.
     """
-    monitor = monitor_of(endpoint)
-    basis = stored_basis(monitor)
-    wanted = _by_key(labels, basis)
     done = Labelled(empty=sum(_is_empty(one.value) for one in labels))
     with transaction.atomic():
+        monitor = monitor_of(endpoint)
+        basis = stored_basis(monitor)
+        wanted = _by_key(labels, basis)
         _lock(endpoint)
         known = _known(endpoint, wanted)
         fresh, stale = [], []
