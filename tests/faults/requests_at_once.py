@@ -47,6 +47,20 @@ def create_projects(client: httpx.Client, count: int, prefix: str) -> list[Reply
         )
 
 
+def create_projects_until_refused(client: httpx.Client, count: int, prefix: str) -> list[Reply]:
+    """Create projects, that many at once, until each of the creators is refused."""
+
+    def create(creator: int) -> list[Reply]:
+        replies: list[Reply] = []
+        while not replies or replies[-1].status == 201:
+            name = f"{prefix} {creator} {len(replies)}"
+            replies.append(send(client, "POST", "/projects", json={"name": name}))
+        return replies
+
+    with ThreadPoolExecutor(count) as threads:
+        return [reply for replies in threads.map(create, range(count)) for reply in replies]
+
+
 def check_unavailable(replies: list[Reply]) -> None:
     """Fail unless each is a 503 in time that says when to come again."""
     for reply in replies:

@@ -12,7 +12,13 @@ import pytest
 
 from tests.faults.live import Live
 from tests.faults.private_postgres import PostgresServer, postgres_server
-from tests.faults.requests_at_once import WITHIN_S, check_unavailable, create_projects, send
+from tests.faults.requests_at_once import (
+    WITHIN_S,
+    check_unavailable,
+    create_projects,
+    create_projects_until_refused,
+    send,
+)
 from tests.processes import Installation, wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -97,7 +103,9 @@ def test_requests_under_way_when_the_server_freezes_are_done_or_refused(
 ) -> None:
     with slipway.api() as api:
         replies = []
-        burst = Thread(target=lambda: replies.extend(create_projects(api, 20, "Burst")))
+        burst = Thread(
+            target=lambda: replies.extend(create_projects_until_refused(api, 20, "Burst"))
+        )
         burst.start()
         wait_for(lambda: _count_projects(slipway, "Burst"), "first project of the burst")
         with server.frozen():
