@@ -22,7 +22,7 @@ class Shortened:
 
     @property
     def sentence(self) -> str:
-        """What was left out of which cells; empty where nothing was."""
+        """Sizes of the outputs left out, by cell; empty where nothing was."""
         return "; ".join(
             f"cell {number}: {_size(left_out)} of {_size(total)} left out"
             for number, left_out, total in self.cells

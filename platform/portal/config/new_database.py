@@ -1,4 +1,4 @@
-"""Whether a database file may be created: never in a data folder that was in use."""
+"""Permission to create a database file: never in a data folder that was in use."""
 
 from pathlib import Path
 
@@ -28,6 +28,6 @@ def _missing(settings: Env) -> list[Path]:
 
 
 def _was_used(settings: Env) -> bool:
-    """Whether a set-up was finished here, or bytes were stored."""
+    """Return whether a set-up was finished here, or bytes were stored."""
     blobs = settings.data_dir / "blobs"
     return was_prepared(settings) or (blobs.is_dir() and any(blobs.iterdir()))

@@ -42,7 +42,7 @@ class DatabaseMissing(OperationalError):
 
 
 class _Outage:
-    """Whether a request of this process ran out of patience, and no statement was done since."""
+    """Return whether a request here ran out of patience, and no statement was done since."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -69,7 +69,7 @@ class Patience:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left."""
+        """Return whether nothing is left."""
         return self._stall_s <= _NOTHING_S or self._queue_s <= _NOTHING_S
 
     def give_back(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What endpoints answered and lost, for Prometheus: sums over all gateways from the database."""
+"""Predictions of endpoints for Prometheus: sums over all gateways from the database."""
 
 from collections.abc import Iterator
 

@@ -72,7 +72,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
 
 def _has_news(connection: Any) -> bool:
-    """Whether something has arrived on an idle connection, or its socket is gone."""
+    """Return whether something has arrived on an idle connection, or its socket is gone."""
     if connection.closed:
         return True
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""What a statement waits for that has no answer yet, asked over a connection of its own."""
+"""Finds what blocks a statement without an answer, over a connection of its own."""
 
 import queue
 import threading

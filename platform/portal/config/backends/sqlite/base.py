@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:
-    """Whether another connection holds a lock; nothing of the statement was done then."""
+    """Return whether another connection holds a lock; nothing of the statement was done then."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
