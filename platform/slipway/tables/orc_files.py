@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 import pyarrow as pa
-import pyarrow.dataset as pa_dataset
+from pyarrow import orc
 
 from slipway.tables.errors import Unreadable
 from slipway.tables.parquet_files import BATCH_ROWS, refuse_duplicates, seekable
@@ -16,9 +16,9 @@ class OrcFile:
     def __init__(self, source: IO[bytes]) -> None:
         self._opened = seekable(source)
         try:
-            # A stripe may be of any size; a fragment reads it in batches.
-            self._fragment = pa_dataset.OrcFileFormat().make_fragment(self._opened)
-            self.schema = self._fragment.physical_schema
+            # Not as a data set: its threads may still read when the process ends, which aborts it.
+            self._file = orc.ORCFile(self._opened)
+            self.schema = self._file.schema
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _broken(error) from error
         refuse_duplicates(self.schema)
@@ -27,12 +27,12 @@ class OrcFile:
         """Yield record batches, each with the number of its first row, from 1."""
         row = 1
         try:
-            for batch in self._fragment.to_batches(
-                batch_size=BATCH_ROWS, batch_readahead=1, use_threads=False
-            ):
-                if batch.num_rows:
+            for number in range(self._file.nstripes):
+                stripe = self._file.read_stripe(number)
+                for start in range(0, stripe.num_rows, BATCH_ROWS):
+                    batch = stripe.slice(start, BATCH_ROWS)
                     yield row, batch
-                row += batch.num_rows
+                    row += batch.num_rows
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _broken(error) from error
 
