@@ -188,8 +188,8 @@ def _take_in(
         kept[counters.endpoint_id] = own
         _add_turned_away(counters.endpoint_id, minute, _difference(own, before, counters))
         load: defaultdict[str, float] = defaultdict(float)
-        mine = Revision.objects.filter(endpoint=counters.endpoint_id).defer("served")
-        known = {row.pk: row for row in mine.select_related("endpoint")}
+        revisions = Revision.objects.filter(endpoint=counters.endpoint_id).defer("served")
+        known = {row.pk: row for row in revisions.select_related("endpoint")}
         for revision in counters.revisions:
             if revision.revision_id not in known:
                 continue

@@ -36,7 +36,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Named:
-    """What the signature of a model says of its columns; empty for tensors and unknown models.
+    """The columns of a model by its signature; empty for tensors and unknown models.
 
     `texts` are columns of text, times or bytes; those in `required` have no missing values.
     """
