@@ -69,9 +69,9 @@ def forget_incidents(now: datetime) -> None:
     ServingIncident.objects.filter(ended_at__lt=now - _KEPT).delete()
 
 
-def recent_incidents(endpoint: Endpoint) -> list[ServingIncident]:
-    """Return the incidents of the last hour, newest first."""
-    recent = Q(ended_at__isnull=True) | Q(ended_at__gte=clock.now() - _RECENT)
+def recent_incidents(endpoint: Endpoint, within: timedelta = _RECENT) -> list[ServingIncident]:
+    """Return the incidents that are open or ended `within` that time, newest first."""
+    recent = Q(ended_at__isnull=True) | Q(ended_at__gte=clock.now() - within)
     incidents = ServingIncident.objects.filter(recent, endpoint=endpoint)
     return list(incidents.select_related("event", "revision").order_by("-pk")[:_SHOWN])
 

@@ -11,8 +11,10 @@ from django.db import IntegrityError, transaction
 
 from portal.accounts import audit
 from portal.core import clock
+from portal.endpoints.incidents import recent_incidents
 from portal.endpoints.lifecycle import EndpointState, RevisionState
-from portal.endpoints.models import Endpoint, Revision
+from portal.endpoints.models import Endpoint, Revision, ServingIncident
+from portal.endpoints.models.incidents import IncidentKind
 from portal.endpoints.services.traffic import traffic_of
 from portal.monitoring.label_basis import quality_of, stored_basis
 from portal.monitoring.lifecycle import AlertState
@@ -35,6 +37,8 @@ _MINUTES = 15
 _ENOUGH_FOR_ERRORS = 20
 _SHOWN = 5
 DRIFT, OUTPUTS, QUALITY, ERRORS, LATENCY = "drift", "output_drift", "quality", "errors", "latency"
+NOT_CAPTURED, STANDBY = "not_captured", "standby_answers"
+_INCIDENT_ALERTS = {IncidentKind.UNCAPTURED: NOT_CAPTURED, IncidentKind.FALLBACK: STANDBY}
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def look(endpoint: Endpoint) -> None:
             raise_alert(endpoint, finding)
         else:
             Alert.objects.firing().filter(pk=known.pk).update(
-                reason=finding.reason, seen_at=clock.now()
+                reason=shorten(finding.reason, 1000), seen_at=clock.now()
             )
     for gone in firing.values():
         _resolve(endpoint, gone)
@@ -80,8 +84,18 @@ def _findings(
         yield from _drift(endpoint, revision, chosen)
         if chosen.watch_quality:
             yield from quality_trouble(endpoint, revision, chosen)
+    yield from _incidents(endpoint)
     if endpoint.status == EndpointState.SERVING:
         yield from _traffic(endpoint, chosen)
+
+
+def _incidents(endpoint: Endpoint) -> Iterable[Finding]:
+    """Yield lost captures and answers of a standby; an alert outlasts pauses between incidents."""
+    newest: dict[tuple[str, str], ServingIncident] = {}
+    for incident in recent_incidents(endpoint, within=timedelta(minutes=_MINUTES)):
+        newest.setdefault((incident.kind, incident.revision_id), incident)
+    for (kind, revision_id), incident in newest.items():
+        yield Finding(_INCIDENT_ALERTS[IncidentKind(kind)], incident.event.message, revision_id)
 
 
 def _drift(endpoint: Endpoint, revision: Revision, chosen: MonitorSettings) -> Iterable[Finding]:

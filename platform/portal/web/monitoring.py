@@ -64,6 +64,8 @@ _ALERTS = {
     "quality": "Quality",
     "errors": "Errors",
     "latency": "Latency",
+    "not_captured": "Predictions not captured",
+    "standby_answers": "Answered by a standby",
 }
 _SAID = ("class", "confidence")
 _SAID_AT_MOST = 3
