@@ -21,6 +21,7 @@ from portal.config.supervision.supervisor import ProcessSpec
 
 # The longest path that every system takes for a Unix socket, with some room.
 _LONGEST_SOCKET = 100
+_LOCK_MS = 1200
 
 
 def socket_of(data_dir: Path) -> Path:
@@ -63,6 +64,14 @@ def store_uri(database_url: str, data_dir: Path) -> str:
     return f"postgresql+psycopg://{rest}{joined}options=-csearch_path%3D{SCHEMA}"
 
 
+def _impatient(uri: str) -> str:
+    """Let statements wait for locks of PostgreSQL so briefly that clients have their 503 in time.
+
+    For SQLite `workers.tracking.sqlite` does it.
+    """
+    return f"{uri}%20-clock_timeout%3D{_LOCK_MS}" if uri.startswith("postgres") else uri
+
+
 def artifacts_url(storage_url: str, data_dir: Path) -> str:
     """Return where the artifacts of runs rest: beside what else the portal stores."""
     if not storage_url:
@@ -99,7 +108,9 @@ def tracking_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
         env=base_environment(environ)
         | _access(settings)
         | {
-            "SLIPWAY_TRACKING_STORE": store_uri(settings.database_url, settings.data_dir),
+            "SLIPWAY_TRACKING_STORE": _impatient(
+                store_uri(settings.database_url, settings.data_dir)
+            ),
             "SLIPWAY_TRACKING_ARTIFACTS": artifacts_url(settings.storage_url, settings.data_dir),
         },
         ready=unix_http_ready(socket, "/health", secret=secret),

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 _JSON = (b"content-type", b"application/json")
+RETRY_SOON = (b"retry-after", b"2")
 
 
 @dataclass(frozen=True)
@@ -58,4 +59,4 @@ def missing(message: str) -> Refusal:
 
 def unavailable(message: str) -> Refusal:
     """Return the refusal that makes clients wait and repeat."""
-    return Refusal(503, "TEMPORARILY_UNAVAILABLE", message, ((b"retry-after", b"2"),))
+    return Refusal(503, "TEMPORARILY_UNAVAILABLE", message, (RETRY_SOON,))

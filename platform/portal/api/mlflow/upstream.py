@@ -7,7 +7,7 @@ import httpx
 import structlog
 from django.conf import settings
 
-from portal.api.mlflow.answers import Answer, invalid, unavailable
+from portal.api.mlflow.answers import RETRY_SOON, Answer, invalid, unavailable
 from portal.api.mlflow.bodies import too_large
 from portal.api.mlflow.upstream_errors import clean_error
 
@@ -202,8 +202,10 @@ async def _hand_back_error(answer: httpx.Response, send: Any, target: str) -> in
     body = clean_error(answer.status_code, content, target)
     kind = str(answer.headers.get("content-type") or "application/json").encode("latin1")
     kind = b"application/json" if body.startswith(b"{") else kind
-    headers = ((b"content-type", kind), (b"x-content-type-options", b"nosniff"))
-    await Answer(answer.status_code, body, headers).send(send)
+    headers = [(b"content-type", kind), (b"x-content-type-options", b"nosniff")]
+    if answer.status_code == 503:
+        headers.append(RETRY_SOON)
+    await Answer(answer.status_code, body, tuple(headers)).send(send)
     return answer.status_code
 
 
