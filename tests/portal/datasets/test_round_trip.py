@@ -65,6 +65,7 @@ def test_random_tables_are_read_as_they_were_written(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_two_thousand_random_tables_are_read_as_they_were_written(
     alice: slipway.Client, project: str, tmp_path: Path
 ) -> None:

@@ -272,6 +272,7 @@ def test_random_predictions_are_selected_as_they_were_sent(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_two_thousand_random_predictions_are_selected_as_they_were_sent(
     declared: Traffic, engine: Engine, tmp_path: Path
 ) -> None:
