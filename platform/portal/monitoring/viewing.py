@@ -18,6 +18,7 @@ from portal.monitoring.models import (
     Alert,
     BaselineRecord,
     DriftWindow,
+    EmptyLabel,
     HourSummary,
     Label,
     Monitor,
@@ -173,7 +174,7 @@ def view(asked: Asked) -> MonitoringOut:
         alerts=alerts_of(endpoint, revisions),
         settings=settings,
         task=task_out(basis),
-        empty_labels=monitor.empty_labels,
+        empty_labels=EmptyLabel.objects.filter(endpoint=endpoint).count(),
         looked_at=monitor.looked_at,
         fault=monitor.fault,
     )

@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 
 import slipway
+from portal.monitoring.carrying_out import carry_out_waiting
 from slipway import errors
 from tests.personas import Personas, make_token
 from tests.portal.monitoring.captured import Traffic
@@ -67,6 +68,28 @@ def test_empty_values_are_skipped_counted_and_shown(
     assert shown["quality"]["misfits"] == 0
     file.write_bytes(text.encode("utf-16"))
     assert _send(bob, file).same == 7
+
+
+def test_empty_labels_sent_twice_count_once_and_not_once_they_have_a_value(
+    traffic: Traffic, bob: slipway.Client, tmp_path: Path
+) -> None:
+    ids = _answer(traffic, [True] * 4)
+    file = tmp_path / "truth.csv"
+
+    def send(*lines: str) -> Any:
+        file.write_text("prediction_id,own_id,value\n" + "".join(f"{one}\n" for one in lines))
+        return _send(bob, file)
+
+    first = [f"{ids[0]},,", f"{ids[1]},,", f"{ids[1]},,", ",order-1,", f"{ids[2]},,1"]
+    assert [send(*first).empty for _ in range(2)] == [4, 4]
+    assert traffic.shown()["empty_labels"] == 3
+    send(f"{ids[2]},,", f"{ids[3]},,1")
+    assert traffic.shown()["empty_labels"] == 3  # the label of before still counts
+    send(f"{ids[0]},,1", ",order-1,1")
+    assert traffic.shown()["empty_labels"] == 1
+    traffic.post("erasures", {"prediction_id": ids[1]}, status=202)
+    carry_out_waiting()
+    assert traffic.shown()["empty_labels"] == 0
 
 
 def test_classes_with_leading_zeros_stay_text(
