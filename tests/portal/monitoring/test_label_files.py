@@ -7,12 +7,14 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 import slipway
 from portal.monitoring.carrying_out import carry_out_waiting
 from slipway import errors
 from tests.personas import Personas, make_token
+from tests.portal.endpoints.pages import browser_of
 from tests.portal.monitoring.captured import Traffic
 
 
@@ -146,3 +148,37 @@ def test_json_lines_and_parquet_are_read_with_their_types(
     assert (done.same, done.empty, done.added) == (1, 1, 1)
     traffic.look()
     assert traffic.shown()["quality"]["figures"]["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_a_file_of_labels_is_uploaded_on_a_page(traffic: Traffic, people: Personas) -> None:
+    ids = _answer(traffic, [True, False, True])
+    traffic.settings(task="classification", label_type="boolean")
+    page = "/p/vision/endpoints/digits/monitoring"
+    browser = browser_of(people.bob)
+    assert f'href="{page}/labels"' in browser.get(page).content.decode()
+
+    def upload(content: str, *, name: str = "truth.csv", status: int = 422) -> str:
+        sent = {"file": SimpleUploadedFile(name, content.encode())}
+        answer = browser.post(f"{page}/labels", sent, follow=True)
+        assert answer.status_code == status, answer.content.decode()
+        return " ".join(answer.content.decode().split())
+
+    refused = upload(f"prediction_id,value\n{ids[0]},1\n{ids[1]},perhaps\n")
+    assert "truth.csv, line 3, column value" in refused
+    assert "perhaps" in refused
+    assert "No label was stored" in refused
+    assert "has no column value" in upload("a,b\n1,2\n")
+    assert "truth.csv, line 2, column row" in upload(f"prediction_id,value,row\n{ids[0]},1,-1\n")
+    assert "truth.parquet: " in upload("no parquet", name="truth.parquet")
+    assert "required" in " ".join(browser.post(f"{page}/labels").content.decode().split())
+    assert traffic.get("labels")["items"] == []
+    text = f"prediction_id,value\n{ids[0]},1\n{ids[1]},\n{ids[2]},false\n"
+    done = upload(text, name="../../truth.csv", status=200)
+    assert "Labels: 2 added, 0 changed, 0 known before, 1 empty and skipped." in done
+    lines = "".join(f'{{"prediction_id": "{one}", "value": true}}\n' for one in ids)
+    again = upload(lines, name="truth.jsonl", status=200)
+    assert "Labels: 1 added, 1 changed, 1 known before" in again
+    traffic.look()
+    assert traffic.shown()["quality"]["labelled"] == 3
+    stranger = browser_of(people.charlie)
+    assert stranger.get(f"{page}/labels").status_code in (403, 404)
