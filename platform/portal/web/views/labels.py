@@ -42,7 +42,8 @@ def project_endpoint_labels(request: HttpRequest, project: str, endpoint: str) -
             f"{intcomma(counts.same)} known before",
             f"{intcomma(counts.empty)} empty and skipped",
         ]
-        messages.success(request, f"Labels: {', '.join(parts)}. Quality is measured within a minute.")
+        text = f"Labels: {', '.join(parts)}. Quality is measured within a minute."
+        messages.success(request, text)
         return redirect("project_endpoint_monitoring", project, endpoint)
     context = {"endpoint": found, "form": form, "room": "projects", "section": "endpoints"}
     return render(request, "web/monitoring/labels.html", context, status=status_of(form))
