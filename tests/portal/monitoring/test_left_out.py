@@ -7,7 +7,7 @@ import pytest
 from portal.monitoring import quality_points, viewing, windows
 from portal.monitoring.adapters import parquet
 from portal.monitoring.models import DriftWindow, Label
-from tests.personas import Personas
+from tests.personas import Personas, json_of
 from tests.portal.endpoints.pages import browser_of
 from tests.portal.monitoring.captured import Traffic
 
@@ -140,7 +140,7 @@ def test_a_search_that_needs_too_much_memory_says_what_to_narrow_down(
     query = "feature=a&operator=!%3D&value=y"
     refused = traffic.api.get(f"{traffic.root}/monitoring?{query}")
     assert refused.status_code == 422, refused.content
-    body = refused.json()
+    body = json_of(refused)
     assert (body["code"], "shorter span" in body["next_step"]) == ("predictions_too_large", True)
     page = browser_of(people.bob).get(f"/p/vision/endpoints/digits/monitoring?{query}")
     assert page.status_code < 500
