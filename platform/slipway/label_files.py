@@ -23,17 +23,35 @@ class LabelRow:
     place: str
 
 
-def read_labels(file: Path) -> list[LabelRow]:
+@dataclass(frozen=True)
+class LabelFile:
+    """The labels of a file, or why it is refused and what helps."""
+
+    rows: list[LabelRow]
+    refusal: str = ""
+    next_step: str = ""
+
+
+def parse_labels(file: Path, *, name: str) -> LabelFile:
+    """Return the labels of a file that messages call `name`."""
+    try:
+        return LabelFile(read_labels(file, name=name))
+    except InvalidInput as error:
+        return LabelFile([], error.message, error.next_step or "")
+
+
+def read_labels(file: Path, *, name: str = "") -> list[LabelRow]:
     """Return the labels of a CSV, JSON lines or Parquet file; an empty value is "".
 
     Raises InvalidInput where the file cannot be read, or not all of it.
     """
     problems: list[Problem] = []
+    name = name or str(file)
     try:
-        rows = _rows(file, problems)
+        rows = _rows(file, name, problems)
     except OSError as error:
         raise InvalidInput(
-            f"{file} cannot be read: {error.strerror}.",
+            f"{name} cannot be read: {error.strerror}.",
             field="file",
             next_step="Name a CSV, JSON lines or Parquet file.",
         ) from None
@@ -42,7 +60,7 @@ def read_labels(file: Path) -> list[LabelRow]:
         line = f", line {first.line}" if first.line else ""
         column = f", column {first.column}" if first.column else ""
         raise InvalidInput(
-            f"{file}{line}{column}: {first.message}",
+            f"{name}{line}{column}: {first.message}",
             code="bad_label_file",
             field="file",
             next_step="Correct the file. No label was sent.",
@@ -50,24 +68,24 @@ def read_labels(file: Path) -> list[LabelRow]:
     return rows
 
 
-def _rows(file: Path, problems: list[Problem]) -> list[LabelRow]:
-    format_ = format_of(file.name) or "csv"
+def _rows(file: Path, name: str, problems: list[Problem]) -> list[LabelRow]:
+    format_ = format_of(name) or "csv"
     types = _AS_WRITTEN if format_ == "csv" else {}
     reader = TableReader(ReadSettings(types=types), on_problem=problems.append)
     rows: list[LabelRow] = []
     with file.open("rb") as source:
-        for batch in reader.read(source, path=file.name, format=format_):
-            _require_columns(file, batch.schema.names)
+        for batch in reader.read(source, path=name, format=format_):
+            _require_columns(name, batch.schema.names)
             for at, row in enumerate(batch.to_pylist()):
                 line = reader.line_of(at)
                 place = f"line {line}" if line is not None else f"row {len(rows) + 1}"
                 rows.append(LabelRow(_label(row), place))
     if not rows and not problems:
-        _require_columns(file, [])
+        _require_columns(name, [])
     return rows
 
 
-def _require_columns(file: Path, names: list[str]) -> None:
+def _require_columns(file: str, names: list[str]) -> None:
     if "value" not in names or not {"prediction_id", "own_id"} & set(names):
         raise InvalidInput(
             f"{file} has no column value, or neither prediction_id nor own_id.",

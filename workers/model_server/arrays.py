@@ -189,10 +189,22 @@ def fits(value: Any, datatype: str) -> bool:
     if kind == "b" or isinstance(value, bool | np.bool_):
         return kind == "b" and isinstance(value, bool | np.bool_)
     if kind == "f":
-        return value is None or isinstance(value, int | float | np.number)
-    return isinstance(value, int | np.integer) or (
-        isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-    )
+        if isinstance(value, int):
+            return _is_held(value, datatype)
+        return value is None or isinstance(value, float | np.number)
+    if isinstance(value, int | np.integer):
+        return bool(np.iinfo(DTYPES[datatype]).min <= value <= np.iinfo(DTYPES[datatype]).max)
+    return isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+
+
+def _is_held(value: int, datatype: str) -> bool:
+    """Return whether a type of floats holds this whole number and not only one near it."""
+    try:
+        with np.errstate(over="ignore"):
+            held = DTYPES[datatype].type(value)
+    except OverflowError:
+        return False
+    return bool(np.isfinite(held)) and int(held) == value
 
 
 def _refuse(name: str, values: Any, datatype: str) -> Array:

@@ -1,5 +1,6 @@
 """Reading JSON that strangers wrote: strict, bounded in depth, with errors that help."""
 
+import json
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -10,6 +11,9 @@ from slipway.schemas.serving import FieldSpec
 from workers.model_server.arrays import fits
 from workers.model_server.errors import BadInput
 
+# As many digits as the shortest integer that 64 bits do not hold.
+_LONG: Final = b"0" * 19
+_AS_ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 SCORING_KEYS: Final = ("dataframe_split", "dataframe_records", "instances", "inputs")
 
 
@@ -29,7 +33,18 @@ def read_object(text: bytes) -> dict[str, Any]:
             "The body is not a JSON object.",
             next_step=f"Send an object with one of {', '.join(SCORING_KEYS)}.",
         )
+    if _LONG in text.translate(_AS_ZEROS):
+        return _with_long_integers(text)
     return found
+
+
+def _with_long_integers(text: bytes) -> dict[str, Any]:
+    """Return JSON with integers above 64 bits, which orjson reads as floats and so rounds."""
+    try:
+        value: dict[str, Any] = json.loads(text)
+    except RecursionError:
+        raise BadInput("The body is nested too deeply for integers of so many digits.") from None
+    return value
 
 
 def read_scoring(text: bytes) -> tuple[str, Any, dict[str, Any]]:

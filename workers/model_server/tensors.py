@@ -16,6 +16,7 @@ from workers.model_server.codecs import Batch
 from workers.model_server.errors import BadInput
 from workers.model_server.infer import read_infer
 from workers.model_server.json_text import check_params, read_scoring
+from workers.model_server.plain import dumps
 from workers.serving.wire import Asked, Contract
 
 _WHOLE: Final = re.compile(r"\s*[+-]?\d{1,400}\s*", re.ASCII)
@@ -122,7 +123,7 @@ class TensorCodec:
         if len(rows) != 1:
             raise BadInput(f"The inputs have different numbers of rows: {sorted(rows)}.")
         kinds = tuple((name, a.dtype.str, a.shape[1:]) for name, a in sorted(arrays.items()))
-        return Batch(arrays, rows.pop(), (kinds, orjson.dumps(params)), params, infer)
+        return Batch(arrays, rows.pop(), (kinds, dumps(params)), params, infer)
 
     def join(self, batches: Sequence[Batch]) -> dict[str, Array]:
         """Return several batches with equal keys as one."""

@@ -28,7 +28,7 @@ from portal.monitoring.folders import (
     raw_root,
 )
 from portal.monitoring.label_basis import stored_basis
-from portal.monitoring.models import CapturedHour, Erasure, Label, Selection
+from portal.monitoring.models import CapturedHour, EmptyLabel, Erasure, Label, Selection
 from portal.monitoring.searching import ids_of, kept_filters
 from portal.monitoring.settings_of import monitor_of
 from portal.monitoring.signature_types import column_types, signatures_of
@@ -188,7 +188,10 @@ def _erase(asked: Analyst, one: Erasure) -> None:
         also = asked.ask("erase", paths=raw, ids=ids, own_ids=[])
     with transaction.atomic():
         Label.objects.filter(endpoint=endpoint, prediction_id__in=ids).delete()
-        Label.objects.filter(endpoint=endpoint, is_own=one.is_own, reference=one.reference).delete()
+        for model in (Label, EmptyLabel):
+            rows = model.objects.filter(endpoint=endpoint)
+            rows.filter(is_own=one.is_own, reference=one.reference).delete()
+            rows.filter(is_own=False, reference__in=ids).delete()
         touched = [hour.pk for hour in hours]
         CapturedHour.objects.filter(pk__in=touched).update(is_stale=True)
         done = Erasure.objects.filter(pk=one.pk, done_at=None).update(

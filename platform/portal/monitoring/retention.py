@@ -11,6 +11,7 @@ from portal.monitoring.models import (
     AlertDelivery,
     CapturedHour,
     DriftWindow,
+    EmptyLabel,
     HourSummary,
     Label,
 )
@@ -35,6 +36,7 @@ def forget_old() -> int:
             gone += 1
         old.delete()
         Label.objects.filter(endpoint=endpoint, hour__lt=before).delete()
+        EmptyLabel.objects.filter(endpoint=endpoint, hour__lt=before).delete()
     moment = clock.now()
     HourSummary.objects.filter(hour__lt=moment - _SUMMARIES).delete()
     DriftWindow.objects.filter(ends_at__lt=moment - _SUMMARIES).delete()

@@ -19,8 +19,10 @@ from portal.monitoring.adapters.parquet import (
     ANY,
     FAILED,
     FALLBACK,
+    MEMORY,
     Flat,
     Gone,
+    TooLarge,
     Where,
     answer_of,
 )
@@ -135,12 +137,22 @@ def search(
 def patiently(endpoint: Endpoint, filters: SelectionFilters, ask: Callable[[Flat], T]) -> T:
     """Ask the files of a span, once more where one was replaced meanwhile.
 
-    `ask` runs in another thread, which must not touch the database.
+    `ask` runs in another thread, which must not touch the database. Raises InvalidInput where this
+    takes more memory than a question may have.
     """
     try:
-        return answer_of(paths_of(endpoint, filters), ask)
-    except Gone:
-        return answer_of(paths_of(endpoint, filters), ask)
+        try:
+            return answer_of(paths_of(endpoint, filters), ask)
+        except Gone:
+            return answer_of(paths_of(endpoint, filters), ask)
+    except TooLarge as error:
+        raise InvalidInput(
+            f"The predictions of {endpoint.name} in this span are too large to look through at "
+            f"once ({MEMORY} of memory).",
+            code="predictions_too_large",
+            field="since",
+            next_step="Choose a shorter span, or filter by prediction, version or caller.",
+        ) from error
 
 
 def paths_of(endpoint: Endpoint, filters: SelectionFilters) -> list[str]:

@@ -10,7 +10,13 @@ from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
 from portal.endpoints.lifecycle import RevisionState
 from portal.endpoints.models import Endpoint, Revision
-from portal.monitoring.adapters.parquet import ALL_FAILED, ANSWERED, Flat, Where
+from portal.monitoring.adapters.parquet import (
+    ALL_FAILED,
+    ANSWERED,
+    COLUMNS_AT_ONCE,
+    Flat,
+    Where,
+)
 from portal.monitoring.alerting import ENOUGH
 from portal.monitoring.label_basis import stored_basis
 from portal.monitoring.looking import baselines_of
@@ -18,6 +24,7 @@ from portal.monitoring.models import (
     Alert,
     BaselineRecord,
     DriftWindow,
+    EmptyLabel,
     HourSummary,
     Label,
     Monitor,
@@ -173,7 +180,7 @@ def view(asked: Asked) -> MonitoringOut:
         alerts=alerts_of(endpoint, revisions),
         settings=settings,
         task=task_out(basis),
-        empty_labels=monitor.empty_labels,
+        empty_labels=EmptyLabel.objects.filter(endpoint=endpoint).count(),
         looked_at=monitor.looked_at,
         fault=monitor.fault,
     )
@@ -329,10 +336,14 @@ def _slice(
     labelled.rows_among(sorted(labels))
 
     def ask(chosen: Flat) -> _Seen:
-        seen = _Seen(sampled=chosen.sample(where, most=_SLICE_ROWS))
-        seen.rows = chosen.total
+        seen = _Seen(rows=chosen.count(where))
+        for start in range(0, max(1, len(features)), COLUMNS_AT_ONCE):
+            some = features[start : start + COLUMNS_AT_ONCE]
+            columns = [one["name"] for one in some]
+            seen.sampled = chosen.sample(where, most=_SLICE_ROWS, columns=columns)
+            if seen.sampled:
+                seen.counts += [_counts(chosen, one) for one in some]
         if seen.sampled:
-            seen.counts = [_counts(chosen, one) for one in features]
             seen.hours = chosen.by_hour()
         seen.failures = chosen.failures(failed)
         if labels:

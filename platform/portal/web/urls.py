@@ -17,6 +17,7 @@ from portal.web.views import (
     job_logs,
     job_new,
     jobs,
+    labels,
     members,
     model_rules,
     model_versions,
@@ -306,6 +307,11 @@ urlpatterns = [
         "p/<slug:project>/endpoints/<slug:endpoint>/monitoring/select",
         monitoring.project_endpoint_select,
         name="project_endpoint_select",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/monitoring/labels",
+        labels.project_endpoint_labels,
+        name="project_endpoint_labels",
     ),
     path(
         "p/<slug:project>/endpoints/<slug:endpoint>/monitoring/watching",

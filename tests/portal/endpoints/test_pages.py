@@ -64,6 +64,18 @@ def test_an_endpoint_is_created_from_a_form_that_tells_the_price(lab: Lab, bob: 
     assert "Nothing matches" in text_of(bob.get(f"{ALL}?state=paused"))
 
 
+def test_an_endpoint_is_created_without_a_fallback(lab: Lab, bob: Client) -> None:
+    page = text_of(bob.get("/p/vision/new-endpoint"))
+    assert '<option value="standby" selected>' in page
+    assert "x-slipway-fallback" in page
+    form = {"name": "digits", "model": "digits", "version": "1", "tier": "small"}
+    form |= {"min_replicas": "1", "max_replicas": "1", "fallback": "perhaps"}
+    refused = text_of(bob.post("/p/vision/new-endpoint", form), 422)
+    assert 'id="id_fallback_error"' in refused
+    send(bob, "/p/vision/new-endpoint", **form | {"fallback": "off"})
+    assert lab.show()["fallback"] == "off"
+
+
 def test_a_canary_is_watched_on_the_page_and_taken_back(
     lab: Lab, bob: Client, gateway: GatewayClient
 ) -> None:

@@ -7,11 +7,14 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 import slipway
+from portal.monitoring.carrying_out import carry_out_waiting
 from slipway import errors
 from tests.personas import Personas, make_token
+from tests.portal.endpoints.pages import browser_of
 from tests.portal.monitoring.captured import Traffic
 
 
@@ -69,6 +72,28 @@ def test_empty_values_are_skipped_counted_and_shown(
     assert _send(bob, file).same == 7
 
 
+def test_empty_labels_sent_twice_count_once_and_not_once_they_have_a_value(
+    traffic: Traffic, bob: slipway.Client, tmp_path: Path
+) -> None:
+    ids = _answer(traffic, [True] * 4)
+    file = tmp_path / "truth.csv"
+
+    def send(*lines: str) -> Any:
+        file.write_text("prediction_id,own_id,value\n" + "".join(f"{one}\n" for one in lines))
+        return _send(bob, file)
+
+    first = [f"{ids[0]},,", f"{ids[1]},,", f"{ids[1]},,", ",order-1,", f"{ids[2]},,1"]
+    assert [send(*first).empty for _ in range(2)] == [4, 4]
+    assert traffic.shown()["empty_labels"] == 3
+    send(f"{ids[2]},,", f"{ids[3]},,1")
+    assert traffic.shown()["empty_labels"] == 3  # the label of before still counts
+    send(f"{ids[0]},,1", ",order-1,1")
+    assert traffic.shown()["empty_labels"] == 1
+    traffic.post("erasures", {"prediction_id": ids[1]}, status=202)
+    carry_out_waiting()
+    assert traffic.shown()["empty_labels"] == 0
+
+
 def test_classes_with_leading_zeros_stay_text(
     traffic: Traffic, bob: slipway.Client, tmp_path: Path
 ) -> None:
@@ -123,3 +148,37 @@ def test_json_lines_and_parquet_are_read_with_their_types(
     assert (done.same, done.empty, done.added) == (1, 1, 1)
     traffic.look()
     assert traffic.shown()["quality"]["figures"]["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_a_file_of_labels_is_uploaded_on_a_page(traffic: Traffic, people: Personas) -> None:
+    ids = _answer(traffic, [True, False, True])
+    traffic.settings(task="classification", label_type="boolean")
+    page = "/p/vision/endpoints/digits/monitoring"
+    browser = browser_of(people.bob)
+    assert f'href="{page}/labels"' in browser.get(page).content.decode()
+
+    def upload(content: str, *, name: str = "truth.csv", status: int = 422) -> str:
+        sent = {"file": SimpleUploadedFile(name, content.encode())}
+        answer = browser.post(f"{page}/labels", sent, follow=True)
+        assert answer.status_code == status, answer.content.decode()
+        return " ".join(answer.content.decode().split())
+
+    refused = upload(f"prediction_id,value\n{ids[0]},1\n{ids[1]},perhaps\n")
+    assert "truth.csv, line 3, column value" in refused
+    assert "perhaps" in refused
+    assert "No label was stored" in refused
+    assert "has no column value" in upload("a,b\n1,2\n")
+    assert "truth.csv, line 2, column row" in upload(f"prediction_id,value,row\n{ids[0]},1,-1\n")
+    assert "truth.parquet: " in upload("no parquet", name="truth.parquet")
+    assert "required" in " ".join(browser.post(f"{page}/labels").content.decode().split())
+    assert traffic.get("labels")["items"] == []
+    text = f"prediction_id,value\n{ids[0]},1\n{ids[1]},\n{ids[2]},false\n"
+    done = upload(text, name="../../truth.csv", status=200)
+    assert "Labels: 2 added, 0 changed, 0 known before, 1 empty and skipped." in done
+    lines = "".join(f'{{"prediction_id": "{one}", "value": true}}\n' for one in ids)
+    again = upload(lines, name="truth.jsonl", status=200)
+    assert "Labels: 1 added, 1 changed, 1 known before" in again
+    traffic.look()
+    assert traffic.shown()["quality"]["labelled"] == 3
+    stranger = browser_of(people.charlie)
+    assert stranger.get(f"{page}/labels").status_code in (403, 404)

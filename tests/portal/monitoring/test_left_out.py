@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from portal.monitoring import quality_points, viewing, windows
+from portal.monitoring.adapters import parquet
 from portal.monitoring.models import DriftWindow, Label
-from tests.personas import Personas
+from tests.personas import Personas, json_of
 from tests.portal.endpoints.pages import browser_of
 from tests.portal.monitoring.captured import Traffic
 
@@ -100,3 +101,47 @@ def test_an_id_that_is_too_long_is_not_another_id(traffic: Traffic) -> None:
     traffic.post("labels", {"labels": [{"own_id": "x" * 200, "value": 1}]})
     traffic.look()
     assert Label.objects.get().prediction_id == ""
+
+
+def test_predictions_of_thousands_of_columns_are_searched(
+    traffic: Traffic, people: Personas
+) -> None:
+    names = [f"gene_{n}" for n in range(2_000)]
+    data = traffic.random.normal(size=(6, 50, 2_000))
+    requests = [{"dataframe_split": {"columns": names, "data": one.tolist()}} for one in data]
+    ids: list[str] = []
+    for hour in (2, 3, 4):
+        some = requests[2 * hour - 4 : 2 * hour - 2]
+        answers = [{"predictions": [0.5] * 50}] * 2
+        ids += traffic.capture(some, answers, ago=timedelta(hours=hour))
+    traffic.look()
+    first = traffic.get("predictions", limit=60)
+    rows = {(one["prediction_id"], one["row"]): one for one in first["items"]}
+    assert len(rows) == 60
+    assert {name for name, _ in rows} == {ids[1], ids[0]}
+    for (name, row), one in rows.items():
+        expected = dict(zip(names, data[ids.index(name), row].tolist(), strict=True))
+        assert one["inputs"] == expected
+    rest = traffic.get("predictions", limit=60, cursor=first["next_cursor"])["items"]
+    assert {one["prediction_id"] for one in rest} == {ids[0], ids[3]}
+    query = "feature=gene_1999&operator=%3E&value=0"
+    page = browser_of(people.bob).get(f"/p/vision/endpoints/digits/monitoring/predictions?{query}")
+    assert (page.status_code, ids[1] in page.content.decode()) == (200, True)
+    asked = traffic.shown(feature="gene_7", operator=">", value="0")
+    assert asked["rows"] == int((data[:, :, 7] > 0).sum())
+
+
+def test_a_search_that_needs_too_much_memory_says_what_to_narrow_down(
+    traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traffic.capture([{"inputs": {"a": ["x" * 900] * 20_000}}], [{"predictions": [1.0] * 20_000}])
+    traffic.look()
+    monkeypatch.setattr(parquet, "MEMORY", "6MB")
+    query = "feature=a&operator=!%3D&value=y"
+    refused = traffic.api.get(f"{traffic.root}/monitoring?{query}")
+    assert refused.status_code == 422, refused.content
+    body = json_of(refused)
+    assert (body["code"], "shorter span" in body["next_step"]) == ("predictions_too_large", True)
+    page = browser_of(people.bob).get(f"/p/vision/endpoints/digits/monitoring?{query}")
+    assert page.status_code < 500
+    assert "shorter span" in page.content.decode()

@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 
 from portal.monitoring.standing_back import stand_back
 
-_MEMORY = "512MB"
+MEMORY = "512MB"
 _THREADS = 2
 _STEP_BACK = 10
+# Two threads buffer 2,048 values of each, which are texts of up to 1,000 characters.
+COLUMNS_AT_ONCE = 64
 _FILES = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
 FAILED = "failed_status"
 FALLBACK = "is_fallback"
@@ -28,6 +30,10 @@ T = TypeVar("T")
 
 class Gone(Exception):
     """A file was replaced while it was read; asking again, with the files of now, helps."""
+
+
+class TooLarge(Exception):
+    """A question needs more memory than it may have; a smaller one helps."""
 
 
 class Flat:
@@ -64,12 +70,15 @@ class Flat:
         return f"(SELECT *{more} FROM {_FILES})"  # noqa: S608
 
     def _ask(self, sql: str, values: list[Any]) -> list[Row]:
+        duckdb = import_module("duckdb")
         try:
             cursor = self._connection.execute(sql, values)
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        except self._connection_errors() as error:
+        except duckdb.IOException as error:
             raise Gone(str(error)[:200]) from error
+        except duckdb.OutOfMemoryException as error:
+            raise TooLarge(str(error)[:200]) from error
 
     def _ask_some(self, sql: str, paths: Sequence[str], values: list[Any]) -> list[Row]:
         """Ask some of the files, of which all may lack a column that others have."""
@@ -78,10 +87,6 @@ class Flat:
         except import_module("duckdb").BinderException:
             return self._ask(sql.replace(self._from, self._widened(paths)), [paths, *values])
 
-    @staticmethod
-    def _connection_errors() -> Any:
-        return import_module("duckdb").IOException
-
     def find(
         self, where: "Where", *, limit: int, columns: Sequence[str] | None = None
     ) -> list[Row]:
@@ -89,25 +94,57 @@ class Flat:
 
         A few hours are asked first, then more, so that what is found soon is answered soon.
         """
-        found: list[Row] = []
+        rows: list[Row] = []
         if where.is_impossible(self.columns):
-            return found
-        chosen = [one for one in columns or self.columns if one in self.columns]
-        shown = ", ".join(
-            'epoch_us("at") AS "at"' if one == "at" else quoted(one) for one in chosen
-        )
-        sql = (
-            f"SELECT {shown} FROM {self._from} WHERE {where.text} "  # noqa: S608
-            'ORDER BY epoch_us("at") DESC, prediction_id DESC, "row" LIMIT ?'
-        )
+            return rows
+        names = [one for one in columns or self.columns if one in self.columns]
         for paths in self._growing():
-            found += self._ask_some(sql, paths, [*where.values, limit - len(found)])
-            if len(found) >= limit:
+            if len(names) <= COLUMNS_AT_ONCE:
+                rows += self._newest(names, where, paths, limit - len(rows))
+            else:
+                rows += self._newest_wide(names, where, paths, limit - len(rows))
+            if len(rows) >= limit:
                 break
-        for row in found:
+        for row in rows:
             if "at" in row:
                 row["at"] = datetime.fromtimestamp(row["at"] / 1_000_000, tz=UTC)
-        return found
+        return rows
+
+    def _newest(
+        self, names: Sequence[str], where: "Where", paths: Sequence[str], limit: int
+    ) -> list[Row]:
+        sql = (
+            f"SELECT {_shown(names)} FROM {self._from} WHERE {where.text} "  # noqa: S608
+            'ORDER BY epoch_us("at") DESC, prediction_id DESC, "row" LIMIT ?'
+        )
+        return self._ask_some(sql, paths, [*where.values, limit])
+
+    def _newest_wide(
+        self, names: Sequence[str], where: "Where", paths: Sequence[str], limit: int
+    ) -> list[Row]:
+        """Find which rows these are, then read their files a few columns at a time.
+
+        Of thousands of columns the buffers alone exceed the memory limit.
+        """
+        keys = self._newest(["prediction_id", "row"], where, paths, limit)
+        places = {(key["prediction_id"], key["row"]): at for at, key in enumerate(keys)}
+        rows: list[Row] = [{} for _ in keys]
+        for path in paths if keys else ():
+            held = Where(ANY).rows_among(sorted(places))
+            there = self._columns_of([path])
+            chosen = [name for name in names if name in there]
+            for start in range(0, len(chosen), COLUMNS_AT_ONCE):
+                some = dict.fromkeys(
+                    ["prediction_id", "row", *chosen[start : start + COLUMNS_AT_ONCE]]
+                )
+                sql = f"SELECT {_shown(list(some))} FROM {_FILES} WHERE {held.text}"  # noqa: S608
+                read = self._ask(sql, [[path], *held.values])
+                if not read:
+                    break  # as the file holds none of them
+                for row in read:
+                    rows[places[row["prediction_id"], row["row"]]] |= row
+        # One that was erased meanwhile is in none of them any more.
+        return [{name: row.get(name) for name in names} for row in rows if row]
 
     def _growing(self) -> Iterator[list[str]]:
         """Yield the files of four hours, then of twice as many, and so on."""
@@ -122,22 +159,27 @@ class Flat:
             yield [path for hour in hours[start : start + size] for path in hour]
             start, size = start + size, 2 * size
 
-    def sample(self, where: "Where", *, most: int) -> int:
-        """Keep rows for `by_hour`, `numbers` and `names`; returns how many, of `total`.
+    def count(self, where: "Where") -> int:
+        """Count rows, of which `sample` takes some; returns how many there are."""
+        self.total = 0
+        if self._paths and not where.is_impossible(self.columns):
+            sql = f"SELECT count(*) AS n FROM {self._from} WHERE {where.text}"  # noqa: S608
+            self.total = int(self._ask(sql, [self._paths, *where.values])[0]["n"])
+        return self.total
 
-        Of many only a fair sample is kept, of whole predictions.
+    def sample(self, where: "Where", *, most: int, columns: Sequence[str]) -> int:
+        """Store counted rows for `by_hour`, `numbers` and `names`; returns how many, of `total`.
+
+        Of many only a fair sample is stored, of whole predictions: the same one for other columns.
         """
-        if not self._paths or where.is_impossible(self.columns):
+        if not self.total:
             return 0
-        total = self._ask(
-            f"SELECT count(*) AS n FROM {self._from} WHERE {where.text}",  # noqa: S608
-            [self._paths, *where.values],
-        )[0]["n"]
-        self.total = total
-        cut = 65_536 if total <= most else max(1, 65_536 * most // total)
+        cut = 65_536 if self.total <= most else max(1, 65_536 * most // self.total)
         self._share = cut / 65_536
-        self._connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE chosen AS SELECT * FROM {self._from} "  # noqa: S608
+        names = dict.fromkeys(["prediction_id", "at", "latency_us", *columns])
+        shown = ", ".join(quoted(name) for name in names if name in self.columns)
+        self._ask(
+            f"CREATE OR REPLACE TEMP TABLE chosen AS SELECT {shown} FROM {self._from} "  # noqa: S608
             f"WHERE {where.text} AND draw < ?",
             [self._paths, *where.values, cut],
         )
@@ -196,6 +238,10 @@ class Flat:
             [],
         )
         return {row["name"]: row["n"] for row in found}
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join('epoch_us("at") AS "at"' if one == "at" else quoted(one) for one in names)
 
 
 def _micros(at: datetime) -> int:
@@ -287,7 +333,7 @@ def flat(paths: Sequence[str]) -> Iterator[Flat]:
     connection = import_module("duckdb").connect(
         ":memory:",
         config={
-            "memory_limit": _MEMORY,
+            "memory_limit": MEMORY,
             "threads": _THREADS,
             "enable_external_access": "true",
             "autoinstall_known_extensions": "false",

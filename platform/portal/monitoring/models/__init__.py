@@ -2,7 +2,7 @@
 
 from portal.monitoring.models.alerts import Alert, AlertChannel, AlertDelivery
 from portal.monitoring.models.hours import CapturedHour, DriftWindow, HourSummary
-from portal.monitoring.models.labels import Label
+from portal.monitoring.models.labels import EmptyLabel, Label
 from portal.monitoring.models.monitors import BaselineRecord, Monitor
 from portal.monitoring.models.selections import Erasure, Selection
 
@@ -13,6 +13,7 @@ __all__ = [
     "BaselineRecord",
     "CapturedHour",
     "DriftWindow",
+    "EmptyLabel",
     "Erasure",
     "HourSummary",
     "Label",

@@ -45,3 +45,24 @@ class Label(Row):
             models.Index(fields=["endpoint", "hour"], name="label_by_hour"),
             models.Index(fields=["endpoint", "prediction_id"], name="label_by_prediction"),
         ]
+
+
+class EmptyLabel(Row):
+    """A row of a prediction for which a label without a value was sent, and none with one."""
+
+    id = IdField("eml")
+    endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="+")
+    is_own = models.BooleanField(default=False)
+    reference = models.CharField(max_length=200)
+    row = models.PositiveIntegerField(default=0)
+    hour = models.DateTimeField()
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["endpoint", "is_own", "reference", "row"], name="empty_label_once_a_row"
+            )
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["endpoint", "hour"], name="empty_label_by_hour")
+        ]

@@ -18,7 +18,6 @@ class Monitor(Row):
     captured predictions; `unreadable` counts predictions whose bodies hold no rows we understand,
     `shortened` those of which rows or columns are left out because there are too many. `basis`
     holds the task and the type of labels (`statistics.tasks.Basis`), and what outputs are like.
-    `empty_labels` counts labels without a value, which were skipped.
     """
 
     id = IdField("mon")
@@ -28,7 +27,6 @@ class Monitor(Row):
     unreadable = models.BigIntegerField(default=0)
     shortened = models.BigIntegerField(default=0)
     basis = models.JSONField(default=dict)
-    empty_labels = models.BigIntegerField(default=0)
     looked_at = models.DateTimeField(null=True, blank=True)
     fault = models.CharField(max_length=500, blank=True)
 

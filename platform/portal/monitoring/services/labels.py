@@ -1,19 +1,19 @@
 """Labels: what turned out to be true, late, twice, or otherwise than was said before."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
 
 from portal.accounts import audit
 from portal.accounts.models import User
+from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.endpoints.models import Endpoint
 from portal.monitoring.folders import HOUR, hour_of_prediction
 from portal.monitoring.label_basis import stored_basis
-from portal.monitoring.models import CapturedHour, Label, Monitor
+from portal.monitoring.models import CapturedHour, EmptyLabel, Label
 from portal.monitoring.settings_of import monitor_of
 from portal.monitoring.statistics.tasks import Basis, canonical, misfit, name_of
 from slipway.schemas.monitoring import LabelIn
@@ -40,6 +40,7 @@ def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]
     that labels have.
     """
     done = Labelled(empty=sum(_is_empty(one.value) for one in labels))
+    empty = {_key(one) for one in labels if _is_empty(one.value)}
     with transaction.atomic():
         monitor = monitor_of(endpoint)
         basis = stored_basis(monitor)
@@ -63,9 +64,7 @@ def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]
             Label.objects.filter(pk__in=some).update(is_current=False)
         Label.objects.bulk_create(fresh, batch_size=500)
         _make_stale(endpoint, fresh)
-        if done.empty:
-            empty = F("empty_labels") + done.empty
-            Monitor.objects.filter(pk=monitor.pk).update(empty_labels=empty)
+        _update_empty(endpoint, empty=empty, labelled=wanted)
         if fresh:
             audit.record(
                 "prediction.label",
@@ -87,6 +86,10 @@ def _is_empty(value: Any) -> bool:
     return isinstance(value, str) and not value.strip()
 
 
+def _key(label: LabelIn) -> Key:
+    return label.own_id is not None, label.own_id or label.prediction_id or "", label.row
+
+
 def _by_key(labels: Sequence[LabelIn], basis: Basis) -> dict[Key, Any]:
     found: dict[Key, Any] = {}
     for at, one in enumerate(labels):
@@ -101,7 +104,7 @@ def _by_key(labels: Sequence[LabelIn], basis: Basis) -> dict[Key, Any]:
                 next_step="Correct the value, or declare another task or type of labels under "
                 "Alerts and limits of the endpoint.",
             )
-        key = (one.own_id is not None, one.own_id or one.prediction_id or "", one.row)
+        key = _key(one)
         if key in found and not _same(found[key], one.value, basis):
             raise InvalidInput(
                 f"Row {one.row} of {key[1]} has two different labels in this list.",
@@ -123,7 +126,7 @@ def _same(one: Any, other: Any, basis: Basis) -> bool:
     return name_of(one) == name_of(other) and isinstance(one, bool) == isinstance(other, bool)
 
 
-def _known(endpoint: Endpoint, wanted: dict[Key, Any]) -> dict[Key, Label]:
+def _known(endpoint: Endpoint, wanted: Collection[Key]) -> dict[Key, Label]:
     references = sorted({key[1] for key in wanted})
     found: dict[Key, Label] = {}
     for start in range(0, len(references), _LOOKED_UP_AT_ONCE):
@@ -131,6 +134,30 @@ def _known(endpoint: Endpoint, wanted: dict[Key, Any]) -> dict[Key, Label]:
         mine = Label.objects.filter(endpoint=endpoint, reference__in=some, is_current=True)
         found |= {(one.is_own, one.reference, one.row): one for one in mine}
     return found
+
+
+def _update_empty(endpoint: Endpoint, *, empty: set[Key], labelled: Collection[Key]) -> None:
+    """Store which rows have an empty label and no other, each once."""
+    keys = sorted(empty.difference(labelled, _known(endpoint, empty)))
+    now = clock.now()
+    rows = [
+        EmptyLabel(
+            endpoint=endpoint,
+            is_own=is_own,
+            reference=reference,
+            row=row,
+            hour=(None if is_own else hour_of_prediction(reference)) or now,
+        )
+        for is_own, reference, row in keys
+    ]
+    EmptyLabel.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
+    references = sorted({reference for _, reference, _ in labelled})
+    for start in range(0, len(references), _LOOKED_UP_AT_ONCE):
+        some = references[start : start + _LOOKED_UP_AT_ONCE]
+        stored = EmptyLabel.objects.filter(endpoint=endpoint, reference__in=some)
+        filled = [one.pk for one in stored if (one.is_own, one.reference, one.row) in labelled]
+        for first in range(0, len(filled), _LOOKED_UP_AT_ONCE):
+            EmptyLabel.objects.filter(pk__in=filled[first : first + _LOOKED_UP_AT_ONCE]).delete()
 
 
 def _label(endpoint: Endpoint, by: User, key: Key, value: Any, before: Label | None) -> Label:

@@ -38,6 +38,8 @@ FALLBACKS = (
     ("standby", "A warm former revision answers, and each answer says so"),
     ("off", "Nothing: 503 with Retry-After"),
 )
+_FALLBACK_LABEL = "While no replica of a revision with traffic is ready"
+_FALLBACK_HELP = "The answers of a standby have the header x-slipway-fallback."
 
 
 def put_faults(form: forms.Form, error: ValidationError, names: dict[str, str]) -> None:
@@ -91,6 +93,13 @@ class NewEndpoint(SchemaForm):
     )
     max_replicas = forms.IntegerField(
         label="Replicas at most", min_value=1, max_value=1000, initial=1
+    )
+    fallback = forms.ChoiceField(
+        label=_FALLBACK_LABEL,
+        required=False,
+        choices=FALLBACKS,
+        widget=forms.Select,
+        help_text=_FALLBACK_HELP,
     )
 
     def facts(self, data: dict[str, Any]) -> EndpointIn:
@@ -204,10 +213,10 @@ class ChangedEndpoint(SchemaForm):
         help_text="Its replicas cost as much as before. 0: let them go once a promote is done.",
     )
     fallback = forms.ChoiceField(
-        label="While no replica of a revision with traffic is ready",
+        label=_FALLBACK_LABEL,
         choices=FALLBACKS,
         widget=forms.Select,
-        help_text="The answers of a standby have the header x-slipway-fallback.",
+        help_text=_FALLBACK_HELP,
     )
     max_body_mib = forms.FloatField(
         label="Largest request, in MiB",

@@ -80,6 +80,18 @@ class NewChannel(forms.Form):
     )
 
 
+class LabelUpload(forms.Form):
+    """A file of labels."""
+
+    file = forms.FileField(
+        label="File of labels",
+        help_text="CSV, JSON lines or Parquet with the columns <code>prediction_id</code> or "
+        "<code>own_id</code>, <code>value</code>, and <code>row</code> for requests of several "
+        "rows. Labels that are sent again count once; empty values are skipped.",
+        widget=forms.ClearableFileInput(attrs={"accept": ".csv,.jsonl,.ndjson,.parquet,.gz"}),
+    )
+
+
 class AsData(forms.Form):
     """Predictions with labels as the next version of a dataset."""
 

@@ -69,6 +69,7 @@ def _initial(request: HttpRequest, project: Project, offered: list[Tier]) -> dic
         "tier": offered[0].slug if offered else "",
         "min_replicas": 1,
         "max_replicas": 1,
+        "fallback": "standby",
     }
 
 

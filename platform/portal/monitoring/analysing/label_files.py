@@ -1,0 +1,21 @@
+"""Files of labels, read where a hostile one harms nobody."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from slipway.label_files import parse_labels
+
+MOST_LABELS: Final = 200_000
+
+
+def read_labels(*, path: str, name: str) -> dict[str, Any]:
+    """Return the labels of a file with their places, or why it is refused."""
+    file = parse_labels(Path(path), name=name)
+    if len(file.rows) > MOST_LABELS:
+        return {
+            "rows": [],
+            "refusal": f"{name} has {len(file.rows):,} labels; a page takes {MOST_LABELS:,}.",
+            "next_step": "Divide the file, or send it by Monitoring.label_file of the SDK.",
+        }
+    return asdict(file)
