@@ -9,6 +9,7 @@ from datetime import timedelta
 from django.db.models import Count, Sum
 
 from portal.core import clock
+from portal.core.pagination import Page, paginate
 from portal.endpoints.lifecycle import KEPT, ReplicaState
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout, TrafficMinute
 from portal.endpoints.models.rollouts import RolloutQuerySet
@@ -86,6 +87,17 @@ def replicas_of(endpoint: Endpoint) -> Sequence[Replica]:
     newest = found.order_by("-pk")[:_SHOWN_REPLICAS]
     replicas = {replica.pk: replica for replica in [*newest, *found.alive()]}
     return sorted(replicas.values(), key=lambda replica: replica.pk, reverse=True)
+
+
+def replica_page(endpoint: Endpoint, *, cursor: str | None, limit: int) -> Page[Replica]:
+    """Return the replicas that live and the newest that ended; with a cursor older ended ones."""
+    replicas = Replica.objects.filter(endpoint=endpoint).select_related("revision", "workload")
+    living = [] if cursor else list(replicas.alive())
+    ended = paginate(
+        replicas.exclude(pk__in=replicas.alive().values("pk")), cursor=cursor, limit=limit
+    )
+    items = sorted([*living, *ended.items], key=lambda replica: replica.pk, reverse=True)
+    return Page(items, ended.next_cursor)
 
 
 def why_coming(replica: Replica, explainer: Explainer) -> str:

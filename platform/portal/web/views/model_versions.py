@@ -94,7 +94,7 @@ def project_model_version(
         "evaluations": record.evaluations.select_related("recorded_by")[:_EVALUATIONS_SHOWN],
         "evaluations_left_out": max(0, record.evaluations.count() - _EVALUATIONS_SHOWN),
         "requests": requests[:_REQUESTS_SHOWN],
-        "requests_left_out": len(requests[_REQUESTS_SHOWN:]),
+        "requests_left_out": max(0, requests.count() - _REQUESTS_SHOWN),
         "files_left_out": len(record.files[_FILES_SHOWN:]),
         "example": shorten(record.example, 4000),
         "files": record.files[:_FILES_SHOWN],
