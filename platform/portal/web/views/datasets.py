@@ -35,6 +35,7 @@ from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.listing import listing, word
 from portal.web.places import address_of
 from portal.web.questions import Question, ask
+from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.datasets import VersionState
 
@@ -57,7 +58,7 @@ def project_datasets(request: HttpRequest, project: str) -> HttpResponse:
     found = everything.current().matching(word(request, "q")).with_totals()
     context = {
         "listing": listing(request, found, sorts={"name": "name"}),
-        "deleted": everything.can_be_restored()[:DELETED_SHOWN],
+        "deleted": shortlist(everything.can_be_restored(), DELETED_SHOWN),
         "may_write": _may_write(request),
         **_WHERE,
     }
@@ -96,7 +97,7 @@ def project_dataset(request: HttpRequest, project: str, dataset: str) -> HttpRes
         "dataset": found,
         "listing": listing(request, ready_versions(found), filters=()),
         "drafts": _drafts_of(found, viewer),
-        "deleted": found.versions.can_be_restored()[:DELETED_SHOWN],
+        "deleted": shortlist(found.versions.can_be_restored(), DELETED_SHOWN),
         "may_write": _may_write(request),
         **_WHERE,
     }
