@@ -15,9 +15,9 @@ from portal.core import clock
 from portal.datasets.models import Dataset
 from portal.spend.models import Budget
 from portal.training.models import Checkpoint, Job
-from portal.web.views import datasets, jobs, members, profile, spend, tiers
+from portal.web.views import datasets, home, jobs, members, profile, spend, tiers
 from slipway.schemas.accounts import Role
-from tests.personas import PASSWORD, Personas
+from tests.personas import PASSWORD, Personas, make_user
 from tests.portal.web.conftest import Browse
 from tests.portal.web.labs import make_job, use_store
 from tests.portal.web.reading import text_of
@@ -45,6 +45,23 @@ def test_invitations(people: Personas, browse: Browse, monkeypatch: pytest.Monke
     assert "not shown here" not in text_of(alice.get("/p/vision/members"))
     monkeypatch.setattr(members, "OPEN_SHOWN", 1)
     assert "2 more open invitations not shown here." in text_of(alice.get("/p/vision/members"))
+
+
+def test_invitations_at_home(
+    people: Personas, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(home, "INVITATIONS_SHOWN", 1)
+    for project in (people.vision, people.other):
+        Invitation.objects.create(
+            project=project,
+            email="newcomer@example.org",
+            role=Role.VIEWER,
+            token_hash=project.pk,
+            invited_by=people.alice,
+            expires_at=clock.now() + timedelta(days=1),
+        )
+    page = text_of(browse(make_user("newcomer")).get("/"))
+    assert "1 more invitation. Accept these to see them." in page
 
 
 def test_sessions(people: Personas, monkeypatch: pytest.MonkeyPatch) -> None:

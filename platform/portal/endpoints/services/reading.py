@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from django.db.models import Count, Sum
+from django.db.models import Count, QuerySet, Sum
 
 from portal.core import clock
 from portal.core.pagination import Page, paginate
@@ -156,11 +156,11 @@ def summaries_of(endpoints: Sequence[Endpoint]) -> list[Summary]:
     ]
 
 
-def endpoints_serving(*, project_id: str, model: str) -> list[Endpoint]:
+def endpoints_serving(*, project_id: str, model: str) -> QuerySet[Endpoint]:
     """Return the endpoints of a project that serve a model, whichever version, by name."""
     warm = Revision.objects.filter(model=model, state__in=[state.value for state in KEPT])
     found = Endpoint.objects.present().filter(project=project_id, pk__in=warm.values("endpoint"))
-    return list(found.order_by("name")[:_SHOWN_REVISIONS])
+    return found.order_by("name")
 
 
 def example_of(revision: Revision) -> str:
