@@ -31,7 +31,9 @@ def tier(people: Personas, settings: Settings, tmp_path: Path) -> Tier:
     return make_tier("small", nano_usd_per_hour=3_600_000_000)
 
 
-def test_invitations(people: Personas, browse: Browse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invitations_beyond_the_first_are_counted(
+    people: Personas, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(3):
         Invitation.objects.create(
             project=people.vision,
@@ -47,7 +49,7 @@ def test_invitations(people: Personas, browse: Browse, monkeypatch: pytest.Monke
     assert "2 more open invitations not shown here." in text_of(alice.get("/p/vision/members"))
 
 
-def test_invitations_at_home(
+def test_invitations_at_home_beyond_the_first_are_counted(
     people: Personas, browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(home, "INVITATIONS_SHOWN", 1)
@@ -64,7 +66,9 @@ def test_invitations_at_home(
     assert "1 more invitation. Accept these to see them." in page
 
 
-def test_sessions(people: Personas, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_beyond_the_first_are_counted(
+    people: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(profile, "MOST_SESSIONS", 1)
     for _ in range(2):
         browser = Client()
@@ -73,7 +77,7 @@ def test_sessions(people: Personas, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1 more session not shown here." in page
 
 
-def test_deleted_datasets(
+def test_deleted_datasets_beyond_the_first_are_counted(
     people: Personas, browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets, "DELETED_SHOWN", 1)
@@ -85,7 +89,7 @@ def test_deleted_datasets(
     assert "2 more deleted datasets not shown here." in page
 
 
-def test_checkpoints_and_clones(
+def test_checkpoints_and_clones_beyond_the_first_are_counted(
     people: Personas, browse: Browse, tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = make_job(people.vision, people.bob)
@@ -106,7 +110,7 @@ def test_checkpoints_and_clones(
     assert len(shortened) == len(whole) + 2
 
 
-def test_prices_and_tiers_to_choose(
+def test_prices_beyond_the_first_are_counted(
     people: Personas, browse: Browse, tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiers, "PRICES_SHOWN", 1)
@@ -119,7 +123,9 @@ def test_prices_and_tiers_to_choose(
     assert "1 more earlier price not shown here." in page
 
 
-def test_budgets(people: Personas, browse: Browse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_budgets_beyond_the_first_are_counted(
+    people: Personas, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(spend, "_BUDGETS_SHOWN", 1)
     for person in (people.alice, people.bob, people.mia):
         Budget.objects.create(person=person, limit_nano_usd=1, made_by=people.root)
