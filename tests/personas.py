@@ -105,6 +105,16 @@ class Api:
         return self.call("DELETE", path)
 
 
+def whole_list(api: Api, path: str) -> list[Any]:
+    """Return all items of a bare list, part by part."""
+    answer = api.get(path)
+    items = list(json_of(answer))
+    while cursor := answer.headers.get("X-Slipway-Next-Cursor"):
+        answer = api.get(f"{path}?cursor={cursor}")
+        items += json_of(answer)
+    return items
+
+
 def json_of(response: HttpResponse) -> Any:
     """Parse the body of an answer."""
     return orjson.loads(response.content)

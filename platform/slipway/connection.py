@@ -22,7 +22,7 @@ from slipway.errors import (
     error_for,
 )
 from slipway.retries import RETRIED_STATUSES, Retries, retry_after_s
-from slipway.schemas.base import AnswerSchema, RequestSchema
+from slipway.schemas.base import NEXT_CURSOR, AnswerSchema, RequestSchema
 from slipway.schemas.problem import Problem
 from slipway.version import __version__
 from slipway.visible import visible
@@ -170,9 +170,19 @@ class Connection:
     def fetch_list(
         self, schema: type[Answer], *segments: str, query: Query | None = None
     ) -> list[Answer]:
-        """Send one GET and return its answer, which is a whole list; raises SlipwayError."""
-        request = self._request("GET", segments, query, None)
-        return self._read(TypeAdapter(list[schema]), request)  # type: ignore[valid-type]
+        """Return a whole list, with one GET for each part of it; raises SlipwayError."""
+        shape: TypeAdapter[list[Answer]] = TypeAdapter(list[schema])  # type: ignore[valid-type]
+        items: list[Answer] = []
+        cursor: str | None = None
+        while True:
+            rest = {"cursor": cursor} if cursor else {}
+            request = self._request("GET", segments, {**(query or {}), **rest}, None)
+            part, headers = self._read_with_headers(shape, request)
+            items += part
+            following = headers.get(NEXT_CURSOR)
+            if not following or not part or following == cursor:
+                return items
+            cursor = following
 
     def upload(
         self,
@@ -245,9 +255,14 @@ class Connection:
 
     def _read(self, shape: TypeAdapter[Shape], request: httpx.Request) -> Shape:
         """Send `request` and return its answer in the given shape."""
+        return self._read_with_headers(shape, request)[0]
+
+    def _read_with_headers(
+        self, shape: TypeAdapter[Shape], request: httpx.Request
+    ) -> tuple[Shape, httpx.Headers]:
         response = self._answer(request)
         try:
-            return shape.validate_json(response.content)
+            return shape.validate_json(response.content), response.headers
         except ValidationError as error:
             # The answer may hold a secret, so only the places that do not fit are told.
             places = visible(", ".join(sorted({_place(fault["loc"]) for fault in error.errors()})))

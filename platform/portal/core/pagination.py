@@ -61,7 +61,10 @@ def paginate(
     """
     limit = max(1, min(limit, MAX_LIMIT))
     if cursor:
-        rows = rows.filter(**{f"{by}__lt": decode_cursor(cursor)})
+        try:
+            rows = rows.filter(**{f"{by}__lt": decode_cursor(cursor)})
+        except ValueError as error:  # no number, and `by` is a column of numbers
+            raise _bad_cursor() from error
     found = list(rows.order_by(f"-{by}")[: limit + 1])
     items = found[:limit]
     more = len(found) > limit

@@ -24,6 +24,7 @@ from portal.experiments.models import (
 DELETED = "Deleted_Internal"
 READY = "READY"
 PROMPT_TAG = "mlflow.prompt.is_prompt"
+_RUNS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,18 @@ def versions_of_runs(project_id: str, run_ids: Iterable[str]) -> tuple[list[Vers
     newest = list(rows[:MAX_LIMIT])
     left_out = rows.count() - len(newest) if len(newest) == MAX_LIMIT else 0
     return _version_facts(project_id, newest), left_out
+
+
+def made_of_runs(project_id: str, run_ids: Iterable[str]) -> list[tuple[str, int, str]]:
+    """Return name, number and run of all versions of a project that came of runs, newest first."""
+    wanted = sorted({run_id for run_id in run_ids if run_id})
+    found: list[tuple[str, int, str]] = []
+    for start in range(0, len(wanted), _RUNS_AT_ONCE):
+        rows = _versions(project_id).filter(run_id__in=wanted[start : start + _RUNS_AT_ONCE])
+        newest = rows.order_by("-creation_time", "-version")
+        named = newest.values_list("name", "version", "run_id")
+        found += [(name, number, run_id or "") for name, number, run_id in named]
+    return found
 
 
 def _version_facts(project_id: str, rows: Sequence[ModelVersion]) -> list[VersionFacts]:

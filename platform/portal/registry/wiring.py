@@ -5,9 +5,7 @@ from collections.abc import Iterable, Sequence
 from portal.datasets.ports import ModelMade, register_models
 from portal.experiments.models import Tag
 from portal.experiments.services.job_runs import JOB_TAG
-from portal.registry.catalog import versions_of_runs
-
-_MOST_RUNS = 1000
+from portal.registry.catalog import made_of_runs
 
 
 class _Registered:
@@ -19,15 +17,15 @@ class _Registered:
         """Return the versions that came of the runs, and of all runs of the jobs."""
         mine = Tag.objects.filter(key=JOB_TAG, run__experiment__workspace=project_id)
         of_jobs = mine.filter(value__in=list(workload_ids)).values_list("run_id", "value")
-        jobs = {run_id: workload_id or "" for run_id, workload_id in of_jobs[:_MOST_RUNS]}
+        jobs = {run_id: workload_id or "" for run_id, workload_id in of_jobs}
         return [
             ModelMade(
-                name=one.model,
-                version=str(one.number),
-                run_id=one.run_id,
-                workload_id=jobs.get(one.run_id, ""),
+                name=name,
+                version=str(number),
+                run_id=run_id,
+                workload_id=jobs.get(run_id, ""),
             )
-            for one in versions_of_runs(project_id, {*run_ids, *jobs})[0]
+            for name, number, run_id in made_of_runs(project_id, {*run_ids, *jobs})
         ]
 
 

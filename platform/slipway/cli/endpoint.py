@@ -45,6 +45,7 @@ _FALLBACKS = {
     "standby": "a warm former revision answers, marked with x-slipway-fallback",
     "off": "503 with Retry-After",
 }
+_PAST = ("retired", "failed")
 MAX_INPUT_BYTES = 64 * 1024**2
 
 
@@ -64,7 +65,7 @@ def _show(session: Session, found: EndpointOut) -> None:
         "Revisions": [
             f"{one.number}: {one.model} {one.version}, {one.state}, {one.weight} %"
             for one in found.revisions
-            if one.weight or one.state not in ("retired", "failed")
+            if one.weight or one.state not in _PAST
         ],
         "Rollout": _progress(rollout) if rollout else None,
         "Next step at": rollout.next_step_at if rollout else None,
@@ -81,6 +82,8 @@ def _show(session: Session, found: EndpointOut) -> None:
         "Page": session.client.endpoints.page(found.name, project=found.project),
     }
     session.output.facts(facts)
+    others = [one for one in found.revisions if not one.weight and one.state in _PAST]
+    session.output.left_out(len(others) + found.revisions_left_out, "earlier revision")
 
 
 def _progress(rollout: RolloutOut) -> str:

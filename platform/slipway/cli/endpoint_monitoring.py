@@ -76,6 +76,12 @@ def show(
     if len(found.features) > _MOST_FEATURES:
         left = len(found.features) - _MOST_FEATURES
         session.output.line(f"{left} of {len(found.features)} features are left out; see --json.")
+    session.output.left_out(found.features_left_out, "feature")
+    if found.quality.labels_left_out:
+        session.output.note(
+            f"{found.quality.labels_left_out:,} older labels of the span are in no measure; "
+            "choose a shorter span."
+        )
 
 
 def _facts(found: MonitoringOut) -> dict[str, Any]:

@@ -72,6 +72,7 @@ def _show_version(session: Session, found: VersionDetail) -> None:
         "Created": found.created_at,
     }
     session.output.facts(facts)
+    session.output.left_out(found.evaluations_left_out, "figure")
 
 
 def _show_move(session: Session, move: MoveOut) -> None:

@@ -76,6 +76,11 @@ class Output:
         if not self.as_json and not self.quiet:
             sys.stderr.write(visible(text, multiline=True) + "\n")
 
+    def left_out(self, count: int, noun: str, plural: str | None = None) -> None:
+        """Tell a person how many items the list above lacks; nothing where it is whole."""
+        if count:
+            self.note(f"{count:,} more {noun if count == 1 else plural or f'{noun}s'} not shown.")
+
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         """Write a table: drawn on a terminal, tab-separated with a heading line in a pipe."""
         if not sys.stdout.isatty():

@@ -98,6 +98,9 @@ def _table(session: Session, found: SpendOut, by: Split) -> None:
             [Column("Id", style="bold"), Column("Name", fit=Fit.WRAPPED), Column("Cost")],
             [(run.workload, run.name, dollars(run.nano_usd)) for run in found.runs],
         )
+        if found.runs_left_out_nano_usd:
+            cost = dollars(found.runs_left_out_nano_usd)
+            session.output.note(f"Other runs, not shown, cost {cost} together; --csv has all.")
         return
     if by in (Split.EXPERIMENT, Split.ENDPOINT):
         _groups(session, found, by)
@@ -110,6 +113,7 @@ def _table(session: Session, found: SpendOut, by: Split) -> None:
                 for one in found.stored
             ],
         )
+        session.output.left_out(found.stored_left_out, "store")
         return
     rows: list[tuple[str, str]]
     if by is Split.DAY:
@@ -120,10 +124,18 @@ def _table(session: Session, found: SpendOut, by: Split) -> None:
     session.output.table([Column(by.value.title(), style="bold"), Column("Cost")], rows)
     if not rows:
         session.output.note("Nothing was spent in this window.")
+    if by is Split.TAG and found.are_tags_left_out:
+        session.output.note("More tags, which cost less, are not shown; --csv has all.")
 
 
 def _groups(session: Session, found: SpendOut, by: Split) -> None:
     """Write what experiments or endpoints have cost, and a thousand predictions of each."""
+    _group_rows(session, found, by)
+    if any(group.kind in found.groups_left_out for group in found.groups if group.noun == by.value):
+        session.output.note(f"More {by.value}s, which cost less, are not shown; --csv has all.")
+
+
+def _group_rows(session: Session, found: SpendOut, by: Split) -> None:
     mine = [group for group in found.groups if group.noun == by.value]
     columns = [Column(by.value.title(), style="bold"), Column("Project"), Column("Cost")]
     if by is Split.EXPERIMENT:

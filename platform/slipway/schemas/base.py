@@ -10,6 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model
 from pydantic.config import JsonDict
 
 Item = TypeVar("Item")
+# The header of a bare list that has more items: the cursor of its next part.
+NEXT_CURSOR = "X-Slipway-Next-Cursor"
 _DIRECTION_MARKS = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )

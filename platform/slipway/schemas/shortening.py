@@ -1,9 +1,22 @@
 """Shortening text that people read, so that it says how much of it is missing."""
 
+import hashlib
+
 
 def shorten(text: str, limit: int) -> str:
     """Return at most `limit` characters of a text, with the number there were where it is cut."""
     if len(text) <= limit:
         return text
-    note = f" … (the beginning of {len(text):,} characters)"
+    return _cut(text, limit, f" … (the beginning of {len(text):,} characters)")
+
+
+def shorten_name(name: str, limit: int) -> str:
+    """Return at most `limit` characters of a name, with a digest that no other long name has."""
+    if len(name) <= limit:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return _cut(name, limit, f" … (the beginning of {len(name):,} characters, SHA-256 {digest})")
+
+
+def _cut(text: str, limit: int, note: str) -> str:
     return text[: max(0, limit - len(note))] + note[-limit:]

@@ -10,6 +10,7 @@ from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections
 
 import slipway
+from portal.endpoints.models import Replica
 from slipway import errors
 from tests.personas import Personas, make_token
 from tests.portal.endpoints.serving import Lab
@@ -101,3 +102,15 @@ def test_without_a_gateway_a_prediction_says_so(lab: Lab, bob: slipway.Client) -
     assert asked.url == "http://localhost:9/v1/digits"
     with pytest.raises(errors.Unavailable, match="gateway does not answer"):
         asked.predict([[1]])
+
+
+def test_the_sdk_lists_every_replica(lab: Lab, bob: slipway.Client) -> None:
+    lab.serving()
+    living = Replica.objects.alive().get()
+    Replica.objects.bulk_create(
+        Replica(endpoint=living.endpoint, revision=living.revision, state="stopped")
+        for _ in range(405)
+    )
+    listed = [replica.id for replica in bob.endpoints.replicas("digits", project="vision")]
+    assert len(listed) == len(set(listed)) == 406
+    assert living.pk in listed

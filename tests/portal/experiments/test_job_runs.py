@@ -6,6 +6,8 @@ import pytest
 from pytest_django import Settings
 
 from portal.experiments.models import Run
+from portal.experiments.place import opener
+from portal.experiments.ports import NewRun
 from portal.experiments.services.job_runs import end_forgotten, run_id_of
 from portal.training.models import Job
 from portal.workloads.models import Workload
@@ -49,6 +51,23 @@ def test_a_job_finds_its_run_however_often_the_node_asks(running: Job, people: P
     assert tags["mlflow.source.git.commit"] == "a" * 40
     assert tags["slipway.ranks"] == "1 x 1"
     assert (run.status, run.user_id) == ("RUNNING", "bob@example.org")
+
+
+def test_values_that_do_not_fit_say_so(people: Personas) -> None:
+    run = NewRun(
+        id="a" * 32,
+        project_id=people.vision.pk,
+        experiment="digits",
+        name="first",
+        user="bob@example.org",
+        source="d/" * 300 + "train.py",
+        started_ms=1_790_000_000_000,
+        tags={"k" * 300 + "-a": "1", "k" * 300 + "-b": "v" * 9_000},
+    )
+    opener().begin(run)
+    made = Run.objects.get(pk=run.id)
+    assert made.tags.count() == 2
+    assert made.tags.filter(value__endswith="(the beginning of 9,000 characters)").count() == 1
 
 
 def test_a_run_whose_jobs_end_nobody_told_is_ended_later(running: Job, people: Personas) -> None:

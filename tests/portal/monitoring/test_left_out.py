@@ -145,3 +145,37 @@ def test_a_search_that_needs_too_much_memory_says_what_to_narrow_down(
     page = browser_of(people.bob).get(f"/p/vision/endpoints/digits/monitoring?{query}")
     assert page.status_code < 500
     assert "shorter span" in page.content.decode()
+
+
+def test_columns_alike_in_their_first_characters_stay_apart(traffic: Traffic) -> None:
+    first, second = "x" * 200 + "-a", "x" * 200 + "-b"
+    traffic.capture([{"inputs": {first: [1.0], second: [2.0]}}], [{"predictions": [1.0]}])
+    traffic.look()
+    [shown] = traffic.get("predictions")["items"]
+    assert sorted(shown["inputs"].values()) == [1.0, 2.0]
+    assert all("of 202 characters" in name and len(name) <= 200 for name in shown["inputs"])
+
+
+def test_a_class_is_not_another_that_begins_like_it(traffic: Traffic) -> None:
+    ids = traffic.capture([{"inputs": {"a": [1.0]}}], [{"predictions": ["x" * 200 + "-1"]}])
+    traffic.look()
+    traffic.post("labels", {"labels": [{"prediction_id": ids[0], "value": "x" * 200}]})
+    traffic.look()
+    quality = traffic.shown()["quality"]
+    assert (quality["labelled"], quality["figures"]["accuracy"]) == (1, 0)
+
+
+def test_long_texts_alike_in_length_and_beginning_stay_apart(traffic: Traffic) -> None:
+    texts = ["x" * 1_500 + "-a", "x" * 1_500 + "-b"]
+    traffic.capture([{"inputs": {"a": [text]}} for text in texts], [{"predictions": [1.0]}] * 2)
+    traffic.look()
+    shown = {one["inputs"]["a"] for one in traffic.get("predictions")["items"]}
+    assert len(shown) == 2
+
+
+def test_numbers_among_texts_keep_all_their_digits(traffic: Traffic) -> None:
+    for value in ("unknown", 0.1234567891, 1234567.25):
+        traffic.capture([{"inputs": {"a": [value]}}], [{"predictions": [1.0]}])
+        traffic.look()
+    shown = {str(one["inputs"]["a"]) for one in traffic.get("predictions")["items"]}
+    assert shown == {"unknown", "0.1234567891", "1234567.25"}

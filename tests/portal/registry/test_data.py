@@ -3,6 +3,7 @@
 import pytest
 from django.test import Client
 
+from portal.experiments.models import ModelVersion
 from portal.workloads.tokens import token_of
 from tests.personas import Api, Personas, json_of
 from tests.portal.datasets.pushing import AT, push
@@ -42,3 +43,16 @@ def test_a_version_of_data_tells_the_models_that_came_of_its_runs_and_jobs(
         "projects/other/models/theirs/versions", {"source": f"runs:/{elsewhere}/model"}
     )
     assert json_of(bob.get(USES)) == uses
+
+
+def test_every_version_that_came_of_a_run_is_listed(bob: Api, store: Store) -> None:
+    push(bob, {"a.csv": b"x\n1\n"})
+    run_id = store.run()
+    assert bob.post(USES, {"run": run_id}).status_code == 200
+    register(bob, run_id)
+    first = ModelVersion.objects.get(run_id=run_id)
+    fields = {one.attname: getattr(first, one.attname) for one in first._meta.concrete_fields}
+    for number in range(2, 206):
+        ModelVersion.objects.create(**fields | {"version": number})
+    [use] = json_of(bob.get(USES))
+    assert len(use["models"]) == 205

@@ -9,8 +9,9 @@ from portal.api.v1 import model_shapes
 from portal.experiments.models import Input
 from portal.registry import catalog
 from portal.registry import lineage as registry_lineage
+from portal.registry.models import PromotionRequest
 from portal.web.views import model_versions
-from tests.personas import Api, Personas, json_of
+from tests.personas import Api, Personas, json_of, whole_list
 from tests.portal.endpoints.pages import browser_of
 from tests.portal.registry.store import FILES, Store
 from tests.portal.registry.test_registering import MODELS, register
@@ -78,3 +79,23 @@ def test_lineage_says_how_much_is_left_out(
     assert graph["left_out"] == 1
     monkeypatch.setattr(catalog, "MAX_LIMIT", 1)
     assert json_of(bob.get(around))["left_out"] == 2
+
+
+def test_every_request_about_a_version_is_listed(bob: Api, people: Personas, store: Store) -> None:
+    register(bob, store.run())
+    asked = json_of(bob.post(f"{DIGITS}/1/requests", {"stage": "Production"}))
+    request = PromotionRequest.objects.get(pk=asked["id"])
+    PromotionRequest.objects.bulk_create(
+        PromotionRequest(
+            record=request.record,
+            kind=request.kind,
+            target=request.target,
+            requested_by=request.requested_by,
+            state="withdrawn",
+        )
+        for _ in range(205)
+    )
+    assert len(whole_list(bob, f"{DIGITS}/1/requests")) == 206
+    page = browser_of(people.bob).get(PAGE).content.decode()
+    shown = model_versions._REQUESTS_SHOWN
+    assert f"{206 - shown} more requests not shown here." in page

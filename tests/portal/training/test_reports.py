@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from portal.training.models import Checkpoint
 from portal.training.services import keeping
 from portal.workloads.models import Lease, Workload
 from portal.workloads.scheduling import run_passes
-from tests.personas import Api, json_of
+from tests.personas import Api, json_of, whole_list
 from tests.portal.training.jobs import made_job, place
 from tests.portal.workloads.machines import Machine, finish, leases_of, run, send_report
 
@@ -90,3 +91,15 @@ def test_a_job_says_why_it_trains_as_it_was_told(bob: Api, machine: Machine) -> 
     send_report(lease, "progress", 3, strategy={"word": "ddp", "reason": "ddp was asked for."})
     shown = json_of(bob.get(f"projects/vision/jobs/{workload.pk}"))
     assert (shown["strategy"], shown["strategy_reason"]) == ("ddp", "ddp was asked for.")
+
+
+def test_every_checkpoint_is_listed(bob: Api, machine: Machine) -> None:
+    workload, _ = running(bob)
+    Checkpoint.objects.bulk_create(
+        Checkpoint(job_id=workload.pk, step=step, size_bytes=1, attempt=1) for step in range(1_005)
+    )
+    path = f"projects/vision/jobs/{workload.pk}/checkpoints"
+    steps = [saved["step"] for saved in whole_list(bob, path)]
+    assert steps == list(reversed(range(1_005)))
+    foreign = bob.get(f"{path}?cursor=YWJj")
+    assert (foreign.status_code, json_of(foreign)["code"]) == (422, "invalid_cursor")

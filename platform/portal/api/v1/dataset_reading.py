@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Annotated
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.http import content_disposition_header
 from ninja import Query, Router
 from pydantic import BaseModel, Field
@@ -11,13 +11,14 @@ from pydantic import BaseModel, Field
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.v1.dataset_shapes import preview_out, table_out, use_out
+from portal.api.v1.shapes import ListParameters, announce_rest
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.streams import ByteStream
 from portal.datasets.bytes import archive, content_of, entries_of, in_larger_chunks, manifest
 from portal.datasets.differences import difference
 from portal.datasets.gates import VersionRole, gated_version, version_of
 from portal.datasets.models import Version
-from portal.datasets.services.uses import Use, record_use, uses_of
+from portal.datasets.services.uses import Use, page_of_uses, record_use, with_models
 from portal.workloads.models import Workload
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line
@@ -175,9 +176,22 @@ def since_of(version: Version, number: int | None) -> Version:
 
 
 @router.get(f"{_AT}/uses", auth=gate(_SEE), response=list[UseOut])
-def list_uses(request: HttpRequest, project: str, dataset: str, version: str) -> list[UseOut]:
-    """List the jobs and runs that read a version, and the models that came of them."""
-    return [use_out(use) for use in uses_of(gated_version(request))]
+def list_uses(
+    request: HttpRequest,
+    response: HttpResponse,
+    project: str,
+    dataset: str,
+    version: str,
+    query: ListParameters,
+) -> list[UseOut]:
+    """List the jobs and runs that read a version, and the models that came of them.
+
+    The header `X-Slipway-Next-Cursor` is there while there are more; send it back as `cursor`.
+    """
+    found = gated_version(request)
+    page = page_of_uses(found, cursor=query.cursor, limit=query.limit)
+    uses = with_models(announce_rest(response, page).items, found.dataset.project_id)
+    return [use_out(use) for use in uses]
 
 
 @router.post(f"{_AT}/uses", auth=gate(_USE), response=UseOut)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 from pydantic import BaseModel, Field
 
@@ -16,7 +16,13 @@ from portal.api.v1.endpoint_shapes import (
     rollout_out,
     traffic_out,
 )
-from portal.api.v1.shapes import PageParameters, PageQuery, page_of
+from portal.api.v1.shapes import (
+    ListParameters,
+    PageParameters,
+    PageQuery,
+    announce_rest,
+    page_of,
+)
 from portal.core.pagination import paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.endpoints.models import Endpoint, EndpointEvent
@@ -28,7 +34,7 @@ from portal.endpoints.services.endpoints import (
     resume_endpoint,
 )
 from portal.endpoints.services.promoting import promote, roll_back
-from portal.endpoints.services.reading import nodes_of, replicas_of, rollouts_of
+from portal.endpoints.services.reading import nodes_of, replica_page, rollouts_of
 from portal.endpoints.services.traffic import traffic_of
 from portal.endpoints.services.trying import try_out
 from portal.workloads.explaining import Explainer
@@ -174,9 +180,19 @@ def list_rollouts(
 
 
 @router.get(f"{_ONE}/replicas", auth=gate(_SEE), response=list[ReplicaOut])
-def list_replicas(request: HttpRequest, project: str, endpoint: str) -> list[ReplicaOut]:
-    """List the replicas that live or ended lately, each with its reason, newest first."""
-    replicas = replicas_of(gated_endpoint(request))
+def list_replicas(
+    request: HttpRequest,
+    response: HttpResponse,
+    project: str,
+    endpoint: str,
+    query: ListParameters,
+) -> list[ReplicaOut]:
+    """List the replicas that live and the newest that ended, each with its reason, newest first.
+
+    The header `X-Slipway-Next-Cursor` is there while more ended; send it back as `cursor`.
+    """
+    page = replica_page(gated_endpoint(request), cursor=query.cursor, limit=query.limit)
+    replicas = announce_rest(response, page).items
     nodes, explainer = nodes_of(replicas), Explainer(require_principal(request).user)
     return [replica_out(replica, nodes, explainer) for replica in replicas]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
@@ -12,7 +12,7 @@ from portal.api.following.rights import right_of
 from portal.api.following.stream import Wish, news_of
 from portal.api.routing import gate
 from portal.api.v1.job_shapes import checkpoint_out
-from portal.api.v1.shapes import PageParameters, page_of
+from portal.api.v1.shapes import ListParameters, PageParameters, announce_rest, page_of
 from portal.api.v1.workload_shapes import event_out, sample_out
 from portal.core.errors import InvalidInput
 from portal.core.pagination import paginate
@@ -29,7 +29,6 @@ from slipway.schemas.workloads import WorkloadEventOut
 
 router = Router(tags=["Jobs"])
 _SEE = JobRole(Role.VIEWER, Scope.WORKLOADS_READ)
-_MOST_CHECKPOINTS = 1000
 _EVENTS = {
     "responses": {
         200: {
@@ -167,7 +166,13 @@ def job_samples(request: HttpRequest, project: str, job: str) -> list[SampleOut]
 @router.get(
     "/projects/{project}/jobs/{job}/checkpoints", auth=gate(_SEE), response=list[CheckpointOut]
 )
-def job_checkpoints(request: HttpRequest, project: str, job: str) -> list[CheckpointOut]:
-    """Return the checkpoints that are whole and in their place, newest step first."""
-    found = Checkpoint.objects.filter(job=gated_job(request)).order_by("-step")
-    return [checkpoint_out(checkpoint) for checkpoint in found[:_MOST_CHECKPOINTS]]
+def job_checkpoints(
+    request: HttpRequest, response: HttpResponse, project: str, job: str, query: ListParameters
+) -> list[CheckpointOut]:
+    """Return the checkpoints that are whole and in their place, newest step first.
+
+    The header `X-Slipway-Next-Cursor` is there while there are more; send it back as `cursor`.
+    """
+    checkpoints = Checkpoint.objects.filter(job=gated_job(request))
+    page = paginate(checkpoints, cursor=query.cursor, limit=query.limit, by="step")
+    return [checkpoint_out(checkpoint) for checkpoint in announce_rest(response, page).items]

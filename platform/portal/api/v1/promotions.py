@@ -1,13 +1,13 @@
 """Promotions: planned, asked for, approved, done, remembered."""
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import Path, Query, Router, Status
 
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.v1.model_shapes import move_out, plan_out, request_out
-from portal.api.v1.shapes import PageParameters, page_of
+from portal.api.v1.shapes import ListParameters, PageParameters, announce_rest, page_of
 from portal.core.pagination import Page, paginate
 from portal.registry.catalog import find_model, find_version
 from portal.registry.gating import Target
@@ -106,11 +106,23 @@ def ask(
 
 
 @router.get(f"{_VERSION}/requests", auth=gate(_SEE), response=list[RequestOut])
-def show_requests(request: HttpRequest, project: str, model: str, version: int) -> list[RequestOut]:
-    """List what was asked about a version, newest first."""
+def show_requests(
+    request: HttpRequest,
+    response: HttpResponse,
+    project: str,
+    model: str,
+    version: int,
+    query: ListParameters,
+) -> list[RequestOut]:
+    """List the requests about a version, newest first.
+
+    The header `X-Slipway-Next-Cursor` is there while there are more; send it back as `cursor`.
+    """
     found = gated_project(request)
     find_version(found.pk, model, version)
-    return [request_out(row) for row in requests_of(found, model, version)]
+    rows = requests_of(found, model, version)
+    page = announce_rest(response, paginate(rows, cursor=query.cursor, limit=query.limit))
+    return [request_out(row) for row in page.items]
 
 
 @router.post(f"{_ONE}/requests/{{request_id}}/decision", auth=gate(_MOVE), response=RequestOut)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from django.db.models import Model
+from django.http import HttpResponse
 from ninja import Query
 from pydantic import BaseModel, Field
 
@@ -29,7 +30,7 @@ from slipway.schemas.accounts import (
     TokenOut,
     UserOut,
 )
-from slipway.schemas.base import Line, PageOf
+from slipway.schemas.base import NEXT_CURSOR, Line, PageOf
 
 M = TypeVar("M", bound=Model)
 Out = TypeVar("Out", bound=BaseModel)
@@ -48,13 +49,28 @@ class SearchQuery(PageQuery):
     q: Annotated[Line, Field(max_length=100)] = ""
 
 
+class ListQuery(BaseModel):
+    """Which part of a bare list: hand back the header `X-Slipway-Next-Cursor` as `cursor`."""
+
+    cursor: Annotated[Line, Field(max_length=300)] | None = None
+    limit: int = Field(default=MAX_LIMIT, ge=1, le=MAX_LIMIT)
+
+
 PageParameters = Query[PageQuery]
+ListParameters = Query[ListQuery]
 SearchParameters = Query[SearchQuery]
 
 
 def page_of(page: Page[M], shape: Callable[[M], Out]) -> PageOf[Any]:
     """Turn a page of rows into a page of schemas."""
     return PageOf[Any](items=[shape(row) for row in page.items], next_cursor=page.next_cursor)
+
+
+def announce_rest(response: HttpResponse, page: Page[M]) -> Page[M]:
+    """Put the cursor of the next part of a bare list into a header; returns the page."""
+    if page.next_cursor is not None:
+        response.headers[NEXT_CURSOR] = page.next_cursor
+    return page
 
 
 def user_out(user: User) -> UserOut:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from django.db import IntegrityError, transaction
 
 from portal.accounts.models import User
+from portal.core.pagination import Page, paginate
 from portal.datasets.models import DatasetUse, Version
 from portal.datasets.ports import ModelMade, models
 from portal.workloads.models import Workload
@@ -47,9 +48,19 @@ def record_use(
 
 
 def uses_of(version: Version) -> list[Use]:
-    """Return who reads a version, newest first, at most 200, with the models that came of it."""
-    found = version.uses.select_related("workload", "by").order_by("-pk")
-    return _with_models(list(found[:MOST_SHOWN]), version.dataset.project_id)
+    """Return the newest 200 readers of a version, with the models that came of it."""
+    page = page_of_uses(version, cursor=None, limit=MOST_SHOWN)
+    return with_models(page.items, version.dataset.project_id)
+
+
+def page_of_uses(version: Version, *, cursor: str | None, limit: int) -> Page[DatasetUse]:
+    """Return a page of the readers of a version, newest first."""
+    return paginate(version.uses.select_related("workload", "by"), cursor=cursor, limit=limit)
+
+
+def jobs_reading(version: Version) -> int:
+    """Count the jobs that read a version."""
+    return version.uses.exclude(workload=None).values("workload").distinct().count()
 
 
 def read_by(*, workload: Workload | None = None, run_id: str = "") -> list[Version]:
@@ -61,7 +72,8 @@ def read_by(*, workload: Workload | None = None, run_id: str = "") -> list[Versi
     return list(found.order_by("dataset__name", "number")[:MOST_SHOWN])
 
 
-def _with_models(rows: Sequence[DatasetUse], project_id: str) -> list[Use]:
+def with_models(rows: Sequence[DatasetUse], project_id: str) -> list[Use]:
+    """Add the models that came of each reader."""
     made = models().made_of(
         project_id=project_id,
         run_ids=sorted({row.run_id for row in rows if row.run_id}),

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from django.db.models import Count, Sum
+from django.db.models import Count, QuerySet, Sum
 
 from portal.core import clock
+from portal.core.pagination import Page, paginate
 from portal.endpoints.lifecycle import KEPT, ReplicaState
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout, TrafficMinute
 from portal.endpoints.models.rollouts import RolloutQuerySet
@@ -88,6 +89,17 @@ def replicas_of(endpoint: Endpoint) -> Sequence[Replica]:
     return sorted(replicas.values(), key=lambda replica: replica.pk, reverse=True)
 
 
+def replica_page(endpoint: Endpoint, *, cursor: str | None, limit: int) -> Page[Replica]:
+    """Return the replicas that live and the newest that ended; with a cursor older ended ones."""
+    replicas = Replica.objects.filter(endpoint=endpoint).select_related("revision", "workload")
+    living = [] if cursor else list(replicas.alive())
+    ended = paginate(
+        replicas.exclude(pk__in=replicas.alive().values("pk")), cursor=cursor, limit=limit
+    )
+    items = sorted([*living, *ended.items], key=lambda replica: replica.pk, reverse=True)
+    return Page(items, ended.next_cursor)
+
+
 def why_coming(replica: Replica, explainer: Explainer) -> str:
     """Say what a replica waits for before it is ready; "" when it does not wait."""
     if not replica.is_coming or replica.workload is None:
@@ -144,11 +156,11 @@ def summaries_of(endpoints: Sequence[Endpoint]) -> list[Summary]:
     ]
 
 
-def endpoints_serving(*, project_id: str, model: str) -> list[Endpoint]:
+def endpoints_serving(*, project_id: str, model: str) -> QuerySet[Endpoint]:
     """Return the endpoints of a project that serve a model, whichever version, by name."""
     warm = Revision.objects.filter(model=model, state__in=[state.value for state in KEPT])
     found = Endpoint.objects.present().filter(project=project_id, pk__in=warm.values("endpoint"))
-    return list(found.order_by("name")[:_SHOWN_REVISIONS])
+    return found.order_by("name")
 
 
 def example_of(revision: Revision) -> str:

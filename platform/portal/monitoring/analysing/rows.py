@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import orjson
 
-from slipway.schemas.shortening import shorten
+from portal.monitoring.statistics.tasks import LONGEST_NAME
+from slipway.schemas.shortening import shorten_name
 
 WIDEST: Final = 512
 MOST_ROWS: Final = 100_000
@@ -248,14 +249,14 @@ def is_too_large(rows: Sequence[Row]) -> bool:
 
 
 def limited(row: Row) -> Row:
-    """Return a row of at most 2,000 cells, as plain values."""
+    """Return a row of at most 2,000 cells, as plain values with names of at most 200 characters."""
     if len(row) > MOST_COLUMNS:
         row = dict(islice(row.items(), MOST_COLUMNS))
-    return {name[:200]: _plain(value) for name, value in row.items()}
+    return {shorten_name(name, LONGEST_NAME): _plain(value) for name, value in row.items()}
 
 
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return shorten(text, _LONGEST_TEXT)
+    return shorten_name(text, _LONGEST_TEXT)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from slipway.schemas.shortening import shorten_name
+
 CLASSIFICATION: Final = "classification"
 PROBABILITY: Final = "probability"
 REGRESSION: Final = "regression"
@@ -20,6 +22,7 @@ INTEGER: Final = "integer"
 NUMBER: Final = "number"
 STRING: Final = "string"
 MOST_CLASSES: Final = 20
+LONGEST_NAME: Final = 200
 LARGEST: Final = 1e100
 _NUMERIC_TASKS: Final = (REGRESSION, FORECAST, RANKING)
 _WORDS: Final = {"true": "true", "1": "true", "1.0": "true", "false": "false", "0": "false"}
@@ -69,8 +72,8 @@ def name_of(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        value = int(value) if value.is_integer() else f"{value:g}"
-    return str(value)[:200]
+        value = int(value) if value.is_integer() else repr(value)
+    return shorten_name(str(value), LONGEST_NAME)
 
 
 def number_of(value: Any) -> float | None:
@@ -152,7 +155,7 @@ def observe(before: Mapping[str, Any] | None, values: Iterable[Any]) -> dict[str
             continue
         name = name_of(value) or ""
         if len(names) <= MOST_CLASSES:
-            names.add(name[:100])
+            names.add(name)
         if isinstance(value, bool | str):
             seen["text"] = True
             continue

@@ -1,6 +1,7 @@
 """Asking for approval, and giving it."""
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from portal.accounts import audit
 from portal.accounts.models import Project, User
@@ -40,13 +41,15 @@ def ask_approval(
     return request
 
 
-def requests_of(project: Project, model: str, number: int | None = None) -> list[PromotionRequest]:
+def requests_of(
+    project: Project, model: str, number: int | None = None
+) -> QuerySet[PromotionRequest]:
     """Return the requests about a model, or one of its versions, newest first."""
     line = line_of(find_model(project.pk, model))
     rows = PromotionRequest.objects.complete().filter(record__line=line)
     if number is not None:
         rows = rows.filter(record__number=number)
-    return list(rows[:200])
+    return rows
 
 
 def decide(

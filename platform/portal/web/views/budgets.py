@@ -27,6 +27,7 @@ from portal.web.forms.spend import ChangeBudget, Override, SetBudget, dollars_te
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.listing import listing
 from portal.web.questions import Question, ask
+from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.models import Workload
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.workloads import ReasonCode, WorkloadState
@@ -90,7 +91,7 @@ def budget(request: HttpRequest, budget: str) -> HttpResponse:
         "is_used_up": found.is_used_up(moment),
         "is_overridden": found.is_overridden(moment),
         "part": min(100, found.spent_nano_usd * 100 // found.limit_nano_usd),
-        "alerts": found.alerts.order_by("-pk")[:ALERTS_SHOWN],
+        "alerts": shortlist(found.alerts.order_by("-pk"), ALERTS_SHOWN),
         "stopped": _stopped_by(request, found),
         "may_change": may_change(found, user),
         "change": change,
@@ -114,7 +115,7 @@ def _override(found: Budget, user: Any, data: dict[str, Any]) -> Budget:
     return override_budget(budget=found, by=user, hours=data["hours"], reason=data["reason"])
 
 
-def _stopped_by(request: HttpRequest, found: Budget) -> list[Workload]:
+def _stopped_by(request: HttpRequest, found: Budget) -> Shortlist[Workload]:
     """Return what budgets have stopped and can be resumed, as far as the person sees it."""
     stopped = Workload.objects.visible_to(require_principal(request)).filter(
         state=WorkloadState.STOPPED, reason=ReasonCode.BUDGET, kind="job"
@@ -125,7 +126,7 @@ def _stopped_by(request: HttpRequest, found: Budget) -> list[Workload]:
         stopped = stopped.filter(team=found.team_id)
     else:
         stopped = stopped.filter(submitted_by=found.person_id)
-    return list(stopped.select_related("project").order_by("-pk")[:STOPPED_SHOWN])
+    return shortlist(stopped.select_related("project").order_by("-pk"), STOPPED_SHOWN)
 
 
 @guarded_by(BudgetGate(Scope.PROJECTS_WRITE, change=True))

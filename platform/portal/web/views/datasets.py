@@ -21,7 +21,7 @@ from portal.datasets.services.datasets import (
     restore_version,
 )
 from portal.datasets.services.drafts import commit_draft, open_draft
-from portal.datasets.services.uses import uses_of
+from portal.datasets.services.uses import jobs_reading, uses_of
 from portal.monitoring.lineage import origin_of
 from portal.web.dataset_settings import form_context, settings_of
 from portal.web.datasets import (
@@ -35,6 +35,7 @@ from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.listing import listing, word
 from portal.web.places import address_of
 from portal.web.questions import Question, ask
+from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.datasets import VersionState
 
@@ -57,7 +58,7 @@ def project_datasets(request: HttpRequest, project: str) -> HttpResponse:
     found = everything.current().matching(word(request, "q")).with_totals()
     context = {
         "listing": listing(request, found, sorts={"name": "name"}),
-        "deleted": everything.can_be_restored()[:DELETED_SHOWN],
+        "deleted": shortlist(everything.can_be_restored(), DELETED_SHOWN),
         "may_write": _may_write(request),
         **_WHERE,
     }
@@ -96,7 +97,7 @@ def project_dataset(request: HttpRequest, project: str, dataset: str) -> HttpRes
         "dataset": found,
         "listing": listing(request, ready_versions(found), filters=()),
         "drafts": _drafts_of(found, viewer),
-        "deleted": found.versions.can_be_restored()[:DELETED_SHOWN],
+        "deleted": shortlist(found.versions.can_be_restored(), DELETED_SHOWN),
         "may_write": _may_write(request),
         **_WHERE,
     }
@@ -138,12 +139,14 @@ def project_dataset_version(
     if found.state != VersionState.READY:
         context["declared"] = form_context(found)
         return render(request, "web/datasets/draft.html", context)
+    uses = uses_of(found)
     context |= {
         "tables": shown_tables(found),
         "preview": previewed(found, word(request, "table"), word(request, "rows")),
         "changes": changes_of(found, word(request, "since")),
         "others": ready_versions(found.dataset).exclude(pk=found.pk)[:FILES_SHOWN],
-        "uses": uses_of(found),
+        "uses": uses,
+        "uses_left_out": found.uses.count() - len(uses),
         "origin": origin_of(found),
     }
     return render(request, "web/datasets/version.html", context)
@@ -204,11 +207,11 @@ def project_dataset_version_delete(
             said = f"{found.reference} is deleted. It can be brought back below."
             messages.success(request, said if found.number else "The draft is gone.")
         return redirect(back)
-    jobs = [use.row.workload_id for use in uses_of(found) if use.row.workload_id]
+    jobs = jobs_reading(found)
     question = Question(
         title=f"Delete {found.reference}?" if found.number else "Delete this draft?",
         effects=(
-            f"{len(set(jobs))} job{'' if len(set(jobs)) == 1 else 's'} cannot be repeated then.",
+            f"{jobs} job{'' if jobs == 1 else 's'} cannot be repeated then.",
             "It can be brought back for three days; then its bytes are freed.",
         )
         if found.number

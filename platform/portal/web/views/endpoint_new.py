@@ -57,7 +57,7 @@ def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
 
 def _offered() -> list[Tier]:
     tiers = Tier.objects.filter(is_active=True)
-    return list(tiers.order_by("nano_usd_per_hour", "slug")[:100])
+    return list(tiers.order_by("nano_usd_per_hour", "slug"))
 
 
 def _initial(request: HttpRequest, project: Project, offered: list[Tier]) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def _means(means: dict[str, float], view: Any) -> list[str]:
 
 
 def _names(project_id: str) -> list[tuple[int, str]]:
-    return [(it.id, it.name) for it in tracker().experiments(project_id)[:100]]
+    return [(it.id, it.name) for it in tracker().experiments(project_id)]
 
 
 @guarded_by(_SEE)

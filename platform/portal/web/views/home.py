@@ -17,9 +17,11 @@ from portal.core.problems import current_problems
 from portal.web.activity import activity_of
 from portal.web.jobs import jobs_in_sight
 from portal.web.places import address_of
+from portal.web.shortlist import Shortlist, shortlist
 from slipway.schemas.accounts import Role, Scope
 
 PROJECTS_SHOWN = 6
+INVITATIONS_SHOWN = 20
 CHANGES_SHOWN = 8
 JOBS_SHOWN = 8
 ENDPOINTS_SHOWN = 8
@@ -62,9 +64,10 @@ def _first_to_work_in(projects: list[Project], roles: dict[str, Role]) -> Projec
     return next((one for one, role in held if role and role.at_least(Role.CONTRIBUTOR)), None)
 
 
-def _invitations_of(user: User) -> list[Invitation]:
+def _invitations_of(user: User) -> Shortlist[Invitation]:
     found = Invitation.objects.open().filter(email=user.email)
-    return list(found.select_related("project", "team", "invited_by").order_by("-pk")[:20])
+    rows = found.select_related("project", "team", "invited_by").order_by("-pk")
+    return shortlist(rows, INVITATIONS_SHOWN)
 
 
 def _first_steps(user: User, *, has_project: bool) -> dict[str, bool]:

@@ -44,7 +44,7 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
     """Fill in a job, see its price, submit it; `?from=` fills it in like an earlier one."""
     found, by = gated_project(request), require_principal(request).user
     source = _source(request, found)
-    offered = list(Tier.objects.filter(is_active=True).order_by("nano_usd_per_hour", "slug")[:100])
+    offered = list(Tier.objects.filter(is_active=True).order_by("nano_usd_per_hour", "slug"))
     form = _form(request, found, source, offered)
     asks_price = request.POST.get("do") == "quote"
     done = None

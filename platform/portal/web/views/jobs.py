@@ -24,6 +24,7 @@ from portal.web.logs import tail_of
 from portal.web.moments import lasting
 from portal.web.places import address_of
 from portal.web.questions import Question, ask
+from portal.web.shortlist import shortlist
 from portal.workloads.models import Lease, WorkloadEvent
 from portal.workloads.services.resuming import is_resumable
 from slipway.schemas.accounts import Role, Scope
@@ -32,6 +33,7 @@ SORTS = {"name": "workload__name", "tier": "workload__tier__slug"}
 FILTERS = ("q", "state", "who", "tier")
 STORY_LINES = 200
 CHECKPOINTS = 20
+CLONES = 10
 MOST_CHARTS = 12
 _SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -55,7 +57,7 @@ def project_jobs(request: HttpRequest, project: str) -> HttpResponse:
         "rows": rows,
         "any_active": any(not row.is_over for row in rows),
         "groups": [(key, label) for key, (label, _) in GROUPS.items()],
-        "tiers": Tier.objects.order_by("slug").values_list("slug", flat=True)[:100],
+        "tiers": Tier.objects.order_by("slug").values_list("slug", flat=True),
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
     return render(request, "web/jobs/list.html", context | _WHERE)
@@ -96,10 +98,10 @@ def page_of(standing: Standing) -> dict[str, Any]:
         "ranks": range(workload.nodes * workload.procs),
         "took": _times_of(job, leases),
         "environment": Environment.objects.filter(digest=workload.environment).first(),
-        "checkpoints": Checkpoint.objects.filter(job=job).order_by("-step")[:CHECKPOINTS],
+        "checkpoints": shortlist(Checkpoint.objects.filter(job=job).order_by("-step"), CHECKPOINTS),
         "is_resumable": is_resumable(workload),
         "read": read_by(workload=workload),
-        "clones": Job.objects.filter(cloned_from=job).select_related("workload")[:10],
+        "clones": shortlist(Job.objects.filter(cloned_from=job).select_related("workload"), CLONES),
     }
 
 

@@ -20,6 +20,7 @@ from portal.web.forms.submission import carry_out, one_click, status_of
 from portal.web.listing import listing, word
 from portal.web.places import address_of, gated_group
 from portal.web.questions import Question, ask
+from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 
 # Each row has forms of its own; fifty of them took most of the time the page may take.
@@ -128,7 +129,7 @@ def _page(
     }
     if role.at_least(Role.MAINTAINER):
         waiting = Invitation.objects.of_group(group).open().select_related("invited_by")
-        context["invitations"] = waiting.order_by("-pk")[:OPEN_SHOWN]
+        context["invitations"] = shortlist(waiting.order_by("-pk"), OPEN_SHOWN)
         context["form"] = form or Invite(by_role=role)
     status = status_of(form) if form is not None else 200
     return render(request, "web/members/list.html", context, status=status)

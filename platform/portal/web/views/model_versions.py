@@ -34,6 +34,7 @@ from portal.web.forms.models import Promotion, VersionBatching
 from portal.web.forms.submission import carry_out, one_click, sent
 from portal.web.listing import word
 from portal.web.runs import number as written
+from portal.web.shortlist import shortlist
 from portal.web.views.models import WHERE
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.registry import LineageOut, NodeKind, TargetKind, Verdict
@@ -52,6 +53,7 @@ _FORMATS: dict[str, str] = {
     ModelFormat.TORCHSCRIPT: "TorchScript",
 }
 _EVALUATIONS_SHOWN = 50
+_ENDPOINTS_SHOWN = 20
 _REQUESTS_SHOWN = 10
 _FILES_SHOWN = 200
 _HEADINGS = {
@@ -94,7 +96,7 @@ def project_model_version(
         "evaluations": record.evaluations.select_related("recorded_by")[:_EVALUATIONS_SHOWN],
         "evaluations_left_out": max(0, record.evaluations.count() - _EVALUATIONS_SHOWN),
         "requests": requests[:_REQUESTS_SHOWN],
-        "requests_left_out": len(requests[_REQUESTS_SHOWN:]),
+        "requests_left_out": max(0, requests.count() - _REQUESTS_SHOWN),
         "files_left_out": len(record.files[_FILES_SHOWN:]),
         "example": shorten(record.example, 4000),
         "files": record.files[:_FILES_SHOWN],
@@ -102,7 +104,9 @@ def project_model_version(
         "lineage": _columns(found, graph),
         "champion": champion,
         "compared": _compared(found, at.run_id, champion.run_id) if champion else [],
-        "endpoints": endpoints_serving(project_id=found.pk, model=model),
+        "endpoints": shortlist(
+            endpoints_serving(project_id=found.pk, model=model), _ENDPOINTS_SHOWN
+        ),
         "may_move": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_decide": gated_role(request).at_least(Role.MAINTAINER),
     }

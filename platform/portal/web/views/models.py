@@ -26,6 +26,7 @@ from portal.registry.services.registering import change_model, register_version
 from portal.web.forms.models import ModelCard, RegisterModel
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.listing import word
+from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.registry import ModelChange, TargetGates, VersionIn
 from slipway.schemas.serving import BatchingMode
@@ -33,6 +34,7 @@ from slipway.schemas.serving import BatchingMode
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
 WHERE = {"room": "projects", "section": "models"}
+MOVES_SHOWN = 20
 
 
 @guarded_by(_SEE)
@@ -72,7 +74,9 @@ def project_model(request: HttpRequest, project: str, model: str) -> HttpRespons
     cursor = request.GET.get("cursor") or None
     page = list_versions(found.pk, model, cursor=cursor)
     line, rules, records = line_of(facts), rules_of(found), records_of(facts)
-    moves = Move.objects.filter(line=line).select_related("by").order_by("-sequence")[:20]
+    moves = shortlist(
+        Move.objects.filter(line=line).select_related("by").order_by("-sequence"), MOVES_SHOWN
+    )
     context = {
         "model": facts,
         "card": line.card if line else "",

@@ -44,6 +44,7 @@ from portal.web.monitoring import (
     withheld_of,
     words_of,
 )
+from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.monitoring import (
     AlertChannelIn,
@@ -204,7 +205,7 @@ def _predictions(request: HttpRequest, found: Endpoint, form: AsData) -> HttpRes
         "operators": OPERATORS,
         "statuses": STATUSES,
         "form": form,
-        "selections": made.order_by("-pk")[:_SELECTIONS],
+        "selections": shortlist(made.order_by("-pk"), _SELECTIONS),
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
         **_WHERE,
     }

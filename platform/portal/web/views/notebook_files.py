@@ -28,6 +28,7 @@ from portal.web.notebook_files import (
 )
 from portal.web.places import address_of
 from portal.web.questions import Question, ask
+from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 
 OFFERED_VERSIONS = 200
@@ -63,7 +64,7 @@ def project_notebook_files(request: HttpRequest, project: str) -> HttpResponse:
     context = {
         "listing": shown,
         "rows": [shown_notebook(file, latest.get(file.pk)) for file in shown.page.items],
-        "deleted": everything.can_be_taken_back().order_by("-deleted_at")[:DELETED_SHOWN],
+        "deleted": shortlist(everything.can_be_taken_back().order_by("-deleted_at"), DELETED_SHOWN),
         "may_write": may_write(request),
     }
     return render(request, "web/notebooks/files.html", context | WHERE)

@@ -135,7 +135,7 @@ def _times_of(server: Server) -> dict[str, Any]:
 def _tiers_for(server: Server) -> list[tuple[str, str]]:
     """Return what is offered, with its price, and what it has, offered still or not."""
     offered = Q(is_active=True) | Q(pk=server.tier_id)
-    tiers = Tier.objects.filter(offered).order_by("nano_usd_per_hour", "slug")[:100]
+    tiers = Tier.objects.filter(offered).order_by("nano_usd_per_hour", "slug")
     return [
         (tier.slug, f"{tier.name}, {dollars(tier.nano_usd_per_hour)} an hour") for tier in tiers
     ]

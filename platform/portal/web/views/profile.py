@@ -16,6 +16,7 @@ from portal.core.policy import guarded_by
 from portal.web.browsers import browser_of
 from portal.web.forms.settings import Profile
 from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.shortlist import shortlist
 
 MOST_SESSIONS = 100
 
@@ -56,15 +57,21 @@ def sessions(request: HttpRequest) -> HttpResponse:
     alive = Session.objects.filter(expire_date__gt=clock.now()).values("session_key")
     found = UserSession.objects.filter(user=user, session_key__in=alive).order_by("-created_at")
     this = request.session.session_key
+    newest = shortlist(found, MOST_SESSIONS)
     rows = [
         (
             session,
             browser_of(session.user_agent),
             session.session_key == this,
         )
-        for session in found[:MOST_SESSIONS]
+        for session in newest
     ]
-    context = {"rows": rows, "room": "account", "section": "sessions"}
+    context = {
+        "rows": rows,
+        "left_out": newest.left_out,
+        "room": "account",
+        "section": "sessions",
+    }
     return render(request, "web/settings/sessions.html", context)
 
 

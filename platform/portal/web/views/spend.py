@@ -27,6 +27,7 @@ from portal.spend.windows import MONTH, TODAY, WEEK, Window, next_month, window_
 from portal.web.forms.spend import Rates, RentOrBuy, dollars_text
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.listing import word
+from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.spend import GroupCostOut, ShareOut, SpendOut
 
@@ -34,6 +35,7 @@ _MINE = SignedIn(Scope.WORKLOADS_READ)
 _PROJECT = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _WHERE = {"room": "spend"}
 _BUDGETS_AT_HOME = 3
+_BUDGETS_SHOWN = 50
 _SHARES_SHOWN = 15
 # What one might buy, when nothing is known: a small server without GPUs.
 _PRICE = 9000.0
@@ -48,7 +50,7 @@ def spend(request: HttpRequest) -> HttpResponse:
     shown = shown_spend(scope_in_sight(principal), _window(request))
     budgets = Budget.objects.visible_to(principal)
     context = _page(request, shown) | {
-        "budgets": list(budgets.select_related("project", "team", "person")[:20]),
+        "budgets": shortlist(budgets.select_related("project", "team", "person"), _BUDGETS_SHOWN),
         "idle": shown_idle(principal, shown.window),
         "export_route": "spend_export",
     }
@@ -80,7 +82,9 @@ def spend_installation(request: HttpRequest) -> HttpResponse:
     context = _page(request, shown) | {
         "is_installation": True,
         "idle": shown_idle(principal, shown.window),
-        "budgets": list(Budget.objects.select_related("project", "team", "person")[:50]),
+        "budgets": shortlist(
+            Budget.objects.select_related("project", "team", "person"), _BUDGETS_SHOWN
+        ),
     }
     return render(request, "web/spend/spend.html", context | _WHERE)
 
@@ -193,7 +197,7 @@ def spend_rates(request: HttpRequest) -> HttpResponse:
     if done:
         messages.success(request, "The prices count from now on.")
         return redirect("spend_rates")
-    tiers = Tier.objects.filter(is_active=True).order_by("slug")[:100]
+    tiers = Tier.objects.filter(is_active=True).order_by("slug")
     context = {"form": form, "rates": rates, "tiers": tiers}
     return render(request, "web/spend/rates.html", context | _WHERE, status=status_of(form))
 

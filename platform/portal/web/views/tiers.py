@@ -21,6 +21,7 @@ from portal.web.forms.compute import ChangePrice, NewTier, SetQuota
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.listing import listing, word
 from portal.web.questions import Question, ask
+from portal.web.shortlist import shortlist
 from portal.workloads.models import Share, Workload
 from portal.workloads.placement import Room
 from portal.workloads.scheduling import read_sites
@@ -96,7 +97,7 @@ def tier(request: HttpRequest, tier: str) -> HttpResponse:
         "tier": found,
         "form": form,
         "effect": effect,
-        "prices": TierPrice.objects.filter(tier=found)[:PRICES_SHOWN],
+        "prices": shortlist(TierPrice.objects.filter(tier=found), PRICES_SHOWN),
         "free": Room(read_sites()).count_of(found.need),
         "fitting": [node.name for node in Node.objects.present() if node.suits(found.need)],
         "active": Workload.objects.active().filter(tier=found).count(),

@@ -7,9 +7,11 @@ from django.db import transaction
 from portal.experiments.adapters.mlflow.sql import change, marks, rows
 from portal.experiments.models.tables import DATABASE
 from portal.experiments.ports import NewRun
+from slipway.schemas.shortening import shorten, shorten_name
 
 _ROOT = "mlflow-artifacts:/workspaces"
 _LONGEST_TAG = 8000
+_LONGEST_EXPERIMENT = 256
 
 
 class SqlOpener:
@@ -29,7 +31,8 @@ class SqlOpener:
                 "experiment_id) VALUES (%s, %s, 'JOB', %s, '', %s, 'RUNNING', %s, '', 'active', "
                 "%s, %s) ON CONFLICT DO NOTHING",
                 [
-                    *(run.id, run.name[:250], run.source[:500], run.user[:256], run.started_ms),
+                    *(run.id, shorten(run.name, 250), shorten(run.source, 500)),
+                    *(run.user, run.started_ms),
                     *(f"{place}/{run.id}/artifacts", experiment_id),
                 ],
             )
@@ -38,7 +41,7 @@ class SqlOpener:
             for key, value in sorted(run.tags.items()):
                 change(
                     "INSERT INTO tags (key, value, run_uuid) VALUES (%s, %s, %s)",
-                    [key[:250], value[:_LONGEST_TAG], run.id],
+                    [shorten_name(key, 250), shorten(value, _LONGEST_TAG), run.id],
                 )
 
     def move(self, project_id: str, run_id: str, experiment_id: int) -> bool:
@@ -87,20 +90,21 @@ class SqlOpener:
 
 def _experiment(run: NewRun) -> tuple[int, str]:
     """Return the id of the run's experiment and the place of its artifacts."""
+    name = shorten_name(run.experiment, _LONGEST_EXPERIMENT)
     change(
         "INSERT INTO experiments (name, workspace, lifecycle_stage, creation_time, "
         "last_update_time) VALUES (%s, %s, 'active', %s, %s) ON CONFLICT DO NOTHING",
-        [run.experiment[:256], run.project_id, run.started_ms, run.started_ms],
+        [name, run.project_id, run.started_ms, run.started_ms],
     )
     change(
         "UPDATE experiments SET lifecycle_stage = 'active' "
         "WHERE workspace = %s AND name = %s AND lifecycle_stage = 'deleted'",
-        [run.project_id, run.experiment[:256]],
+        [run.project_id, name],
     )
     found = rows(
         "SELECT experiment_id, artifact_location FROM experiments "
         "WHERE workspace = %s AND name = %s",
-        [run.project_id, run.experiment[:256]],
+        [run.project_id, name],
     )
     experiment_id, place = found[0]
     if not place:

@@ -1,0 +1,22 @@
+"""Lists of a page that show the first rows and count the others."""
+
+from typing import TypeVar
+
+from django.db.models import Model, QuerySet
+
+M = TypeVar("M", bound=Model)
+
+
+class Shortlist(list[M]):
+    """The first rows of a list; `left_out` counts the rows that are not in it."""
+
+    left_out: int = 0
+
+
+def shortlist(rows: QuerySet[M], most: int) -> Shortlist[M]:
+    """Return the first `most` rows; the others are counted only where there are any."""
+    found = list(rows[: most + 1])
+    shown = Shortlist(found[:most])
+    if len(found) > most:
+        shown.left_out = rows.count() - most
+    return shown
