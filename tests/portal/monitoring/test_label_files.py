@@ -14,6 +14,8 @@ from slipway import errors
 from tests.personas import Personas, make_token
 from tests.portal.monitoring.captured import Traffic
 
+pytestmark = pytest.mark.postgres
+
 
 class _Portal(httpx.BaseTransport):
     """Hands requests of the SDK to the portal of this process."""

@@ -10,6 +10,8 @@ from tests.personas import Personas
 from tests.portal.endpoints.pages import browser_of
 from tests.portal.monitoring.captured import Traffic
 
+pytestmark = pytest.mark.postgres
+
 
 def _batches(traffic: Traffic, count: int, rows: int) -> list[str]:
     """Capture requests of several rows."""

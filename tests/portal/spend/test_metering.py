@@ -35,6 +35,8 @@ from tests.portal.spend.ledgers import (
 )
 from tests.portal.workloads.machines import make_tier
 
+pytestmark = pytest.mark.postgres
+
 START = datetime(2026, 11, 29, 21, 17, 3, 141_592, tzinfo=UTC)
 EVERYTHING = Scope()
 EXAMPLES = int(os.environ.get("METER_EXAMPLES", "25"))
