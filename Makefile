@@ -12,8 +12,11 @@ PYTEST_WORKERS ?= 3
 # Hundreds of tests run real processes and wait for them on a machine that others may use too: what
 # fails is tried once more, and the summary names it. What is broken fails twice.
 PYTEST := $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal --reruns 1
-# Single tests and cases are marked, whole files are in SLOW and SELDOM below.
-NOT_SLOW := -m "not slow"
+# Which suite runs a test is written in its file, by the markers of pyproject.toml.
+NEEDS_MORE := integration or browser or docker or ranks
+ONLY_SLOW := slow or deploy
+# Reading and importing the other files would take each process half a minute.
+marked = $$(grep -rlE 'pytest\.mark\.($(subst $(empty) or ,|,$(1)))\b' tests --include='test_*.py')
 export PYTHON
 # Hundreds of processes are started here; compiling what they import each time is a third of it.
 unexport PYTHONDONTWRITEBYTECODE
@@ -40,50 +43,10 @@ demo: setup ## Drive the whole loop on real data; stays up (make demo EXIT=1: st
 
 .PHONY: test
 test: setup-dev ## Run the tests that need nothing but Python (SQLite)
-	$(PYTEST) $(NOT_SLOW) -p no:schemathesis tests --ignore=tests/integration $(addprefix --ignore=tests/,$(LONG) $(CHECKED))
+	$(PYTEST) -m "not ($(NEEDS_MORE) or $(ONLY_SLOW))" -p no:schemathesis tests \
+		--ignore=tests/house --ignore=tests/integration
 
-# `make check` has asked it.
-CHECKED := house
-
-# Minutes, and on any database the same: left to `make test-integration`. RANKS are real ones of torch.
-RANKS := workers/launcher/test_warm.py workers/node_agent/test_gangs.py
-LONG := slipway/distributed faults/test_broker.py faults/test_control_worker.py \
-	faults/test_storage_race.py faults/test_node_loss.py faults/test_training.py examples \
-	portal/config/test_embedded_node.py $(RANKS)
-# What a database may change, and what needs a browser, Docker or minutes. `make test` has said all
-# there is to say of the rest; of pages the browser says what they are on PostgreSQL.
-INTEGRATION := integration faults mlflow portal slipway/distributed examples $(RANKS)
-WITHOUT_DATABASE := portal/web portal/api/test_idempotency.py portal/config/test_prepare.py \
-	portal/config/test_up.py portal/config/supervision portal/storage/archives \
-	portal/storage/test_store_contract.py portal/storage/test_live_uploads.py \
-	faults/test_serving.py portal/notebooks/test_runs.py portal/monitoring/test_failures.py \
-	portal/datasets/test_sdk.py portal/registry/test_sdk.py portal/training/test_sdk.py \
-	portal/datasets/test_round_trip.py portal/datasets/test_packed_files.py \
-	portal/datasets/test_excel_files.py portal/monitoring/test_measures.py \
-	portal/monitoring/test_prediction_round_trip.py \
-	portal/monitoring/test_recording.py portal/monitoring/test_watching.py \
-	portal/monitoring/test_pages.py portal/endpoints/test_pages.py
-# These wait for leases to run out and networks to give up, minutes each, or are the largest of their
-# kind: a gate of half an hour has no room for them.
-SLOW := faults/test_node_loss.py integration/training/test_network_cut.py \
-	integration/training/test_phases.py portal/config/test_embedded_node.py \
-	slipway/distributed/test_eight_ranks.py
-# Many requests with few questions to the database. The browser and the faults ask those on PostgreSQL.
-SELDOM := mlflow/test_routes.py portal/accounts/test_audit_of_changes.py portal/accounts/test_sign_in.py \
-	portal/datasets/test_versions.py portal/endpoints/test_lives.py portal/monitoring/test_labels.py \
-	portal/notebook_servers/test_servers.py portal/registry/test_bare_models.py \
-	portal/registry/test_registering.py portal/training/test_bad_input.py \
-	portal/training/test_copies.py portal/training/test_following.py \
-	portal/endpoints/test_scaling.py portal/endpoints/test_first_plan.py \
-	portal/endpoints/test_going_back.py \
-	portal/workloads/test_agent_api.py portal/workloads/test_state_machine.py
-# What `make test` asks in turns (tests/turns.py), asked in full.
-IN_TURNS := $(addprefix security/,test_hostile_addresses.py test_hostile_bodies.py test_foreign_objects.py) \
-	integration/api
 SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
-
-# Builds images from nothing: as long as all other integration tests together.
-DEPLOY := integration/deploy
 
 .PHONY: setup-integration test-integration test-slow test-deploy
 setup-integration: ## Install what test-integration needs besides: PostgreSQL, Chromium, Docker (by apt)
@@ -91,16 +54,16 @@ setup-integration: ## Install what test-integration needs besides: PostgreSQL, C
 	scripts/docker-test-engine.sh true
 test-integration: setup-dev ## Run on PostgreSQL, in Chromium, with Docker (by apt)
 	scripts/install-integration
-	$(SERVERS) $(PYTEST) $(NOT_SLOW) $(addprefix tests/,$(INTEGRATION)) \
-		$(addprefix --ignore=tests/,$(WITHOUT_DATABASE) $(SLOW) $(SELDOM) $(DEPLOY))
+	$(SERVERS) $(PYTEST) -m "(postgres or $(NEEDS_MORE)) and not ($(ONLY_SLOW))" \
+		$(call marked,postgres or $(NEEDS_MORE))
 test-deploy: setup-dev ## Build deploy/ images, bring up its compose file, run the demo on it (20 min)
 	scripts/install-integration docker-compose
-	scripts/docker-test-engine.sh $(BIN)/python -m pytest $(addprefix tests/,$(DEPLOY))
-test-slow: setup-dev ## Run what waits or is long, and ask for all hostile values; before a release
+	scripts/docker-test-engine.sh $(BIN)/python -m pytest -m deploy $(call marked,deploy)
+test-slow: setup-dev ## Run what waits or is long, all on PostgreSQL, all hostile values; before a release
 	scripts/install-integration
-	scripts/with-postgres $(PYTEST) -m slow tests
-	TESTS_ASK_ALL=1 scripts/with-postgres $(PYTEST) $(NOT_SLOW) \
-		$(addprefix tests/,$(SLOW) $(SELDOM) $(IN_TURNS))
+	scripts/with-postgres $(PYTEST) -m slow $(call marked,slow)
+	TESTS_ASK_ALL=1 scripts/with-postgres $(PYTEST) \
+		-m "not (browser or docker or ranks or $(ONLY_SLOW))" tests --ignore=tests/house
 
 # The longest first: the others run beside it.
 CHECKS := types house lint format layers templates migrations openapi collect

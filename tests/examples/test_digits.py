@@ -8,7 +8,7 @@ from tests.examples.conftest import Run
 
 EXAMPLE = "digits"
 NEEDS_SDK = True  # the strategies are words of it
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.integration, pytest.mark.torch]
 
 
 def test_one_process_learns_the_digits(run: Run) -> None:

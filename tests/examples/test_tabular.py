@@ -2,7 +2,11 @@
 
 import re
 
+import pytest
+
 from tests.examples.conftest import Run
+
+pytestmark = pytest.mark.integration
 
 EXAMPLE = "tabular"
 

@@ -7,7 +7,7 @@ import pytest
 from tests.examples.conftest import Run
 
 EXAMPLE = "text"
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.integration, pytest.mark.torch]
 
 
 def test_the_encoder_learns_and_is_asked_without_slipway(without_slipway: Run) -> None:

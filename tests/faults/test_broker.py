@@ -10,6 +10,8 @@ import redis
 from tests.faults.live import Live
 from tests.processes import wait_for
 
+pytestmark = pytest.mark.integration
+
 
 def _reset_password(live: Live, browser: httpx.Client) -> float:
     """Ask for a password-reset mail, which rings; returns the seconds the answer took."""

@@ -13,6 +13,8 @@ import pytest
 from tests.faults.live import Live
 from tests.processes import Installation, installation, wait_for
 
+pytestmark = pytest.mark.integration
+
 
 class _MailServer(socketserver.ThreadingTCPServer):
     """Takes mails by SMTP; holds the first one back until `release`."""

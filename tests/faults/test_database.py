@@ -10,9 +10,12 @@ from tests.faults.live import Live
 from tests.faults.requests_at_once import create_projects
 from tests.processes import wait_for
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("DATABASE_URL", "").startswith("postgres"), reason="SQLite has no server"
-)
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.skipif(
+        not os.environ.get("DATABASE_URL", "").startswith("postgres"), reason="SQLite has no server"
+    ),
+]
 _DROP = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()

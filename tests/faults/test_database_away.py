@@ -21,9 +21,12 @@ from tests.faults.requests_at_once import (
 )
 from tests.processes import Installation, wait_for
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("DATABASE_URL", "").startswith("postgres"), reason="SQLite has no server"
-)
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.skipif(
+        not os.environ.get("DATABASE_URL", "").startswith("postgres"), reason="SQLite has no server"
+    ),
+]
 
 
 @pytest.fixture

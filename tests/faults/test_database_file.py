@@ -13,9 +13,12 @@ from tests.faults.live import Live
 from tests.faults.requests_at_once import WITHIN_S, check_unavailable, create_projects, send
 from tests.processes import wait_for
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("DATABASE_URL", "").startswith("postgres"), reason="about SQLite's files"
-)
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.skipif(
+        os.environ.get("DATABASE_URL", "").startswith("postgres"), reason="about SQLite's files"
+    ),
+]
 _SUFFIXES = ("", "-wal", "-shm")
 
 

@@ -27,6 +27,7 @@ from tests.matrix.world import make_world, values_for
 from tests.routes import Route, routes
 
 pytestmark = [
+    pytest.mark.postgres,
     pytest.mark.django_db(transaction=True, databases=["default", "tracking"]),
     pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite lets one write at a time"),
 ]

@@ -19,7 +19,7 @@ from tests.processes import ROOT, Program, installation, wait_for
 from workers.launcher.launch import StateFolder
 from workers.launcher.processes import descendants
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.torch, pytest.mark.timeout(1800)]
 EVERY = 10
 _TRAIN = f"""
 import sys, time

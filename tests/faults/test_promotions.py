@@ -14,6 +14,8 @@ from tests.model_files import SOURCE, write_model
 from tests.portals import RunningPortal, running_portal
 from tests.processes import free_ports, wait_for
 
+pytestmark = pytest.mark.postgres
+
 VERSIONS = range(1, 7)
 VERSION = {"source": SOURCE}
 

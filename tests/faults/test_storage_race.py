@@ -6,8 +6,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.portal.storage.live import make_seed
 from tests.processes import ROOT, installation
+
+pytestmark = pytest.mark.integration
 
 ROLES = ("uploader", "uploader", "sweeper", "sweeper")
 _START_DEADLINE_S = 60

@@ -17,7 +17,7 @@ from tests.jobs import Jobs
 from tests.processes import installation, is_alive, wait_for
 from tests.sandboxed import outer_pid
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.integration, pytest.mark.torch]
 STEPS, KEPT_EVERY = 60, 5
 _TRAIN = f"""
 import fcntl, os, pathlib, time

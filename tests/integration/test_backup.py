@@ -24,6 +24,8 @@ from tests.portals import RunningPortal, running_portal
 from tests.prepared import copy_tables
 from tests.processes import Installation, installation
 
+pytestmark = pytest.mark.integration
+
 PASSPHRASE = "seven quiet herons"
 
 

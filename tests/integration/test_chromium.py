@@ -9,7 +9,7 @@ import pytest
 from tests.live import ROOT
 from tests.processes import clean_environment
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 
 
 def test_a_test_that_is_rerun_leaves_no_event_loop_to_the_next() -> None:

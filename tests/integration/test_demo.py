@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from scripts.loop.browser import Browser
 from slipway import Client
 from slipway.schemas.accounts import Scope
@@ -18,6 +20,8 @@ from slipway.schemas.notebook_servers import NotebookState
 from slipway.schemas.registry import RequestState
 from slipway.schemas.workloads import WorkloadState
 from tests.processes import Program, clean_environment, free_ports, wait_for
+
+pytestmark = pytest.mark.integration
 
 PROJECT, MODEL, ENDPOINT = "demo", "digits", "demo-digits"
 # Everything is installed and started from nothing, on a machine that other tests keep busy.

@@ -8,6 +8,8 @@ import pytest
 
 from tests.tracking import Rest, TrackingPortal
 
+pytestmark = pytest.mark.postgres
+
 _FILES = "/api/2.0/mlflow-artifacts"
 _TURNS = 15
 

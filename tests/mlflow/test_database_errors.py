@@ -13,6 +13,8 @@ import pytest
 
 from tests.tracking import TrackingPortal
 
+pytestmark = pytest.mark.postgres
+
 Request = tuple[str, str, dict[str, Any]]
 _V2, _V3 = "/api/2.0/mlflow", "/api/3.0/mlflow"
 _LEAK = re.compile(

@@ -7,6 +7,8 @@ from slipway.schemas.accounts import Scope
 from tests.processes import wait_for
 from tests.tracking import Rest, TrackingPortal
 
+pytestmark = pytest.mark.postgres
+
 # One that the portal answers itself, one that goes on to MLflow's server, one of artifacts.
 _ROUTES = (
     "/api/2.0/mlflow/experiments/get?experiment_id=0",

@@ -7,6 +7,8 @@ import pytest
 
 from tests.portals import RunningPortal, running_portal
 
+pytestmark = pytest.mark.postgres
+
 _LIMIT = 300
 _GUESSES = 20
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.tracking import Rest, TrackingPortal
 
+pytestmark = pytest.mark.postgres
+
 
 @pytest.fixture(scope="module")
 def alice(tracking: TrackingPortal) -> Rest:

@@ -14,6 +14,8 @@ from slipway.errors import InvalidInput
 from slipway.snapshots.limits import check_names
 from tests.tracking import Rest, TrackingPortal
 
+pytestmark = pytest.mark.postgres
+
 BAD = {
     "256 bytes": "n" * 256,
     "256 bytes of UTF-8": "é" * 128,

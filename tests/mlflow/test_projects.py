@@ -1,8 +1,11 @@
 """Which project a client means, and how it says so."""
 
 import httpx
+import pytest
 
 from tests.tracking import TrackingPortal
+
+pytestmark = pytest.mark.postgres
 
 
 def test_what_others_rely_on_stands_in_the_audit_log(tracking: TrackingPortal) -> None:

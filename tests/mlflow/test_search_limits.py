@@ -8,6 +8,8 @@ import pytest
 
 from tests.tracking import TrackingPortal
 
+pytestmark = pytest.mark.postgres
+
 _V2, _V3 = "/api/2.0/mlflow", "/api/3.0/mlflow"
 TERMS = 500
 FILTERS = {

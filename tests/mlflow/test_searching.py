@@ -15,6 +15,8 @@ from portal.experiments.adapters.mlflow.finding import conditions_of, sortings_o
 from portal.experiments.models.runs import LARGEST
 from tests.tracking import TrackingPortal
 
+pytestmark = pytest.mark.postgres
+
 _SEARCH = "/api/2.0/mlflow/runs/search"
 
 FILTERS = [

@@ -14,6 +14,8 @@ import pytest
 
 from tests.tracking import TrackingPortal
 
+pytestmark = pytest.mark.postgres
+
 _SEARCH = "/api/2.0/mlflow/experiments/search?max_results=10"
 _PATIENCE_S = 10.0
 # Connects as another user of the machine, although it is given the socket and the secret.

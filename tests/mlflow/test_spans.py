@@ -14,6 +14,8 @@ import pytest
 from portal.api.mlflow.bodies import LARGEST_JSON
 from tests.tracking import Rest, TrackingPortal
 
+pytestmark = pytest.mark.postgres
+
 _EXPERIMENT = "x-mlflow-experiment-id"
 # The real client in a process of its own; it says what it found.
 _TRACED = """

@@ -11,6 +11,8 @@ from pytest_django import Settings
 from portal.api.mlflow.answers import Refusal
 from portal.api.mlflow.upstream import Upstream
 
+pytestmark = pytest.mark.postgres
+
 
 class DroppingServer:
     """An HTTP server that answers, and then drops the connection on the next request.

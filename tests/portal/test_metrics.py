@@ -6,7 +6,7 @@ from django.test import Client
 
 from tests.personas import Personas, make_token
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db]
 
 
 def test_a_scraper_with_the_token_reads_them() -> None:

@@ -1,4 +1,4 @@
-"""A log of a run names why a test failed that was tried once more, whatever became of it then."""
+"""A run lists the tests that needed a second try and why, and fails when more than three did."""
 
 import subprocess
 import sys
@@ -38,33 +38,66 @@ def test_that_is_well(tries):
 """
 
 
-@pytest.mark.parametrize("processes", ["0", "2"])
-def test_the_first_failure_is_told(tmp_path: Path, processes: str) -> None:
-    (tmp_path / "test_twice.py").write_text(_TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+_FLAKY = """
+from pathlib import Path
+import pytest
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_flaky(number):
+    file = Path(__file__).with_name(f"tried-{{number}}")
+    tried = file.exists()
+    file.touch()
+    assert tried
+"""
+
+
+def _run(folder: Path, tests: str, *, processes: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_twice.py").write_text(tests)
+    (folder / "pytest.ini").write_text("[pytest]\n")
     # Of its own: it would clear away what runs of before have left in the shared one, for minutes.
-    places = (f"--basetemp={tmp_path / 'temporary'}", str(tmp_path))
+    places = (f"--basetemp={folder / 'temporary'}", str(folder))
     plugins = ("-p", "tests.reruns", "-p", "no:django", "-p", "no:schemathesis")
-    kept = {key: value for key, value in clean_environment().items() if "PYTEST" not in key}
-    done = subprocess.run(
+    environment = {key: value for key, value in clean_environment().items() if "PYTEST" not in key}
+    return subprocess.run(
         [sys.executable, "-m", "pytest", *plugins, "-n", processes, "--reruns", "1", *places],
         cwd=ROOT,
-        env=kept,
+        env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_the_first_failure_is_reported(tmp_path: Path, processes: str) -> None:
+    done = _run(tmp_path, _TESTS, processes=processes)
     assert "1 failed, 3 passed, 3 rerun" in done.stdout, done.stdout + done.stderr
-    told = done.stdout.partition("failed, and was tried once more")[2]
-    assert "test_twice.py::test_that_passes_then (call)" in told
-    assert "test_twice.py::test_that_has_no_furniture (setup)" in told
-    assert "the first cause" in told
-    assert "no chair was there" in told
-    assert "line 99 the cause" in told
-    assert "line 2\n" not in told, "the end is told, not all"
+    summary = done.stdout.partition("failed, and was tried once more")[2]
+    assert "test_twice.py::test_that_passes_then (call)" in summary
+    assert "test_twice.py::test_that_has_no_furniture (setup)" in summary
+    assert "the first cause" in summary
+    assert "no chair was there" in summary
+    assert "line 99 the cause" in summary
+    assert "line 2\n" not in summary, "the end is shown, not all"
+    assert "3 needed a second try" in summary
+    assert summary.count("SECOND TRY ") == 3
 
 
-def test_every_run_tells_it(pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize(("tests", "status"), [(3, 0), (4, 1)])
+def test_more_than_three_second_tries_fail_the_run(
+    tmp_path: Path, processes: str, tests: int, status: int
+) -> None:
+    done = _run(tmp_path, _FLAKY.format(tests=tests), processes=processes)
+    assert f"{tests} passed, {tests} rerun" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == status, done.stdout
+    names = [line for line in done.stdout.splitlines() if line.startswith("SECOND TRY ")]
+    assert sorted(names) == [
+        f"SECOND TRY test_twice.py::test_flaky[{number}]" for number in range(tests)
+    ]
+
+
+def test_every_run_reports_second_tries(pytestconfig: pytest.Config) -> None:
     assert pytestconfig.pluginmanager.has_plugin("tests.reruns")

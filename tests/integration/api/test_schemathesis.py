@@ -20,6 +20,8 @@ from tests.portal.api.test_openapi import openapi
 from tests.portals import RunningPortal
 from tests.turns import asked_all
 
+pytestmark = pytest.mark.integration
+
 # Refusals by rules that a JSON schema cannot say.
 BEYOND_THE_SCHEMA = frozenset(
     {

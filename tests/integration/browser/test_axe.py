@@ -8,7 +8,7 @@ import pytest
 from tests.integration.browser.conftest import LOOKS, Open, Window
 from tests.portals import RunningPortal
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 
 ENTRANCES = ("/account/login", "/account/password/reset", "/account/password/reset/sent")
 OF_A_PROJECT = (

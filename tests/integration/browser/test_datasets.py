@@ -13,7 +13,7 @@ import slipway
 from tests.integration.browser.conftest import NARROW, PATIENCE_MS, WIDE, Window, address_of
 from tests.portals import RunningPortal
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 SCRIPT = """
 import os
 import slipway

@@ -12,7 +12,7 @@ from tests.integration.browser.test_axe import barriers_in_both
 from tests.integration.serving.living import Endpoints
 from tests.portals import RunningPortal
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 # A replica starts cold, on a machine that other tests keep busy.
 STARTS_WITHIN_MS = 180_000
 PROJECT = "/p/vision"

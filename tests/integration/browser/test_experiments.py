@@ -14,7 +14,7 @@ from tests.jobs import Jobs
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 # Logs a point, waits until it may go on, and logs a hundred more; two short runs follow.
 CLIENT = """
 import sys

@@ -13,6 +13,8 @@ from playwright.sync_api import Browser
 from tests.integration.browser.conftest import PATIENCE_MS, Window, address_of
 from tests.portals import RunningPortal
 
+pytestmark = pytest.mark.browser
+
 _RTC = """
 function stun() {
   const peer = new RTCPeerConnection({iceServers: [{urls: "stun:127.0.0.1:UDP"}]});

@@ -19,7 +19,7 @@ from tests.integration.browser.test_axe import barriers_in_both, overflow
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 # Prints the moment of each line, so that a page can be told how far behind it is.
 SCRIPT = b"""
 import argparse, time

@@ -26,7 +26,7 @@ from tests.integration.browser.test_axe import barriers_in_both, overflow
 from tests.portals import RunningPortal
 from tests.processes import ROOT, clean_environment, wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 # A replica starts cold, and passes of the control worker come every ten seconds, on a busy machine.
 STARTS_WITHIN_S = 180.0
 LOOKS_WITHIN_S = 90.0

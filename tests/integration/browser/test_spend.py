@@ -13,7 +13,7 @@ from tests.integration.browser.test_axe import barriers
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 # Learns by plain arithmetic, saves after each step, and tells at the end what it has learned.
 SCRIPT = """
 import json, os, time

@@ -12,7 +12,7 @@ from tests.integration.browser.conftest import NARROW, PATIENCE_MS, Open
 from tests.personas import PASSWORD
 from tests.portals import RunningPortal
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 # The portal cuts within 5 s (tests/portal/web/test_streams.py); the browser then loads a page.
 CUT_MS = 10_000
 

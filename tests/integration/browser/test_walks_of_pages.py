@@ -14,7 +14,7 @@ from tests.live import ROOT
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 # A job that trains, and a replica that starts cold, on a machine that other tests keep busy.
 WITHIN_S = 900
 Type = Callable[..., str]

@@ -23,7 +23,7 @@ from tests.integration.deploy.engine import (
 from tests.processes import ROOT, wait_for
 
 # Builds images from nothing.
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(3600)]
 SERVED = ("portal", "control", "tracking", "gateway", "notebooks")
 EVERY_SERVICE = ("database", "redis", "storage", *SERVED, "front", "node-1", "node-2")
 BOUNDS = {PLATFORM: 1_600_000_000, NODE: 2_600_000_000}

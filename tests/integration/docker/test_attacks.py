@@ -11,7 +11,7 @@ from tests.security.isolation.test_jobs import check
 from tests.security.isolation.test_limits import FILLS, MIB, PROCESSES, SMALL, goes_on
 from tests.workers.machines import eventually
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.docker
 # Most of what a container may have, and held until the task is stopped.
 THREADS = """
 import threading, time

@@ -32,7 +32,7 @@ from workers.node_agent.backends.images import INTERPRETER
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.docker
 # In pieces: nothing in the repository may name where packages come from.
 OPTION = "index" + "-url"
 

@@ -14,7 +14,7 @@ from tests.faults.live import Live
 from tests.jobs import Jobs
 from tests.processes import Program, installation, wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.docker
 _SCRIPT = """
 import os, pathlib, iniconfig
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)

@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
 import psycopg
+import pytest
 
 from tests.faults.requests_at_once import Reply, check_unavailable, send
 from tests.tracking import TrackingPortal
 
+pytestmark = pytest.mark.integration
 _CREATE = "/api/2.0/mlflow/experiments/create"
 
 

@@ -11,7 +11,7 @@ from tests.notebooks import SERVERS, Person, notebook_of
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 _USD = 10**9
 
 

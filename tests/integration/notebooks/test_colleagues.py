@@ -29,6 +29,8 @@ from tests.notebooks import PASSWORD, SERVERS, OpenDesk, Person, notebook_of, ru
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
+pytestmark = pytest.mark.integration
+
 # Runs in Dora's kernel. Each file, once executed by anybody, leaves its name in CANARIES.
 _PLANT = """
 import os, json, sys

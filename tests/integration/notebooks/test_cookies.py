@@ -15,7 +15,7 @@ from tests.integration.notebooks.conftest import PATIENCE_MS
 from tests.notebooks import PASSWORD, Person
 from tests.portals import RunningPortal
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 
 
 class Visitor:

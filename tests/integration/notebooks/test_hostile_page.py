@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 
 from tests.notebooks import Person
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 
 # Everything below runs as script of the notebooks' origin, in the browser of somebody who is signed
 # in to the portal: what a hostile notebook could do at most.

@@ -12,7 +12,7 @@ from tests.notebooks import SERVERS, OpenDesk, Person, notebook_of
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 # Time passes: nothing has worked in any server for five minutes.
 _REST = """
 from datetime import timedelta

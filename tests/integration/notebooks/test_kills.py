@@ -14,6 +14,8 @@ from tests.notebooks import COLLEAGUES, PASSWORD, OpenDesk, Person, notebook_of,
 from tests.portals import RunningPortal
 from tests.processes import children_of, command_of, wait_for
 
+pytestmark = pytest.mark.integration
+
 _PARTS = {
     "agent": "workers.node_agent",
     "redis": "redis-server",

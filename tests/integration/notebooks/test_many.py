@@ -13,6 +13,8 @@ from tests.notebooks import COLLEAGUES, SERVERS
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
+pytestmark = pytest.mark.integration
+
 _EACH = 10
 _OVER = ("stopped", "failed")
 

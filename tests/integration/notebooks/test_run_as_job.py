@@ -11,7 +11,7 @@ from tests.integration.notebooks.conftest import PATIENCE_MS
 from tests.notebooks import PASSWORD, Person, notebook_of
 from tests.processes import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.browser
 _FILES = "/projects/vision/notebook-files"
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 import slipway
 from tests.notebooks import PASSWORD, SERVERS, Person, notebook_of, request_of
 from tests.portals import RunningPortal
 from tests.processes import clean_environment, wait_for
+
+pytestmark = pytest.mark.integration
 
 # A repository of the project's, cloned, changed and pushed to.
 _GIT = (

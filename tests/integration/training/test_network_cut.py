@@ -17,7 +17,12 @@ from tests.integration.training.cable import Cable, join
 from tests.jobs import Jobs
 from tests.processes import wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.integration,
+    pytest.mark.torch,
+    pytest.mark.timeout(1800),
+]
 STEPS, KEPT_EVERY = 60, 5
 _TRAIN = f"""
 import datetime, fcntl, os, pathlib, sys, time

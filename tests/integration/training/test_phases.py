@@ -16,7 +16,12 @@ from tests.jobs import Jobs
 from tests.processes import installation, wait_for
 from tests.sandboxed import outer_pid
 
-pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.integration,
+    pytest.mark.torch,
+    pytest.mark.timeout(1800),
+]
 # What each script begins with: who is here twice at once says so.
 _ONCE = """
 import fcntl, os, pathlib, signal, sys, time

@@ -13,6 +13,8 @@ from portal.accounts.models import AuditEvent
 from portal.core import clock
 from tests.personas import Api, Personas, json_of
 
+pytestmark = pytest.mark.postgres
+
 
 def test_the_log_cannot_be_changed_or_deleted_through_the_models(people: Personas) -> None:
     event = AuditEvent.objects.latest("pk")

@@ -14,6 +14,7 @@ from tests.matrix.fixtures import _module_cast, cast
 from tests.matrix.ready import make_ready
 from tests.matrix.world import values_for
 from tests.routes import Route, routes
+from tests.turns import in_turns
 
 __all__ = ["_module_cast", "cast"]
 _DATASET = "/api/v1/projects/{project}/datasets/{dataset}"
@@ -68,6 +69,9 @@ _NOT_CHANGES = re.compile(
 )
 
 
+_ONE_IN = 3
+
+
 def _changes() -> list[Any]:
     return [
         pytest.param(verb, route, id=f"{verb} {route.template}")
@@ -76,6 +80,11 @@ def _changes() -> list[Any]:
         if (route.operation(verb) or (not route.operations and verb == "POST"))
         and route.template not in UNAUDITED
     ]
+
+
+def _address(change: Any) -> str:
+    verb, route = change.values
+    return f"{route.template} {verb}"
 
 
 def _actor_for(cast: Cast, route: Route, verb: str) -> str:
@@ -146,7 +155,10 @@ def _state() -> dict[str, list[tuple[Any, ...]]]:
     return found  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize(("verb", "route"), _changes())
+# In the order of their addresses, so that those left out have neighbours that are tried.
+@pytest.mark.parametrize(
+    ("verb", "route"), in_turns(sorted(_changes(), key=_address), "audit", one_in=_ONE_IN)
+)
 def test_a_change_that_cannot_be_recorded_does_not_happen(
     cast: Cast, verb: str, route: Route
 ) -> None:

@@ -9,6 +9,7 @@ from tests.locks import Other
 from tests.personas import Personas
 
 pytestmark = [
+    pytest.mark.postgres,
     pytest.mark.django_db(transaction=True, databases=["default", "tracking"]),
     pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite lets one write at a time"),
 ]

@@ -15,7 +15,7 @@ from portal.core import clock
 from slipway.schemas.accounts import Role
 from tests.personas import Personas
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db]
 _DAY = timedelta(days=1)
 
 

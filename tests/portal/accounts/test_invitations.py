@@ -14,6 +14,8 @@ from tests.portal.accounts.browser import Browser
 from tests.portals import RunningPortal
 from tests.security.problems import refusal
 
+pytestmark = pytest.mark.postgres
+
 WISH = {"email": "new@example.org", "role": "contributor"}
 
 

@@ -12,6 +12,8 @@ from tests.personas import Api, Personas, json_of
 from tests.portals import RunningPortal
 from tests.security.problems import refusal
 
+pytestmark = pytest.mark.postgres
+
 ROUNDS = 5
 
 

@@ -13,7 +13,7 @@ from portal.accounts.mail import queue_mail
 from portal.accounts.models import OutboxMail
 from portal.core import clock
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db]
 
 
 class DownBackend(EmailBackend):

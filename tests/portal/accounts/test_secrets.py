@@ -14,6 +14,8 @@ from portal.config.logs import mask_tokens
 from tests.personas import Api, Personas, json_of
 from tests.security.problems import refusal
 
+pytestmark = pytest.mark.postgres
+
 PATH = "projects/vision/secrets"
 VALUE = "correct horse battery staple"
 

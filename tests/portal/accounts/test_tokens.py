@@ -13,6 +13,8 @@ from slipway.schemas.accounts import Scope
 from tests.personas import Api, Personas, json_of, make_token
 from tests.security.problems import refusal
 
+pytestmark = pytest.mark.postgres
+
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 
 

@@ -19,6 +19,8 @@ import pytest
 from tests.portals import RunningPortal, running_portal
 from tests.processes import free_ports, wait_for
 
+pytestmark = pytest.mark.postgres
+
 ATTEMPTS = 60
 
 

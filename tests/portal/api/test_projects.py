@@ -1,6 +1,10 @@
 """Projects through the REST API."""
 
+import pytest
+
 from tests.personas import Api, Personas, json_of
+
+pytestmark = pytest.mark.postgres
 
 
 def test_a_person_creates_a_project_and_owns_it(people: Personas) -> None:

@@ -8,6 +8,8 @@ from limits import RateLimitItemPerMinute
 from portal.api.throttle import api_throttle
 from tests.personas import Api, Personas, json_of
 
+pytestmark = pytest.mark.postgres
+
 
 def test_counting_without_redis_starts_no_threads(people: Personas) -> None:
     alice = Api.of(people.alice)

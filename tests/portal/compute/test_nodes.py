@@ -25,6 +25,8 @@ from tests.portal.workloads.machines import (
     submit,
 )
 
+pytestmark = pytest.mark.postgres
+
 
 def _join(secret: str, name: str) -> Any:
     body = {"join_token": secret, "name": name, "facts": facts().model_dump()}

@@ -10,6 +10,8 @@ from portal.workloads.scheduling import run_passes
 from tests.personas import Api, Personas, json_of
 from tests.portal.workloads.machines import make_machine, make_tier, states_of, submit
 
+pytestmark = pytest.mark.postgres
+
 
 def test_a_quota_is_set_seen_and_kept_to(root: Api, people: Personas) -> None:
     make_machine(cpus=8)

@@ -13,6 +13,8 @@ from portal.workloads.scheduling import run_passes
 from tests.personas import Api, Personas, json_of
 from tests.portal.workloads.machines import after, make_machine, make_tier, submit
 
+pytestmark = pytest.mark.postgres
+
 GIB = 1024**3
 WANTED: dict[str, Any] = {
     "name": "GPU large",

@@ -14,6 +14,8 @@ from tests.jobs import Jobs
 from tests.processes import Installation, children_of, command_of, installation, is_alive, wait_for
 from tests.sandboxed import outer_pid
 
+pytestmark = pytest.mark.slow
+
 _LONG = """
 import os, signal, sys, time
 print("pid", os.getpid(), flush=True)

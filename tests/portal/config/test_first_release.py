@@ -7,7 +7,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from portal.config.preparation import migrate
 from portal.config.supervision.errors import StartError
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db]
 
 _OLD = ["0001_initial", "0002_append_only", "0003_labels", "0004_workload_totals_by_workload"]
 

@@ -10,7 +10,7 @@ from portal.config.leadership import Office
 from portal.config.models import Leadership, Schedule
 from portal.config.schedule import claim_due, declared_periods, note_tasks
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db]
 
 
 def _expire() -> None:

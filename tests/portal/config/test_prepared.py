@@ -12,6 +12,8 @@ from portal.config import prepared
 from portal.config.env import Env, read_env
 from portal.config.prepared import is_prepared, note_prepared
 
+pytestmark = pytest.mark.postgres
+
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Env:

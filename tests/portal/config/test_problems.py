@@ -12,6 +12,8 @@ from portal.workloads.scheduling import run_passes
 from tests.personas import Api, Personas, json_of
 from tests.portal.workloads.machines import make_machine, make_tier, submit
 
+pytestmark = pytest.mark.postgres
+
 NOBODY = "No control worker has run for 3 minutes, so nothing is scheduled, started or stopped."
 
 

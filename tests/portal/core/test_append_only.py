@@ -17,6 +17,8 @@ from portal.registry.models import Evaluation, ModelLine, Move, VersionRecord
 from portal.spend.models import Line, RatePrice
 from tests.personas import Personas
 
+pytestmark = pytest.mark.postgres
+
 _AT = datetime(2030, 1, 1, tzinfo=UTC)
 # The columns that may still change, by table. Everything else is written once.
 TABLES: dict[str, frozenset[str]] = {

@@ -16,6 +16,8 @@ from portal.core.db_patience import (
 )
 from portal.core.races import database_problem
 
+pytestmark = pytest.mark.postgres
+
 
 @pytest.fixture(autouse=True)
 def _no_outage() -> None:

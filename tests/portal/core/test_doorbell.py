@@ -14,6 +14,8 @@ from portal.config.env import env
 from portal.core import doorbell
 from portal.core.doorbell import Breaker, ring, ring_now
 
+pytestmark = pytest.mark.postgres
+
 
 class Bell:
     """A task of which the test decides whether the broker takes it."""

@@ -3,7 +3,11 @@
 import os
 import threading
 
+import pytest
+
 from portal.core.ids import is_id, new_id
+
+pytestmark = pytest.mark.postgres
 
 
 def test_ids_made_one_after_the_other_sort_in_that_order() -> None:

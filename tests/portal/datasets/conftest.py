@@ -23,7 +23,7 @@ from portal.datasets.checking import check_waiting
 print("ready", flush=True)
 while True:
     check_waiting()
-    time.sleep(0.02)
+    time.sleep(0.1)
 """
 
 

@@ -19,6 +19,8 @@ from tests.portal.datasets.hostile import nested_parquet
 from tests.portal.datasets.pushing import AT, begin, close, fill
 from tests.portal.training.lab import client_of
 
+pytestmark = pytest.mark.postgres
+
 # For each line a process of its own checks what waits, so many minutes from now.
 _WORKERS = """
 import os, sys

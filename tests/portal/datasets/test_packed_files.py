@@ -7,7 +7,8 @@ import gzip
 import io
 import json
 import lzma
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from slipway import errors
 from slipway.datasets import dataset
 from tests.portal.datasets.agreeing import BothSides, push_and_read
 from tests.portal.datasets.workbooks import at
+from tests.turns import asked_all
 
 Place = tuple[slipway.Client, str, Path]
 
@@ -44,33 +46,58 @@ _PACKERS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("end", _PACKERS)
-def test_compressed_files_are_the_tables_that_they_hold(place: Place, end: str) -> None:
+_FORMATS = ("csv", "jsonl")
+_FAULTS = ("cut off", "not packed", "bomb")
+
+
+def _in_turns(values: Sequence[str]) -> list[tuple[str, str]]:
+    """Return each packing with one value, the next one of the next, or all in `make test-slow`."""
+    if asked_all():
+        return list(product(_PACKERS, values))
+    return list(zip(_PACKERS, cycle(values), strict=False))
+
+
+@pytest.mark.parametrize("values", [_FORMATS, _FAULTS])
+def test_every_packing_and_every_value_has_a_turn(values: tuple[str, ...]) -> None:
+    ends, had = zip(*_in_turns(values), strict=True)
+    assert (set(ends), set(had)) == (set(_PACKERS), set(values))
+
+
+@pytest.mark.parametrize(("end", "form"), _in_turns(_FORMATS))
+def test_compressed_files_are_the_tables_that_they_hold(place: Place, end: str, form: str) -> None:
     pack = _PACKERS[end]
-    text = b"zip,n\n" + b"".join(b"%05d,%d\n" % (n, n) for n in range(2_000))
     rows = {"zip": [f"{n:05}" for n in range(2_000)], "n": [*range(2_000)]}
-    half = text.index(b"01000,")
-    # Parallel tools write several streams one after the other.
-    packed = pack(text[:half]) + pack(text[half:])
-    both = push_and_read(*place, {f"t.csv{end}": packed})
-    assert (both.table.format, both.values) == ("csv", rows)
+    if form == "csv":
+        text = b"zip,n\n" + b"".join(b"%05d,%d\n" % (n, n) for n in range(2_000))
+        half = text.index(b"01000,")
+        # Parallel tools write several streams one after the other.
+        packed = pack(text[:half]) + pack(text[half:])
+        both = push_and_read(*place, {f"t.csv{end}": packed})
+        assert (both.table.format, both.values) == ("csv", rows)
+        return
     lines = b"".join(b'{"zip": "%05d", "n": %d}\n' % (n, n) for n in range(2_000))
     both = push_and_read(*place, {f"t-1.jsonl{end}": pack(lines), f"t-2.jsonl{end}": pack(b"")})
     assert (both.table.name, both.values) == (f"t-*.jsonl{end}", rows)
 
 
-@pytest.mark.parametrize("end", _PACKERS)
+@pytest.mark.parametrize(("end", "fault"), _in_turns(_FAULTS))
 def test_compressed_files_that_are_broken_or_bombs_are_refused(
-    place: Place, end: str, tmp_path: Path
+    place: Place, end: str, fault: str
 ) -> None:
-    packed = _PACKERS[end](b"a\n" + b"".join(b"%d\n" % (n * n) for n in range(20_000)))
-    with pytest.raises(errors.InvalidInput, match=r"can be unpacked, or it was cut off"):
-        push_and_read(*place, {f"t.csv{end}": packed[:-20]})
-    with pytest.raises(errors.InvalidInput, match=r"can be unpacked, or it was cut off"):
-        push_and_read(*place, {f"t.csv{end}": b"a\n1\n"})
-    bomb = _PACKERS[end](b"a\n" + (b"x" * 10_000 + b"\n") * 7_000)
-    with pytest.raises(errors.InvalidInput, match=r"unpacks to more than 200 times its size"):
-        push_and_read(*place, {f"t.csv{end}": bomb})
+    pack = _PACKERS[end]
+    if fault == "cut off":
+        content = pack(b"a\n" + b"".join(b"%d\n" % (n * n) for n in range(20_000)))[:-20]
+    elif fault == "not packed":
+        content = b"a\n1\n"
+    else:
+        content = pack(b"a\n" + (b"x" * 10_000 + b"\n") * 7_000)
+    reason = (
+        r"unpacks to more than 200 times its size"
+        if fault == "bomb"
+        else r"can be unpacked, or it was cut off"
+    )
+    with pytest.raises(errors.InvalidInput, match=reason):
+        push_and_read(*place, {f"t.csv{end}": content})
 
 
 def test_orc_has_the_types_of_the_file(place: Place) -> None:

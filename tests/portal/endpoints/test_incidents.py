@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import pytest
 from django.test import Client
 
 from tests.personas import Personas, json_of
 from tests.portal.endpoints.pages import ONE, browser_of
 from tests.portal.endpoints.serving import GatewayClient, Lab
+
+pytestmark = pytest.mark.postgres
 
 FULL = "the capture log cannot be written: No space left on device"
 

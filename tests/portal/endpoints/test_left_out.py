@@ -9,7 +9,7 @@ from tests.personas import Api, Personas, json_of
 from tests.portal.endpoints.pages import ONE, browser_of, text_of
 from tests.portal.endpoints.serving import Lab
 
-pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db(databases=["default", "tracking"])]
 AT = "projects/vision/endpoints/digits"
 
 

@@ -16,6 +16,7 @@ from tests.personas import Personas, json_of
 from tests.portal.endpoints.serving import GatewayClient, Lab
 
 pytestmark = [
+    pytest.mark.postgres,
     pytest.mark.django_db(transaction=True, databases=["default", "tracking"]),
     pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite lets one write at a time"),
 ]

@@ -1,10 +1,13 @@
 """A revision that was replaced stays warm, within bounds that people see and can change."""
 
+import pytest
 from django.test import Client
 
 from tests.personas import Personas
 from tests.portal.endpoints.serving import Lab
 from tests.portal.workloads.machines import make_tier, submit
+
+pytestmark = pytest.mark.postgres
 
 PRICE = 3_600_000_000
 

@@ -13,6 +13,8 @@ from portal.experiments.filters import (
     parse_filter,
 )
 
+pytestmark = pytest.mark.postgres
+
 LOGGED = st.sampled_from([FieldKind.METRIC, FieldKind.PARAM, FieldKind.TAG])
 KEYS = st.text(st.characters(codec="utf-8", exclude_characters="\0`"), min_size=1, max_size=40)
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)

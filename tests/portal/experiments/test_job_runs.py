@@ -16,6 +16,8 @@ from tests.personas import Personas
 from tests.portal.web.labs import make_job, run_job, use_store
 from tests.portal.workloads.machines import leases_of, make_machine, make_tier
 
+pytestmark = pytest.mark.postgres
+
 
 @pytest.fixture
 def running(people: Personas, settings: Settings, tmp_path: Path) -> Job:

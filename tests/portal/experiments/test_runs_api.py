@@ -14,6 +14,8 @@ from portal.storage.usage import stored_bytes
 from tests.personas import Api, Personas, json_of
 from tests.portal.experiments.world import log_curve, make_experiment, make_run
 
+pytestmark = pytest.mark.postgres
+
 NOBODY = "0" * 32
 
 

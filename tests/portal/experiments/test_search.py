@@ -13,7 +13,7 @@ from portal.experiments.ports import Order, RunSearch, Stage
 from tests.personas import Personas
 from tests.portal.experiments.world import log_curve, make_experiment, make_run
 
-pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db(databases=["default", "tracking"])]
 
 
 def wanted(project: Project, **changes: Any) -> RunSearch:

@@ -7,7 +7,7 @@ import pytest
 from portal.experiments.models import Experiment, LatestMetric, Metric, Run
 from portal.experiments.models.runs import LARGEST
 
-pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db(databases=["default", "tracking"])]
 
 
 def make_run(workspace: str, run_id: str, name: str = "digits") -> Run:

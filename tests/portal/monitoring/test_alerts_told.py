@@ -21,6 +21,8 @@ from portal.monitoring.telling import tell_due
 from tests.personas import Api, Personas, json_of
 from tests.portal.monitoring.captured import Traffic
 
+pytestmark = pytest.mark.postgres
+
 _INSIDE = "10.0.0.8"
 
 

@@ -297,7 +297,8 @@ def test_what_analyses_steps_back_behind_what_predicts(traffic: Traffic) -> None
     found = patiently(traffic.endpoint, SelectionFilters(), ask)
     # The one that asks, and at least one that DuckDB started for it.
     assert len(found) >= 2
-    assert all(nice >= min(19, own + 10) for nice in found.values())
+    # The priority is set: under `nice make test` it is as far back as without.
+    assert set(found.values()) == {max(10, own)}
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
     with analyst() as asked:
         asked.ask("own_ids", paths=[], wanted=[])

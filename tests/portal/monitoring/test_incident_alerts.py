@@ -11,6 +11,7 @@ from tests.portal.endpoints.pages import ONE, browser_of
 from tests.portal.endpoints.serving import GatewayClient, Lab
 from tests.portal.monitoring.captured import Traffic
 
+pytestmark = pytest.mark.postgres
 _FULL = "the capture log cannot be written: No space left on device"
 
 

@@ -17,6 +17,8 @@ from tests.personas import Personas, make_token
 from tests.portal.endpoints.pages import browser_of
 from tests.portal.monitoring.captured import Traffic
 
+pytestmark = pytest.mark.postgres
+
 
 class _Portal(httpx.BaseTransport):
     """Hands requests of the SDK to the portal of this process."""

@@ -11,6 +11,8 @@ from tests.personas import Personas, json_of
 from tests.portal.endpoints.pages import browser_of
 from tests.portal.monitoring.captured import Traffic
 
+pytestmark = pytest.mark.postgres
+
 
 def _batches(traffic: Traffic, count: int, rows: int) -> list[str]:
     """Capture requests of several rows."""

@@ -12,6 +12,7 @@ from tests.locks import Other
 from tests.portal.notebook_servers.servers import SERVERS, Desk
 
 pytestmark = [
+    pytest.mark.postgres,
     pytest.mark.django_db(transaction=True, databases=["default", "tracking"]),
     pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite lets one write at a time"),
 ]

@@ -14,6 +14,8 @@ from portal.workloads.models import Workload
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebook_servers.servers import SERVERS, Desk
 
+pytestmark = pytest.mark.postgres
+
 EVERY_DAY = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 

@@ -13,6 +13,8 @@ from portal.storage.models import StoredFile
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebooks.notebooks import code, notebook, send, words
 
+pytestmark = pytest.mark.postgres
+
 PATH = "reports/churn.ipynb"
 FILES = "projects/vision/notebook-files"
 FIRST = notebook(words("# One"), code("print(1)", count=1, prints="1\n"))

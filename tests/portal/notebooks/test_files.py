@@ -10,6 +10,8 @@ from portal.storage.models import Blob
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebooks.notebooks import UPLOAD, code, notebook, send, words
 
+pytestmark = pytest.mark.postgres
+
 FIRST = notebook(words("# Größe"), code("print(1)", count=1, prints="1\n"))
 SECOND = notebook(words("# Größe"), code("print(2)", count=2, prints="2\n"))
 

@@ -13,6 +13,7 @@ from tests.personas import Api, Personas, json_of
 from tests.portal.notebooks.notebooks import code, notebook, send
 
 pytestmark = [
+    pytest.mark.postgres,
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite lets one write at a time"),
 ]

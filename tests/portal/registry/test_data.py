@@ -12,7 +12,7 @@ from tests.portal.registry.test_registering import register
 from tests.portal.training.jobs import made_job, place
 from tests.portal.workloads.machines import make_machine, make_tier
 
-pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db(databases=["default", "tracking"])]
 USES = f"{AT}/digits/versions/1/uses"
 
 

@@ -16,7 +16,7 @@ from tests.portal.endpoints.pages import browser_of
 from tests.portal.registry.store import FILES, Store
 from tests.portal.registry.test_registering import MODELS, register
 
-pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db(databases=["default", "tracking"])]
 DIGITS = f"{MODELS}/digits/versions"
 PAGE = "/p/vision/models/digits/versions/1"
 

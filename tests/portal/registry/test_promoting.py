@@ -25,7 +25,7 @@ from tests.portal.registry.test_registering import MODELS, register
 from tests.portal.training.jobs import made_job, place
 from tests.portal.workloads.machines import make_machine, make_tier
 
-pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db(databases=["default", "tracking"])]
 RULES = "projects/vision/registry-rules"
 DIGITS = f"{MODELS}/digits/versions"
 ACCURACY = {"kind": "evaluation", "metric": "accuracy", "dataset": "digits:3"}

@@ -20,6 +20,8 @@ from tests.portal.endpoints.pages import browser_of
 from tests.portal.spend.ledgers import close, make_lease, make_workload
 from tests.portal.workloads.machines import make_tier
 
+pytestmark = pytest.mark.postgres
+
 NOW = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
 
 

@@ -33,6 +33,8 @@ from tests.personas import Personas
 from tests.portal.spend.ledgers import close, make_lease, make_workload
 from tests.portal.workloads.machines import finish, make_tier, run, state_of, submit
 
+pytestmark = pytest.mark.postgres
+
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 USD = 10**9
 

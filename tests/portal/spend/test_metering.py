@@ -34,10 +34,13 @@ from tests.portal.spend.ledgers import (
     written,
 )
 from tests.portal.workloads.machines import make_tier
+from tests.turns import asked_all
+
+pytestmark = pytest.mark.postgres
 
 START = datetime(2026, 11, 29, 21, 17, 3, 141_592, tzinfo=UTC)
 EVERYTHING = Scope()
-EXAMPLES = int(os.environ.get("METER_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("METER_EXAMPLES", "25" if asked_all() else "8"))
 seconds = st.one_of(st.integers(0, 90), st.integers(0, 20_000)).map(
     lambda s: timedelta(seconds=s, milliseconds=s % 997)
 )

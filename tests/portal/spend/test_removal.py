@@ -20,6 +20,7 @@ from tests.portal.spend.ledgers import make_workload
 from tests.portal.workloads.machines import make_tier
 
 pytestmark = [
+    pytest.mark.postgres,
     pytest.mark.django_db(transaction=True, databases=["default", "tracking"]),
     pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite lets one write at a time"),
 ]

@@ -16,6 +16,8 @@ from portal.storage.ports import BlobStore, Promised
 from portal.storage.services import delete_file, open_file, store_file
 from tests.personas import Personas
 
+pytestmark = pytest.mark.postgres
+
 CONTENT = b"0123456789" * 1_000_000
 
 

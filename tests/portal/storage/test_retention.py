@@ -16,6 +16,8 @@ from portal.storage.retention import Swept, sweep
 from portal.storage.services import delete_file, open_file, receive_bytes, store_file
 from tests.personas import Personas
 
+pytestmark = pytest.mark.postgres
+
 DAY = timedelta(days=1, seconds=1)
 NOTHING = Swept(Cleared(), Cleared(), Cleared())
 

@@ -34,6 +34,8 @@ from tests.portal.workloads.machines import (
     send_report,
 )
 
+pytestmark = pytest.mark.postgres
+
 GIT = {
     "commit": "a" * 40,
     "branch": "main",

@@ -7,6 +7,8 @@ from tests.personas import Api, Personas, json_of
 from tests.portal.training.jobs import CODE, made_job, submit, take_code
 from tests.portal.workloads.machines import Machine, make_machine, make_tier
 
+pytestmark = pytest.mark.postgres
+
 
 @pytest.fixture
 def _confined(people: Personas) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from portal.training.models import Checkpoint
 from portal.training.services import keeping
 from portal.workloads.models import Lease, Workload
@@ -9,6 +11,8 @@ from portal.workloads.scheduling import run_passes
 from tests.personas import Api, json_of, whole_list
 from tests.portal.training.jobs import made_job, place
 from tests.portal.workloads.machines import Machine, finish, leases_of, run, send_report
+
+pytestmark = pytest.mark.postgres
 
 
 def running(api: Api, **changes: Any) -> tuple[Workload, Lease]:

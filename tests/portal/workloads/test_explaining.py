@@ -27,6 +27,8 @@ from tests.portal.workloads.machines import (
     submit,
 )
 
+pytestmark = pytest.mark.postgres
+
 
 def said(workload: Workload, viewer: User) -> str:
     workload.refresh_from_db()

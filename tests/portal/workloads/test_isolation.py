@@ -28,6 +28,8 @@ from tests.portal.workloads.machines import (
     submit,
 )
 
+pytestmark = pytest.mark.postgres
+
 DOCKER = spec_from(argv=("python", "train.py"), backend="docker")
 SHARED = (IsolationFacts(backend="process", level="shared", detail="User namespaces are off."),)
 CONTAINERS = IsolationFacts(backend="docker", level="containers", features=["network"])

@@ -41,6 +41,8 @@ from tests.portal.workloads.machines import (
     unix_ms,
 )
 
+pytestmark = pytest.mark.postgres
+
 
 def story_of(workload: Workload) -> list[str]:
     return list(workload.events.order_by("pk").values_list("kind", flat=True))

@@ -15,6 +15,8 @@ from tests.live import ROOT, LivePortal
 from tests.portal.workloads.machines import facts
 from tests.processes import wait_for
 
+pytestmark = pytest.mark.postgres
+
 PATIENCE = httpx.Timeout(40.0)
 
 

@@ -18,6 +18,8 @@ from tests.portal.workloads.machines import (
     submit,
 )
 
+pytestmark = pytest.mark.postgres
+
 USERS = IsolationFacts(backend="process", level="users", detail="No user namespaces.")
 
 

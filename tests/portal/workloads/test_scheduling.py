@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from portal.accounts.models import Membership, Project
 from portal.accounts.services.projects import create_project
 from portal.accounts.services.teams import create_team
@@ -27,6 +29,8 @@ from tests.portal.workloads.machines import (
     states_of,
     submit,
 )
+
+pytestmark = pytest.mark.postgres
 
 DOCKER = spec_from(argv=("python", "train.py"), backend="docker")
 

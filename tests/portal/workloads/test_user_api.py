@@ -19,6 +19,8 @@ from tests.portal.workloads.machines import (
     unix_ms,
 )
 
+pytestmark = pytest.mark.postgres
+
 LIST = "projects/vision/workloads"
 
 

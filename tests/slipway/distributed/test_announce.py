@@ -5,8 +5,12 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from slipway.distributed.announce import SOCKET_VARIABLE, Announcer
 from tests.slipway.distributed.conftest import RunRanks
+
+pytestmark = pytest.mark.ranks
 
 
 def _heard(door: socket.socket) -> list[dict[str, Any]]:

@@ -12,6 +12,8 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 from slipway.distributed import NotPossible, Share
 from slipway.distributed.batches import Feed, Order, pieces, samples_in
 
+pytestmark = pytest.mark.ranks
+
 
 def _seen(
     feed: Feed, samples: int, size: int, *, epochs: int, stop_after: int = 10**9

@@ -11,6 +11,8 @@ import pytest
 from slipway.distributed.manifest import file_facts, read_manifest, write_manifest
 from tests.slipway.distributed.conftest import RunRanks
 
+pytestmark = pytest.mark.ranks
+
 TOLERANCE = 1e-9
 
 

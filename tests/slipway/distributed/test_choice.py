@@ -7,6 +7,8 @@ import pytest
 from slipway.distributed import Facts, choose_strategy
 from slipway.schemas.strategy import parse_strategy
 
+pytestmark = pytest.mark.ranks
+
 GIB = 2**30
 # Eight GPUs of 80 GiB in one machine with fast links; a model whose state is four times its size
 # (AdamW in one precision).

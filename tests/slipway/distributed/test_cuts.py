@@ -10,6 +10,8 @@ from slipway.distributed import NotPossible
 from slipway.distributed.cuts import cut, possible_stages
 from tests.slipway.distributed.models import make_encoder, make_model
 
+pytestmark = pytest.mark.ranks
+
 
 def _flow(stages: list[nn.Module], x: torch.Tensor) -> torch.Tensor:
     for stage in stages:

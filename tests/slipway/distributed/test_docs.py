@@ -8,6 +8,8 @@ import pytest
 from slipway.schemas.strategy import StrategyError, parse_strategy
 from tests.slipway.distributed.conftest import ROOT, RunRanks
 
+pytestmark = pytest.mark.ranks
+
 PAGE = (ROOT / "docs" / "strategies.md").read_text()
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 BLOCKS = _BLOCK.findall(PAGE)

@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.slipway.distributed.conftest import ROOT, RunRanks
+
+pytestmark = pytest.mark.ranks
 
 SCRIPT = ROOT / "examples" / "digits" / "train.py"
 

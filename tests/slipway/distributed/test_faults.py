@@ -6,6 +6,8 @@ import pytest
 
 from tests.slipway.distributed.conftest import RunRanks
 
+pytestmark = pytest.mark.ranks
+
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero3", "pipeline"])
 def test_a_killed_rank_is_noticed_at_once(run_ranks: RunRanks, strategy: str) -> None:

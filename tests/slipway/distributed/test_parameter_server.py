@@ -6,6 +6,8 @@ import pytest
 
 from tests.slipway.distributed.conftest import RunRanks
 
+pytestmark = pytest.mark.ranks
+
 TOLERANCE = 1e-9
 
 

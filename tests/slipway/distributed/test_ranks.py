@@ -16,6 +16,8 @@ from slipway.distributed.ranks import Ranks, choose_device, read_ranks, timeout_
 from slipway.distributed.stopping import StopRequest
 from tests.slipway.distributed.conftest import ROOT, RunRanks
 
+pytestmark = pytest.mark.ranks
+
 MEETING = {"MASTER_ADDR": "node-0", "MASTER_PORT": "29500"}
 
 

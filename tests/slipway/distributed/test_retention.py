@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from slipway.distributed import NotPossible, Retention
 
+pytestmark = pytest.mark.ranks
+
 _saved = st.dictionaries(
     st.integers(0, 200), st.none() | st.floats(allow_nan=True, allow_infinity=True), max_size=30
 )

@@ -32,6 +32,8 @@ from slipway.distributed.parameter_server.shards import (
 from slipway.distributed.parameter_server.wire import Frame, Operation
 from slipway.schemas.strategy import Consistency, Servers
 
+pytestmark = pytest.mark.ranks
+
 SECRET = b"the secret of this job"
 SOON_S = 10.0
 A_WHILE_S = 0.3

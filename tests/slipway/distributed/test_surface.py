@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import slipway.distributed as dist
 from slipway.errors import SlipwayError
 from tests.slipway.distributed.conftest import RunRanks
+
+pytestmark = pytest.mark.ranks
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -10,6 +10,8 @@ from slipway.distributed import NotPossible
 from slipway.distributed.tensor_plan import find_plan, given_plan
 from tests.slipway.distributed.models import make_encoder, make_model
 
+pytestmark = pytest.mark.ranks
+
 
 def _kinds(plan: dict[str, object]) -> dict[str, str]:
     return {name: type(style).__name__.removesuffix("Parallel") for name, style in plan.items()}

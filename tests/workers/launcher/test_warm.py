@@ -15,7 +15,7 @@ from tests.workers.machines import Site, eventually, is_alive
 from workers.launcher.launch import StateFolder
 from workers.launcher.processes import children
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.ranks, pytest.mark.torch]
 
 DDP = """
 import json, os, socket, time

@@ -9,7 +9,7 @@ from slipway.schemas.agent import Rendezvous
 from tests.workers.fake_portal import FakePortal, Key, make_spec
 from tests.workers.machines import Machine, eventually
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.ranks, pytest.mark.torch]
 
 SUM = """
 import json, os, torch, torch.distributed as dist
