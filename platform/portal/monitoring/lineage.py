@@ -15,26 +15,30 @@ _DIGEST = 36
 
 def data_of(*, project_id: str, model: str, version: int, key: str) -> Descendants:
     """Return the dataset versions that predictions of a model version became."""
-    found = Revision.objects.filter(
+    serving = Revision.objects.filter(
         endpoint__project=project_id, model=model, model_version=str(version)
     )
-    revisions = {one.pk: one for one in found.select_related("endpoint").defer("served")}
-    made = Selection.objects.filter(
-        endpoint__in={one.endpoint_id for one in revisions.values()},
+    revisions = {
+        revision.pk: revision for revision in serving.select_related("endpoint").defer("served")
+    }
+    ready = Selection.objects.filter(
+        endpoint__in={revision.endpoint_id for revision in revisions.values()},
         version__state=VersionState.READY,
-    )
+    ).order_by("-pk")
+    # `revisions` is JSON, in which SQLite cannot search: the ids come first, without their rows.
+    selected = [
+        pk for pk, used in ready.values_list("pk", "revisions") if revisions.keys() & set(used)
+    ]
     nodes, edges = [], []
-    selections = list(made.select_related("version__dataset").order_by("-pk")[:_MOST])
-    for one in selections:
-        given = [revisions[pk] for pk in one.revisions if pk in revisions]
-        if one.version is None or not given:
+    for selection in ready.filter(pk__in=selected[:_MOST]).select_related("version__dataset"):
+        if selection.version is None:
             continue
-        data = _node(one.version)
+        data = _node(selection.version)
         nodes.append(data)
-        for revision in given:
+        for revision in (revisions[pk] for pk in selection.revisions if pk in revisions):
             source = f"{NodeKind.PREDICTIONS}:{revision.endpoint.name}/{revision.number}"
             edges.append(LineageEdge(source=source, target=data.key))
-    left_out = made.count() - len(selections) if len(selections) == _MOST else 0
+    left_out = max(0, len(selected) - _MOST)
     return Descendants(nodes, edges, left_out)
 
 

@@ -148,6 +148,23 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
         project_id=traffic.endpoint.project_id, model="digits", version=2, key="version:digits/2"
     )
     assert not of_another.nodes
+    # Selections of other versions of the model neither take its place nor are counted.
+    others = [
+        Selection(
+            endpoint=waiting.endpoint,
+            dataset=waiting.dataset,
+            version=ready,
+            by=waiting.by,
+            revisions=["rev_of_another_version"],
+        )
+        for _ in range(101)
+    ]
+    Selection.objects.bulk_create(others)
+    crowded = data_of(
+        project_id=traffic.endpoint.project_id, model="digits", version=1, key="version:digits/1"
+    )
+    assert ([one.key for one in crowded.nodes], crowded.left_out) == ([node.key], 0)
+    Selection.objects.filter(pk__in=[other.pk for other in others]).delete()
     # A second worker that began before the first had ended makes no second version.
     with analyst() as asked:
         carry_out_selection(asked, waiting)
