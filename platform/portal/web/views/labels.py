@@ -1,4 +1,4 @@
-"""Labels of an endpoint: a file of them is uploaded on a page."""
+"""Upload of label files for the predictions of an endpoint."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 @guarded_by(_CHANGE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_labels(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
-    """Upload a file that says what turned out to be true of predictions."""
+    """Store the labels of an uploaded file."""
     found, by = gated_endpoint(request), require_principal(request).user
     form = LabelUpload(sent(request), request.FILES or None)
 
