@@ -3,7 +3,7 @@
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +20,10 @@ from portal.datasets.services.datasets import delete_version
 from portal.datasets.services.drafts import append_piece, commit_draft, open_draft
 from portal.monitoring.analyst import AnalysisFailed, Analyst, analyst
 from portal.monitoring.folders import (
-    HOUR,
     flat_hour,
     hour_of_prediction,
     parts_of,
+    raw_files_of,
     raw_hour,
     raw_root,
 )
@@ -115,7 +115,7 @@ def _made(asked: Analyst, one: Selection) -> _Made:
         said = asked.ask(
             "export",
             paths=found.paths,
-            raw=_raw_files(one, found.ids),
+            raw=raw_files_of(one.endpoint_id, found.ids),
             target=str(target),
             ids=sorted(found.ids),
             signatures=signatures_of(one.endpoint),
@@ -133,14 +133,6 @@ def _made(asked: Analyst, one: Selection) -> _Made:
         )
         _send(draft, one, target)
     return _Made(said["rows"], said["revisions"], draft)
-
-
-def _raw_files(one: Selection, ids: Iterable[str]) -> list[str]:
-    """Return the files with the bodies of predictions, which are answered soon after their id."""
-    begun = {hour for hour in map(hour_of_prediction, ids) if hour is not None}
-    hours = sorted({hour + step * HOUR for hour in begun for step in (0, 1)})
-    folders = [raw_hour(one.endpoint_id, hour) for hour in hours]
-    return [str(path) for folder in folders for path in sorted(folder.glob("*.parquet"))]
 
 
 def _send(draft: Version, one: Selection, source: Path) -> None:

@@ -63,6 +63,14 @@ def raw_hours(endpoint_id: str) -> Iterator[tuple[datetime, list[str]]]:
             yield datetime.strptime(match[1], "%Y-%m-%dT%H").replace(tzinfo=UTC), files
 
 
+def raw_files_of(endpoint_id: str, ids: Iterable[str]) -> list[str]:
+    """Return the files with the bodies of predictions, which are answered soon after their id."""
+    begun = {hour for hour in map(hour_of_prediction, ids) if hour is not None}
+    hours = sorted({hour + step * HOUR for hour in begun for step in (0, 1)})
+    files = [file for hour in hours for file in raw_hour(endpoint_id, hour).glob("*.parquet")]
+    return [str(file) for file in sorted(files) if not file.name.startswith(".")]
+
+
 def captured_endpoints() -> set[str]:
     """Return the ids of endpoints of which something is captured."""
     return {path.name.removeprefix("endpoint=") for path in raw_root().glob("endpoint=*")}

@@ -26,6 +26,7 @@ from portal.monitoring.adapters.parquet import (
     Where,
     answer_of,
 )
+from portal.monitoring.exact_inputs import with_sent_integers
 from portal.monitoring.folders import HOUR, hour_of_prediction, parts_between
 from portal.monitoring.models import Label, Monitor
 from slipway.schemas.monitoring import SelectionFilters
@@ -126,7 +127,7 @@ def search(
     rows = patiently(endpoint, filters, ask)
     shown = rows[:limit]
     labels = labels_of(endpoint, [row["prediction_id"] for row in shown])
-    found = [_found(row, labels) for row in shown]
+    found = with_sent_integers(endpoint, [_found(row, labels) for row in shown])
     more = None
     if len(rows) > limit:
         last = found[-1]

@@ -70,6 +70,8 @@ _ALERTS = {
 _SAID = ("class", "confidence")
 _SAID_AT_MOST = 3
 _DIGITS = re.compile(r"(\d+)")
+# Whole numbers up to here are written without an exponent.
+_WHOLE = 10**16
 Cells = list[tuple[str, str]]
 
 
@@ -156,7 +158,7 @@ def _line(row: Found) -> Line:
 
 
 def _cells(values: Mapping[str, Any]) -> Cells:
-    there = [(name, _written(value)) for name, value in values.items() if value is not None]
+    there = [(name, _written(name, value)) for name, value in values.items() if value is not None]
     return sorted(there, key=_naturally)
 
 
@@ -166,10 +168,13 @@ def _naturally(cell: tuple[str, str]) -> list[tuple[int, int, str]]:
     return [(1, int(one), "") if one.isdecimal() else (0, 0, one) for one in parts if one]
 
 
-def _written(value: Any) -> str:
-    if isinstance(value, float):
+def _written(name: str, value: Any) -> str:
+    """Return a value with all its digits, but for a probability that Slipway computed."""
+    if not isinstance(value, float):
+        return str(value)
+    if name == "confidence":
         return f"{value:.4g}"
-    return str(value)
+    return str(int(value)) if value.is_integer() and abs(value) < _WHOLE else repr(value)
 
 
 def charts_of(shown: MonitoringOut, feature: FeatureOut | None) -> dict[str, str]:

@@ -181,3 +181,21 @@ def test_numbers_among_texts_keep_all_their_digits(traffic: Traffic) -> None:
         traffic.look()
     shown = {str(one["inputs"]["a"]) for one in traffic.get("predictions")["items"]}
     assert shown == {"unknown", "0.1234567891", "1234567.25"}
+
+
+def test_integers_that_no_double_holds_are_shown_as_they_were_sent(
+    traffic: Traffic, people: Personas
+) -> None:
+    number = 2**53 + 1
+    data = [[123456, 0.123456789], [number, 1e300]]
+    many = {"dataframe_split": {"columns": ["n", "x"], "data": data}}
+    (sent,) = traffic.capture([many], [{"predictions": [1.0, 2.0]}])
+    traffic.look()
+    shown = {one["row"]: one["inputs"] for one in traffic.get("predictions")["items"]}
+    assert shown == {0: {"n": 123456, "x": 0.123456789}, 1: {"n": number, "x": 1e300}}
+    bob, address = browser_of(people.bob), "/p/vision/endpoints/digits/monitoring/predictions"
+    pages = [
+        bob.get(f"{address}?prediction_id={sent}&row={row}").content.decode() for row in (0, 1)
+    ]
+    for page, text in ((0, 123456), (0, 0.123456789), (1, number)):
+        assert f"<dd>{text}</dd>" in pages[page]

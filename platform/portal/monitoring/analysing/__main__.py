@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from portal.monitoring.analysing import flat, keeping, label_files, measuring, profiling
+from portal.monitoring.analysing import exporting, flat, keeping, label_files, measuring, profiling
 from portal.monitoring.standing_back import stand_apart, stand_back
 
 _ORDERS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -21,6 +21,7 @@ _ORDERS: Final[Mapping[str, Callable[..., Any]]] = {
     "profile_first": profiling.profile_first,
     "profile_table": profiling.profile_table,
     "export": keeping.export,
+    "sent_inputs": exporting.sent_inputs,
     "erase": keeping.erase,
     "read_labels": label_files.read_labels,
 }

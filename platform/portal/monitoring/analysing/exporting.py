@@ -83,6 +83,19 @@ def typed_table(
     return pa.table(columns), sorted({one["revision"] for one in facts if one["revision"]})
 
 
+def sent_inputs(
+    *,
+    raw: Sequence[str],
+    rows: Sequence[tuple[str, int]],
+    signatures: Mapping[str, Any],
+    types: Mapping[str, str],
+) -> list[Row]:
+    """Return the inputs of rows of predictions as they were sent; empty where no file has them."""
+    bodies = _bodies(raw, {prediction_id for prediction_id, _ in rows}, signatures, types)
+    sent = (bodies.get(prediction_id, [])[row : row + 1] for prediction_id, row in rows)
+    return [next(iter(inputs), {}) for inputs in sent]
+
+
 def _bodies(
     raw: Sequence[str], ids: set[str], signatures: Mapping[str, Any], types: Mapping[str, str]
 ) -> dict[str, list[Row]]:
