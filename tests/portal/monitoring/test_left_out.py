@@ -138,7 +138,7 @@ def test_a_search_that_needs_too_much_memory_says_what_to_narrow_down(
 ) -> None:
     traffic.capture([{"inputs": {"a": ["x" * 900] * 20_000}}], [{"predictions": [1.0] * 20_000}])
     traffic.look()
-    monkeypatch.setattr(parquet, "MEMORY", "6MB")
+    monkeypatch.setattr(parquet, "MEMORY", "1MB")
     query = "feature=a&operator=!%3D&value=y"
     refused = traffic.api.get(f"{traffic.root}/monitoring?{query}")
     assert refused.status_code == 422, refused.content
