@@ -52,6 +52,7 @@ UNAUDITED = {
     "/p/{project}/new-endpoint/quote": "reads",
     "/p/{project}/endpoints/{endpoint}/try": "asks for a prediction",
     "/p/{project}/notebooks/files/{notebook}/quote": "reads",
+    "/p/{project}/endpoints/{endpoint}/monitoring/labels": "takes a file; see test_label_files",
     "/api/v1/projects/{project}/notebook-runs/{job}/output": "the job alone may; it keeps a file",
     "/api/v1/projects/{project}/notebook-runs/{job}/report": "the job alone may; see web tests",
     "/account/login": "nobody has changed anything yet when one is signed in already",
