@@ -185,7 +185,7 @@ def test_the_table_speaks_of_the_routes_there_are_and_no_others(
 
 
 def test_every_caller_is_refused_every_verb_that_somewhere_nobody_declared() -> None:
-    asked = {
+    covered = {
         (column, verb)
         for route in routes()
         for verb in VERBS
@@ -193,7 +193,7 @@ def test_every_caller_is_refused_every_verb_that_somewhere_nobody_declared() -> 
         for column in _few(route, verb)
     }
     undeclared = {verb for route in routes() for verb in VERBS if _is_undeclared(route, verb)}
-    assert asked == {(column, verb) for column in COLUMNS for verb in undeclared}
+    assert covered == {(column, verb) for column in COLUMNS for verb in undeclared}
 
 
 def test_every_caller_asks_every_verb_and_every_kind_of_policy() -> None:
@@ -208,14 +208,14 @@ def test_every_caller_asks_every_verb_and_every_kind_of_policy() -> None:
         lambda route, verb: type(route.policy_for(verb)).__name__,
     ):
         kinds = Counter(kind_of(route, verb) for route, verb in operations)
-        asked = {
+        covered = {
             (kind_of(route, verb), column)
             for route, verb in operations
             for column in _in_turn(route, verb)
         }
         often = [kind for kind, count in kinds.items() if count >= _OFTEN]
         assert often
-        assert asked >= set(product(often, COLUMNS))
+        assert covered >= set(product(often, COLUMNS))
 
 
 def test_a_row_that_lets_a_stranger_in_is_found() -> None:

@@ -127,12 +127,12 @@ def search(
     rows = patiently(endpoint, filters, ask)
     shown = rows[:limit]
     labels = labels_of(endpoint, [row["prediction_id"] for row in shown])
-    found = with_sent_integers(endpoint, [_found(row, labels) for row in shown])
+    predictions = with_sent_integers(endpoint, [_found(row, labels) for row in shown])
     more = None
     if len(rows) > limit:
-        last = found[-1]
+        last = predictions[-1]
         more = encode_cursor(json.dumps([last.at.isoformat(), last.prediction_id, last.row]))
-    return found, more
+    return predictions, more
 
 
 def patiently(endpoint: Endpoint, filters: SelectionFilters, ask: Callable[[Flat], T]) -> T:

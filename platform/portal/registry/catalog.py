@@ -208,14 +208,14 @@ def versions_of_runs(project_id: str, run_ids: Iterable[str]) -> tuple[list[Vers
 
 def made_of_runs(project_id: str, run_ids: Iterable[str]) -> list[tuple[str, int, str]]:
     """Return name, number and run of all versions of a project that came of runs, newest first."""
-    wanted = sorted({run_id for run_id in run_ids if run_id})
-    found: list[tuple[str, int, str]] = []
-    for start in range(0, len(wanted), _RUNS_AT_ONCE):
-        rows = _versions(project_id).filter(run_id__in=wanted[start : start + _RUNS_AT_ONCE])
+    ids = sorted({run_id for run_id in run_ids if run_id})
+    versions: list[tuple[str, int, str]] = []
+    for start in range(0, len(ids), _RUNS_AT_ONCE):
+        rows = _versions(project_id).filter(run_id__in=ids[start : start + _RUNS_AT_ONCE])
         newest = rows.order_by("-creation_time", "-version")
         named = newest.values_list("name", "version", "run_id")
-        found += [(name, number, run_id or "") for name, number, run_id in named]
-    return found
+        versions += [(name, number, run_id or "") for name, number, run_id in named]
+    return versions
 
 
 def _version_facts(project_id: str, rows: Sequence[ModelVersion]) -> list[VersionFacts]:

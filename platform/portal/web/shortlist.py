@@ -15,8 +15,8 @@ class Shortlist(list[M]):
 
 def shortlist(rows: QuerySet[M], most: int) -> Shortlist[M]:
     """Return the first `most` rows; the others are counted only where there are any."""
-    found = list(rows[: most + 1])
-    shown = Shortlist(found[:most])
-    if len(found) > most:
+    fetched = list(rows[: most + 1])
+    shown = Shortlist(fetched[:most])
+    if len(fetched) > most:
         shown.left_out = rows.count() - most
     return shown

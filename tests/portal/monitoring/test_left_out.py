@@ -129,8 +129,8 @@ def test_predictions_of_thousands_of_columns_are_searched(
     query = "feature=gene_1999&operator=%3E&value=0"
     page = browser_of(people.bob).get(f"/p/vision/endpoints/digits/monitoring/predictions?{query}")
     assert (page.status_code, ids[1] in page.content.decode()) == (200, True)
-    asked = traffic.shown(feature="gene_7", operator=">", value="0")
-    assert asked["rows"] == int((data[:, :, 7] > 0).sum())
+    slice_ = traffic.shown(feature="gene_7", operator=">", value="0")
+    assert slice_["rows"] == int((data[:, :, 7] > 0).sum())
 
 
 def test_a_search_that_needs_too_much_memory_says_what_to_narrow_down(

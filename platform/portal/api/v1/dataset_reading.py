@@ -188,9 +188,9 @@ def list_uses(
 
     The header `X-Slipway-Next-Cursor` is there while there are more; send it back as `cursor`.
     """
-    found = gated_version(request)
-    page = page_of_uses(found, cursor=query.cursor, limit=query.limit)
-    uses = with_models(announce_rest(response, page).items, found.dataset.project_id)
+    gated = gated_version(request)
+    page = page_of_uses(gated, cursor=query.cursor, limit=query.limit)
+    uses = with_models(announce_rest(response, page).items, gated.dataset.project_id)
     return [use_out(use) for use in uses]
 
 
