@@ -188,8 +188,10 @@ class BackendContract:
             order, handle = await bench.start(
                 "import os, time\n"
                 "path = os.path.join(os.environ['SLIPWAY_PERSISTENT_DIR'], 'beat')\n"
+                "def beat():\n    open(path, 'w').write(str(time.time())); time.sleep(0.01)\n"
+                "beat()\n"
                 "print('ready', flush=True)\n"
-                "while True:\n    open(path, 'w').write(str(time.time())); time.sleep(0.01)\n"
+                "while True: beat()\n"
             )
             await bench.until_said(handle, "ready")
             self.kill_supervisor(bench, order, handle)
