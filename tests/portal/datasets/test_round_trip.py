@@ -14,12 +14,20 @@ from tests.portal.datasets.agreeing import BothSides, require_agreement
 from tests.portal.datasets.random_tables import Format, is_same, tables
 
 _AT_ONCE = 25
+# Fewer, because the time a version may be examined is bounded, also on a busy machine.
+_AT_ONCE_WHEN_MANY = 10
+_OUT_OF_TIME = "Not read: the other tables took all the time there is for a version."
 _Tables = list[tuple[Format, Any]]
-_MANY = st.lists(tables(), min_size=_AT_ONCE, max_size=_AT_ONCE)
 _CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-def _round_trip(alice: slipway.Client, project: str, folder: Path, many: _Tables) -> None:
+def _lists(length: int) -> st.SearchStrategy[_Tables]:
+    return st.lists(tables(), min_size=length, max_size=length)
+
+
+def _round_trip(alice: slipway.Client, project: str, folder: Path, many: _Tables) -> int:
+    """Push tables and compare both sides; returns the number of tables the portal had no time for."""
+    unread = 0
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     files = {f"{chr(ord('a') + at)}{many[at][0].end}": many[at] for at in range(len(many))}
@@ -36,7 +44,10 @@ def _round_trip(alice: slipway.Client, project: str, folder: Path, many: _Tables
             "fuzzed", version.number or 0, project=project, table=table.name, limit=200
         )
         rows = [row for batch in read.batches(table.name) for row in batch.to_pylist()]
-        require_agreement(BothSides(table, preview.rows, arrow, read.pandas(table.name), rows))
+        if table.note == _OUT_OF_TIME:
+            unread += 1
+        else:
+            require_agreement(BothSides(table, preview.rows, arrow, read.pandas(table.name), rows))
         assert arrow.column_names == original.column_names
         for name in original.column_names:
             pairs = zip(
@@ -44,6 +55,7 @@ def _round_trip(alice: slipway.Client, project: str, folder: Path, many: _Tables
             )
             for value, written in pairs:
                 assert is_same(value, written, format_), (name, value, written)
+    return unread
 
 
 def test_random_tables_are_read_as_they_were_written(
@@ -57,9 +69,9 @@ def test_random_tables_are_read_as_they_were_written(
         phases=[Phase.generate],
         suppress_health_check=_CHECKS,
     )
-    @given(_MANY)
+    @given(_lists(_AT_ONCE))
     def check(many: _Tables) -> None:
-        _round_trip(alice, project, tmp_path / "data", many)
+        assert _round_trip(alice, project, tmp_path / "data", many) == 0
 
     check()
 
@@ -69,15 +81,19 @@ def test_random_tables_are_read_as_they_were_written(
 def test_two_thousand_random_tables_are_read_as_they_were_written(
     alice: slipway.Client, project: str, tmp_path: Path
 ) -> None:
+    unread = 0
+
     @settings(
-        max_examples=80,
+        max_examples=200,
         deadline=None,
         database=None,
         print_blob=True,
         suppress_health_check=_CHECKS,
     )
-    @given(_MANY)
+    @given(_lists(_AT_ONCE_WHEN_MANY))
     def check(many: _Tables) -> None:
-        _round_trip(alice, project, tmp_path / "data", many)
+        nonlocal unread
+        unread += _round_trip(alice, project, tmp_path / "data", many)
 
     check()
+    assert unread <= 40, f"the portal had no time for {unread} of 2,000 tables"
