@@ -26,7 +26,7 @@ def _lists(length: int) -> st.SearchStrategy[_Tables]:
 
 
 def _round_trip(alice: slipway.Client, project: str, folder: Path, many: _Tables) -> int:
-    """Push tables and compare both sides; returns the number of tables the portal had no time for."""
+    """Push and compare tables; returns how many of them the portal had no time to read."""
     unread = 0
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
