@@ -132,6 +132,9 @@ class Cast:
                 data, content_type = urlencode(body).encode(), "application/x-www-form-urlencoded"
         path = route.path(**values) + query_for(verb, route.template)
         answer: Any = client.generic(verb, path, data, content_type=content_type, headers=headers)
+        if answer.streaming and not answer.is_async:
+            # Nobody reads it, and what it holds would stay held.
+            answer.close()
         return cast("HttpResponse", answer)
 
 
