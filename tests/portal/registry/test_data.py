@@ -1,5 +1,7 @@
 """Which models came of a version of a dataset, by the runs and jobs that read it."""
 
+from typing import Any
+
 import pytest
 from django.test import Client
 
@@ -68,7 +70,9 @@ def test_every_use_is_in_one_part_of_the_list(bob: Api, people: Personas, store:
     assert bob.post(f"{AT}/digits/versions/2/uses", {"run": runs[0]}).status_code == 200
     for at in (1, 6):
         register(bob, runs[at], f"model-{at}")
-    parts, cursors, cursor = [], set(), ""
+    parts: list[list[Any]] = []
+    cursors: set[str] = set()
+    cursor = ""
     while len(parts) < 10:
         answer = bob.get(f"{USES}?limit=3" + (f"&cursor={cursor}" if cursor else ""))
         assert answer.status_code == 200
@@ -82,7 +86,7 @@ def test_every_use_is_in_one_part_of_the_list(bob: Api, people: Personas, store:
     uses = [use for part in parts for use in part]
     assert [use["run"] for use in uses] == runs[::-1]
     made = {use["run"]: [model["name"] for model in use["models"]] for use in uses}
-    assert made == dict.fromkeys(runs, []) | {runs[1]: ["model-1"], runs[6]: ["model-6"]}
+    assert made == {key: [] for key in runs} | {runs[1]: ["model-1"], runs[6]: ["model-6"]}
     assert whole_list(bob, USES) == uses
     whole = bob.get(f"{USES}?limit=7")
     assert (json_of(whole), "X-Slipway-Next-Cursor" in whole.headers) == (uses, False)

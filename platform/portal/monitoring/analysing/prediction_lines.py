@@ -163,12 +163,15 @@ def csv_line(cells: Sequence[Any]) -> bytes:
 def _cell(value: Any) -> bytes:
     if value is None:
         return b""
-    if not isinstance(value, str):
-        text: bytes = orjson.dumps(value)
-        if isinstance(value, bool | int | float | orjson.Fragment):
-            return text
-        value = text.decode()
-    return b'"' + value.replace('"', '""').encode() + b'"'
+    if isinstance(value, str):
+        return _quoted(value)
+    text: bytes = orjson.dumps(value)
+    is_plain = isinstance(value, bool | int | float | orjson.Fragment)
+    return text if is_plain else _quoted(text.decode())
+
+
+def _quoted(text: str) -> bytes:
+    return b'"' + text.replace('"', '""').encode() + b'"'
 
 
 def _sent(raw: Sequence[str], ids: Sequence[str]) -> Iterator[Row]:
