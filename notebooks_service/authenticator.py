@@ -4,14 +4,13 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from oauthenticator.generic import GenericOAuthenticator
-from tornado.httpclient import HTTPClientError
-from tornado.web import HTTPError
+from oauthenticator.oauth2 import HTTPClientError, web
 
 _TRY_AGAIN_S: Final = "5"
 _MESSAGE: Final = "Slipway does not answer. Reload this page in a moment."
 
 
-class Unavailable(HTTPError):
+class Unavailable(web.HTTPError):  # type: ignore[misc]
     """The portal does not answer; JupyterHub sends the headers and the message of an exception."""
 
     def __init__(self) -> None:

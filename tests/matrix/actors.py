@@ -1,5 +1,6 @@
 """Who asks: the columns of the matrix, each with the credentials it stands for."""
 
+from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
 from http.cookies import SimpleCookie
@@ -133,8 +134,8 @@ class Cast:
         path = route.path(**values) + query_for(verb, route.template)
         answer: Any = client.generic(verb, path, data, content_type=content_type, headers=headers)
         if answer.streaming and not answer.is_async:
-            # Nobody reads it, and what it holds would stay held.
-            answer.close()
+            # What an answer holds is released once it is read.
+            deque(answer.streaming_content, maxlen=0)
         return cast("HttpResponse", answer)
 
 

@@ -255,7 +255,7 @@ def _examine(turn: Turn) -> _Found:
         found.rows = (found.rows or 0) + statistics.rows
         found.problems += [Problem.model_validate(one) for one in result["problems"]]
     _require_declared_columns(version, found)
-    _require_plain_files(version, found)
+    _require_plain_files(turn, found)
     found.problems = found.problems[:_PROBLEMS_KEPT]
     return found
 
@@ -278,11 +278,12 @@ def _require_declared_columns(version: Version, found: _Found) -> None:
         found.problems.insert(0, Problem(path="", column=name[:200], message=message))
 
 
-def _require_plain_files(version: Version, found: _Found) -> None:
+def _require_plain_files(turn: Turn, found: _Found) -> None:
     """Note patterns of plain files that match no file: such a declaration would have no effect."""
-    unmatched = _settings(version).plain_files
+    unmatched = _settings(turn.version).plain_files
     if unmatched:
-        for path in version.entries.files().values_list("path", flat=True).iterator():
+        for path in turn.version.entries.files().values_list("path", flat=True).iterator():
+            turn.go_on()
             unmatched = [pattern for pattern in unmatched if not matches_pattern(path, pattern)]
     for pattern in unmatched:
         found.bad_rows += 1

@@ -4,6 +4,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -27,8 +28,9 @@ from slipway.schemas.monitoring import ExportFormat, SelectionFilters
 log = structlog.get_logger(__name__)
 _ROWS_AT_ONCE: Final = 5_000
 _BYTES_AT_ONCE: Final = 256 * 1024
-# Each has a process that analyses.
-_EXPORTS_AT_ONCE: Final = 2
+# Processes that write parts of exports.
+_AT_ONCE: Final = 2
+_PATIENCE_S: Final = 120.0
 _TRY_AGAIN_S: Final = 10
 _MOMENT: Final = timedelta(microseconds=1)
 _COLUMNS: Final = (
@@ -40,7 +42,7 @@ _ANSWERS: Final = ("latency_ms", "status", "is_fallback")
 _MOST_NAMES: Final = 2_000
 _ELEMENT: Final = re.compile(r"\[\d+\]\Z")
 _KINDS: Final = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}
-_turns = threading.BoundedSemaphore(_EXPORTS_AT_ONCE)
+_turns = threading.BoundedSemaphore(_AT_ONCE)
 Row = dict[str, Any]
 
 
@@ -52,44 +54,34 @@ class _Counts:
     erased: int
 
 
-class Turn:
-    """The right to send an export, which few have at once."""
+@contextmanager
+def turn(process: Analyst) -> Iterator[None]:
+    """Have a process run for a part of an export; a client that reads slowly holds none.
 
-    def __init__(self) -> None:
-        """Take a turn; raises Unavailable while others have all of them."""
-        self._is_taken = _turns.acquire(blocking=False)
-        if not self._is_taken:
-            raise Unavailable(
-                f"{_EXPORTS_AT_ONCE} exports of predictions are being sent already.",
-                retry_after_s=_TRY_AGAIN_S,
-                next_step="Try again when one of them is complete.",
-            )
-
-    def close(self) -> None:
-        """Give the turn back; the second time does nothing."""
-        if self._is_taken:
-            self._is_taken = False
-            _turns.release()
+    Raises Unavailable where others have all turns for long.
+    """
+    if not _turns.acquire(timeout=_PATIENCE_S):
+        raise Unavailable("Other exports take all the time.", retry_after_s=_TRY_AGAIN_S)
+    try:
+        yield
+    finally:
+        process.close()
+        _turns.release()
 
 
 class PredictionExport:
-    """The bytes of an export; iterate once, and close it afterwards."""
+    """The bytes of an export; iterate once."""
 
     def __init__(
         self, endpoint: Endpoint, filters: SelectionFilters, file_format: ExportFormat
     ) -> None:
-        """Count what matches; raises Unavailable while two others are being sent."""
+        """Count what matches."""
         self._endpoint = endpoint
         self._filters = filters
         self._format = file_format
         self._erasures = list(Erasure.objects.filter(endpoint=endpoint, done_at=None))
         counts = self._counts()
         self.rows, self.erased = counts.rows, counts.erased
-        self._turn = Turn()
-
-    def close(self) -> None:
-        """Let another export begin."""
-        self._turn.close()
 
     def __iter__(self) -> Iterator[bytes]:
         numbers = dict(self._endpoint.revisions.values_list("pk", "number"))
@@ -104,7 +96,9 @@ class PredictionExport:
         with analyst() as process:
             if self._format == "csv":
                 names = {"facts": [*_FACTS, *_ANSWERS], "inputs": inputs, "outputs": outputs}
-                yield process.ask("csv_header", **names).encode()
+                with turn(process):
+                    header = process.ask("csv_header", **names).encode()
+                yield header
             for rows in self._pages():
                 lines = [self._fact(row, numbers) for row in rows]
                 self._add_labels(lines)
@@ -173,19 +167,24 @@ class PredictionExport:
     ) -> Iterator[bytes]:
         """Yield some lines; half as many at once where their bodies need too much memory."""
         target = Path(process.folder) / "lines"
-        try:
-            with no_merging():
-                raw = raw_files_of(self._endpoint.pk, {line["prediction_id"] for line in lines})
-                process.ask("write_lines", rows=lines, raw=raw, target=str(target), **facts)
-        except AnalysisFailed as error:
-            if len(lines) == 1:
-                log.warning("export_failed", endpoint=self._endpoint.pk, reason=str(error))
-                raise
-            middle = len(lines) // 2
-            yield from self._written(process, lines[:middle], facts)
-            yield from self._written(process, lines[middle:], facts)
-            return
-        yield from pieces_of(target)
+        done = 0
+        while done < len(lines):
+            rest = lines[done:]
+            try:
+                with turn(process), no_merging():
+                    raw = raw_files_of(self._endpoint.pk, {line["prediction_id"] for line in rest})
+                    done += process.ask(
+                        "write_lines", rows=rest, raw=raw, target=str(target), **facts
+                    )
+            except AnalysisFailed as error:
+                if len(rest) == 1:
+                    log.warning("export_failed", endpoint=self._endpoint.pk, reason=str(error))
+                    raise
+                middle = len(rest) // 2
+                yield from self._written(process, rest[:middle], facts)
+                yield from self._written(process, rest[middle:], facts)
+                return
+            yield from pieces_of(target)
 
 
 def export_answer(

@@ -1,8 +1,10 @@
 """A selection of predictions as CSV or JSON lines: the rows of its dataset version."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from portal.core.errors import Conflict, NotFound, Unavailable
 from portal.core.streams import ByteStream, let_go_of_the_database
@@ -10,9 +12,14 @@ from portal.datasets.bytes import content_of, entries_of
 from portal.datasets.models import Version
 from portal.endpoints.models import Endpoint
 from portal.monitoring.analyst import AnalysisFailed, analyst
-from portal.monitoring.exports import Turn, download, pieces_of
+from portal.monitoring.exports import download, pieces_of, turn
 from portal.monitoring.models import Erasure, Selection
 from slipway.schemas.monitoring import ExportFormat
+
+# Each holds a copy of its rows on the disk until its client has read all.
+_COPIES: Final = 4
+_TRY_AGAIN_S: Final = 10
+_copies = threading.BoundedSemaphore(_COPIES)
 
 
 class SelectionExport:
@@ -22,7 +29,13 @@ class SelectionExport:
         """Count the rows; raises Unavailable where they cannot be read now."""
         self._format = file_format
         self._stack = ExitStack()
-        self._stack.callback(Turn().close)
+        if not _copies.acquire(blocking=False):
+            raise Unavailable(
+                f"{_COPIES} selections are being exported already.",
+                retry_after_s=_TRY_AGAIN_S,
+                next_step="Try again when one of them is complete, or download the dataset.",
+            )
+        self._stack.callback(_copies.release)
         try:
             self._process = self._stack.enter_context(analyst())
             self._source = Path(self._process.folder) / "predictions.parquet"
@@ -30,7 +43,10 @@ class SelectionExport:
                 file.writelines(content_of(entries_of(version, "predictions.parquet")))
             self._erased = _erased_ids(selection)
             let_go_of_the_database()
-            facts = self._process.ask("table_facts", source=str(self._source), erased=self._erased)
+            with turn(self._process):
+                facts = self._process.ask(
+                    "table_facts", source=str(self._source), erased=self._erased
+                )
         except AnalysisFailed as error:
             self.close()
             raise Unavailable(
@@ -51,14 +67,15 @@ class SelectionExport:
     def __iter__(self) -> Iterator[bytes]:
         target = Path(self._process.folder) / "lines"
         for group in range(self._groups):
-            self._process.ask(
-                "write_table",
-                source=str(self._source),
-                group=group,
-                target=str(target),
-                file_format=self._format,
-                erased=self._erased,
-            )
+            with turn(self._process):
+                self._process.ask(
+                    "write_table",
+                    source=str(self._source),
+                    group=group,
+                    target=str(target),
+                    file_format=self._format,
+                    erased=self._erased,
+                )
             yield from pieces_of(target)
 
 

@@ -179,7 +179,7 @@ class ReadSettings(RequestSchema):
     encoding: Encoding | None = None
     separator: Separator | None = None
     sheet: Annotated[Line, Field(min_length=1, max_length=100)] | None = None
-    plain_files: Annotated[list[FilePattern], Field(max_length=100)] = []
+    plain_files: Annotated[list[FilePattern], Field(max_length=20)] = []
 
 
 class TableColumn(AnswerSchema):

@@ -147,16 +147,33 @@ def test_predictions_to_be_erased_are_left_out_and_counted(traffic: Traffic) -> 
         carry_out_waiting()
 
 
-def test_the_third_export_at_once_is_asked_to_come_back(traffic: Traffic) -> None:
+def test_clients_that_do_not_read_keep_nobody_from_an_export(traffic: Traffic) -> None:
     traffic.capture([{"dataframe_records": [{"a": 1}]}], [{"predictions": [0]}])
     traffic.look()
-    held = [_export(traffic, format="jsonl") for _ in range(2)]
-    third = traffic.api.get(f"{traffic.root}/predictions/export")
-    assert third.status_code == 503
-    assert third.headers["Retry-After"] == "10"
-    for answer in held:
-        answer.close()
+    unread = [_export(traffic, format="jsonl") for _ in range(5)]
+    for answer in unread:
+        assert next(iter(answer.streaming_content)).startswith(b'{"prediction_id"')
     assert len(_lines(traffic)) == 1
+    for answer in unread:
+        assert not list(answer.streaming_content)
+
+
+def test_large_bodies_are_written_in_parts(traffic: Traffic) -> None:
+    """A part ends after 64 MiB, wherever that is."""
+    text = "x" * 700_000
+    ids = [
+        traffic.capture(
+            [{"dataframe_records": [{"n": n, "t": text}]} for n in range(10)],
+            [{"predictions": [0]}] * 10,
+        )
+        for _ in range(12)
+    ]
+    traffic.look()
+    answer = _export(traffic, format="jsonl")
+    lines = [json.loads(line) for line in b"".join(answer.streaming_content).splitlines()]
+    assert len({line["prediction_id"] for line in lines}) == len(lines) == 120
+    assert {line["prediction_id"] for line in lines} == {one for some in ids for one in some}
+    assert all(line["inputs"]["t"] == text for line in lines)
 
 
 def test_a_selection_is_exported_with_its_types_and_without_erased_rows(
@@ -196,6 +213,11 @@ def test_a_selection_is_exported_with_its_types_and_without_erased_rows(
     header, *rows, _end = _csv(traffic, selection=made["id"])
     assert header.startswith('"id","zip","amount","note","at","more","label","slipway_predic')
     assert any(row.startswith('9007199254740996,"007",,"","2024-') for row in rows)
+    held = [_export(traffic, selection=made["id"]) for _ in range(4)]
+    fifth = traffic.api.get(f"{traffic.root}/predictions/export?selection={made['id']}")
+    assert (fifth.status_code, fifth.headers["Retry-After"]) == (503, "10")
+    for one in held:
+        assert b"".join(one.streaming_content)
     both = traffic.api.get(
         f"{traffic.root}/predictions/export?selection={made['id']}&own_id=order-1"
     )

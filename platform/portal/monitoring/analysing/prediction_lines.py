@@ -26,6 +26,7 @@ from portal.monitoring.analysing.rows import (
 
 Format = Literal["csv", "jsonl"]
 _ROWS_AT_ONCE: Final = 256
+_MOST_BYTES: Final = 64 * 1024**2
 _BODIES: Final = ["prediction_id", "revision", "is_shadow", "request", "response"]
 # Of fewer digits each number is the number that its double is written as.
 _LONG_NUMBER: Final = re.compile(r"[0-9][0-9.]{14,}")
@@ -79,7 +80,9 @@ def write_lines(
     signatures: Mapping[str, Any],
     types: Mapping[str, str],
 ) -> int:
-    """Write rows of predictions with the bodies in raw files; returns how many.
+    """Write rows of predictions with the bodies in raw files; returns how many are done.
+
+    It ends after 64 MiB.
 
     `inputs` and `outputs` are the columns of CSV, where other values are JSON in a column of their
     own. Rows whose bodies are in no file were erased meanwhile, and are left out.
@@ -89,9 +92,8 @@ def write_lines(
     for one in _sent(raw, sorted({row["prediction_id"] for row in rows})):
         signature = named.get(one["revision"] or "", Named())
         bodies[one["prediction_id"]] = _Body(one, signature, types)
-    written = 0
     with Path(target).open("wb") as file:
-        for row in rows:
+        for done, row in enumerate(rows, 1):
             body = bodies.get(row["prediction_id"])
             if body is None:
                 continue
@@ -100,8 +102,9 @@ def write_lines(
                 file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
             else:
                 file.write(csv_line(_cells(row, line, inputs, outputs)))
-            written += 1
-    return written
+            if file.tell() >= _MOST_BYTES:
+                return done
+    return len(rows)
 
 
 def csv_header(*, facts: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]) -> str:
