@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import httpx
 from jupyterhub.app import JupyterHub
-from oauthenticator.generic import GenericOAuthenticator
 from traitlets.config import Config
 
+from notebooks_service.authenticator import SlipwayAuthenticator
 from notebooks_service.cookies import cookie_options, keep_cookies_to_the_hub
 from notebooks_service.following import Doors, Follower, HubApi
 from notebooks_service.hosts import refuse_other_hosts
@@ -142,8 +142,8 @@ def _proxy(found: Config, arguments: Namespace, admission: dict[str, str]) -> No
 
 def _sign_in(found: Config, arguments: Namespace, admission: dict[str, str]) -> None:
     """The portal signs people in; whoever is signed in there never sees another page of it."""
-    found.JupyterHub.authenticator_class = GenericOAuthenticator
-    sign_in = found.GenericOAuthenticator
+    found.JupyterHub.authenticator_class = SlipwayAuthenticator
+    sign_in = found.SlipwayAuthenticator
     sign_in.client_id = _CLIENT_ID
     sign_in.client_secret = admission["client_secret"]
     sign_in.oauth_callback_url = f"{arguments.url}/hub/oauth_callback"

@@ -36,7 +36,7 @@ from slipway.dataset_cache import local_path
 from slipway.errors import InvalidInput, SlipwayError
 from slipway.retries import RETRIED_STATUSES, Retries, retry_after_s
 from slipway.schemas.datasets import REFERENCE_PATTERN, DataTableOut, VersionOut
-from slipway.schemas.tables import table_key
+from slipway.schemas.tables import is_plain, table_key
 
 _REFERENCE = re.compile(REFERENCE_PATTERN.replace("$", r"\Z"))
 _NOTE_WITHIN_S = 10.0
@@ -158,7 +158,9 @@ class Dataset:
     def _parts(self, table: DataTableOut) -> list[str]:
         if table.files == 1:
             return [table.name]
-        files = [path.relative_to(self.path).as_posix() for path in self.path.rglob("*")]
+        paths = (path.relative_to(self.path).as_posix() for path in self.path.rglob("*"))
+        plain_files = self._found.settings.plain_files
+        files = [path for path in paths if not is_plain(path, plain_files)]
         parts = [file for file in files if table_key(file) == table.name]
         if len(parts) < table.files:
             # Versions of earlier releases: the names of their parts differ in numbers alone.

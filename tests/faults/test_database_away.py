@@ -57,6 +57,8 @@ def _check_away(slipway: Live, api: httpx.Client, prefix: str) -> None:
         search = {"max_results": 1}
         tracking = "/mlflow/api/2.0/mlflow/experiments/search"
         check_unavailable([send(browser, "POST", tracking, json=search, headers=bearer)])
+        create = "/mlflow/api/2.0/mlflow/experiments/create"
+        check_unavailable([send(browser, "POST", create, json={"name": prefix}, headers=bearer)])
         ready = send(browser, "GET", "/readyz")
         assert ready.status == 503
         assert "database" in ready.text

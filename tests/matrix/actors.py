@@ -1,5 +1,6 @@
 """Who asks: the columns of the matrix, each with the credentials it stands for."""
 
+from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
 from http.cookies import SimpleCookie
@@ -132,6 +133,9 @@ class Cast:
                 data, content_type = urlencode(body).encode(), "application/x-www-form-urlencoded"
         path = route.path(**values) + query_for(verb, route.template)
         answer: Any = client.generic(verb, path, data, content_type=content_type, headers=headers)
+        if answer.streaming and not answer.is_async:
+            # What an answer holds is released once it is read.
+            deque(answer.streaming_content, maxlen=0)
         return cast("HttpResponse", answer)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import uvicorn
 
-from workers.tracking import projects, sqlite
+from workers.tracking import opening, projects, sqlite
 from workers.tracking.access import SameUserProtocol, SecretRequired, read_secret
 
 with warnings.catch_warnings():
@@ -64,6 +64,7 @@ def serve(path: str, key_file: str) -> None:
     secret = read_secret(Path(key_file))
     projects.register()
     sqlite.listen()
+    opening.limit_attempts()
     _keep_clients_here()
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     config = uvicorn.Config(

@@ -19,7 +19,7 @@ from portal.datasets.tables import MAX_PARTS, Group, tables_in
 from slipway.schemas.datasets import Problem, VersionState, key_of
 from slipway.schemas.shortening import shorten
 from slipway.schemas.statistics import TableStatistics
-from slipway.schemas.tables import ReadSettings, TableSchema
+from slipway.schemas.tables import ReadSettings, TableSchema, matches_pattern
 
 log = structlog.get_logger(__name__)
 # A task may last 300 s. This is what reading all tables of a version may take of it, and for how
@@ -31,6 +31,10 @@ LEASE = timedelta(seconds=60)
 _RENEWED_AFTER_S = 10.0
 _AT_ONCE = 2
 _MOST_CHECKS = 3
+_PLAIN_FILES = (
+    "A file that is no table is stored as it is if plain_files (--plain-file, Plain files on the "
+    "page) names it."
+)
 _PROBLEMS_KEPT = 100
 
 
@@ -117,18 +121,25 @@ def _check(turn: Turn) -> None:
         return
     found = _examine(turn)
     if found.bad_rows and not version.allow_bad_rows:
-        first = found.problems[0]
-        place = f", line {first.line}" if first.line else ""
         _refuse(
             version,
-            f"{found.bad_rows} bad {'row' if found.bad_rows == 1 else 'rows'}; "
-            f"the first is in {first.path[:200]}{place}.",
+            _refusal(found),
             bad_rows=found.bad_rows,
             problems=[problem.model_dump() for problem in found.problems],
             **facts,
         )
         return
     _publish(version, found, facts)
+
+
+def _refusal(found: _Found) -> str:
+    first = found.problems[0]
+    if not first.path:
+        # A declaration is wrong, and no row.
+        return shorten(first.message, 500)
+    place = f", line {first.line}" if first.line else ""
+    rows = f"{found.bad_rows} bad {'row' if found.bad_rows == 1 else 'rows'}"
+    return f"{rows}; the first is in {first.path[:200]}{place}. {_PLAIN_FILES}"
 
 
 def _settings(version: Version) -> ReadSettings:
@@ -244,6 +255,7 @@ def _examine(turn: Turn) -> _Found:
         found.rows = (found.rows or 0) + statistics.rows
         found.problems += [Problem.model_validate(one) for one in result["problems"]]
     _require_declared_columns(version, found)
+    _require_plain_files(turn, found)
     found.problems = found.problems[:_PROBLEMS_KEPT]
     return found
 
@@ -264,3 +276,16 @@ def _require_declared_columns(version: Version, found: _Found) -> None:
         found.bad_rows += 1
         message = "No table has this column, whose type is declared."
         found.problems.insert(0, Problem(path="", column=name[:200], message=message))
+
+
+def _require_plain_files(turn: Turn, found: _Found) -> None:
+    """Note patterns of plain files that match no file: such a declaration would have no effect."""
+    unmatched = _settings(turn.version).plain_files
+    if unmatched:
+        for path in turn.version.entries.files().values_list("path", flat=True).iterator():
+            turn.go_on()
+            unmatched = [pattern for pattern in unmatched if not matches_pattern(path, pattern)]
+    for pattern in unmatched:
+        found.bad_rows += 1
+        message = f"No file matches {pattern[:200]}, which is declared as plain (plain_files)."
+        found.problems.insert(0, Problem(path="", message=message))

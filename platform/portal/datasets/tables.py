@@ -1,11 +1,11 @@
 """Which files of a version are tables, and which are numbered parts of one."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from portal.datasets.models import Version
-from slipway.schemas.tables import TABLE_ENDS, format_of, table_key
+from slipway.schemas.tables import TABLE_ENDS, ReadSettings, format_of, is_plain, table_key
 
 MAX_TABLES = 50
 MAX_PARTS = 100_000
@@ -35,22 +35,23 @@ def tables_in(version: Version) -> Tables:
     Files whose names differ in numbers, UUIDs or values of partitions alone are parts of one:
     `part-0001.parquet` and `part-0002.parquet` become `part-*.parquet`; `train.csv` and `test.csv`
     are two. A version has at most 50 tables, and a table at most 100,000 parts; the
-    others are counted.
+    others are counted. Files that its settings declare as plain are part of none.
     """
+    plain_files = ReadSettings.model_validate(version.settings).plain_files
     ends = version.entries.files().filter(path__iregex=_DATABASE_ENDS)
-    return group(ends.order_by("path").values_list("path", flat=True).iterator())
+    return group(ends.order_by("path").values_list("path", flat=True).iterator(), plain_files)
 
 
 _DATABASE_ENDS = rf"({'|'.join(map(re.escape, TABLE_ENDS))})$"
 
 
-def group(paths: Iterable[str]) -> Tables:
-    """Return the tables among paths."""
+def group(paths: Iterable[str], plain_files: Sequence[str] = ()) -> Tables:
+    """Return the tables among paths, without plain files."""
     found: dict[str, Group] = {}
     left_out: set[str] = set()
     for path in paths:
         format_ = format_of(path)
-        if format_ is None:
+        if format_ is None or is_plain(path, plain_files):
             continue
         key = table_key(path)
         if key not in found:

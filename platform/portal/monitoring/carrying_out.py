@@ -187,7 +187,7 @@ def _erase(asked: Analyst, one: Erasure) -> None:
         touched = [hour.pk for hour in hours]
         CapturedHour.objects.filter(pk__in=touched).update(is_stale=True)
         done = Erasure.objects.filter(pk=one.pk, done_at=None).update(
-            done_at=clock.now(), rows=max(said["rows"], also["rows"])
+            done_at=clock.now(), rows=max(said["rows"], also["rows"]), prediction_ids=ids
         )
         if done:
             audit.record(

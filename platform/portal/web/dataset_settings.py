@@ -23,6 +23,7 @@ def form_context(version: Version) -> dict[str, Any]:
         "separator": settings.separator,
         "sheet": settings.sheet or "",
         "separators": SEPARATORS.items(),
+        "plain_files": "\n".join(settings.plain_files),
     }
 
 
@@ -45,6 +46,7 @@ def settings_of(form: QueryDict) -> ReadSettings | None:
                 next_step="Write COLUMN=TYPE, such as zip=string.",
             )
     words = form.get("missing", "").strip()
+    plain_files = str(form.get("plain_files", "")).splitlines()
     try:
         return ReadSettings.model_validate(
             {
@@ -53,6 +55,7 @@ def settings_of(form: QueryDict) -> ReadSettings | None:
                 "encoding": form.get("encoding") or None,
                 "separator": form.get("separator") or None,
                 "sheet": form.get("sheet", "").strip() or None,
+                "plain_files": [line.strip() for line in plain_files if line.strip()],
             }
         )
     except ValidationError as error:

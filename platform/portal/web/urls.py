@@ -304,6 +304,11 @@ urlpatterns = [
         name="project_endpoint_predictions",
     ),
     path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/monitoring/predictions/export",
+        monitoring.project_endpoint_predictions_export,
+        name="project_endpoint_predictions_export",
+    ),
+    path(
         "p/<slug:project>/endpoints/<slug:endpoint>/monitoring/select",
         monitoring.project_endpoint_select,
         name="project_endpoint_select",

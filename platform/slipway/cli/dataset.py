@@ -134,6 +134,14 @@ def push(
     sheet: Annotated[
         str | None, typer.Option("--sheet", help="The sheet to read of Excel workbooks.")
     ] = None,
+    plain_files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plain-file",
+            metavar="PATTERN",
+            help="Files to store as they are, not as tables, such as 'docs/*' or '*.xlsx'.",
+        ),
+    ] = None,
 ) -> None:
     """Make files a new version of a dataset; interrupted, it goes on where it was."""
     slug = session.project(project)
@@ -150,6 +158,7 @@ def push(
             encoding=encoding,
             separator="\t" if separator == "tab" else separator,
             sheet=sheet,
+            plain_files=plain_files,
             progress=lambda _files, sent_bytes: bar.show(sent_bytes),
         )
     if before is not None and version.number is not None and version.number <= before:

@@ -1,18 +1,22 @@
 """`slipway endpoint monitoring`: how endpoints do, alerts, predictions, labels, selections."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from slipway.cli.audit import FileFormat, Since, Until
 from slipway.cli.endpoint_keys import EndpointArgument
 from slipway.cli.exits import UsageMistake
 from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.moments import parse_moment
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column
+from slipway.cli.transfer import receive, receive_file
 from slipway.schemas.monitoring import MonitoringOut
 from slipway.schemas.quality import QualityPoint
 from slipway.visible import visible
@@ -299,6 +303,82 @@ def predictions(
         key=lambda one: one.prediction_id,
         nothing="No captured prediction matches.",
     )
+
+
+@command(app, "export")
+def export(
+    session: Session,
+    endpoint: EndpointArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; standard output if left out."),
+    ] = None,
+    format: Annotated[  # noqa: A002  (the word of the API)
+        FileFormat, typer.Option("--format", help="Form of the file.")
+    ] = FileFormat.CSV,
+    prediction: Annotated[str | None, typer.Option("--id", help="One prediction.")] = None,
+    own: Annotated[str | None, typer.Option("--own", help="The client's own id.")] = None,
+    caller: Annotated[str | None, typer.Option("--caller", help="Id of a key.")] = None,
+    version: Annotated[str | None, typer.Option("--version", help="Of the model.")] = None,
+    feature: FeatureOption = None,
+    operator: OperatorOption = None,
+    value: ValueOption = None,
+    status: Annotated[
+        str | None, typer.Option("--status", help="answered, failed, or such as 503.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    selection: Annotated[
+        str | None, typer.Option("--selection", help="The rows of one selection, by its id.")
+    ] = None,
+    yes: Yes = False,
+    project: ProjectOption = None,
+) -> None:
+    """Export captured predictions as one file, newest first, with the values that were sent."""
+    if output is None and (session.output.as_json or sys.stdout.isatty()):
+        raise UsageMistake(
+            "The export needs a file to go to.",
+            next_step="Add --output predictions.csv to the command.",
+        )
+    if output is not None and output.exists():
+        confirm(f"Replace the file {output}?", yes=yes, output=session.output)
+    download = session.client.endpoints.monitoring.export(
+        endpoint,
+        project=session.project(project),
+        format="jsonl" if format is FileFormat.JSONL else "csv",
+        selection=selection,
+        prediction_id=prediction,
+        own_id=own,
+        caller=caller,
+        model_version=version,
+        feature=feature,
+        operator=operator,
+        value=value,
+        status=status,
+        since=parse_moment(since, option="--since"),
+        until=parse_moment(until, option="--until"),
+    )
+    with download as content:
+        rows = content.number("x-slipway-rows", None)
+        left_out = content.number("x-slipway-rows-left-out", 0) or 0
+        if output is None:
+            receive(session, content, sys.stdout.buffer, label="Exporting")
+            return
+        size_bytes = receive_file(session, content, output, label="Exporting")
+    if session.output.as_json:
+        session.output.document(
+            {
+                "path": str(output),
+                "size_bytes": size_bytes,
+                "format": format.value,
+                "rows": rows,
+                "rows_left_out": left_out,
+            }
+        )
+    elif session.output.quiet:
+        session.output.line(str(output))
+    being_erased = f" {left_out:,} rows are being erased and left out." if left_out else ""
+    session.output.note(f"{output}: {rows:,} rows, {size_bytes:,} bytes.{being_erased}")
 
 
 def _shortly(outputs: dict[str, Any]) -> str:

@@ -107,6 +107,7 @@ class Datasets:
         encoding: str | None = None,
         separator: str | None = None,
         sheet: str | None = None,
+        plain_files: Sequence[str] | None = None,
         progress: Progress | None = None,
         timeout_s: float = 3600.0,
     ) -> VersionOut:
@@ -117,8 +118,9 @@ class Datasets:
         are those of the latest version make no new one: that one is returned. `types` declares
         those of columns (`{"zip": "string", "price": "decimal(18, 2)"}`), `missing` the words that
         mean a missing value, `encoding` and `separator` those of text files, `sheet` the one to
-        read of Excel workbooks. Raises InvalidInput for bad rows, with line and column, unless they
-        are allowed; then nothing is kept.
+        read of Excel workbooks, `plain_files` patterns of files that are stored as they are and not
+        read as tables (`["docs/*", "*.xlsx"]`). Raises InvalidInput for bad rows, with line and
+        column, unless they are allowed; then nothing is kept.
         """
         settings = build(
             ReadSettings,
@@ -127,6 +129,7 @@ class Datasets:
             encoding=encoding,
             separator=separator,
             sheet=sheet,
+            plain_files=list(plain_files or []),
         )
         try:
             self.create(dataset, project=project)
@@ -194,7 +197,8 @@ class Datasets:
             "\n".join([f"The version was refused. {version.reason}", *told]),
             code="bad_rows" if version.problems else "version_refused",
             field="files",
-            next_step="Correct the rows, or allow them (allow_bad_rows, --allow-bad-rows).",
+            next_step="Correct the rows, or allow them (allow_bad_rows, --allow-bad-rows). Declare "
+            "files that are no tables (plain_files, --plain-file).",
         )
 
     def files(

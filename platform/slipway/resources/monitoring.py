@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from slipway.connection import Connection
+from slipway.connection import Connection, Download
 from slipway.errors import InvalidInput
 from slipway.pages import Pages
 from slipway.resources.requests import build
@@ -20,6 +21,7 @@ from slipway.schemas.monitoring import (
     AlertOut,
     ErasureIn,
     ErasureOut,
+    ExportFormat,
     LabelOut,
     LabelsIn,
     LabelsOut,
@@ -152,6 +154,30 @@ class Monitoring:
         segments = (*_path(project, endpoint), "predictions")
         return Pages(self._connection, segments, PageOf[PredictionOut], query)
 
+    def export(
+        self,
+        endpoint: str,
+        *,
+        project: str,
+        format: ExportFormat = "csv",  # noqa: A002  (the word of the API)
+        selection: str | None = None,
+        **filters: Any,
+    ) -> AbstractContextManager[Download]:
+        """Receive captured predictions as one file: `with … as export: for chunk in export`.
+
+        `filters` are those of `predictions`. `export.number("x-slipway-rows", None)` is the number
+        of rows, and `x-slipway-rows-left-out` that of rows that are erased or being erased.
+        `selection` is the id of one, which is exported whole.
+        """
+        body = build(SelectionFilters, **_as_filters(filters))
+        query = body.model_dump(mode="json", exclude_unset=True)
+        for name in query.pop("prediction_ids", None) or ():
+            query["prediction_id"] = name
+        segments = (*_path(project, endpoint), "predictions", "export")
+        return self._connection.stream(
+            *segments, query={"format": format, "selection": selection, **query}
+        )
+
     def label(
         self, endpoint: str, labels: Sequence[Mapping[str, Any]], *, project: str
     ) -> LabelsOut:
@@ -240,6 +266,15 @@ class Monitoring:
         """List what was asked to be erased, newest first, and whether it is."""
         segments = (*_path(project, endpoint), "erasures")
         return Pages(self._connection, segments, PageOf[ErasureOut])
+
+
+def _as_filters(filters: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in filters.items() if value is not None}
+    if "prediction_id" in given:
+        given["prediction_ids"] = [given.pop("prediction_id")]
+    if "value" in given:
+        given["value"] = str(given["value"])
+    return given
 
 
 def _together(one: LabelsOut, other: LabelsOut) -> LabelsOut:

@@ -406,6 +406,9 @@ class SelectionFilters(RequestSchema):
         return self
 
 
+ExportFormat = Literal["csv", "jsonl"]
+
+
 class SelectionIn(RequestSchema):
     """Predictions that are to become a version of a dataset of the project."""
 

@@ -6,6 +6,7 @@ version. Jobs read with the same one.
 
 import re
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 from urllib.parse import unquote
 
@@ -127,6 +128,16 @@ def table_key(path: str) -> str:
     return "/".join([*keys, _PART_NUMBER.sub("*", stem) + name[len(stem) :]])
 
 
+def matches_pattern(path: str, pattern: str) -> bool:
+    """Return whether a pattern of plain files (`ReadSettings.plain_files`) matches a path."""
+    return fnmatchcase(path if "/" in pattern else path.rpartition("/")[2], pattern)
+
+
+def is_plain(path: str, patterns: Iterable[str]) -> bool:
+    """Return whether a file is declared as plain, so that it is part of no table."""
+    return any(matches_pattern(path, pattern) for pattern in patterns)
+
+
 Encoding = Literal[
     "utf-8",
     "utf-16",
@@ -150,6 +161,7 @@ Separator = Literal[",", ";", "\t", "|"]
 ColumnName = Annotated[Line, Field(min_length=1, max_length=1000)]
 MissingWord = Annotated[Line, Field(max_length=100)]
 ColumnType = Annotated[Line, Field(pattern=TYPE_PATTERN)]
+FilePattern = Annotated[Line, Field(min_length=1, max_length=1000)]
 
 
 class ReadSettings(RequestSchema):
@@ -157,7 +169,9 @@ class ReadSettings(RequestSchema):
 
     `types` names columns and their types. `missing` replaces the words that mean a missing value,
     and then applies to text columns too. `encoding` and `separator` are those of text files,
-    `sheet` is the one to read of Excel workbooks.
+    `sheet` is the one to read of Excel workbooks. `plain_files` are patterns of files that are
+    stored as they are and not read as tables: `*.xlsx` matches names in all folders, a pattern with
+    a slash the whole path.
     """
 
     types: Annotated[dict[ColumnName, ColumnType], Field(max_length=MAX_COLUMNS)] = {}
@@ -165,6 +179,7 @@ class ReadSettings(RequestSchema):
     encoding: Encoding | None = None
     separator: Separator | None = None
     sheet: Annotated[Line, Field(min_length=1, max_length=100)] | None = None
+    plain_files: Annotated[list[FilePattern], Field(max_length=20)] = []
 
 
 class TableColumn(AnswerSchema):

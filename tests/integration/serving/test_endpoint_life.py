@@ -7,8 +7,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
+import psycopg
 import pytest
 
+from tests.faults.requests_at_once import WITHIN_S, check_unavailable, send
 from tests.integration.serving.living import Endpoints, Load, running_endpoints
 from tests.processes import children_of, command_of, wait_for
 
@@ -145,6 +148,60 @@ def test_predictions_are_answered_while_the_portal_is_frozen_and_after_it_was_ki
         wait_for(lambda: _shows(endpoints, doubling), "answer of the portal", within_s=90)
     assert set(load.statuses) == {200}, load.statuses
     assert endpoints.show(doubling)["state"] == "serving"
+
+
+@contextlib.contextmanager
+def _database_away(endpoints: Endpoints) -> Iterator[None]:
+    """Have nobody use the portal's tables for the duration of a block."""
+    at = endpoints.running.installation
+    if url := at.environ["DATABASE_URL"]:
+        with psycopg.connect(url) as server:
+            query = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'"
+            tables = ", ".join(row[0] for row in server.execute(query))
+            server.execute(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
+            yield
+            server.rollback()
+        return
+    file = at.data_dir / "slipway.sqlite3"
+    elsewhere = file.with_name("elsewhere.sqlite3")
+    file.rename(elsewhere)
+    yield
+    elsewhere.rename(file)
+
+
+def test_predictions_are_answered_while_the_database_is_away(
+    endpoints: Endpoints, doubling: str
+) -> None:
+    """Also by a gateway that starts meanwhile, from the configuration on its disk."""
+    before = {one["id"] for one in endpoints.call("GET", f"endpoints/{doubling}/replicas")}
+    [gateway] = [
+        pid
+        for pid in children_of(endpoints.running.program.pid)
+        if "workers.gateway" in command_of(pid)
+    ]
+    path = f"/v1/{doubling}/predict"
+    unknown = {"Authorization": "Bearer sle_unknown"}
+    with _database_away(endpoints):
+        with Load(endpoints, doubling, clients=2) as load:
+            wait_for(lambda: sum(load.statuses.values()) > 500, "500 answers", within_s=60)
+        assert set(load.statuses) == {200}, load.statuses
+        check_unavailable([send(endpoints.api, "GET", f"{endpoints.path}/endpoints/{doubling}")])
+        stranger = send(endpoints.gateway, "POST", path, json={"inputs": [[1, 2]]}, headers=unknown)
+        assert stranger.status == 401
+        assert stranger.seconds < WITHIN_S
+        os.kill(gateway, signal.SIGKILL)
+        wait_for(lambda: _predicts(endpoints, doubling), "answer of another gateway", within_s=60)
+    wait_for(lambda: _shows(endpoints, doubling), "answer of the portal", within_s=30)
+    assert endpoints.show(doubling)["state"] == "serving"
+    replicas = endpoints.call("GET", f"endpoints/{doubling}/replicas")
+    assert {one["id"] for one in replicas} == before
+
+
+def _predicts(endpoints: Endpoints, name: str) -> bool:
+    try:
+        return bool(endpoints.ask(name, 1.0).status_code == 200)
+    except httpx.TransportError:
+        return False
 
 
 def _shows(endpoints: Endpoints, name: str) -> bool:

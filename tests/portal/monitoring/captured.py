@@ -1,8 +1,10 @@
 """Captured predictions in tests: written as a gateway writes them, shipped by its own shipper."""
 
+import shutil
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,8 +13,9 @@ import orjson
 
 from portal.core import clock
 from portal.endpoints.models import Endpoint
-from portal.monitoring.folders import raw_root
+from portal.monitoring.folders import flat_root, raw_root
 from portal.monitoring.looking import look_at_all
+from portal.monitoring.models import CapturedHour
 from tests.personas import Api, json_of
 from tests.portal.endpoints.serving import Lab
 from workers.gateway.segments import entry, pack_block
@@ -111,6 +114,12 @@ class Traffic:
             {"predictions": [[round(1 - score, 4), round(score, 4)]]} for score in scores.tolist()
         ]
         return self.capture(requests, responses, ago=ago)
+
+    def forget(self) -> None:
+        """Remove all that was captured."""
+        CapturedHour.objects.filter(endpoint=self.endpoint).delete()
+        for root in (raw_root(), Path(flat_root())):
+            shutil.rmtree(root, ignore_errors=True)
 
     def look(self) -> None:
         """Let the control task run."""

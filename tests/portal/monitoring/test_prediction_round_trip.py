@@ -1,6 +1,7 @@
-"""Random rows, sent in every form, given to a model, captured, selected: the values are the same.
+"""Random rows, sent in every form, predicted, captured, selected, exported: the same values.
 
-What a model is given is compared with what was sent, and the selected dataset with both.
+The inputs of the model, the selected dataset and the exports (CSV, JSON lines) are compared with
+what was sent.
 """
 
 import csv
@@ -14,6 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.csv as csv_files
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -79,6 +82,10 @@ _SCHEMA: Final[list[ColSpec | TensorSpec]] = [
 ]
 _DATATYPES: Final = {"n": "INT64", "s": "BYTES", "id": "INT64", "i32": "INT32", "d": "FP64"} | {
     "f32": "FP32", "b": "BOOL", "t": "BYTES", "at": "BYTES"
+}  # fmt: skip
+_ARROW: Final = {
+    "INT64": pa.int64(), "INT32": pa.int32(), "FP64": pa.float64(), "FP32": pa.float64(),
+    "BOOL": pa.bool_(), "BYTES": pa.string(),
 }  # fmt: skip
 Rows = list[dict[str, Any]]
 Form = Callable[[Rows], bytes]
@@ -214,6 +221,31 @@ def _as_sent(given: Any, sent: Any, name: str) -> Any:
     return datetime.fromisoformat(given) if name == "at" and given is not None else given
 
 
+def _exported(traffic: Traffic, file_format: str) -> bytes:
+    answer: Any = traffic.api.get(f"{traffic.root}/predictions/export?format={file_format}")
+    assert answer.status_code == 200, answer.content
+    return b"".join(answer.streaming_content)
+
+
+def _json_rows(traffic: Traffic) -> dict[int, dict[str, Any]]:
+    lines = map(json.loads, _exported(traffic, "jsonl").splitlines())
+    return {line["inputs"]["n"]: line["inputs"] for line in lines}
+
+
+def _csv_rows(traffic: Traffic) -> dict[int, dict[str, Any]]:
+    types = {f"in.{name}": _ARROW[kind] for name, kind in _DATATYPES.items()}
+    options = csv_files.ConvertOptions(
+        column_types=types, null_values=[""], strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )  # fmt: skip
+    parsing = csv_files.ParseOptions(newlines_in_values=True)
+    file = pa.BufferReader(_exported(traffic, "csv"))
+    table = csv_files.read_csv(file, parse_options=parsing, convert_options=options)
+    columns = [name for name in table.column_names if name.startswith("in.")]
+    rows = table.select(columns).rename_columns([name[3:] for name in columns]).to_pylist()
+    return {row["n"]: row for row in rows}
+
+
 def _round_trip(
     traffic: Traffic, engine: Engine, folder: Path, many: list[tuple[str, Rows]], dataset: str
 ) -> None:
@@ -240,11 +272,12 @@ def _round_trip(
     file = folder / f"{dataset}.parquet"
     file.write_bytes(b"".join(content_of(entries_of(version, "predictions.parquet"))))
     selected = {row["n"]: row for row in pq.read_table(file).to_pylist()}
-    for number, (form, row) in sent.items():
-        for name, value in row.items():
-            chosen = selected[number][name]
-            chosen = _as_sent(chosen, value, name) if isinstance(chosen, str) else chosen
-            assert _is_same(chosen, value, name, form), (form, name, value, chosen)
+    for rows_by_number in (selected, _json_rows(traffic), _csv_rows(traffic)):
+        for number, (form, row) in sent.items():
+            for name, value in row.items():
+                chosen = rows_by_number[number][name]
+                chosen = _as_sent(chosen, value, name) if isinstance(chosen, str) else chosen
+                assert _is_same(chosen, value, name, form), (form, name, value, chosen)
 
 
 def _check(traffic: Traffic, engine: Engine, folder: Path, **options: Any) -> None:
@@ -257,6 +290,7 @@ def _check(traffic: Traffic, engine: Engine, folder: Path, **options: Any) -> No
     )
     @given(_MANY)
     def check(many: list[tuple[str, Rows]]) -> None:
+        traffic.forget()
         _round_trip(traffic, engine, folder, many, f"selected-{next(counter)}")
 
     check()

@@ -1,11 +1,13 @@
 """Which models came of a version of a dataset, by the runs and jobs that read it."""
 
+from typing import Any
+
 import pytest
 from django.test import Client
 
 from portal.experiments.models import ModelVersion
 from portal.workloads.tokens import token_of
-from tests.personas import Api, Personas, json_of
+from tests.personas import Api, Personas, json_of, whole_list
 from tests.portal.datasets.pushing import AT, push
 from tests.portal.registry.store import Store
 from tests.portal.registry.test_registering import register
@@ -56,3 +58,43 @@ def test_every_version_that_came_of_a_run_is_listed(bob: Api, store: Store) -> N
         ModelVersion.objects.create(**fields | {"version": number})
     [use] = json_of(bob.get(USES))
     assert len(use["models"]) == 205
+
+
+def test_every_use_is_in_one_part_of_the_list(bob: Api, people: Personas, store: Store) -> None:
+    """Readers come in parts, newest first, each with the models that came of it."""
+    push(bob, {"a.csv": b"x\n1\n"})
+    push(bob, {"a.csv": b"x\n2\n"})
+    runs = [store.run() for _ in range(7)]
+    for run_id in runs:
+        assert bob.post(USES, {"run": run_id}).status_code == 200
+    assert bob.post(f"{AT}/digits/versions/2/uses", {"run": runs[0]}).status_code == 200
+    for at in (1, 6):
+        register(bob, runs[at], f"model-{at}")
+    parts: list[list[Any]] = []
+    cursors: set[str] = set()
+    cursor = ""
+    while len(parts) < 10:
+        answer = bob.get(f"{USES}?limit=3" + (f"&cursor={cursor}" if cursor else ""))
+        assert answer.status_code == 200
+        parts.append(json_of(answer))
+        cursor = answer.headers.get("X-Slipway-Next-Cursor", "")
+        if not cursor:
+            break
+        assert cursor not in cursors
+        cursors.add(cursor)
+    assert [len(part) for part in parts] == [3, 3, 1]
+    uses = [use for part in parts for use in part]
+    assert [use["run"] for use in uses] == runs[::-1]
+    made = {use["run"]: [model["name"] for model in use["models"]] for use in uses}
+    assert made == {key: [] for key in runs} | {runs[1]: ["model-1"], runs[6]: ["model-6"]}
+    assert whole_list(bob, USES) == uses
+    whole = bob.get(f"{USES}?limit=7")
+    assert (json_of(whole), "X-Slipway-Next-Cursor" in whole.headers) == (uses, False)
+    # A new reader comes before the first part and moves none of the others.
+    after = bob.get(f"{USES}?limit=3").headers["X-Slipway-Next-Cursor"]
+    assert bob.post(USES, {"run": store.run()}).status_code == 200
+    assert json_of(bob.get(f"{USES}?limit=3&cursor={after}")) == uses[3:6]
+    for wrong in ("cursor=nothing", "limit=0", "limit=1000000"):
+        assert bob.get(f"{USES}?{wrong}").status_code in (400, 422), wrong
+    stranger = Api.of(people.charlie)
+    assert stranger.get(f"{USES}?cursor={after}").status_code == 404

@@ -9,10 +9,14 @@ from pydantic import BaseModel, Field
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.v1.shapes import PageParameters, page_of
+from portal.core.errors import InvalidInput
 from portal.core.pagination import MAX_LIMIT, paginate
+from portal.core.streams import ByteStream
 from portal.endpoints.gates import EndpointRole, gated_endpoint
+from portal.monitoring.exports import export_answer
 from portal.monitoring.models import Erasure, Label, Selection
 from portal.monitoring.searching import Found, filters_of, search
+from portal.monitoring.selection_exports import selection_answer
 from portal.monitoring.services.labels import label_predictions
 from portal.monitoring.services.selecting import erase_predictions, select_predictions
 from slipway.schemas.accounts import Role, Scope
@@ -21,12 +25,14 @@ from slipway.schemas.moments import Moment
 from slipway.schemas.monitoring import (
     ErasureIn,
     ErasureOut,
+    ExportFormat,
     LabelOut,
     LabelsIn,
     LabelsOut,
     PredictionOut,
     PredictionsOut,
     PredictionStatus,
+    SelectionFilters,
     SelectionIn,
     SelectionOut,
 )
@@ -34,10 +40,19 @@ from slipway.schemas.monitoring import (
 router = Router(tags=["Predictions"])
 _SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
+_EXPORT = {
+    "responses": {
+        200: {
+            "description": "The rows",
+            "content": {"text/csv": _BYTES, "application/jsonl": _BYTES},
+        }
+    }
+}
 _ONE = "/projects/{project}/endpoints/{endpoint}"
 
 
-class PredictionsQuery(BaseModel):
+class FilterQuery(BaseModel):
     """Which predictions; all filters that are given must match."""
 
     prediction_id: Annotated[Line, Field(max_length=40)] | None = None
@@ -50,8 +65,20 @@ class PredictionsQuery(BaseModel):
     operator: Literal["=", "!=", "<", "<=", ">", ">="] = "="
     value: Annotated[Line, Field(max_length=200)] | None = None
     status: PredictionStatus | None = None
+
+
+class PredictionsQuery(FilterQuery):
+    """Which predictions, and which part of them."""
+
     cursor: Annotated[Line, Field(max_length=1000)] | None = None
     limit: int = Field(default=50, ge=1, le=MAX_LIMIT)
+
+
+class PredictionsExportQuery(FilterQuery):
+    """Which predictions, and the form of the file; a `selection` has filters of its own."""
+
+    format: ExportFormat = "csv"
+    selection: Annotated[Line, Field(max_length=40)] | None = None
 
 
 @router.get(f"{_ONE}/predictions", auth=gate(_SEE), response=PredictionsOut)
@@ -60,12 +87,40 @@ def list_predictions(
 ) -> PredictionsOut:
     """Find captured predictions, newest first, with what is known to be true of them."""
     found = gated_endpoint(request)
-    filters = filters_of(query.model_dump(exclude={"cursor", "limit", "prediction_id"}))
-    if query.prediction_id:
-        filters.prediction_ids = [query.prediction_id]
-    rows, more = search(found, filters, cursor=query.cursor, limit=query.limit)
+    rows, more = search(found, _filters(query), cursor=query.cursor, limit=query.limit)
     numbers = {one.pk: one.number for one in found.revisions.only("pk", "number")}
     return PredictionsOut(items=[prediction_out(one, numbers) for one in rows], next_cursor=more)
+
+
+def _filters(query: FilterQuery) -> SelectionFilters:
+    filters = filters_of(
+        query.model_dump(include=set(FilterQuery.model_fields) - {"prediction_id"})
+    )
+    if query.prediction_id:
+        filters.prediction_ids = [query.prediction_id]
+    return filters
+
+
+@router.get(f"{_ONE}/predictions/export", auth=gate(_SEE), response=None, openapi_extra=_EXPORT)
+def export_predictions(
+    request: HttpRequest, project: str, endpoint: str, query: Query[PredictionsExportQuery]
+) -> ByteStream:
+    """Stream captured predictions as CSV or JSON lines, newest first, as they were sent.
+
+    Of a `selection` these are the rows of its dataset version, with the types of the signature.
+
+    `X-Slipway-Rows` is the number of rows, `X-Slipway-Rows-Left-Out` that of those being erased.
+    """
+    found = gated_endpoint(request)
+    if query.selection is None:
+        return export_answer(found, _filters(query), query.format)
+    if query.model_fields_set - {"selection", "format"}:
+        raise InvalidInput(
+            "A selection is exported whole: its filters are those it was made with.",
+            field="selection",
+            next_step="Leave the other filters out.",
+        )
+    return selection_answer(found, query.selection, query.format)
 
 
 def prediction_out(one: Found, numbers: dict[str, int]) -> PredictionOut:

@@ -292,6 +292,13 @@ class Where:
         self.values.append(list(values))
         return self
 
+    def not_among(self, name: str, values: Sequence[str]) -> "Where":
+        """Add that a column has none of some values."""
+        if values:
+            self._parts.append(f'"{name}" NOT IN (SELECT unnest(?::VARCHAR[]))')
+            self.values.append(list(values))
+        return self
+
     def rows_among(self, rows: Sequence[tuple[str, int]]) -> "Where":
         """Add that it is one of some rows, by the ids of their predictions and their numbers."""
         self.among("prediction_id", sorted({prediction_id for prediction_id, _ in rows}))

@@ -7,7 +7,15 @@ from typing import Any, Final
 
 import orjson
 
-from portal.monitoring.analysing import exporting, flat, keeping, label_files, measuring, profiling
+from portal.monitoring.analysing import (
+    exporting,
+    flat,
+    keeping,
+    label_files,
+    measuring,
+    prediction_lines,
+    profiling,
+)
 from portal.monitoring.standing_back import stand_apart, stand_back
 
 _ORDERS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -23,6 +31,10 @@ _ORDERS: Final[Mapping[str, Callable[..., Any]]] = {
     "export": keeping.export,
     "sent_inputs": exporting.sent_inputs,
     "erase": keeping.erase,
+    "csv_header": prediction_lines.csv_header,
+    "table_facts": prediction_lines.table_facts,
+    "write_table": prediction_lines.write_table,
+    "write_lines": prediction_lines.write_lines,
     "read_labels": label_files.read_labels,
 }
 _STEP_BACK: Final = 19

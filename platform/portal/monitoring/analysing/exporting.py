@@ -116,14 +116,14 @@ def _bodies(
                         continue
                     signature = named.get(one["revision"] or "", Named())
                     try:
-                        rows, _ = request_rows(one["request"] or "", signature, _cell_of(types))
+                        rows, _ = request_rows(one["request"] or "", signature, cell_of(types))
                     except (Unreadable, RecursionError):
                         continue
                     bodies[one["prediction_id"]] = rows
     return bodies
 
 
-def _cell_of(types: Mapping[str, str]) -> Callable[[str, str], Any]:
+def cell_of(types: Mapping[str, str]) -> Callable[[str, str], Any]:
     """Return what makes a value of a cell of CSV, by the type of its column."""
 
     def cell(name: str, text: str) -> Any:

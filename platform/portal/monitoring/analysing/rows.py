@@ -70,40 +70,48 @@ def request_rows(
     try:
         said = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return _csv_rows(text, named, cell or _cell), ""
+        return csv_rows(text, named, cell or _cell), ""
     if not isinstance(said, dict):
         raise Unreadable
     own = said.get("client_request_id") or said.get("id")
     own_id = str(own) if isinstance(own, str | int) else ""
     # A part of a longer id may be the id of another prediction.
-    return _rows_of_body(said, named), own_id if len(own_id) <= MOST_OWN_ID else ""
+    return rows_of_body(said, named), own_id if len(own_id) <= MOST_OWN_ID else ""
 
 
-def _rows_of_body(said: Mapping[str, Any], named: Named) -> list[Row]:
+def rows_of_body(said: Mapping[str, Any], named: Named, *, nested: bool = False) -> list[Row]:
+    """Return the rows of a request in JSON; `nested` values stay as they are."""
     split = said.get("dataframe_split")
     if isinstance(split, dict) and isinstance(split.get("data"), list):
         columns = split.get("columns") or named.columns
-        return _from_rows(split["data"], [str(name) for name in columns])
+        return _from_rows(split["data"], [str(name) for name in columns], nested=nested)
     for key in ("dataframe_records", "instances", "inputs"):
         if key in said:
-            return rows_of(said[key], named.columns)
+            return rows_of(said[key], named.columns, nested=nested)
     raise Unreadable
 
 
-def rows_of(value: Any, columns: Sequence[str] = (), *, single: str = "x") -> list[Row]:
-    """Return rows of what holds some: records, lists, a mapping of columns, or tensors of v2."""
+def rows_of(
+    value: Any, columns: Sequence[str] = (), *, single: str = "x", nested: bool = False
+) -> list[Row]:
+    """Return rows of what holds some: records, lists, a mapping of columns, or tensors of v2.
+
+    Lists in cells become a cell for each element, unless `nested` keeps them.
+    """
     if isinstance(value, dict):
-        return _from_columns(value)
+        return _from_columns(value, nested)
     if not isinstance(value, list) or not value:
         raise Unreadable
     if all(isinstance(one, dict) for one in value):
         if all("datatype" in one and "data" in one for one in value):
-            return _from_tensors(value, columns)
+            return _from_tensors(value, columns, nested)
         return [{str(name): cell for name, cell in one.items()} for one in value]
-    return _from_rows(value, columns, single)
+    return _from_rows(value, columns, single, nested=nested)
 
 
-def _from_rows(data: Sequence[Any], columns: Sequence[str], single: str = "x") -> list[Row]:
+def _from_rows(
+    data: Sequence[Any], columns: Sequence[str], single: str = "x", *, nested: bool = False
+) -> list[Row]:
     rows = []
     for one in data[: MOST_ROWS + 1]:
         if not isinstance(one, list):
@@ -111,7 +119,7 @@ def _from_rows(data: Sequence[Any], columns: Sequence[str], single: str = "x") -
         elif columns and len(columns) == len(one):
             rows.append(dict(zip(columns, one, strict=True)))
         else:
-            rows.append(_flat(single, one))
+            rows.append({single: one} if nested else _flat(single, one))
     return rows
 
 
@@ -143,7 +151,7 @@ def _elements(value: Any) -> Sequence[Any]:
     return value
 
 
-def _from_columns(value: Mapping[str, Any]) -> list[Row]:
+def _from_columns(value: Mapping[str, Any], nested: bool) -> list[Row]:
     lengths = {len(column) for column in value.values() if isinstance(column, list)}
     if not lengths:
         return [{str(name): cell for name, cell in value.items()}]
@@ -152,11 +160,13 @@ def _from_columns(value: Mapping[str, Any]) -> list[Row]:
     rows: list[Row] = [{} for _ in range(min(lengths.pop(), MOST_ROWS))]
     for name, column in value.items():
         for row, cell in zip(rows, column if isinstance(column, list) else [], strict=False):
-            row |= _flat(str(name), cell)
+            row |= {str(name): cell} if nested else _flat(str(name), cell)
     return rows
 
 
-def _from_tensors(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[Row]:
+def _from_tensors(
+    tensors: Sequence[Mapping[str, Any]], columns: Sequence[str], nested: bool
+) -> list[Row]:
     rows: list[Row] = []
     for tensor in tensors:
         shape = tensor.get("shape") or []
@@ -165,7 +175,7 @@ def _from_tensors(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
             raise Unreadable
         width = max(1, len(cells) // shape[0])
         name = str(tensor.get("name", "x"))
-        if len(tensors) == 1 and width > 1:
+        if len(tensors) == 1 and width > 1 and not nested:
             name = "x"
         while len(rows) < min(shape[0], MOST_ROWS):
             rows.append({})
@@ -173,12 +183,25 @@ def _from_tensors(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
             some = list(cells[at * width : (at + 1) * width])
             if len(tensors) == 1 and len(columns) == width:
                 row |= dict(zip(columns, some, strict=True))
+            elif nested:
+                row[name] = _shaped(some, shape[1:])
             else:
                 row |= _flat(name, some if width > 1 else some[0] if some else None)
     return rows
 
 
-def _csv_rows(text: str, named: Named, cell: Callable[[str, str], Any]) -> list[Row]:
+def _shaped(cells: Sequence[Any], shape: Sequence[Any]) -> Any:
+    """Return the cells of one row of a tensor, nested by the rest of its shape."""
+    if not shape:
+        return cells[0] if cells else None
+    step = len(cells) // shape[0] if isinstance(shape[0], int) and shape[0] > 0 else 0
+    if not step:
+        return list(cells)
+    return [_shaped(cells[at : at + step], shape[1:]) for at in range(0, len(cells), step)]
+
+
+def csv_rows(text: str, named: Named, cell: Callable[[str, str], Any]) -> list[Row]:
+    """Return the rows of a request in CSV."""
     try:
         lines = list(islice(csv.reader(io.StringIO(text)), MOST_ROWS + 2))
     except csv.Error as error:

@@ -38,7 +38,10 @@ class Selection(Row):
 
 
 class Erasure(Row):
-    """A request that all predictions of a key be gone: a prediction's id, or the client's own."""
+    """A request that all predictions of a key be gone: a prediction's id, or the client's own.
+
+    `prediction_ids` are those it has removed, which exports of earlier selections leave out.
+    """
 
     id = IdField("gone")
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="+")
@@ -46,6 +49,7 @@ class Erasure(Row):
     reference = models.CharField(max_length=200)
     by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     rows = models.BigIntegerField(default=0)
+    prediction_ids = models.JSONField(default=list)
     done_at = models.DateTimeField(null=True, blank=True)
 
     class Meta(Row.Meta):

@@ -1,10 +1,11 @@
 """Monitoring of an endpoint: how it does, its single predictions, alerts, and what follows."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
@@ -17,8 +18,10 @@ from portal.core.policy import guarded_by
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.endpoints.incidents import recent_incidents
 from portal.endpoints.models import Endpoint
+from portal.monitoring.exports import export_answer
 from portal.monitoring.models import AlertChannel, Selection
 from portal.monitoring.searching import filters_of, search
+from portal.monitoring.selection_exports import selection_answer
 from portal.monitoring.services.selecting import select_predictions
 from portal.monitoring.services.watching import (
     add_channel,
@@ -48,6 +51,7 @@ from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.monitoring import (
     AlertChannelIn,
+    ExportFormat,
     MonitorChange,
     SelectionFilters,
     SelectionIn,
@@ -165,6 +169,25 @@ def project_endpoint_select(request: HttpRequest, project: str, endpoint: str) -
         messages.success(request, f"{name} gets another version within a minute.")
         return redirect("project_endpoint_predictions", project, endpoint)
     return _predictions(request, found, form)
+
+
+@guarded_by(_SEE)
+@require_safe
+def project_endpoint_predictions_export(
+    request: HttpRequest, project: str, endpoint: str
+) -> HttpResponseBase:
+    """Download the predictions that match as CSV or JSON lines."""
+    file_format = word(request, "format") or "csv"
+    for known in get_args(ExportFormat):
+        if file_format == known and (selection := word(request, "selection")):
+            return selection_answer(gated_endpoint(request), selection, known)
+        if file_format == known:
+            return export_answer(gated_endpoint(request), _filters(request), known)
+    raise InvalidInput(
+        "Predictions are exported as csv or jsonl.",
+        field="format",
+        next_step="Choose one of both on the page of predictions.",
+    )
 
 
 def _filters(request: HttpRequest) -> SelectionFilters:

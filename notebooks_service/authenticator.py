@@ -1,0 +1,34 @@
+"""Sign-in by the portal: while it is away, people get a 503 that says when to come again."""
+
+from http import HTTPStatus
+from typing import Any, Final
+
+from oauthenticator.generic import GenericOAuthenticator
+from oauthenticator.oauth2 import HTTPClientError, web
+
+_TRY_AGAIN_S: Final = "5"
+_MESSAGE: Final = "Slipway does not answer. Reload this page in a moment."
+
+
+class Unavailable(web.HTTPError):  # type: ignore[misc]
+    """The portal does not answer; JupyterHub sends the headers and the message of an exception."""
+
+    def __init__(self) -> None:
+        super().__init__(HTTPStatus.SERVICE_UNAVAILABLE, _MESSAGE)
+        self.headers = {"Retry-After": _TRY_AGAIN_S}
+        self.jupyterhub_message = _MESSAGE
+
+
+class SlipwayAuthenticator(GenericOAuthenticator):  # type: ignore[misc]
+    """OpenID Connect with the portal."""
+
+    async def fetch(self, req: Any, *arguments: Any, **options: Any) -> Any:
+        """Ask the portal; raises HTTPError 503 where it does not answer or cannot."""
+        try:
+            return await super().fetch(req, *arguments, **options)
+        except HTTPClientError as error:
+            if error.code < HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
+            raise Unavailable from error
+        except OSError as error:
+            raise Unavailable from error

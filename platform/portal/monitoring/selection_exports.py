@@ -1,0 +1,111 @@
+"""A selection of predictions as CSV or JSON lines: the rows of its dataset version."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from portal.core.errors import Conflict, NotFound, Unavailable
+from portal.core.streams import ByteStream, let_go_of_the_database
+from portal.datasets.bytes import content_of, entries_of
+from portal.datasets.models import Version
+from portal.endpoints.models import Endpoint
+from portal.monitoring.analyst import AnalysisFailed, analyst
+from portal.monitoring.exports import download, pieces_of, turn
+from portal.monitoring.models import Erasure, Selection
+from slipway.schemas.monitoring import ExportFormat
+
+# Each holds a copy of its rows on the disk until its client has read all.
+_COPIES: Final = 4
+_TRY_AGAIN_S: Final = 10
+_copies = threading.BoundedSemaphore(_COPIES)
+
+
+class SelectionExport:
+    """The bytes of an export; iterate once, and close it afterwards."""
+
+    def __init__(self, selection: Selection, version: Version, file_format: ExportFormat) -> None:
+        """Count the rows; raises Unavailable where they cannot be read now."""
+        self._format = file_format
+        self._stack = ExitStack()
+        if not _copies.acquire(blocking=False):
+            raise Unavailable(
+                f"{_COPIES} selections are being exported already.",
+                retry_after_s=_TRY_AGAIN_S,
+                next_step="Try again when one of them is complete, or download the dataset.",
+            )
+        self._stack.callback(_copies.release)
+        try:
+            self._process = self._stack.enter_context(analyst())
+            self._source = Path(self._process.folder) / "predictions.parquet"
+            with self._source.open("wb") as file:
+                file.writelines(content_of(entries_of(version, "predictions.parquet")))
+            self._erased = _erased_ids(selection)
+            let_go_of_the_database()
+            with turn(self._process):
+                facts = self._process.ask(
+                    "table_facts", source=str(self._source), erased=self._erased
+                )
+        except AnalysisFailed as error:
+            self.close()
+            raise Unavailable(
+                f"The rows cannot be read: {error}.",
+                next_step="Try again, or download the files of the dataset version.",
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+        self.rows: int = facts["rows"]
+        self.erased: int = facts["erased"]
+        self._groups: int = facts["groups"]
+
+    def close(self) -> None:
+        """End the process, remove its files, and let another export begin."""
+        self._stack.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        target = Path(self._process.folder) / "lines"
+        for group in range(self._groups):
+            with turn(self._process):
+                self._process.ask(
+                    "write_table",
+                    source=str(self._source),
+                    group=group,
+                    target=str(target),
+                    file_format=self._format,
+                    erased=self._erased,
+                )
+            yield from pieces_of(target)
+
+
+def _erased_ids(selection: Selection) -> list[str]:
+    """Return the predictions that are erased, or are to be, of the endpoint."""
+    ids: set[str] = set()
+    for erasure in Erasure.objects.filter(endpoint=selection.endpoint_id).iterator():
+        ids.update(erasure.prediction_ids)
+        if not erasure.is_own:
+            ids.add(erasure.reference)
+    return sorted(ids)
+
+
+def selection_answer(
+    endpoint: Endpoint, selection_id: str, file_format: ExportFormat
+) -> ByteStream:
+    """Return the rows of a selection as a download; raises NotFound, Conflict."""
+    selection = (
+        Selection.objects.filter(endpoint=endpoint, pk=selection_id)
+        .select_related("dataset")
+        .first()
+    )
+    if selection is None:
+        raise NotFound("There is no such selection.")
+    version = Version.objects.ready().filter(pk=selection.version_id).first()
+    if version is None:
+        raise Conflict(
+            selection.reason or "Its dataset version is not complete yet, or is deleted.",
+            code="no_version",
+            next_step="Wait until the selection is complete, or make another one.",
+        )
+    name = f"{selection.dataset.name}-{version.number or version.pk}"
+    return download(SelectionExport(selection, version, file_format), name, file_format)
