@@ -148,6 +148,31 @@ def test_deleting_runs_offers_to_undo_it(
     assert browse(people.vera).post("/p/vision/runs/delete", {"run": [run.pk]}).status_code == 403
 
 
+def test_a_choice_of_too_many_runs_is_refused_whole(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    bob = browse(people.bob)
+    ids = [make_run(digits, f"run-{number}").pk for number in range(201)]
+    for verb in ("delete", "restore"):
+        page = bob.post(f"/p/vision/runs/{verb}", {"run": ids}, follow=True)
+        assert "201 runs were chosen, and at most 200 can be changed at once." in text_of(page)
+        assert not Run.objects.filter(lifecycle_stage="deleted").exists()
+    whole = bob.post("/p/vision/runs/delete", {"run": ids[1:]}, follow=True)
+    assert "200 runs put in the bin" in text_of(whole)
+
+
+def test_chosen_runs_that_are_not_changed_are_counted(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    bob = browse(people.bob)
+    ids = [run_named(name).pk for name in ("first", "second", "foreign")]
+    page = bob.post("/p/vision/runs/delete", {"run": [*ids, "a name"]}, follow=True)
+    assert "2 of the 4 chosen runs are not in use in this project." in text_of(page)
+    page = bob.post("/p/vision/runs/restore", {"run": ids, "stage": "deleted"}, follow=True)
+    assert "2 runs back in use." in text_of(page)
+    assert "1 of the 3 chosen runs is not in the bin, or its experiment is." in text_of(page)
+
+
 def test_emptying_the_bin_says_what_it_freed(
     people: Personas, browse: Browse, digits: Experiment, tmp_path: Path
 ) -> None:
@@ -180,6 +205,7 @@ def test_runs_are_compared_by_what_differs(
     assert "3 runs side by side" in words
     assert "foreign" not in words
     assert "lr opt loss" in words
+    assert "1 of the chosen runs is not here: deleted, or not of this project." in words
 
 
 NOTEBOOK = {
