@@ -286,6 +286,18 @@ def workload_id_in(path: str) -> str:
     return path.split("/")[3]
 
 
+def test_default_names_of_long_scripts_stay_apart(bob: Api, machine: Machine) -> None:
+    scripts = [f"{'experiment_' * 11}{letter}.py" for letter in "ab"]
+    snapshot = take_code(bob, dict.fromkeys(scripts, b"print()\n"))
+    names = set()
+    for script in scripts:
+        answer = submit(bob, script=script, snapshot=snapshot)
+        assert answer.status_code == 201, answer.content
+        names.add(json_of(answer)["workload"]["name"])
+    assert len(names) == 2
+    assert all(len(name) <= 100 and "the beginning of 125 characters" in name for name in names)
+
+
 def test_cancelling_twice_is_as_good_as_once(bob: Api, machine: Machine) -> None:
     waiting, running = made_job(bob), made_job(bob)
     workload = workload_of(waiting)

@@ -27,11 +27,13 @@ from portal.workloads.services.stopping import stop_workload
 from portal.workloads.services.submitting import Wanted, submit_workload
 from portal.workloads.specs import RunSpec, spec_from
 from slipway.schemas.notebook import SUFFIX
+from slipway.schemas.shortening import shorten_name
 from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobEdit, JobIn, Quote
 
 _S_AN_HOUR = 3600
 _S_A_MINUTE = 60
+_NAME_CHARACTERS = 100
 _NOTEBOOK_PROGRAM = "slipway.notebook_job"
 # Linux takes no single argument or variable beyond 128 KiB; all parameters are one variable too.
 MAX_PARAMS_BYTES = 64 * 1024
@@ -279,7 +281,7 @@ def _lifetime(wanted: JobIn) -> int | None:
 
 
 def _name_of(script: str) -> str:
-    return script.rpartition("/")[2][:100]
+    return shorten_name(script.rpartition("/")[2], _NAME_CHARACTERS)
 
 
 def _no_snapshot() -> InvalidInput:
