@@ -4,6 +4,7 @@ import pytest
 from django.test import Client
 
 from portal.experiments.models import ModelVersion
+from portal.web.views import jobs
 from portal.workloads.tokens import token_of
 from tests.personas import Api, Personas, json_of
 from tests.portal.datasets.pushing import AT, push
@@ -56,3 +57,21 @@ def test_every_version_that_came_of_a_run_is_listed(bob: Api, store: Store) -> N
         ModelVersion.objects.create(**fields | {"version": number})
     [use] = json_of(bob.get(USES))
     assert len(use["models"]) == 205
+
+
+def test_every_version_that_a_job_reads_counts(
+    bob: Api, people: Personas, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_machine("lab")
+    make_tier("small")
+    workload = place(made_job(bob))
+    job = Api(token_of(workload.pk, workload.epoch))
+    for number in range(3):
+        push(bob, {"a.csv": f"x\n{number}\n".encode()})
+        at = f"projects/vision/datasets/digits/versions/{number + 1}/uses"
+        assert job.post(at, {}).status_code == 200
+    monkeypatch.setattr(jobs, "READ_SHOWN", 1)
+    page = Client()
+    page.force_login(people.vera)
+    shown = page.get(f"/p/vision/jobs/{workload.pk}").content.decode()
+    assert "digits:1</a> and 2 more" in shown

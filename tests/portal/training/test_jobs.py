@@ -12,6 +12,7 @@ from portal.training.models import Job
 from portal.workloads.models import UsageSample
 from portal.workloads.scheduling import run_passes
 from portal.workloads.services.logs import append_log
+from slipway.schemas.base import NEXT_CURSOR
 from tests.personas import Api, Personas, json_of
 from tests.portal.training.jobs import (
     CODE,
@@ -347,7 +348,10 @@ def test_samples_of_the_present_attempt_are_listed_oldest_first(bob: Api, machin
             cpu_percent=second,
             memory_bytes=1,
         )
-    found = json_of(bob.get(f"projects/vision/jobs/{workload.pk}/samples"))
+    parts = bob.get(f"projects/vision/jobs/{workload.pk}/samples?limit=1")
+    rest = parts.headers[NEXT_CURSOR]
+    found = json_of(parts)
+    found += json_of(bob.get(f"projects/vision/jobs/{workload.pk}/samples?cursor={rest}"))
     assert [(sample["task"], sample["cpu_percent"]) for sample in found] == [(0, 1.0), (0, 2.0)]
 
 

@@ -9,6 +9,7 @@ from pytest_django import Settings
 from portal.core.clock import frozen
 from portal.web.log_stream import Look, Place, look_at, standing_of
 from portal.web.logs import plain
+from portal.web.views import job_logs
 from portal.workloads.models import UsageSample, Workload
 from tests.personas import Personas
 from tests.portal.web.conftest import Browse
@@ -110,6 +111,23 @@ def test_samples_are_told_for_each_node(
     assert [point[1:] for point in told["tasks"][0]["points"]] == [[87.7, 5, None]]
     assert told["cpu_limit_percent"] == 100
     assert told["is_over"] is False
+
+
+def test_samples_that_a_chart_does_not_draw_are_counted(
+    people: Personas, browse: Browse, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = leases_of(workload)[0]
+    for second in range(5):
+        UsageSample.objects.create(
+            lease=lease, measured_ms=second, at=after(second), cpu_percent=second, memory_bytes=5
+        )
+    vera, address = browse(people.vera), f"/p/vision/jobs/{workload.pk}"
+    assert vera.get(f"{address}/samples").json()["left_out"] == 0
+    monkeypatch.setattr(job_logs, "SAMPLES", 2)
+    facts = vera.get(f"{address}/samples").json()
+    assert [point[1] for point in facts["tasks"][0]["points"]] == [3, 4]
+    assert facts["left_out"] == 3
+    assert 'id="usage-left-out"' in vera.get(address).content.decode()
 
 
 def test_a_stream_goes_on_from_a_byte_and_knows_when_the_log_is_complete(
