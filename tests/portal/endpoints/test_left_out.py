@@ -83,3 +83,26 @@ def test_events_of_an_endpoint_that_are_left_out_are_counted(
         "more events not shown here: <code>slipway endpoint story digits --project vision</code>"
     )
     assert words in page
+
+
+def test_keys_beyond_the_first_are_counted(
+    lab: Lab, people: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.serving()
+    for number in range(3):
+        assert lab.api.post(f"{AT}/keys", {"name": f"key-{number}"}).status_code == 201
+    monkeypatch.setattr(endpoint_pages, "KEYS_SHOWN", 1)
+    page = text_of(browser_of(people.bob).get(ONE))
+    assert "<code>slipway endpoint keys list digits --project vision</code>" in page
+
+
+def test_every_revision_can_be_chosen_for_monitoring(lab: Lab, people: Personas) -> None:
+    lab.serving()
+    revision = Replica.objects.alive().get().revision
+    fields = {one.attname: getattr(revision, one.attname) for one in revision._meta.concrete_fields}
+    for number in range(2, 24):
+        changes = {"id": f"rev_7ZZZZZZZZZZZZZZZZZZZZZZZ{number:02}", "number": number}
+        type(revision).objects.create(**fields | changes | {"state": "retired", "weight": 0})
+    page = text_of(browser_of(people.bob).get(f"{ONE}/monitoring"))
+    assert '<option value="1">1</option>' in page
+    assert '<option value="23">23</option>' in page

@@ -250,14 +250,54 @@ def test_parquet_is_previewed_by_its_first_rows_and_types(
     shown = {name: html_of(vera.get(f"{url}?path={name}")) for name in files}
     assert "&lt;i&gt;ann&lt;/i&gt;" in shown["scores.parquet"]
     assert re.search(r'<th scope="col">score <span[^>]*>double</span>', shown["scores.parquet"])
-    assert "Only the beginning is shown" not in shown["scores.parquet"]
+    assert "not shown here" not in shown["scores.parquet"]
     assert "column_49 " in shown["wide.parquet"]
     assert "column_50 " not in shown["wide.parquet"]
-    for name in ("wide.parquet", "blown.parquet"):
-        assert "Only the beginning is shown" in shown[name]
+    assert "1,450 more columns are not shown here." in shown["wide.parquet"]
+    assert "The first 100 rows are shown; the file has more." in shown["blown.parquet"]
     for name in ("cut.parquet", "none.parquet", "text.parquet"):
         assert "This is not Parquet that can be read" in shown[name]
     assert "died (SIGSEGV)" in shown["deep.parquet"]
+
+
+def test_previews_say_how_much_of_a_file_they_leave_out(
+    people: Personas, browse: Browse, digits: Experiment, tmp_path: Path
+) -> None:
+    run, vera = run_named("first"), browse(people.vera)
+    cell = {"cell_type": "code", "source": "f()"}
+    long_text = {"output_type": "stream", "text": ["x" * 30_000]}
+    page_only = {"output_type": "display_data", "data": {"text/html": ["<b>x</b>"]}}
+    files = {
+        "wide.csv": ",".join(f"c{at}" for at in range(52)) + "\n",
+        "long.csv": "a\n" + "1\n" * 130,
+        "large.csv": "a,b\n" + "123456789,1\n" * 30_000,
+        "large.txt": "x" * 300_000,
+        "cells.ipynb": json.dumps({"cells": [cell] * 203}),
+        "text.ipynb": json.dumps({"cells": [cell | {"outputs": [long_text, page_only]}]}),
+        "whole.csv": "a\n1\n",
+    }
+    for name, content in files.items():
+        write(tmp_path, run, name, content.encode())
+    shown = {
+        name: text_of(vera.get(f"/p/vision/runs/{run.pk}?path={name}#preview")) for name in files
+    }
+    assert "2 more columns are not shown here." in shown["wide.csv"]
+    assert "30 more rows are not shown here." in shown["long.csv"]
+    large = "At most 100 rows of the first 262,144 of 360,004 bytes are shown; the file has more."
+    assert large in shown["large.csv"]
+    assert "Only the first 262,144 of 300,000 bytes are shown." in shown["large.txt"]
+    assert "3 more cells are not shown here." in shown["cells.ipynb"]
+    assert "(the beginning of 30,000 characters)" in shown["text.ipynb"]
+    assert "An output of text/html is not drawn here." in shown["text.ipynb"]
+    assert "shown here" not in shown["whole.csv"]
+
+
+def test_metrics_without_a_chart_are_counted(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    run = make_run(digits, "many", metrics={f"m{number:02}": 1.0 for number in range(26)})
+    page = text_of(browse(people.vera).get(f"/p/vision/runs/{run.pk}"))
+    assert "2 more metrics without a chart: show all" in page
 
 
 def test_artifacts_are_previewed_without_trusting_them(

@@ -51,6 +51,7 @@ CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 WHERE = {"room": "projects", "section": "endpoints"}
 STORY_LINES = 50
 INCIDENTS_SHOWN = 20
+KEYS_SHOWN = 100
 ENDED_SHOWN = 10
 CHART_MINUTES = 60
 _OK = 200
@@ -105,6 +106,7 @@ def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
     lines = [replica_line(replica, nodes, explainer) for replica in replicas]
     living = [line for line in lines if not line.is_over]
     ended = [line for line in lines if line.is_over][:ENDED_SHOWN]
+    keys = EndpointKey.objects.shown()
     rollout = standing.rollout
     last = None if rollout else rollouts_of(endpoint).first()
     return {
@@ -125,7 +127,7 @@ def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
         - len(ended),
         "ready": sum(standing.ready.values()),
         "changes": any(not line.is_over and line.row.is_coming for line in lines) or bool(rollout),
-        "keys": EndpointKey.objects.shown().filter(endpoint=endpoint).select_related("made_by"),
+        "keys": shortlist(keys.filter(endpoint=endpoint).select_related("made_by"), KEYS_SHOWN),
         "now": clock.now(),
         "limits": LimitsIn.model_validate(endpoint.limits),
         "rules": RollbackRules.model_validate(endpoint.rules),

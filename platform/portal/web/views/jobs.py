@@ -78,6 +78,7 @@ def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
             "run": run,
             "notebook_run": NotebookRun.objects.of_project(found).filter(pk=job).first(),
             "charted": [it.key for it in run.metrics][:MOST_CHARTS] if run else [],
+            "uncharted": max(0, len(run.metrics) - MOST_CHARTS) if run else 0,
         }
     return render(request, "web/jobs/job.html", context | _WHERE)
 

@@ -116,7 +116,7 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         "days": days,
         "spans": SPANS,
         "operators": OPERATORS,
-        "numbers": list(found.revisions.values_list("number", flat=True).order_by("-number")[:20]),
+        "numbers": list(found.revisions.values_list("number", flat=True).order_by("-number")),
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
         **_WHERE,
     }

@@ -43,6 +43,7 @@ def project_run(request: HttpRequest, project: str, run: str) -> HttpResponse:
         "tags": {k: v for k, v in shown.facts.tags.items() if k != NOTE},
         "latest": [(it, number(it.value)) for it in shown.metrics],
         "charted": [it.key for it in shown.metrics][:MOST_CHARTS],
+        "uncharted": max(0, len(shown.metrics) - MOST_CHARTS),
         "job": _job_of(shown, found.pk),
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
