@@ -19,6 +19,7 @@ from portal.workloads.models import Lease, Share, Workload
 from portal.workloads.placement import Room, Site, Spot, missing_part
 from portal.workloads.ports import kind_of
 from portal.workloads.scheduling import read_sites
+from slipway.schemas.shortening import name_some
 from slipway.schemas.workloads import WorkloadState
 
 MAX_POSITION = 1000
@@ -65,7 +66,7 @@ class Explainer:
             not nodes
         ):  # its leases have just been closed, and the pass that follows them has not run
             return f"{verb}: its node has let go of it; whether it starts again is being decided."
-        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(nodes[:10])}"
+        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {name_some(nodes, 10)}"
         quiet = sorted({lease.node.name for lease in leases if lease.node.is_quiet()})
         if quiet:
             seen = min(filter(None, (lease.node.last_seen_at for lease in leases)), default=None)

@@ -215,3 +215,5 @@ def test_budgets_beyond_the_first_are_counted(
         Budget.objects.create(person=person, limit_nano_usd=1, made_by=people.root)
     page = text_of(browse(people.root).get("/spend/installation"))
     assert "2 more budgets" in page
+    monkeypatch.setattr(spend, "_BUDGETS_AT_HOME", 1)
+    assert "2 more budgets: show all" in text_of(browse(people.root).get("/spend/month"))

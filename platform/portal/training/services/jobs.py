@@ -27,7 +27,7 @@ from portal.workloads.services.stopping import stop_workload
 from portal.workloads.services.submitting import Wanted, submit_workload
 from portal.workloads.specs import RunSpec, spec_from
 from slipway.schemas.notebook import SUFFIX
-from slipway.schemas.shortening import shorten_name
+from slipway.schemas.shortening import name_some, shorten_name
 from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobEdit, JobIn, Quote
 
@@ -306,7 +306,7 @@ def _tier(slug: str | None) -> Tier:
         return cheapest
     tier = offered.filter(slug=slug).first()
     if tier is None:
-        names = ", ".join(offered.order_by("slug").values_list("slug", flat=True)[:10])
+        names = name_some(list(offered.order_by("slug").values_list("slug", flat=True)), 10)
         raise InvalidInput(
             f"There is no tier {slug}.",
             code="no_such_tier",
