@@ -12,7 +12,7 @@ from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Column
+from slipway.cli.tables import Column, Fit
 from slipway.schemas.monitoring import MonitoringOut
 from slipway.schemas.quality import QualityPoint
 from slipway.visible import visible
@@ -286,7 +286,7 @@ def predictions(
             Column("Id", style="bold"),
             Column("When"),
             Column("Version", dispensable=1),
-            Column("Said"),
+            Column("Said", fit=Fit.CLIPPED),
             Column("Truth"),
         ],
         row=lambda one: (
@@ -303,7 +303,7 @@ def predictions(
 
 def _shortly(outputs: dict[str, Any]) -> str:
     said = outputs.get("class", outputs.get("prediction"))
-    return str(said if said is not None else outputs)[:60]
+    return str(said if said is not None else outputs)
 
 
 @command(app, "label")

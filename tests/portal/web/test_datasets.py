@@ -58,6 +58,8 @@ def test_files_columns_changes_and_drafts_beyond_the_first_are_counted(
     assert "3 more files not shown here." in page
     assert "53 more columns not shown here." in page
     assert "204 more columns not shown here." in page, "of the changes"
+    preview = json_of(bob.get("projects/vision/datasets/digits/versions/2/preview"))
+    assert preview["columns_left_out"] == 253 - len(preview["columns"])
     monkeypatch.setattr(datasets, "DRAFTS_SHOWN", 1)
     for _ in range(3):
         begin(bob)

@@ -7,6 +7,7 @@ import pytest
 from pytest_django import Settings
 
 from portal.core.clock import frozen
+from portal.web import logs
 from portal.web.log_stream import Look, Place, look_at, standing_of
 from portal.web.logs import plain
 from portal.web.views import job_logs
@@ -86,6 +87,21 @@ def test_a_search_finds_lines_in_whatever_case_and_shows_them_as_text(
     assert "Loss &lt;b&gt;0.5&lt;/b&gt;" in html_of(page)
     assert 'data-log-at="6"' in html_of(page)
     assert "No line with “gain”" in text_of(browse(people.vera).get(f"{address}gain"))
+
+
+def test_a_search_says_how_far_it_went(
+    people: Personas, browse: Browse, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print_lines(workload, "loss 1\n" * 10 + "gain 2\n")
+    address = f"/p/vision/jobs/{workload.pk}/log/find?q="
+    vera = browse(people.vera)
+    assert "1 line with “gain”." in text_of(vera.get(f"{address}gain"))
+    monkeypatch.setattr(logs, "MOST_SEARCHED_BYTES", 28)
+    page = text_of(vera.get(f"{address}gain"))
+    assert "No line with “gain” in the first 28 of 77 bytes. Download the log" in page
+    monkeypatch.setattr(logs, "MOST_MATCHES", 2)
+    page = text_of(vera.get(f"{address}loss"))
+    assert "2 lines with “loss” in the first 13 of 77 bytes." in page
 
 
 def test_a_download_is_the_log_byte_for_byte(

@@ -180,11 +180,13 @@ def test_what_a_job_sends_is_shown_on_its_page(browser: Client, at: str) -> None
         "next_step": "Write it again.",
     }
     report = {"passed": False, "code_cells": 3, "ran": 2, "duration_s": 1.5, "findings": [found]}
+    report["findings_left_out"] = 7
     assert job.put(f"{place}/report", report).status_code == 200
     assert job.put(f"{place}/report", report).status_code == 200
     assert job.put(f"{place}/report", report | {"passed": True}).status_code == 409
     page = browser.get(at).content.decode()
     assert "Not reproducible" in page
+    assert "7 more findings not shown here." in page
     assert "Cell 3 uses &lt;b&gt;x" in page
     output = browser.get(f"/p/vision/notebooks/runs/{run.pk}").content.decode()
     assert "print(rate * 2)" in output
