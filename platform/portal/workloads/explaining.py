@@ -129,6 +129,9 @@ class Explainer:
             if node.suits(need) and node.most_for(need).holds(need.amount)
         ]
         said = [_why_closed(node) for node in closed[:_NAMED]]
+        others = len(closed) - _NAMED
+        if others > 0:
+            said.append(f"{others} more node{' is' if others == 1 else 's are'} closed too")
         return f"it needs {amount_text(need.amount, need.gpu_model)}, and {'; '.join(said)}."
 
     def _by_room(self, workload: Workload) -> str:
@@ -172,7 +175,9 @@ class Explainer:
             which = f"node {names[0]} cannot keep projects apart and is running another project's"
             when, whose = "it becomes free when that ends", "the node's"
         else:
-            listed = _listed(names[:_NAMED] if len(names) <= _NAMED else [*names[:2], "others"])
+            listed = _listed(
+                names[:_NAMED] if len(names) <= _NAMED else [*names[:2], f"{len(names) - 2} others"]
+            )
             which = f"nodes {listed} cannot keep projects apart and are running other projects'"
             when, whose = "each becomes free when that ends", "a node's"
         return (

@@ -19,6 +19,7 @@ import pytest
 from pyarrow import parquet
 from pytest_django import Settings
 
+from portal.experiments.adapters.mlflow import tracker
 from portal.experiments.models import Experiment, Run
 from tests.personas import Personas
 from tests.portal.datasets.hostile import nested_parquet
@@ -123,12 +124,14 @@ def test_groups_lead_to_their_runs(people: Personas, browse: Browse, digits: Exp
 
 
 def test_the_columns_offered_are_those_of_the_experiment(
-    people: Personas, browse: Browse, digits: Experiment
+    people: Personas, browse: Browse, digits: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = browse(people.vera).get(
-        f"/p/vision/runs/columns?experiment={digits.pk}&c=params.lr&c=metrics.rare"
-    )
+    address = f"/p/vision/runs/columns?experiment={digits.pk}&c=params.lr&c=metrics.rare"
+    page = browse(people.vera).get(address)
     words = text_of(page)
+    assert "What the runs here have logged." in words
+    monkeypatch.setattr(tracker, "_SAMPLED_ROWS", 2)
+    assert "Found in the newest and oldest" in text_of(browse(people.vera).get(address))
     assert "metrics.loss" in words
     assert "metrics.rare" in words
     assert 'value="params.lr" checked' in html_of(page)
