@@ -45,6 +45,7 @@ class Report:
     ran: int
     duration_s: float
     findings: Sequence[Found] = field(default=())
+    findings_left_out: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as the API takes it."""
@@ -64,6 +65,7 @@ def report_on(saved: Mapping[str, Any], fresh: Mapping[str, Any], *, duration_s:
         ran=len(ran),
         duration_s=round(duration_s, 3),
         findings=found[:MAX_FINDINGS],
+        findings_left_out=max(0, len(found) - MAX_FINDINGS),
     )
 
 

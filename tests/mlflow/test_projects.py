@@ -21,6 +21,22 @@ def test_what_others_rely_on_stands_in_the_audit_log(tracking: TrackingPortal) -
     assert seen.count(("model.delete", "audited")) == 1
 
 
+def test_long_names_in_the_audit_log_are_marked_and_stay_apart(tracking: TrackingPortal) -> None:
+    rest = tracking.client("alice")
+    names = [f"{'audited-' * 30}{letter}" for letter in "ab"]
+    for name in names:
+        rest.post("registered-models/create", {"name": name})
+    with tracking.portal.client("alice") as api:
+        events = api.get(f"/projects/{tracking.projects['alice']}/audit").json()["items"]
+    made = [event for event in events if event["target_label"].startswith("audited-audited")]
+    assert len({event["target_id"] for event in made}) == 2
+    assert len({event["target_label"] for event in made}) == 2
+    for event in made:
+        assert "the beginning of 241 characters" in event["target_label"]
+        assert len(event["target_id"]) <= 64
+        assert event["after"]["name"] == event["target_label"]
+
+
 def test_the_project_is_told_by_the_address_the_user_name_or_the_token(
     tracking: TrackingPortal,
 ) -> None:

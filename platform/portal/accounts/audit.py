@@ -7,6 +7,7 @@ from django.db import transaction
 from portal.accounts.models import AuditEvent, Project, Team
 from portal.accounts.origin import current_origin
 from portal.core.db_patience import note_saved
+from slipway.schemas.shortening import shorten_name
 
 Facts = dict[str, Any]
 
@@ -42,8 +43,8 @@ def record(
         team_id=team.pk if team else "",
         team_slug=team.slug if team else "",
         target_kind=kind,
-        target_id=str(target.pk),
-        target_label=label[:254],
+        target_id=shorten_name(str(target.pk), 64),
+        target_label=shorten_name(label, 254),
         before=before,
         after=after,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Generic, TypeVar
 
+from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
 from portal.core.errors import InvalidInput
@@ -74,10 +75,11 @@ def paginate(
 def paginate_sorted(
     rows: QuerySet[M], *, order: str, cursor: str | None, limit: int = DEFAULT_LIMIT
 ) -> Page[M]:
-    """Return one page of `rows` in the order of a text column (`name`, or `-name` for descending).
+    """Return one page of `rows` in the order of a column (`name`, or `-name` for descending).
 
-    The column may be one of a related row (`user__email`) and must not be null; rows of the same
-    text follow each other by their key. Raises InvalidInput for a foreign cursor.
+    The column holds texts or times, may be one of a related row (`user__email`) and must not be
+    null; rows of the same value follow each other by their key. Raises InvalidInput for a foreign
+    cursor.
     """
     column = order.removeprefix("-")
     descending = order.startswith("-")
@@ -85,9 +87,12 @@ def paginate_sorted(
     if cursor:
         text, key = _decode_pair(cursor)
         beyond = "lt" if descending else "gt"
-        rows = rows.filter(
-            Q(**{f"{column}__{beyond}": text}) | Q(**{column: text, f"pk__{beyond}": key})
-        )
+        try:
+            rows = rows.filter(
+                Q(**{f"{column}__{beyond}": text}) | Q(**{column: text, f"pk__{beyond}": key})
+            )
+        except (ValueError, ValidationError) as error:  # no time or number, as the columns have
+            raise _bad_cursor() from error
     found = list(rows.order_by(order, "-pk" if descending else "pk")[: limit + 1])
     items = found[:limit]
     if len(found) <= limit:

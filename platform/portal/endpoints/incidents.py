@@ -6,7 +6,7 @@ raise its count, and some seconds without more end it. The endpoint has to be lo
 
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import F, Q, Sum
+from django.db.models import F, Q, QuerySet, Sum
 
 from portal.accounts.signals import tell
 from portal.core import clock
@@ -18,7 +18,6 @@ from slipway.schemas.shortening import shorten
 _ENDS_AFTER = timedelta(seconds=10)
 _RECENT = timedelta(hours=1)
 _KEPT = timedelta(days=30)
-_SHOWN = 20
 _UNKNOWN_REASON = "the gateway could not write its capture log"
 
 
@@ -69,11 +68,11 @@ def forget_incidents(now: datetime) -> None:
     ServingIncident.objects.filter(ended_at__lt=now - _KEPT).delete()
 
 
-def recent_incidents(endpoint: Endpoint, within: timedelta = _RECENT) -> list[ServingIncident]:
+def recent_incidents(endpoint: Endpoint, within: timedelta = _RECENT) -> QuerySet[ServingIncident]:
     """Return the incidents that are open or ended `within` that time, newest first."""
     recent = Q(ended_at__isnull=True) | Q(ended_at__gte=clock.now() - within)
     incidents = ServingIncident.objects.filter(recent, endpoint=endpoint)
-    return list(incidents.select_related("event", "revision").order_by("-pk")[:_SHOWN])
+    return incidents.select_related("event", "revision").order_by("-pk")
 
 
 def capture_problem() -> str:

@@ -5,6 +5,7 @@ from portal.endpoints.ports import Evidence
 from portal.monitoring.alerting import quality_trouble
 from portal.monitoring.models import DriftWindow
 from portal.monitoring.settings_of import settings_of
+from slipway.schemas.shortening import name_some
 
 _SHOWN = 5
 
@@ -38,7 +39,7 @@ class MonitoringJudge:
         names = [name for name in last.drifted if name.startswith("out.")] if last else []
         if not names or last is None or any(name.startswith("in.") for name in last.drifted):
             return ""
-        shown = ", ".join(name.removeprefix("out.") for name in names[:_SHOWN])
+        shown = name_some([name.removeprefix("out.") for name in names], _SHOWN)
         return (
             f"Its outputs differ from those in training in two windows in a row ({shown}), while "
             "its inputs do not."

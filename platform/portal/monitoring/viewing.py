@@ -147,6 +147,8 @@ def view(asked: Asked) -> MonitoringOut:
     else:
         mine = [hour for hour in hours if hour.revision_id == named]
         features, points = _features(asked, chosen, mine, named), points_of(minutes, hours)
+    alerts = alerts_of(endpoint, revisions)
+    all_alerts = Alert.objects.filter(endpoint=endpoint)
     windows = Windows() if sliced else windows_of(endpoint, named, asked.since, asked.until)
     return MonitoringOut(
         endpoint=endpoint.name,
@@ -177,7 +179,8 @@ def view(asked: Asked) -> MonitoringOut:
         else quality_point("all", hours, basis, is_detailed=True),
         quality_by_hour=[] if sliced is not None else by_hour(hours, basis),
         quality_by_revision=[] if sliced is not None else by_revision(hours, revisions, basis),
-        alerts=alerts_of(endpoint, revisions),
+        alerts=alerts,
+        alerts_left_out=all_alerts.count() - len(alerts) if len(alerts) >= _ALERTS else 0,
         settings=settings,
         task=task_out(basis),
         empty_labels=EmptyLabel.objects.filter(endpoint=endpoint).count(),
@@ -423,14 +426,13 @@ def _labels_between(asked: Asked) -> tuple[dict[tuple[str, int], Any], int]:
     return labels, rows.count() - len(labels) if len(labels) >= SLICE_LABELS else 0
 
 
-def alerts_of(
-    endpoint: Endpoint, revisions: Mapping[str, Revision], *, limit: int = _ALERTS
-) -> list[AlertOut]:
-    """Return the alerts of an endpoint: those that fire first, then the newest."""
+def alerts_of(endpoint: Endpoint, revisions: Mapping[str, Revision]) -> list[AlertOut]:
+    """Return the first alerts of an endpoint: those that fire, then the newest."""
     rows = Alert.objects.filter(endpoint=endpoint)
-    found = [*rows.firing().order_by("-pk")[:limit]]
-    found += [*rows.exclude(pk__in=[one.pk for one in found]).order_by("-pk")[: limit - len(found)]]
-    return [alert_out(one, revisions) for one in found]
+    alerts = [*rows.firing().order_by("-pk")[:_ALERTS]]
+    others = rows.exclude(pk__in=[alert.pk for alert in alerts]).order_by("-pk")
+    alerts += others[: _ALERTS - len(alerts)]
+    return [alert_out(alert, revisions) for alert in alerts]
 
 
 def alert_out(one: Alert, revisions: Mapping[str, Revision]) -> AlertOut:

@@ -18,6 +18,7 @@ from portal.notebooks.services.servers import stop_server
 from portal.workloads.models import UsageSample
 from slipway.schemas.accounts import Role
 from slipway.schemas.notebook_servers import NotebookState
+from slipway.schemas.shortening import shorten
 from slipway.schemas.workloads import ReasonCode
 
 WARNING = timedelta(seconds=60)
@@ -101,7 +102,7 @@ def warn_of_end(server: Server, moment: datetime, ends_at: datetime, why: str) -
 def note_activity(server: Server, moment: datetime, why: str) -> None:
     """Something works in a server: it lives on, and a warning that it would stop is taken back."""
     Server.objects.filter(pk=server.pk, state=NotebookState.READY).update(
-        active_at=moment, why_alive=why[:300]
+        active_at=moment, why_alive=shorten(why, 300)
     )
     idle_warnings = Server.objects.filter(pk=server.pk, stops_why__startswith=IDLE)
     if idle_warnings.update(stops_at=None, stops_why=""):
@@ -115,5 +116,5 @@ def warn_of_budget(*, workload_id: str, stops_at: datetime, why: str) -> None:
         return
     with transaction.atomic():
         changed = Server.objects.filter(pk=server.pk).exclude(stops_at=stops_at)
-        if changed.update(stops_at=stops_at, stops_why=why[:300]):
+        if changed.update(stops_at=stops_at, stops_why=shorten(why, 300)):
             announce(server)

@@ -10,6 +10,7 @@ from portal.endpoints.services.reading import summaries_of
 from portal.training.models import JobQuerySet
 from portal.web.endpoints import why_of, word_of
 from portal.web.jobs import Standing, standings_of
+from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.models import Lease, Workload
 
 _SHOWN = 8
@@ -19,23 +20,23 @@ def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> d
     """Return jobs, endpoints with their traffic, and what an hour of all costs, in nano-USD."""
     standings = _standings(user, jobs)
     endpoints = Endpoint.objects.of_projects(projects).order_by("-pk")
+    shown = shortlist(endpoints, _SHOWN)
     held = Lease.objects.open().filter(project__in=projects)
     return {
         "jobs": standings,
         "any_active": any(not job.is_over for job in standings),
-        "endpoints": [
-            (it, word_of(it.endpoint), why_of(it.endpoint))
-            for it in summaries_of(list(endpoints[:_SHOWN]))
-        ],
+        "endpoints": shown.replaced_by(
+            (it, word_of(it.endpoint), why_of(it.endpoint)) for it in summaries_of(shown)
+        ),
         "burn_rate": int(held.aggregate(rate=Sum("nano_usd_per_hour"))["rate"] or 0),
     }
 
 
-def _standings(user: User, found: JobQuerySet) -> list[Standing]:
-    """What runs or waits first, then what ended last."""
-    open_ones = found.filter(workload__in=Workload.objects.unfinished()).order_by("-pk")
-    jobs = list(open_ones[:_SHOWN])
+def _standings(user: User, found: JobQuerySet) -> Shortlist[Standing]:
+    """Return jobs that run or wait, then those that ended last; ended ones are not counted."""
+    unfinished = found.filter(workload__in=Workload.objects.unfinished()).order_by("-pk")
+    jobs = shortlist(unfinished, _SHOWN)
     if len(jobs) < _SHOWN:
         over = found.exclude(workload__in=Workload.objects.unfinished()).order_by("-pk")
         jobs += over[: _SHOWN - len(jobs)]
-    return standings_of(jobs, user)
+    return jobs.replaced_by(standings_of(jobs, user))

@@ -8,6 +8,7 @@ from portal.compute.logs import log_store
 from portal.compute.models import EnvironmentBuild
 from portal.compute.services.environments import build_log_key
 from portal.web.logs import plain
+from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.models import Lease, Workload
 from slipway.schemas.workloads import ReasonCode
 
@@ -25,27 +26,27 @@ class BuildTail:
     is_cut: bool
 
 
-def builds_of(workload: Workload, places: Collection[Lease]) -> list[BuildTail]:
+def builds_of(workload: Workload, places: Collection[Lease]) -> Shortlist[BuildTail]:
     """Return what to show of the environment's builds on the nodes of the latest attempt.
 
     A build that is done has nothing to tell any more; one that failed has, while it is why the job
     does not run.
     """
     if not workload.environment or not places:
-        return []
+        return Shortlist()
     shown = {BuildState.BUILDING} if not workload.status.is_final else set()
     if workload.reason == ReasonCode.ENVIRONMENT_FAILED:
         shown.add(BuildState.FAILED)
     if not shown:
-        return []
+        return Shortlist()
     found = EnvironmentBuild.objects.filter(
         environment__digest=workload.environment,
         project=workload.project_id,
         node__in={lease.node_id for lease in places},
         state__in=shown,
     )
-    builds = found.select_related("node").order_by("node__name")[:MOST_BUILDS]
-    return [_tail_of(workload.environment, build) for build in builds]
+    builds = shortlist(found.select_related("node").order_by("node__name"), MOST_BUILDS)
+    return builds.replaced_by(_tail_of(workload.environment, build) for build in builds)
 
 
 def _tail_of(digest: str, build: EnvironmentBuild) -> BuildTail:

@@ -50,6 +50,11 @@ class ShownTable:
     columns: list[ShownColumn]
 
     @property
+    def columns_left_out(self) -> int:
+        """The number of columns that are not drawn."""
+        return len(self.statistics.columns) - len(self.columns)
+
+    @property
     def separator(self) -> str:
         """The separator by its name."""
         return SEPARATORS.get(self.schema.separator, self.schema.separator).lower()
@@ -92,6 +97,7 @@ class Preview:
     kept: int
     earlier: int | None
     later: int | None
+    columns_left_out: int
 
 
 def previewed(version: Version, table: str, rows: str) -> Preview | None:
@@ -111,6 +117,7 @@ def previewed(version: Version, table: str, rows: str) -> Preview | None:
         kept=kept,
         earlier=max(0, first - ROWS) if first else None,
         later=first + ROWS if first + ROWS < kept else None,
+        columns_left_out=max(0, len(row.statistics["columns"]) - width),
     )
 
 

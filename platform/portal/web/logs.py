@@ -100,10 +100,16 @@ class Match:
 
 @dataclass(frozen=True)
 class Matches:
-    """What a search found; `is_whole` says that the log was searched to its end."""
+    """Lines that match; the log was searched from its beginning, as far as `searched_bytes`."""
 
     lines: list[Match]
-    is_whole: bool
+    searched_bytes: int
+    size_bytes: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the log was searched to its end."""
+        return self.searched_bytes >= self.size_bytes
 
 
 def matches_in(workload: Workload, *, attempt: int, rank: int, words: str) -> Matches:
@@ -121,8 +127,8 @@ def matches_in(workload: Workload, *, attempt: int, rank: int, words: str) -> Ma
             text = plain(line.decode("utf-8", "replace"))
             found.append(Match(start, shorten(text, MOST_SHOWN)))
             if len(found) >= MOST_MATCHES:
-                return Matches(found, is_whole=False)
-    return Matches(found, is_whole=length == log.size_bytes)
+                return Matches(found, min(start + len(line), length), log.size_bytes)
+    return Matches(found, length, log.size_bytes)
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -14,6 +14,7 @@ from portal.notebooks.services.files_runs import Standing as Reproducible
 from portal.notebooks.services.files_runs import standing_of as reproducible
 from portal.web.jobs import Standing, jobs_of, standings_of
 from portal.web.listing import word
+from portal.web.shortlist import Shortlist, shortlist
 
 RUNS_SHOWN = 10
 _LONGEST_NUMBER = 9
@@ -71,10 +72,11 @@ def shown_runs(project: Project, runs: Sequence[NotebookRun], viewer: User) -> l
     ]
 
 
-def recent_runs(file: NotebookFile, viewer: User) -> list[ShownRun]:
+def recent_runs(file: NotebookFile, viewer: User) -> Shortlist[ShownRun]:
     """Return the newest verifications and runs of a notebook."""
     found = NotebookRun.objects.of_project(file.project).filter(version__file=file)
-    return shown_runs(file.project, list(found.order_by("-pk")[:RUNS_SHOWN]), viewer)
+    runs = shortlist(found.order_by("-pk"), RUNS_SHOWN)
+    return runs.replaced_by(shown_runs(file.project, runs, viewer))
 
 
 def asked_version(request: HttpRequest, file: NotebookFile, name: str) -> NotebookVersion:

@@ -25,11 +25,13 @@ from portal.experiments.gates import link_target
 from portal.experiments.ports import Artifact, RunDetail
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
 from portal.storage.signing import Grant, sign
+from slipway.schemas.shortening import shorten
 
 LINK_LIFETIME = timedelta(minutes=5)
 PREVIEW_BYTES = 256 * 1024
 TABLE_ROWS, TABLE_COLUMNS = 100, 50
 MOST_CELLS = 200
+MOST_CHARACTERS = 20_000
 PICTURES = {
     "png": "image/png",
     "jpg": "image/jpeg",
@@ -54,14 +56,15 @@ _TEXTS = frozenset(
 class Preview:
     """What is shown of a file. `kind` is picture, page, table, notebook, text or none.
 
-    `head` has each column of a table with its type, where the file says that.
+    `head` has each column of a table with its type, where the file says that. `left_out` says what
+    of the file is not shown.
     """
 
     artifact: Artifact
     kind: str
     url: str = ""
     text: str = ""
-    is_whole: bool = True
+    left_out: str = ""
     head: list[tuple[str, str]] = field(default_factory=list)
     lines: list[list[str | None]] = field(default_factory=list)
     cells: list[dict[str, Any]] = field(default_factory=list)
@@ -96,7 +99,7 @@ def preview_of(
 ) -> Preview:
     """Return what can be shown of a file."""
     ending = artifact.name.rpartition(".")[2].lower()
-    preview = Preview(artifact, "none", is_whole=artifact.size_bytes <= PREVIEW_BYTES)
+    preview = Preview(artifact, "none")
     if ending in PICTURES or ending in PAGES:
         preview.kind = "picture" if ending in PICTURES else "page"
         preview.url = signed_url(request, project, run, artifact)
@@ -115,8 +118,25 @@ def preview_of(
     content = _bytes(project, run, artifact, PREVIEW_BYTES).decode(errors="replace")
     if ending in _TABLES:
         return _table(preview, content, _TABLES[ending])
-    preview.kind, preview.text = "text", content
+    preview.kind, preview.text, preview.left_out = "text", content, _unread(artifact)
     return preview
+
+
+def _unread(artifact: Artifact) -> str:
+    if artifact.size_bytes <= PREVIEW_BYTES:
+        return ""
+    return f"Only the first {PREVIEW_BYTES:,} of {artifact.size_bytes:,} bytes are shown."
+
+
+def _not_shown(**counts: int) -> str:
+    """Return a sentence with the numbers of what is not shown, empty where all is shown."""
+    parts = [
+        f"{count:,} more {noun[:-1] if count == 1 else noun}"
+        for noun, count in counts.items()
+        if count > 0
+    ]
+    verb = "is" if parts and sum(max(0, count) for count in counts.values()) == 1 else "are"
+    return f"{' and '.join(parts)} {verb} not shown here." if parts else ""
 
 
 def signed_url(request: HttpRequest, project: Project, run: RunDetail, artifact: Artifact) -> str:
@@ -136,18 +156,29 @@ def _bytes(project: Project, run: RunDetail, artifact: Artifact, most: int) -> b
 def _table(preview: Preview, content: str, separator: str) -> Preview:
     """Draw the first lines of a table; the last one may be cut off and is left out then."""
     lines = content.splitlines(keepends=True)
-    if not preview.is_whole:
+    unread = _unread(preview.artifact)
+    if unread:
         lines = lines[:-1]
     try:
-        read = csv.reader(io.StringIO("".join(lines)), delimiter=separator)
-        rows = [line[:TABLE_COLUMNS] for _, line in zip(range(TABLE_ROWS + 1), read, strict=False)]
+        rows = list(csv.reader(io.StringIO("".join(lines)), delimiter=separator))
     except csv.Error:
-        preview.kind, preview.text = "text", content
+        preview.kind, preview.text, preview.left_out = "text", content, unread
         return preview
     preview.kind = "table"
-    if rows:
-        preview.head, preview.lines = [(name, "") for name in rows[0]], [[*row] for row in rows[1:]]
-    preview.is_whole = preview.is_whole and len(lines) <= TABLE_ROWS + 1
+    shown = [row[:TABLE_COLUMNS] for row in rows[: TABLE_ROWS + 1]]
+    if shown:
+        preview.head, preview.lines = (
+            [(name, "") for name in shown[0]],
+            [[*row] for row in shown[1:]],
+        )
+    preview.left_out = _not_shown(
+        rows=0 if unread else len(rows) - len(shown),
+        columns=max((len(row) for row in rows), default=0) - TABLE_COLUMNS,
+    )
+    if unread:
+        sizes = f"the first {PREVIEW_BYTES:,} of {preview.artifact.size_bytes:,} bytes"
+        more = f"At most {TABLE_ROWS} rows of {sizes} are shown; the file has more."
+        preview.left_out = " ".join(filter(None, (more, preview.left_out)))
     return preview
 
 
@@ -172,8 +203,12 @@ def _parquet(preview: Preview, project: Project, run: RunDetail) -> Preview:
     preview.kind = "table"
     preview.head = [(one["name"], one["type"]) for one in columns[:TABLE_COLUMNS]]
     preview.lines = [row[:TABLE_COLUMNS] for row in rows[:TABLE_ROWS]]
-    all_rows = found["statistics"]["is_complete"] and len(rows) <= TABLE_ROWS
-    preview.is_whole = all_rows and len(columns) <= TABLE_COLUMNS
+    is_read = found["statistics"]["is_complete"]
+    more_rows = found["statistics"]["rows"] - len(preview.lines) if is_read else 0
+    sentences = [_not_shown(rows=more_rows, columns=len(columns) - TABLE_COLUMNS)]
+    if not is_read:
+        sentences.insert(0, f"The first {len(preview.lines)} rows are shown; the file has more.")
+    preview.left_out = " ".join(filter(None, sentences))
     return preview
 
 
@@ -185,8 +220,12 @@ def _notebook(preview: Preview, content: bytes) -> Preview:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         preview.why = "This is no notebook that can be read; download it to look at it."
         return preview
-    preview.kind, preview.is_whole = "notebook", len(cells) <= MOST_CELLS
+    preview.kind, preview.left_out = "notebook", _not_shown(cells=len(cells) - MOST_CELLS)
     return preview
+
+
+def _undrawn(data: dict[str, Any]) -> str:
+    return f"An output of {', '.join(data)[:200]} is not drawn here." if data else ""
 
 
 def _notebook_cell(cell: dict[str, Any]) -> dict[str, Any]:
@@ -197,6 +236,6 @@ def _notebook_cell(cell: dict[str, Any]) -> dict[str, Any]:
             outputs.append({"picture": "".join(data["image/png"]).replace("\n", "")})
             continue
         text = output.get("text") or data.get("text/plain") or output.get("traceback") or ""
-        outputs.append({"text": "".join(text)})
+        outputs.append({"text": shorten("".join(text), MOST_CHARACTERS) or _undrawn(data)})
     kind = "code" if cell.get("cell_type") == "code" else "words"
     return {"kind": kind, "source": "".join(cell.get("source") or ""), "outputs": outputs}

@@ -19,6 +19,7 @@ from portal.workloads.models import Lease, Share, Workload
 from portal.workloads.placement import Room, Site, Spot, missing_part
 from portal.workloads.ports import kind_of
 from portal.workloads.scheduling import read_sites
+from slipway.schemas.shortening import name_some
 from slipway.schemas.workloads import WorkloadState
 
 MAX_POSITION = 1000
@@ -65,7 +66,7 @@ class Explainer:
             not nodes
         ):  # its leases have just been closed, and the pass that follows them has not run
             return f"{verb}: its node has let go of it; whether it starts again is being decided."
-        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(nodes[:10])}"
+        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {name_some(nodes, 10)}"
         quiet = sorted({lease.node.name for lease in leases if lease.node.is_quiet()})
         if quiet:
             seen = min(filter(None, (lease.node.last_seen_at for lease in leases)), default=None)
@@ -128,6 +129,9 @@ class Explainer:
             if node.suits(need) and node.most_for(need).holds(need.amount)
         ]
         said = [_why_closed(node) for node in closed[:_NAMED]]
+        others = len(closed) - _NAMED
+        if others > 0:
+            said.append(f"{others} more node{' is' if others == 1 else 's are'} closed too")
         return f"it needs {amount_text(need.amount, need.gpu_model)}, and {'; '.join(said)}."
 
     def _by_room(self, workload: Workload) -> str:
@@ -171,7 +175,9 @@ class Explainer:
             which = f"node {names[0]} cannot keep projects apart and is running another project's"
             when, whose = "it becomes free when that ends", "the node's"
         else:
-            listed = _listed(names[:_NAMED] if len(names) <= _NAMED else [*names[:2], "others"])
+            listed = _listed(
+                names[:_NAMED] if len(names) <= _NAMED else [*names[:2], f"{len(names) - 2} others"]
+            )
             which = f"nodes {listed} cannot keep projects apart and are running other projects'"
             when, whose = "each becomes free when that ends", "a node's"
         return (

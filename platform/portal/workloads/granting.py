@@ -23,6 +23,7 @@ from portal.workloads.ports import kind_of
 from portal.workloads.queueing import Candidate
 from portal.workloads.signals import WorkloadChanged, workload_changed
 from slipway.schemas.accounts import NetworkRule
+from slipway.schemas.shortening import name_some, shorten
 from slipway.schemas.workloads import WorkloadState
 
 _NOTHING = Amount(0, 0, 0)
@@ -214,8 +215,8 @@ def _tell(decisions: Sequence[Decision], names: dict[str, str], moment: datetime
     for decision in decisions:
         candidate = decision.candidate
         nodes = sorted({names[place.node_id] for place in decision.places})
-        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(nodes[:10])}"
-        message = f"Placed on {where}."[:2000]
+        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {name_some(nodes, 10)}"
+        message = shorten(f"Placed on {where}.", 2000)
         story.append((candidate.workload_id, candidate.epoch + 1, "placed", message, moment))
         workload_changed.send_on_commit(
             WorkloadChanged(

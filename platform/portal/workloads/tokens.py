@@ -16,6 +16,7 @@ from portal.accounts.principal import Principal
 from portal.workloads.lifecycle import ACTIVE
 from portal.workloads.models import Workload
 from portal.workloads.ports import kind_of
+from slipway.schemas.shortening import shorten_name
 
 PREFIX = "slw_"
 _SHAPE = re.compile(
@@ -65,7 +66,7 @@ def _as_token(workload: Workload, secret: str) -> ApiToken:
     return ApiToken(
         id=workload.pk,
         user=workload.submitted_by,
-        name=f"{workload.kind} {workload.name}"[:100],
+        name=shorten_name(f"{workload.kind} {workload.name}", 100),
         prefix=secret[:12],
         scopes=[scope.value for scope in kind_of(workload.kind).scopes],
         project=workload.project,

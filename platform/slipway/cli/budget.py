@@ -54,6 +54,7 @@ def show(session: Session, budget: BudgetOut) -> None:
                 "Told": [alert.message for alert in budget.alerts],
             }
         )
+        session.output.left_out(budget.alerts_left_out, "alert")
 
 
 @command(app, "list")

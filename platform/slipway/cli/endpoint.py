@@ -82,6 +82,9 @@ def _show(session: Session, found: EndpointOut) -> None:
         "Page": session.client.endpoints.page(found.name, project=found.project),
     }
     session.output.facts(facts)
+    session.output.left_out(
+        found.incidents_left_out, "incident of the last hour", "incidents of the last hour"
+    )
     others = [one for one in found.revisions if not one.weight and one.state in _PAST]
     session.output.left_out(len(others) + found.revisions_left_out, "earlier revision")
 

@@ -15,7 +15,7 @@ from slipway.cli.moments import parse_moment
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Column
+from slipway.cli.tables import Column, Fit
 from slipway.cli.transfer import receive, receive_file
 from slipway.schemas.monitoring import MonitoringOut
 from slipway.schemas.quality import QualityPoint
@@ -290,7 +290,7 @@ def predictions(
             Column("Id", style="bold"),
             Column("When"),
             Column("Version", dispensable=1),
-            Column("Said"),
+            Column("Said", fit=Fit.CLIPPED),
             Column("Truth"),
         ],
         row=lambda one: (
@@ -383,7 +383,7 @@ def export(
 
 def _shortly(outputs: dict[str, Any]) -> str:
     said = outputs.get("class", outputs.get("prediction"))
-    return str(said if said is not None else outputs)[:60]
+    return str(said if said is not None else outputs)
 
 
 @command(app, "label")

@@ -40,6 +40,7 @@ from slipway.resources.jobs import job_body
 from slipway.schemas.notebook_files import NotebookFileOut
 from slipway.training import requirements_text
 
+_LINES_SHOWN = 10
 _NEEDED = "pip install 'slipway[notebooks]'"
 NotebookArgument = Annotated[
     str, typer.Argument(metavar="NOTEBOOK", help="Path of a notebook in the project.")
@@ -299,8 +300,12 @@ def _tell(session: Session, file: Path, report: Any, *, passed: bool) -> None:
     for found in report.findings:
         session.output.line(f"  {found.message} {found.next_step}".rstrip())
         for label, text in (("saved", found.saved), ("now", found.fresh)):
-            for line in text.splitlines()[:10]:
+            lines = text.splitlines()
+            for line in lines[:_LINES_SHOWN]:
                 session.output.line(f"    {label:>5} | {line}")
+            if len(lines) > _LINES_SHOWN:
+                session.output.line(f"    {label:>5} | … {len(lines) - _LINES_SHOWN} more lines")
+    session.output.left_out(report.findings_left_out, "finding")
 
 
 def run(

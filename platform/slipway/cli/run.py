@@ -162,6 +162,10 @@ def compare(session: Session, runs: RunsArgument, project: ProjectOption = None)
             for run in found.runs
         ],
     )
+    missing = len(set(runs)) - len(found.runs)
+    if missing:
+        verb = "is" if missing == 1 else "are"
+        session.output.note(f"{missing} of the {len(set(runs))} runs {verb} not in use here.")
     if found.common_params:
         same = ", ".join(f"{key}={value}" for key, value in found.common_params.items())
         session.output.note(f"The same in all: {same}")
@@ -211,14 +215,14 @@ def _artifact(found: ArtifactOut) -> tuple[str, str]:
 def delete(session: Session, runs: RunsArgument, project: ProjectOption = None) -> None:
     """Put runs in the bin; `slipway run restore` takes them back."""
     moved = session.client.runs.delete(runs, project=session.project(project))
-    _tell(session, [*moved], "in the bin")
+    _tell(session, [*moved], "in the bin", named=len(set(runs)))
 
 
 @command(app, "restore")
 def restore(session: Session, runs: RunsArgument, project: ProjectOption = None) -> None:
     """Take runs out of the bin."""
     moved = session.client.runs.restore(runs, project=session.project(project))
-    _tell(session, [*moved], "back in use")
+    _tell(session, [*moved], "back in use", named=len(set(runs)))
 
 
 @command(app, "empty-bin")
@@ -234,10 +238,15 @@ def empty_bin(session: Session, yes: Yes = False, project: ProjectOption = None)
     )
 
 
-def _tell(session: Session, moved: list[str], where: str) -> None:
+def _tell(session: Session, moved: list[str], where: str, *, named: int) -> None:
     if session.output.as_json:
         session.output.document({"runs": moved})
     elif session.output.quiet:
         for run in moved:
             session.output.line(run)
-    session.output.note(f"{len(moved)} run{'' if len(moved) == 1 else 's'} {where}.")
+    words = f"{len(moved)} run{'' if len(moved) == 1 else 's'} {where}."
+    others = named - len(moved)
+    if others:
+        verb = "was" if others == 1 else "were"
+        words += f" {others} of the {named} runs {verb} not changed."
+    session.output.note(words)

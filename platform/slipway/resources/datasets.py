@@ -193,6 +193,9 @@ class Datasets:
             f"{f', column {one.column}' if one.column else ''}: {one.message}"
             for one in version.problems[:_PROBLEMS_TOLD]
         ]
+        others = version.bad_rows - len(told)
+        if told and others > 0:
+            told.append(f"… and {others:,} more.")
         raise InvalidInput(
             "\n".join([f"The version was refused. {version.reason}", *told]),
             code="bad_rows" if version.problems else "version_refused",

@@ -251,10 +251,14 @@ class DataTableOut(AnswerSchema):
 
 
 class PreviewOut(AnswerSchema):
-    """Some of the first rows of a table, every value as text (None where it is missing)."""
+    """Some of the first rows of a table, every value as text (None where it is missing).
+
+    `columns_left_out` counts the columns after those.
+    """
 
     table: str
     columns: list[str]
+    columns_left_out: int = 0
     offset: int
     rows: list[list[str | None]]
     kept: int

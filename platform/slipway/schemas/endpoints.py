@@ -236,9 +236,9 @@ class EndpointOut(AnswerSchema):
     """An endpoint. `url` is where its gateway answers, `rollout` the one under way.
 
     `short_of_replicas` says so while the load needs more replicas than it may run. `captured` of
-    `captured` + `uncaptured` predictions are there for monitoring. `incidents` are those of the
-    last hour. `revisions` are the newest and those that are warm; `revisions_left_out` counts the
-    others.
+    `captured` + `uncaptured` predictions are there for monitoring. `incidents` are the newest of
+    the last hour, and `incidents_left_out` counts the others. `revisions` are the newest and those
+    that are warm; `revisions_left_out` counts the others.
     """
 
     id: str
@@ -260,6 +260,7 @@ class EndpointOut(AnswerSchema):
     captured: int = 0
     uncaptured: int = 0
     incidents: list[IncidentOut] = []
+    incidents_left_out: int = 0
     nano_usd_per_hour: int
     capture: str
     limits: LimitsIn

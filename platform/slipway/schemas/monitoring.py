@@ -303,7 +303,8 @@ class MonitoringOut(AnswerSchema):
     Gateways captured `captured` of `captured` + `uncaptured` predictions in the span: the others
     are in no statistic. Of `shortened` ones rows above 100,000 or columns above 2,000 are left out
     here; the files of captured predictions have them. `answered_as_standby` were answered in place
-    of revisions with traffic. `features_left_out` and `windows_left_out` are in no list here.
+    of revisions with traffic. `features_left_out`, `windows_left_out` and `alerts_left_out` are
+    in no list here; alerts have a list of their own.
     """
 
     endpoint: str
@@ -335,6 +336,7 @@ class MonitoringOut(AnswerSchema):
     quality_by_hour: list[QualityPoint]
     quality_by_revision: list[QualityPoint]
     alerts: list[AlertOut]
+    alerts_left_out: int = 0
     settings: MonitorSettings
     task: TaskOut = TaskOut()
     empty_labels: int = 0

@@ -71,13 +71,17 @@ class Finding(RequestSchema):
 
 
 class CheckReport(RequestSchema):
-    """What came of running a notebook top to bottom in a clean kernel."""
+    """What came of running a notebook top to bottom in a clean kernel.
+
+    `findings_left_out` counts findings beyond those listed; `passed` is about all of them.
+    """
 
     passed: Truth
     code_cells: Annotated[Whole, Field(ge=0, le=100_000)]
     ran: Annotated[Whole, Field(ge=0, le=100_000)]
     duration_s: Annotated[Number, Field(ge=0, le=10_000_000)]
     findings: list[Finding] = Field(default=[], max_length=MAX_FINDINGS)
+    findings_left_out: Annotated[Whole, Field(ge=0, le=10_000_000)] = 0
 
 
 class RestoreIn(RequestSchema):

@@ -1,6 +1,7 @@
 """Shortening text that people read, so that it says how much of it is missing."""
 
 import hashlib
+from collections.abc import Sequence
 
 
 def shorten(text: str, limit: int) -> str:
@@ -16,6 +17,12 @@ def shorten_name(name: str, limit: int) -> str:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return _cut(name, limit, f" … (the beginning of {len(name):,} characters, SHA-256 {digest})")
+
+
+def name_some(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names as a list in a sentence, and how many others there are."""
+    others = len(names) - most
+    return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
 
 
 def _cut(text: str, limit: int, note: str) -> str:

@@ -181,7 +181,8 @@ class BudgetAlertOut(AnswerSchema):
 class BudgetOut(AnswerSchema):
     """A budget and where it stands; `left_nano_usd` is after what is set aside for what was let in.
 
-    `overshoot_nano_usd` is what was spent beyond the limit.
+    `overshoot_nano_usd` is what was spent beyond the limit. `alerts` are the newest, and
+    `alerts_left_out` counts the others.
     """
 
     id: str
@@ -200,6 +201,7 @@ class BudgetOut(AnswerSchema):
     override_until: datetime | None = None
     override_reason: str = ""
     alerts: list[BudgetAlertOut] = []
+    alerts_left_out: int = 0
 
 
 class RateOut(AnswerSchema):

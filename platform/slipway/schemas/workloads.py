@@ -298,13 +298,15 @@ class TaskOut(AnswerSchema):
 class WorkloadDetailOut(WorkloadOut):
     """A workload with its tasks, its newest events and its logs.
 
-    `events_left_out` older ones are in its list of events.
+    `events_left_out` older ones are in its list of events. `tasks_without_logs` counts tasks of
+    earlier attempts whose logs are not in `logs`; each log can be read by attempt and rank.
     """
 
     tasks: list[TaskOut] = []
     events: list[WorkloadEventOut] = []
     events_left_out: int = 0
     logs: list[RankLogOut] = []
+    tasks_without_logs: int = 0
     log_tail: str = ""
 
 

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from slipway.schemas.shortening import shorten
 from slipway.schemas.tables import compression_of
 from slipway.tables.errors import Unreadable
 
@@ -85,7 +86,7 @@ class _Unpacked(io.RawIOBase):
         except _ERRORS as error:
             raise Unreadable(
                 f"This is not {self._name} that can be unpacked, or it was cut off: "
-                f"{str(error)[:200]}"
+                f"{shorten(str(error), 200)}"
             ) from error
         buffer[: len(piece)] = piece
         self._count += len(piece)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 from xml.parsers import expat
 
+from slipway.schemas.shortening import shorten
 from slipway.tables.compression import ALWAYS_ALLOWED_BYTES, MAX_RATIO
 from slipway.tables.errors import Unreadable
 
@@ -58,7 +59,8 @@ class Package:
             self._zip = zipfile.ZipFile(file)
         except _BROKEN as error:
             raise Unreadable(
-                f"This is not an Excel workbook (.xlsx), or it has a password: {str(error)[:200]}"
+                "This is not an Excel workbook (.xlsx), or it has a password: "
+                f"{shorten(str(error), 200)}"
             ) from error
         self._names = set(self._zip.namelist())
         self.is_1904 = False
@@ -85,7 +87,7 @@ class Package:
             raise Unreadable(f"{path[:100]} in the workbook is not XML: {error}") from error
         except _BROKEN as error:
             raise Unreadable(
-                f"{path[:100]} in the workbook cannot be read: {str(error)[:200]}"
+                f"{path[:100]} in the workbook cannot be read: {shorten(str(error), 200)}"
             ) from error
 
     def _require_bounded(self, path: str) -> None:

@@ -6,6 +6,7 @@ from typing import IO, Any
 import pyarrow as pa
 from pyarrow import orc
 
+from slipway.schemas.shortening import shorten
 from slipway.tables.errors import Unreadable
 from slipway.tables.parquet_files import BATCH_ROWS, refuse_duplicates, seekable
 
@@ -38,4 +39,4 @@ class OrcFile:
 
 
 def _broken(error: Exception) -> Unreadable:
-    return Unreadable(f"This is not ORC that can be read: {str(error)[:200]}")
+    return Unreadable(f"This is not ORC that can be read: {shorten(str(error), 200)}")

@@ -7,6 +7,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from slipway.schemas.shortening import shorten
 from slipway.tables.errors import Unreadable
 
 BATCH_ROWS = 10_000
@@ -40,7 +41,7 @@ class ParquetFile:
 
 
 def _broken(error: Exception) -> Unreadable:
-    return Unreadable(f"This is not Parquet that can be read: {str(error)[:200]}")
+    return Unreadable(f"This is not Parquet that can be read: {shorten(str(error), 200)}")
 
 
 def _refuse_bomb(file: Any) -> None:

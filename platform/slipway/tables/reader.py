@@ -7,6 +7,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from slipway.schemas.datasets import Problem
+from slipway.schemas.shortening import name_some, shorten, shorten_name
 from slipway.schemas.tables import (
     MAX_COLUMNS,
     MISSING_WORDS,
@@ -24,6 +25,8 @@ from slipway.tables.json_lines import JsonFile, ObjectBatch
 from slipway.tables.orc_files import OrcFile
 from slipway.tables.parquet_files import ParquetFile
 from slipway.tables.partitions import partition_columns
+
+_MOST_NOTES = 20
 
 
 class TableReader:
@@ -93,7 +96,7 @@ class TableReader:
             encoding=self.encoding if is_text else "",
             separator=self.separator,
             partitions=list(self._partitions),
-            notes=self._notes[:20],
+            notes=_first_notes(self._notes),
             is_complete=self.is_complete,
         )
 
@@ -134,7 +137,7 @@ class TableReader:
                 path=path,
                 line=line,
                 column=column and _clean(column[:200]),
-                message=_clean(message[:400]),
+                message=_clean(shorten(message, 400)),
             )
         )
 
@@ -268,7 +271,7 @@ class TableReader:
             missing = [name for name in self._columns if name not in names]
             further = [name for name in names if name not in self._columns]
             parts = [
-                f"{word} {', '.join(some[:5])[:100]}"
+                f"{word} {name_some([shorten_name(name, 100) for name in some], 5)}"
                 for word, some in (("it has no", missing), ("only it has", further))
                 if some
             ]
@@ -357,6 +360,12 @@ def _fields(schema: TableSchema) -> Any:
     if not schema.arrow:
         return []
     return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(schema.arrow)))
+
+
+def _first_notes(notes: Sequence[str]) -> list[str]:
+    if len(notes) <= _MOST_NOTES:
+        return [*notes]
+    return [*notes[: _MOST_NOTES - 1], f"{len(notes) - _MOST_NOTES + 1} more notes."]
 
 
 def _clean(text: str) -> str:

@@ -115,6 +115,56 @@ def test_a_curve_moves_while_a_client_logs_and_three_runs_are_compared(
     assert window.faults == []
 
 
+def _log_long_run(lab: RunningPortal, number: int) -> str:
+    """Log 1,500 points, of which 500 are negative, 30 that are no numbers, and 14 parameters."""
+    with lab.client("alice") as api:
+        address = f"{lab.url}/mlflow/curves/api/2.0/mlflow/runs"
+        body = {"experiment_id": "0", "run_name": f"long-{number}", "start_time": 1}
+        run_id = str(api.post(f"{address}/create", json=body).json()["run"]["info"]["run_id"])
+        points = [
+            {"key": "long", "value": float(at - 500), "step": at, "timestamp": at}
+            for at in range(1_500)
+        ]
+        points += [{"key": "odd", "value": "NaN", "step": at, "timestamp": at} for at in range(30)]
+        if number == 0:
+            points.append({"key": "alone", "value": 1.0, "step": 0, "timestamp": 0})
+        params = [{"key": f"p{at:02}", "value": str(number)} for at in range(14)]
+        for part in ({"metrics": points[:900], "params": params}, {"metrics": points[900:]}):
+            logged = api.post(f"{address}/log-batch", json={"run_id": run_id, **part})
+            assert logged.is_success, logged.text
+        done = {"run_id": run_id, "status": "FINISHED", "end_time": 2}
+        assert api.post(f"{address}/update", json=done).is_success
+    return run_id
+
+
+def test_charts_say_what_they_do_not_draw(lab: RunningPortal, chromium: Browser) -> None:
+    runs = [_log_long_run(lab, number) for number in range(2)]
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    window = Window(context.new_page(), address_of(lab))
+    window.go("/account/login").sign_in("alice").is_at("/")
+    window.go(f"/p/curves/runs/{runs[0]}")
+    page = window.page
+    said = page.locator('figure[data-key="long"] [data-left-out]')
+    expect(said).to_contain_text("of 1,500 points drawn", timeout=PATIENCE_MS)
+    odd = page.locator('figure[data-key="odd"] [data-left-out]')
+    expect(odd).to_have_text("10 points that are no numbers not marked.")
+    expect(said).not_to_contain_text("logarithmic")
+    page.get_by_label("Log scale").check()
+    expect(said).to_contain_text("not above 0 left out of the logarithmic scale")
+    alone = page.locator('figure[data-key="alone"] [data-left-out]')
+    expect(alone).to_be_hidden()
+    window.go(f"/p/curves/compare?run={runs[0]}&run={runs[1]}")
+    expect(page.locator("#parallel-left-out")).to_have_text(
+        "5 more values have no axis here.", timeout=PATIENCE_MS
+    )
+    page.locator("#scatter-x").select_option(label="alone")
+    expect(page.locator("#scatter-left-out")).to_have_text(
+        "1 of 2 runs lacks one of these values.", timeout=PATIENCE_MS
+    )
+    context.close()
+    assert window.faults == []
+
+
 def test_a_job_logs_by_plain_mlflow_without_any_set_up(lab: RunningPortal) -> None:
     with lab.client("alice") as api:
         jobs = Jobs(api, project="curves")

@@ -66,7 +66,12 @@ def test_bad_rows_are_told_with_line_and_column(
     assert refused.value.code == "bad_rows"
     assert "bad.csv, line 20002, column x" in str(refused.value)
     assert "bad.csv, line 20003, column y" in str(refused.value)
+    assert "more." not in str(refused.value)
     assert list(alice.datasets.versions("bad", project=project)) == []
+    many = tmp_path / "many.csv"
+    many.write_text("x,y\n" + "1,2\n" * 20_000 + "one,2\n" * 250)
+    with pytest.raises(errors.InvalidInput, match=r"… and 2\d\d more\."):
+        alice.datasets.push("many", many, project=project)
     taken = alice.datasets.push("bad", bad, project=project, allow_bad_rows=True)
     assert taken.bad_rows == 2
     table = dataset("bad", project=project, client=alice).arrow()

@@ -174,6 +174,15 @@ def test_a_large_file_goes_up_in_pieces_and_an_upload_that_was_cut_off_goes_on(
     assert end == b"the rest"
 
 
+def test_files_without_bytes_are_named_or_counted(people: Personas) -> None:
+    bob = Api.of(people.bob)
+    draft = begin(bob)
+    files = [named(f"{number}{'x' * 150}.bin", f"{number}".encode()) for number in range(8)]
+    bob.post(f"{draft}/files", {"files": files})
+    problem = json_of(bob.post(f"{draft}/commit", {}))
+    assert problem["detail"].endswith(f"4{'x' * 150}.bin and 3 more.")
+
+
 def test_a_file_may_come_piece_by_piece_without_its_digest(people: Personas) -> None:
     bob = Api.of(people.bob)
     large = b"x" * PIECE_BYTES + b"end"

@@ -1,5 +1,6 @@
 """The run every job has: made as the job starts, ended as the job ends, whatever gets lost."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from pytest_django import Settings
 from portal.experiments.models import Run
 from portal.experiments.place import opener
 from portal.experiments.ports import NewRun
+from portal.experiments.services import job_runs
 from portal.experiments.services.job_runs import end_forgotten, run_id_of
 from portal.training.models import Job
 from portal.workloads.models import Workload
@@ -72,7 +74,9 @@ def test_values_that_do_not_fit_say_so(people: Personas) -> None:
     assert made.tags.filter(value__endswith="(the beginning of 9,000 characters)").count() == 1
 
 
-def test_a_run_whose_jobs_end_nobody_told_is_ended_later(running: Job, people: Personas) -> None:
+def test_a_run_whose_jobs_end_nobody_told_is_ended_later(
+    running: Job, people: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = environment_of(running)["MLFLOW_RUN_ID"]
     assert end_forgotten() == 0
     workload = Workload.objects.get(pk=running.pk)
@@ -80,6 +84,11 @@ def test_a_run_whose_jobs_end_nobody_told_is_ended_later(running: Job, people: P
     Workload.objects.filter(pk=workload.pk).update(
         state="stopped", ended_at=workload.created_at, reason="user"
     )
+    newer = make_job(people.vision, people.bob)
+    Workload.objects.filter(pk=newer.pk).update(
+        state="stopped", ended_at=workload.created_at + timedelta(seconds=1), reason="user"
+    )
+    monkeypatch.setattr(job_runs, "_AT_ONCE", 1)
     assert end_forgotten() == 1
     assert Run.objects.get(pk=run_id).status == "KILLED"
     assert end_forgotten() == 0

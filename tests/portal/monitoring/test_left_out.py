@@ -4,9 +4,11 @@ from datetime import timedelta
 
 import pytest
 
+from portal.core import clock
+from portal.endpoints.models import Endpoint
 from portal.monitoring import quality_points, viewing, windows
 from portal.monitoring.adapters import parquet
-from portal.monitoring.models import DriftWindow, Label
+from portal.monitoring.models import Alert, DriftWindow, Label
 from tests.personas import Personas, json_of
 from tests.portal.endpoints.pages import browser_of
 from tests.portal.monitoring.captured import Traffic
@@ -94,6 +96,28 @@ def test_features_and_windows_that_are_left_out_are_counted(
     page = browser_of(people.bob).get("/p/vision/endpoints/digits/monitoring").content.decode()
     assert f"{shown['features_left_out']} more features" in page
     assert "1 more window not shown here." in page
+
+
+def test_alerts_that_are_left_out_are_counted(
+    traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traffic.normal(1)
+    traffic.look()
+    for number in range(3):
+        Alert.objects.create(
+            endpoint=Endpoint.objects.get(),
+            kind="latency",
+            state="resolved",
+            reason=f"slow {number}",
+            resolved_at=clock.now(),
+        )
+    assert traffic.shown()["alerts_left_out"] == 0
+    monkeypatch.setattr(viewing, "_ALERTS", 1)
+    shown = traffic.shown()
+    assert (len(shown["alerts"]), shown["alerts_left_out"]) == (1, 2)
+    page = browser_of(people.bob).get("/p/vision/endpoints/digits/monitoring").content.decode()
+    words = "2 more alerts not shown here: <code>slipway endpoint monitoring alerts digits"
+    assert words in page
 
 
 def test_an_id_that_is_too_long_is_not_another_id(traffic: Traffic) -> None:

@@ -9,6 +9,7 @@ from portal.accounts.models import AuditEvent
 from portal.storage.models import Blob
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebooks.notebooks import UPLOAD, code, notebook, send, words
+from tests.portal.workloads.machines import Machine
 
 pytestmark = pytest.mark.postgres
 
@@ -166,3 +167,16 @@ def test_a_body_of_another_type_is_refused(bob: Api) -> None:
     answer = bob.call("post", where, FIRST, content_type="text/plain")
     assert answer.status_code == 415
     assert UPLOAD in json_of(answer)["detail"]
+
+
+def test_jobs_of_notebooks_with_long_names_stay_apart(bob: Api, machine: Machine) -> None:
+    names = set()
+    for letter in "ab":
+        saved = _save(bob, FIRST, f"{'experiment_' * 8}{letter}.ipynb")
+        for verb in ("run", "verify"):
+            made = bob.post(f"projects/vision/notebook-files/{saved['id']}/{verb}", {})
+            assert made.status_code == 201, made.content
+            job = json_of(bob.get(f"projects/vision/jobs/{json_of(made)['workload']}"))
+            names.add(job["workload"]["name"])
+    assert len(names) == 4
+    assert all("the beginning of 89 characters" in name for name in names)

@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from portal.experiments.models import ModelVersion
+from portal.web.views import jobs
 from portal.workloads.tokens import token_of
 from tests.personas import Api, Personas, json_of, whole_list
 from tests.portal.datasets.pushing import AT, push
@@ -98,3 +99,21 @@ def test_every_use_is_in_one_part_of_the_list(bob: Api, people: Personas, store:
         assert bob.get(f"{USES}?{wrong}").status_code in (400, 422), wrong
     stranger = Api.of(people.charlie)
     assert stranger.get(f"{USES}?cursor={after}").status_code == 404
+
+
+def test_every_version_that_a_job_reads_counts(
+    bob: Api, people: Personas, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_machine("lab")
+    make_tier("small")
+    workload = place(made_job(bob))
+    job = Api(token_of(workload.pk, workload.epoch))
+    for number in range(3):
+        push(bob, {"a.csv": f"x\n{number}\n".encode()})
+        at = f"projects/vision/datasets/digits/versions/{number + 1}/uses"
+        assert job.post(at, {}).status_code == 200
+    monkeypatch.setattr(jobs, "READ_SHOWN", 1)
+    page = Client()
+    page.force_login(people.vera)
+    shown = page.get(f"/p/vision/jobs/{workload.pk}").content.decode()
+    assert "digits:1</a> and 2 more" in shown

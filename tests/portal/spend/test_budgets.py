@@ -29,7 +29,7 @@ from portal.workloads.scheduling import run_passes
 from portal.workloads.services.resuming import resume_workload
 from portal.workloads.services.submitting import request_of
 from slipway.schemas.spend import BudgetIn, BudgetPeriod
-from tests.personas import Personas
+from tests.personas import Api, Personas, json_of
 from tests.portal.spend.ledgers import close, make_lease, make_workload
 from tests.portal.workloads.machines import finish, make_tier, run, state_of, submit
 
@@ -341,3 +341,21 @@ def test_a_second_budget_for_the_same_period_is_refused_and_names_the_first(
     assert refused.value.code == "budget_exists"
     assert refused.value.next_step == "Change the limit of the one there is."
     assert AuditEvent.objects.count() == before
+
+
+def test_alerts_of_a_budget_that_are_left_out_are_counted(people: Personas) -> None:
+    budget = limit(people, USD)
+    alice = Api.of(people.alice)
+    assert json_of(alice.get(f"budgets/{budget.pk}"))["alerts_left_out"] == 0
+    for number in range(23):
+        BudgetAlert.objects.create(
+            budget=budget,
+            window="2026-11",
+            limit_nano_usd=number,
+            level="50",
+            message=f"alert {number}",
+        )
+    shown = json_of(alice.get(f"budgets/{budget.pk}"))
+    assert (len(shown["alerts"]), shown["alerts_left_out"]) == (20, 3)
+    [listed] = json_of(alice.get("budgets"))["items"]
+    assert listed["alerts_left_out"] == 3

@@ -40,6 +40,20 @@ def nothing_queued() -> bool:
     return not (Job.objects.exists() or Workload.objects.exists())
 
 
+def test_next_steps_say_how_many_names_they_leave_out(bob: Api, machine: Machine) -> None:
+    for number in range(12):
+        make_tier(f"tier-{number:02}")
+    take_code(bob)
+    problem = json_of(submit(bob, tier="none"))
+    assert problem["next_step"].endswith(", tier-05 and 6 more.")
+    server = json_of(bob.post("projects/vision/notebooks/servers", {"name": "a", "tier": "none"}))
+    assert server["next_step"].endswith(", tier-05 and 6 more."), server
+    many = take_code(bob, {f"{number}{'x' * 220}.py": b"" for number in range(7)})
+    problem = json_of(submit(bob, snapshot=many, script="gone.py"))
+    assert problem["next_step"].count("the beginning of 224 characters") == 5
+    assert problem["next_step"].endswith(" and 2 more.")
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "field"),
     [

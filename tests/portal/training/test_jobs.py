@@ -12,6 +12,7 @@ from portal.training.models import Job
 from portal.workloads.models import UsageSample
 from portal.workloads.scheduling import run_passes
 from portal.workloads.services.logs import append_log
+from slipway.schemas.base import NEXT_CURSOR
 from tests.personas import Api, Personas, json_of
 from tests.portal.training.jobs import (
     CODE,
@@ -286,6 +287,18 @@ def workload_id_in(path: str) -> str:
     return path.split("/")[3]
 
 
+def test_default_names_of_long_scripts_stay_apart(bob: Api, machine: Machine) -> None:
+    scripts = [f"{'experiment_' * 11}{letter}.py" for letter in "ab"]
+    snapshot = take_code(bob, dict.fromkeys(scripts, b"print()\n"))
+    names = set()
+    for script in scripts:
+        answer = submit(bob, script=script, snapshot=snapshot)
+        assert answer.status_code == 201, answer.content
+        names.add(json_of(answer)["workload"]["name"])
+    assert len(names) == 2
+    assert all(len(name) <= 100 and "the beginning of 125 characters" in name for name in names)
+
+
 def test_cancelling_twice_is_as_good_as_once(bob: Api, machine: Machine) -> None:
     waiting, running = made_job(bob), made_job(bob)
     workload = workload_of(waiting)
@@ -335,7 +348,10 @@ def test_samples_of_the_present_attempt_are_listed_oldest_first(bob: Api, machin
             cpu_percent=second,
             memory_bytes=1,
         )
-    found = json_of(bob.get(f"projects/vision/jobs/{workload.pk}/samples"))
+    parts = bob.get(f"projects/vision/jobs/{workload.pk}/samples?limit=1")
+    rest = parts.headers[NEXT_CURSOR]
+    found = json_of(parts)
+    found += json_of(bob.get(f"projects/vision/jobs/{workload.pk}/samples?cursor={rest}"))
     assert [(sample["task"], sample["cpu_percent"]) for sample in found] == [(0, 1.0), (0, 2.0)]
 
 

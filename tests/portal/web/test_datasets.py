@@ -9,8 +9,10 @@ from pytest_django import Settings
 
 from portal.core import clock
 from portal.datasets.checking import check_waiting
+from portal.web.views import datasets
 from tests.personas import Api, Personas, json_of
 from tests.portal.datasets.pushing import begin, fill, push
+from tests.portal.web.reading import text_of
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,29 @@ def test_a_person_looks_at_versions_compares_them_and_deletes_one(people: Person
     assert browser.get("/p/vision/datasets/digits/v/2").status_code == 404
     assert browser.post("/p/vision/datasets/digits/delete").status_code == 302
     assert browser.get("/p/vision/datasets/digits").status_code == 404
+
+
+def test_files_columns_changes_and_drafts_beyond_the_first_are_counted(
+    people: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob = Api.of(people.bob)
+    push(bob, {"t.csv": b"a\n1\n"})
+    names = ",".join(f"c{number}" for number in range(253))
+    files = {f"f{number:02}.bin": b"1" for number in range(52)}
+    push(bob, files | {"t.csv": f"{names}\n{'1,' * 252}1\n".encode()})
+    browser = Client()
+    browser.force_login(people.bob)
+    page = text_of(browser.get("/p/vision/datasets/digits/v/2"))
+    assert "f09.bin and 42 more" in page
+    assert "3 more files not shown here." in page
+    assert "53 more columns not shown here." in page
+    assert "204 more columns not shown here." in page, "of the changes"
+    preview = json_of(bob.get("projects/vision/datasets/digits/versions/2/preview"))
+    assert preview["columns_left_out"] == 253 - len(preview["columns"])
+    monkeypatch.setattr(datasets, "DRAFTS_SHOWN", 1)
+    for _ in range(3):
+        begin(bob)
+    assert "2 more not shown here" in text_of(browser.get("/p/vision/datasets/digits"))
 
 
 def test_a_deletion_is_undone_by_a_button_for_three_days(

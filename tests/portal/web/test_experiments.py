@@ -19,6 +19,7 @@ import pytest
 from pyarrow import parquet
 from pytest_django import Settings
 
+from portal.experiments.adapters.mlflow import tracker
 from portal.experiments.models import Experiment, Run
 from tests.personas import Personas
 from tests.portal.datasets.hostile import nested_parquet
@@ -123,12 +124,14 @@ def test_groups_lead_to_their_runs(people: Personas, browse: Browse, digits: Exp
 
 
 def test_the_columns_offered_are_those_of_the_experiment(
-    people: Personas, browse: Browse, digits: Experiment
+    people: Personas, browse: Browse, digits: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = browse(people.vera).get(
-        f"/p/vision/runs/columns?experiment={digits.pk}&c=params.lr&c=metrics.rare"
-    )
+    address = f"/p/vision/runs/columns?experiment={digits.pk}&c=params.lr&c=metrics.rare"
+    page = browse(people.vera).get(address)
     words = text_of(page)
+    assert "What the runs here have logged." in words
+    monkeypatch.setattr(tracker, "_SAMPLED_ROWS", 2)
+    assert "Found in the newest and oldest" in text_of(browse(people.vera).get(address))
     assert "metrics.loss" in words
     assert "metrics.rare" in words
     assert 'value="params.lr" checked' in html_of(page)
@@ -146,6 +149,31 @@ def test_deleting_runs_offers_to_undo_it(
     bob.post("/p/vision/runs/restore", {"run": [run.pk]})
     assert run_named("first").lifecycle_stage == "active"
     assert browse(people.vera).post("/p/vision/runs/delete", {"run": [run.pk]}).status_code == 403
+
+
+def test_a_choice_of_too_many_runs_is_refused_whole(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    bob = browse(people.bob)
+    ids = [make_run(digits, f"run-{number}").pk for number in range(201)]
+    for verb in ("delete", "restore"):
+        page = bob.post(f"/p/vision/runs/{verb}", {"run": ids}, follow=True)
+        assert "201 runs were chosen, and at most 200 can be changed at once." in text_of(page)
+        assert not Run.objects.filter(lifecycle_stage="deleted").exists()
+    whole = bob.post("/p/vision/runs/delete", {"run": ids[1:]}, follow=True)
+    assert "200 runs put in the bin" in text_of(whole)
+
+
+def test_chosen_runs_that_are_not_changed_are_counted(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    bob = browse(people.bob)
+    ids = [run_named(name).pk for name in ("first", "second", "foreign")]
+    page = bob.post("/p/vision/runs/delete", {"run": [*ids, "a name"]}, follow=True)
+    assert "2 of the 4 chosen runs are not in use in this project." in text_of(page)
+    page = bob.post("/p/vision/runs/restore", {"run": ids, "stage": "deleted"}, follow=True)
+    assert "2 runs back in use." in text_of(page)
+    assert "1 of the 3 chosen runs is not in the bin, or its experiment is." in text_of(page)
 
 
 def test_emptying_the_bin_says_what_it_freed(
@@ -180,6 +208,7 @@ def test_runs_are_compared_by_what_differs(
     assert "3 runs side by side" in words
     assert "foreign" not in words
     assert "lr opt loss" in words
+    assert "1 of the chosen runs is not here: deleted, or not of this project." in words
 
 
 NOTEBOOK = {
@@ -224,14 +253,54 @@ def test_parquet_is_previewed_by_its_first_rows_and_types(
     shown = {name: html_of(vera.get(f"{url}?path={name}")) for name in files}
     assert "&lt;i&gt;ann&lt;/i&gt;" in shown["scores.parquet"]
     assert re.search(r'<th scope="col">score <span[^>]*>double</span>', shown["scores.parquet"])
-    assert "Only the beginning is shown" not in shown["scores.parquet"]
+    assert "not shown here" not in shown["scores.parquet"]
     assert "column_49 " in shown["wide.parquet"]
     assert "column_50 " not in shown["wide.parquet"]
-    for name in ("wide.parquet", "blown.parquet"):
-        assert "Only the beginning is shown" in shown[name]
+    assert "1,450 more columns are not shown here." in shown["wide.parquet"]
+    assert "The first 100 rows are shown; the file has more." in shown["blown.parquet"]
     for name in ("cut.parquet", "none.parquet", "text.parquet"):
         assert "This is not Parquet that can be read" in shown[name]
     assert "died (SIGSEGV)" in shown["deep.parquet"]
+
+
+def test_previews_say_how_much_of_a_file_they_leave_out(
+    people: Personas, browse: Browse, digits: Experiment, tmp_path: Path
+) -> None:
+    run, vera = run_named("first"), browse(people.vera)
+    cell = {"cell_type": "code", "source": "f()"}
+    long_text = {"output_type": "stream", "text": ["x" * 30_000]}
+    page_only = {"output_type": "display_data", "data": {"text/html": ["<b>x</b>"]}}
+    files = {
+        "wide.csv": ",".join(f"c{at}" for at in range(52)) + "\n",
+        "long.csv": "a\n" + "1\n" * 130,
+        "large.csv": "a,b\n" + "123456789,1\n" * 30_000,
+        "large.txt": "x" * 300_000,
+        "cells.ipynb": json.dumps({"cells": [cell] * 203}),
+        "text.ipynb": json.dumps({"cells": [cell | {"outputs": [long_text, page_only]}]}),
+        "whole.csv": "a\n1\n",
+    }
+    for name, content in files.items():
+        write(tmp_path, run, name, content.encode())
+    shown = {
+        name: text_of(vera.get(f"/p/vision/runs/{run.pk}?path={name}#preview")) for name in files
+    }
+    assert "2 more columns are not shown here." in shown["wide.csv"]
+    assert "30 more rows are not shown here." in shown["long.csv"]
+    large = "At most 100 rows of the first 262,144 of 360,004 bytes are shown; the file has more."
+    assert large in shown["large.csv"]
+    assert "Only the first 262,144 of 300,000 bytes are shown." in shown["large.txt"]
+    assert "3 more cells are not shown here." in shown["cells.ipynb"]
+    assert "(the beginning of 30,000 characters)" in shown["text.ipynb"]
+    assert "An output of text/html is not drawn here." in shown["text.ipynb"]
+    assert "shown here" not in shown["whole.csv"]
+
+
+def test_metrics_without_a_chart_are_counted(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    run = make_run(digits, "many", metrics={f"m{number:02}": 1.0 for number in range(26)})
+    page = text_of(browse(people.vera).get(f"/p/vision/runs/{run.pk}"))
+    assert "2 more metrics without a chart: show all" in page
 
 
 def test_artifacts_are_previewed_without_trusting_them(

@@ -7,8 +7,10 @@ import pytest
 from pytest_django import Settings
 
 from portal.core.clock import frozen
+from portal.web import logs
 from portal.web.log_stream import Look, Place, look_at, standing_of
 from portal.web.logs import plain
+from portal.web.views import job_logs
 from portal.workloads.models import UsageSample, Workload
 from tests.personas import Personas
 from tests.portal.web.conftest import Browse
@@ -87,6 +89,21 @@ def test_a_search_finds_lines_in_whatever_case_and_shows_them_as_text(
     assert "No line with “gain”" in text_of(browse(people.vera).get(f"{address}gain"))
 
 
+def test_a_search_says_how_far_it_went(
+    people: Personas, browse: Browse, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print_lines(workload, "loss 1\n" * 10 + "gain 2\n")
+    address = f"/p/vision/jobs/{workload.pk}/log/find?q="
+    vera = browse(people.vera)
+    assert "1 line with “gain”." in text_of(vera.get(f"{address}gain"))
+    monkeypatch.setattr(logs, "MOST_SEARCHED_BYTES", 28)
+    page = text_of(vera.get(f"{address}gain"))
+    assert "No line with “gain” in the first 28 of 77 bytes. Download the log" in page
+    monkeypatch.setattr(logs, "MOST_MATCHES", 2)
+    page = text_of(vera.get(f"{address}loss"))
+    assert "2 lines with “loss” in the first 13 of 77 bytes." in page
+
+
 def test_a_download_is_the_log_byte_for_byte(
     people: Personas, browse: Browse, workload: Workload
 ) -> None:
@@ -110,6 +127,23 @@ def test_samples_are_told_for_each_node(
     assert [point[1:] for point in told["tasks"][0]["points"]] == [[87.7, 5, None]]
     assert told["cpu_limit_percent"] == 100
     assert told["is_over"] is False
+
+
+def test_samples_that_a_chart_does_not_draw_are_counted(
+    people: Personas, browse: Browse, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = leases_of(workload)[0]
+    for second in range(5):
+        UsageSample.objects.create(
+            lease=lease, measured_ms=second, at=after(second), cpu_percent=second, memory_bytes=5
+        )
+    vera, address = browse(people.vera), f"/p/vision/jobs/{workload.pk}"
+    assert vera.get(f"{address}/samples").json()["left_out"] == 0
+    monkeypatch.setattr(job_logs, "SAMPLES", 2)
+    facts = vera.get(f"{address}/samples").json()
+    assert [point[1] for point in facts["tasks"][0]["points"]] == [3, 4]
+    assert facts["left_out"] == 3
+    assert 'id="usage-left-out"' in vera.get(address).content.decode()
 
 
 def test_a_stream_goes_on_from_a_byte_and_knows_when_the_log_is_complete(

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -9,18 +10,22 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from portal.accounts.models import Invitation
+from portal.accounts.models import Invitation, Membership, Project
 from portal.compute.models import Tier, TierPrice
 from portal.core import clock
 from portal.datasets.models import Dataset
 from portal.spend.models import Budget
 from portal.training.models import Checkpoint, Job
-from portal.web.views import datasets, home, jobs, members, profile, spend, tiers
+from portal.web import activity, builds
+from portal.web.forms import jobs as job_forms
+from portal.web.views import datasets, home, jobs, members, nodes, profile, spend, tiers
+from portal.workloads.models import Workload
+from portal.workloads.scheduling import run_passes
 from slipway.schemas.accounts import Role
 from tests.personas import PASSWORD, Personas, make_user
 from tests.portal.web.conftest import Browse
-from tests.portal.web.labs import make_job, use_store
-from tests.portal.web.reading import text_of
+from tests.portal.web.labs import make_job, run_job, take_code, use_store
+from tests.portal.web.reading import html_of, text_of
 from tests.portal.workloads.machines import make_machine, make_tier
 
 
@@ -110,6 +115,85 @@ def test_checkpoints_and_clones_beyond_the_first_are_counted(
     assert len(shortened) == len(whole) + 2
 
 
+def test_events_and_unfinished_jobs_beyond_the_first_are_counted(
+    people: Personas, browse: Browse, tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, *_ = [make_job(people.vision, people.bob) for _ in range(3)]
+    run_job(job)
+    bob = browse(people.bob)
+    monkeypatch.setattr(jobs, "STORY_LINES", 1)
+    page = text_of(bob.get(f"/p/vision/jobs/{job.pk}"))
+    assert f"not shown here: slipway job events {job.pk} --project vision" in page
+    for address in ("/", "/p/vision"):
+        assert "more job" not in text_of(bob.get(address))
+    monkeypatch.setattr(activity, "_SHOWN", 1)
+    for address in ("/", "/p/vision"):
+        assert "2 more jobs that run or wait not shown here." in text_of(bob.get(address))
+
+
+def test_code_beyond_the_newest_is_counted(
+    people: Personas, browse: Browse, tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = [
+        take_code(people.vision, people.bob, f"print({number})\n".encode()) for number in range(4)
+    ]
+    bob = browse(people.bob)
+    assert "older snapshot" not in text_of(bob.get("/p/vision/jobs/new"))
+    monkeypatch.setattr(job_forms, "RECENT_CODE", 1)
+    assert "3 older snapshots not listed here" in text_of(bob.get("/p/vision/jobs/new"))
+    refused = bob.post("/p/vision/jobs/new", {"snapshot": digests[0], "script": "train.py"})
+    assert "2 older snapshots not listed here" in text_of(refused)
+
+
+def test_tasks_on_a_node_beyond_the_first_are_counted(
+    people: Personas, browse: Browse, tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        make_job(people.vision, people.bob)
+    run_passes()
+    monkeypatch.setattr(nodes, "RUNNING_SHOWN", 1)
+    page = text_of(browse(people.root).get("/settings/nodes/lab-1"))
+    assert "1 more task not shown here." in page
+
+
+def test_builds_beyond_the_first_are_counted(
+    people: Personas, browse: Browse, settings: Settings, tmp_path: Path, monkeypatch: Any
+) -> None:
+    use_store(settings, tmp_path)
+    machines = [make_machine(f"builder-{number}", cpus=1) for number in range(3)]
+    make_tier("small")
+    job = make_job(people.vision, people.bob, requirements="numpy==2.3.0", nodes=3)
+    run_passes()
+    environment = Workload.objects.get(pk=job.pk).environment
+    for machine in machines:
+        report = {"state": "building", "log_offset": 0, "log": "Collecting numpy\n"}
+        answer = machine.call("POST", f"environments/{environment}/reports", report)
+        assert answer.status_code == 200, answer.content
+    bob = browse(people.bob)
+    assert "more build" not in text_of(bob.get(f"/p/vision/jobs/{job.pk}"))
+    monkeypatch.setattr(builds, "MOST_BUILDS", 1)
+    page = text_of(bob.get(f"/p/vision/jobs/{job.pk}"))
+    assert "2 more builds on other nodes not shown here." in page
+
+
+def test_every_project_can_be_chosen_for_a_token_a_budget_and_a_quota(
+    people: Personas, browse: Browse
+) -> None:
+    Project.objects.bulk_create(
+        Project(slug=f"many-{number:03}", name=f"Many {number:03}") for number in range(501)
+    )
+    Membership.objects.bulk_create(
+        Membership(project=project, user=people.alice, role=Role.OWNER)
+        for project in Project.objects.filter(slug__startswith="many-")
+    )
+    for person, address in (
+        (people.alice, "/settings/tokens/new"),
+        (people.alice, "/spend/budgets"),
+        (people.root, "/settings/quotas"),
+    ):
+        assert 'value="many-500"' in html_of(browse(person).get(address)), address
+
+
 def test_prices_beyond_the_first_are_counted(
     people: Personas, browse: Browse, tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,3 +215,5 @@ def test_budgets_beyond_the_first_are_counted(
         Budget.objects.create(person=person, limit_nano_usd=1, made_by=people.root)
     page = text_of(browse(people.root).get("/spend/installation"))
     assert "2 more budgets" in page
+    monkeypatch.setattr(spend, "_BUDGETS_AT_HOME", 1)
+    assert "2 more budgets: show all" in text_of(browse(people.root).get("/spend/month"))

@@ -9,10 +9,12 @@ from pytest_django import Settings
 from portal.notebooks.models import NotebookRun
 from portal.training.models import Job
 from portal.training.wiring import JOB
+from portal.web import notebook_files
 from portal.workloads.ports import register_kind
 from portal.workloads.tokens import token_of
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebooks.notebooks import UPLOAD, code, notebook, send, words
+from tests.portal.web.reading import text_of
 from tests.portal.workloads.machines import make_machine, make_tier
 
 PIXEL = (
@@ -144,6 +146,18 @@ def test_a_run_is_filled_in_priced_and_started(browser: Client, at: str) -> None
     assert "It appears here while the job runs." in shown
 
 
+def test_runs_beyond_the_newest_are_counted(
+    browser: Client, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_machine("lab")
+    make_tier("small", nano_usd_per_hour=3_600_000_000)
+    for _ in range(3):
+        assert browser.post(f"{at}/run", {"tier": "small", "params": ""}).status_code == 302
+    assert "earlier run" not in text_of(browser.get(at))
+    monkeypatch.setattr(notebook_files, "RUNS_SHOWN", 1)
+    assert "2 more earlier runs: show all" in text_of(browser.get(at))
+
+
 def test_what_a_job_sends_is_shown_on_its_page(browser: Client, at: str) -> None:
     make_machine("lab")
     make_tier("small", nano_usd_per_hour=3_600_000_000)
@@ -166,11 +180,13 @@ def test_what_a_job_sends_is_shown_on_its_page(browser: Client, at: str) -> None
         "next_step": "Write it again.",
     }
     report = {"passed": False, "code_cells": 3, "ran": 2, "duration_s": 1.5, "findings": [found]}
+    report["findings_left_out"] = 7
     assert job.put(f"{place}/report", report).status_code == 200
     assert job.put(f"{place}/report", report).status_code == 200
     assert job.put(f"{place}/report", report | {"passed": True}).status_code == 409
     page = browser.get(at).content.decode()
     assert "Not reproducible" in page
+    assert "7 more findings not shown here." in page
     assert "Cell 3 uses &lt;b&gt;x" in page
     output = browser.get(f"/p/vision/notebooks/runs/{run.pk}").content.decode()
     assert "print(rate * 2)" in output

@@ -15,7 +15,7 @@ from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import AdmissionRequest, Admitted, Held, register_admission
 from portal.workloads.scheduling import run_passes
 from portal.workloads.services.stopping import stop_workload
-from tests.personas import Personas
+from tests.personas import Api, Personas, json_of
 from tests.portal.workloads.machines import (
     after,
     finish,
@@ -82,6 +82,26 @@ def test_a_gang_says_how_many_of_its_tasks_fit(people: Personas) -> None:
     assert said(gang, people.bob) == (
         "Waiting: needs 2 tasks of 2 CPUs and 1 GiB at once; 1 fits now."
     )
+
+
+def test_closed_nodes_and_places_that_are_not_named_are_counted(people: Personas) -> None:
+    machines = [make_machine(f"gpu-{number:02}", gpus=1) for number in range(12)]
+    tier = make_tier("card", gpus=1)
+    running = submit(people.vision, people.bob, tier, nodes=12)
+    run_passes()
+    bob = Api.of(people.bob)
+    address = f"projects/vision/workloads/{running.pk}"
+    assert "gpu-09 and 2 more" in json_of(bob.get(address))["explanation"]
+    assert "gpu-09 and 2 more." in json_of(bob.get(f"{address}/events"))["items"][0]["message"]
+    run(running)
+    finish(running)
+    for machine in machines:
+        cordon_node(node=machine.node, reason="new driver")
+    waiting = submit(people.vision, people.bob, tier)
+    run_passes()
+    words = json_of(bob.get(f"projects/vision/workloads/{waiting.pk}"))["explanation"]
+    assert words.count("is cordoned") == 3
+    assert words.endswith("; 9 more nodes are closed too.")
 
 
 def test_a_closed_node_is_named_with_its_reason(people: Personas) -> None:

@@ -1,11 +1,16 @@
 """Workloads through the REST API: listed, shown, read, stopped, by those who may."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from portal.workloads.models import Workload
+from portal.core import clock
+from portal.core.pagination import encode_cursor
+from portal.workloads.models import UsageSample, Workload
 from portal.workloads.scheduling import run_passes
+from portal.workloads.services import logs
+from slipway.schemas.base import NEXT_CURSOR
 from tests.personas import Api, Personas, json_of
 from tests.portal.workloads.machines import (
     Machine,
@@ -153,6 +158,47 @@ def test_what_it_uses_is_told_by_attempt_oldest_first(
     used = json_of(bob.get(f"{LIST}/{job.pk}/samples"))
     assert [(use["task"], use["cpu_percent"]) for use in used] == [(0, 10), (0, 20), (0, 30)]
     assert json_of(bob.get(f"{LIST}/{job.pk}/samples?attempt=2")) == []
+
+
+def test_samples_are_listed_in_parts_and_none_is_left_out(
+    bob: Api, people: Personas, machine: Machine
+) -> None:
+    job = submit(people.vision, people.bob, make_tier())
+    run_passes()
+    (lease,) = leases_of(job)
+    began = clock.now()
+    UsageSample.objects.bulk_create(
+        UsageSample(
+            lease=lease,
+            measured_ms=number,
+            at=began + timedelta(seconds=number // 3),
+            cpu_percent=number,
+            memory_bytes=5,
+        )
+        for number in range(2_010)
+    )
+    used: list[float] = []
+    cursor = ""
+    while len(used) < 3_000:
+        part = bob.get(f"{LIST}/{job.pk}/samples?limit=200{cursor}")
+        used += [sample["cpu_percent"] for sample in json_of(part)]
+        if NEXT_CURSOR not in part.headers:
+            break
+        cursor = f"&cursor={part.headers[NEXT_CURSOR]}"
+    assert used == [*range(2_010)]
+    for key in ("nonsense", '["2026", "nonsense"]', '["nonsense", "1"]', '["\\u0000", "1"]'):
+        answer = bob.get(f"{LIST}/{job.pk}/samples?cursor={encode_cursor(key)}")
+        assert json_of(answer)["code"] == "invalid_cursor"
+
+
+def test_logs_of_earlier_tasks_that_are_not_listed_are_counted(
+    bob: Api, people: Personas, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit(people.vision, people.bob, make_tier())
+    run_passes()
+    assert json_of(bob.get(f"{LIST}/{job.pk}"))["tasks_without_logs"] == 0
+    monkeypatch.setattr(logs, "MOST_LEASES", 0)
+    assert json_of(bob.get(f"{LIST}/{job.pk}"))["tasks_without_logs"] == 1
 
 
 @pytest.mark.parametrize("rest", ["", "/events", "/log", "/samples", "/stop"])

@@ -37,6 +37,17 @@ def test_notebooks_are_verified_cell_by_cell_and_the_code_says_how_it_went(
     assert bad.read_bytes() == content
 
 
+def test_findings_and_lines_that_are_left_out_are_counted(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "many.ipynb"
+    printing = code("print('1\\n' * 14)", count=1, prints="0\n" * 14)
+    file.write_bytes(notebook(printing, *(code(str(number)) for number in range(502))))
+    ran = cli("notebook", "verify", str(file))
+    assert "… 4 more lines" in ran.out
+    assert "3 more findings not shown." in ran.err
+    report = cli("notebook", "verify", str(file), "--json").document["notebooks"][0]
+    assert (len(report["findings"]), report["findings_left_out"]) == (500, 3)
+
+
 def test_what_is_no_notebook_is_told_in_words(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "no.ipynb"
     file.write_text('{"cells": 3}')

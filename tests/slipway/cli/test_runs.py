@@ -48,12 +48,16 @@ def test_runs_are_listed_compared_deleted_and_taken_back(alice: Cli, portal: Liv
     compared = alice("run", "compare", first, second, *here)
     assert ["first", "RUNNING", "0.1", "0.5"] in compared.rows
     assert "The same in all: opt=sgd" in compared.err
+    assert "not in use" not in compared.err
+    partial = alice("run", "compare", first, second, "0" * 32, *here)
+    assert "1 of the 3 runs is not in use here." in partial.err
     (experiment,) = alice("run", "experiments", "--json", *here).document["items"]
     assert experiment["runs"] == 2
     assert "There is no artifact" in alice("run", "artifacts", first, *here).err
     assert alice("run", "delete", first, "--quiet", *here).out.split() == [first]
     assert alice("run", "list", "--quiet", *here).out.split() == [second]
     assert alice("run", "restore", first, "--quiet", *here).out.split() == [first]
-    alice("run", "delete", first, *here)
+    deleted = alice("run", "delete", first, "0" * 32, *here)
+    assert "1 run in the bin. 1 of the 2 runs was not changed." in deleted.err
     freed = alice("run", "empty-bin", "--yes", "--json", *here).document
     assert freed == {"runs": 1, "files": 0, "size_bytes": 0}

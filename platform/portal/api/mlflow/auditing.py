@@ -7,6 +7,7 @@ from portal.accounts import audit
 from portal.accounts.models import Project
 from portal.accounts.origin import Origin, acting_as
 from portal.api.mlflow.visitors import Visitor
+from slipway.schemas.shortening import shorten_name
 
 _NAMES = ("name", "new_name", "version", "alias", "stage", "experiment_id", "run_id")
 _MOST = 200
@@ -24,7 +25,7 @@ def record(
 ) -> None:
     """Note that a visitor changed something; called once MLflow has said that it is done."""
     given = {**dict(query), **content}
-    facts = {name: str(given[name])[:_MOST] for name in _NAMES if given.get(name)}
+    facts = {name: shorten_name(str(given[name]), _MOST) for name in _NAMES if given.get(name)}
     target = _Target(facts.get("name") or facts.get("experiment_id") or facts.get("run_id", ""))
     principal = visitor.principal
     with acting_as(Origin(user=principal.user, token=principal.token)):

@@ -6,6 +6,8 @@ from typing import Any
 import orjson
 import structlog
 
+from slipway.schemas.shortening import shorten
+
 log = structlog.get_logger(__name__)
 # What SQLAlchemy, the drivers and the databases write into messages, and what Python says of
 # values that a driver does not take.
@@ -57,7 +59,7 @@ def clean_error(status: int, body: bytes, target: str) -> bytes:
             log.warning("mlflow_database_error", target=target[:200], reason=text[:1000])
             _describe(problem, name, text, status, target)
         elif isinstance(text, str) and len(text) > _ECHO_LIMIT:
-            problem[name] = f"{text[:_ECHO_LIMIT]} …"
+            problem[name] = shorten(text, _ECHO_LIMIT)
         elif not isinstance(text, str | None) and _DATABASE.search(orjson.dumps(text).decode()):
             problem[name] = _sentence(status)
     if "error_code" not in problem and isinstance(problem.get("detail"), str):

@@ -31,6 +31,7 @@ def budget_out(budget: Budget) -> BudgetOut:
     """Describe a budget as it was last measured, a few seconds ago at most."""
     moment = clock.now()
     overridden = budget.is_overridden(moment)
+    alerts = list(budget.alerts.order_by("-pk")[: _ALERTS + 1])
     return BudgetOut(
         id=budget.pk,
         scope=budget.scope,
@@ -47,10 +48,8 @@ def budget_out(budget: Budget) -> BudgetOut:
         is_used_up=budget.is_used_up(moment),
         override_until=budget.override_until if overridden else None,
         override_reason=budget.override_reason if overridden else "",
-        alerts=[
-            BudgetAlertOut.model_validate(alert)
-            for alert in budget.alerts.order_by("-pk")[:_ALERTS]
-        ],
+        alerts=[BudgetAlertOut.model_validate(alert) for alert in alerts[:_ALERTS]],
+        alerts_left_out=budget.alerts.count() - _ALERTS if len(alerts) > _ALERTS else 0,
     )
 
 

@@ -86,6 +86,7 @@ def preview_out(table: DataTable, rows: Sequence[list[str | None]], offset: int)
     return PreviewOut(
         table=table.name,
         columns=columns[:width] if width else columns,
+        columns_left_out=max(0, len(columns) - width) if width else 0,
         offset=offset,
         rows=[*rows],
         kept=len(table.preview),

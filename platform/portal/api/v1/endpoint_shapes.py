@@ -34,6 +34,8 @@ from slipway.schemas.endpoints import (
     TrafficPoint,
 )
 
+_MOST_INCIDENTS = 20
+
 
 def url_of(endpoint: Endpoint) -> str:
     """Return where clients ask the endpoint for predictions."""
@@ -92,6 +94,9 @@ def rollout_out(rollout: Rollout) -> RolloutOut:
 def endpoint_out(endpoint: Endpoint) -> EndpointOut:
     """Describe an endpoint of `EndpointQuerySet.of_project` as it stands."""
     standing = standing_of(endpoint)
+    recent = recent_incidents(endpoint)
+    incidents = list(recent[: _MOST_INCIDENTS + 1])
+    more = len(incidents) > _MOST_INCIDENTS
     return EndpointOut(
         id=endpoint.pk,
         name=endpoint.name,
@@ -111,7 +116,8 @@ def endpoint_out(endpoint: Endpoint) -> EndpointOut:
         fallback=endpoint.fallback,
         captured=standing.captured,
         uncaptured=standing.uncaptured,
-        incidents=[_incident_out(incident) for incident in recent_incidents(endpoint)],
+        incidents=[_incident_out(incident) for incident in incidents[:_MOST_INCIDENTS]],
+        incidents_left_out=recent.count() - _MOST_INCIDENTS if more else 0,
         nano_usd_per_hour=standing.nano_usd_per_hour,
         capture=endpoint.capture,
         limits=LimitsIn.model_validate(endpoint.limits),

@@ -21,7 +21,7 @@ from portal.training.gates import JobRole, gated_job
 from portal.training.models import Checkpoint
 from portal.workloads.models import Workload, WorkloadEvent
 from portal.workloads.services.logs import RankLog, log_of, read_log
-from portal.workloads.services.samples import samples_of
+from portal.workloads.services.samples import page_of_samples
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.training import LOG_READ_BYTES, CheckpointOut, SampleOut
@@ -156,11 +156,15 @@ def _log_of(workload: Workload, attempt: int | None, rank: int) -> RankLog:
 
 
 @router.get("/projects/{project}/jobs/{job}/samples", auth=gate(_SEE), response=list[SampleOut])
-def job_samples(request: HttpRequest, project: str, job: str) -> list[SampleOut]:
+def job_samples(
+    request: HttpRequest, response: HttpResponse, project: str, job: str, query: ListParameters
+) -> list[SampleOut]:
     """Return the use of CPU, memory and GPU of the present attempt, oldest first."""
     workload = gated_job(request).workload
-    samples = samples_of(workload=workload, attempt=workload.epoch)
-    return [sample_out(sample) for sample in samples]
+    page = page_of_samples(
+        workload=workload, attempt=workload.epoch, cursor=query.cursor, limit=query.limit
+    )
+    return [sample_out(sample) for sample in announce_rest(response, page).items]
 
 
 @router.get(

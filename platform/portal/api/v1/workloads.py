@@ -2,14 +2,14 @@
 
 from typing import Annotated
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.shapes import PageParameters, PageQuery, page_of
+from portal.api.v1.shapes import ListQuery, PageParameters, PageQuery, announce_rest, page_of
 from portal.api.v1.workload_shapes import (
     event_out,
     log_out,
@@ -22,8 +22,8 @@ from portal.core.streams import ByteStream
 from portal.workloads.explaining import Explainer
 from portal.workloads.gates import WorkloadRole, gated_workload
 from portal.workloads.models import Lease, Workload, WorkloadEvent
-from portal.workloads.services.logs import log_of, logs_of, read_log
-from portal.workloads.services.samples import samples_of
+from portal.workloads.services.logs import log_of, logs_of, read_log, tasks_without_logs
+from portal.workloads.services.samples import page_of_samples
 from portal.workloads.services.stopping import stop_workload
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
@@ -65,6 +65,10 @@ class AttemptQuery(BaseModel):
     """Which attempt; the newest unless named."""
 
     attempt: int | None = Field(default=None, ge=1, le=2**31 - 1)
+
+
+class SamplesQuery(AttemptQuery, ListQuery):
+    """Which part of the samples of an attempt."""
 
 
 class LogQuery(AttemptQuery):
@@ -111,6 +115,7 @@ def show_workload(request: HttpRequest, project: str, workload: str) -> Workload
         events=[event_out(event) for event in reversed(events)],
         events_left_out=every_event.count() - len(events),
         logs=[log_out(log) for log in logs_of(workload=found)],
+        tasks_without_logs=tasks_without_logs(workload=found),
         log_tail=found.log_tail,
     )
 
@@ -176,9 +181,18 @@ def get_log(
     response=list[SampleOut],
 )
 def list_workload_samples(
-    request: HttpRequest, project: str, workload: str, query: Query[AttemptQuery]
+    request: HttpRequest,
+    response: HttpResponse,
+    project: str,
+    workload: str,
+    query: Query[SamplesQuery],
 ) -> list[SampleOut]:
     """List what the tasks of an attempt used, oldest first."""
     found = gated_workload(request)
-    attempt = query.attempt or found.epoch
-    return [sample_out(sample) for sample in samples_of(workload=found, attempt=attempt)]
+    page = page_of_samples(
+        workload=found,
+        attempt=query.attempt or found.epoch,
+        cursor=query.cursor,
+        limit=query.limit,
+    )
+    return [sample_out(sample) for sample in announce_rest(response, page).items]

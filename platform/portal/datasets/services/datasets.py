@@ -12,6 +12,7 @@ from portal.datasets.gates import version_of
 from portal.datasets.models import UNDO_WITHIN, Dataset, DatasetUse, Version
 from portal.workloads.lifecycle import ENDS
 from slipway.schemas.datasets import NAME_PATTERN, REFERENCE_PATTERN, VersionState
+from slipway.schemas.shortening import shorten
 
 _NAME = re.compile(NAME_PATTERN.replace("$", r"\Z"))
 # Addresses of pages that stand where a dataset's name would.
@@ -173,7 +174,7 @@ def _refuse_too_late(row: Dataset | Version) -> None:
 
 
 def _record(verb: str, dataset: Dataset, *, before: str = "", after: str = "") -> None:
-    changed = {"description": before[:200]} if verb == "dataset.edit" else None
+    changed = {"description": shorten(before, 200)} if verb == "dataset.edit" else None
     audit.record(
         verb,
         kind="dataset",
@@ -181,5 +182,5 @@ def _record(verb: str, dataset: Dataset, *, before: str = "", after: str = "") -
         label=dataset.name,
         project=dataset.project,
         before=changed,
-        after={"description": after[:200]} if changed else None,
+        after={"description": shorten(after, 200)} if changed else None,
     )

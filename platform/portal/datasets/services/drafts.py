@@ -32,6 +32,7 @@ from slipway.schemas.datasets import (
     key_of,
     pieces_in,
 )
+from slipway.schemas.shortening import shorten_name
 from slipway.schemas.tables import ReadSettings
 
 _HEADER_BYTES = 40
@@ -193,10 +194,13 @@ def _require_whole(draft: Version) -> None:
     missing = files.filter(digest="") | draft.entries.filter(piece__file__isnull=True).exclude(
         piece=None
     )
-    paths = list(missing.values_list("path", flat=True).distinct()[:_MISSING_SHOWN])
-    if paths:
+    paths = missing.order_by("path").values_list("path", flat=True).distinct()
+    names = [shorten_name(path, 200) for path in paths[:_MISSING_SHOWN]]
+    if names:
+        others = paths.count() - len(names)
+        listed = ", ".join(names) + (f" and {others} more" if others else "")
         raise Conflict(
-            f"Bytes of these files have not arrived yet: {', '.join(paths)[:400]}.",
+            f"Bytes of these files have not arrived yet: {listed}.",
             code="bytes_missing",
             next_step="Send what is missing, then commit again.",
         )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from portal.accounts.models import User
 from portal.core.pagination import Page, paginate
@@ -63,13 +64,13 @@ def jobs_reading(version: Version) -> int:
     return version.uses.exclude(workload=None).values("workload").distinct().count()
 
 
-def read_by(*, workload: Workload | None = None, run_id: str = "") -> list[Version]:
+def read_by(*, workload: Workload | None = None, run_id: str = "") -> QuerySet[Version]:
     """Return the versions a job, or an MLflow run, reads."""
     uses = DatasetUse.objects.filter(workload=workload) if workload else DatasetUse.objects.all()
     if run_id or workload is None:
         uses = uses.filter(run_id=run_id)
     found = Version.objects.complete().filter(pk__in=uses.values("version"))
-    return list(found.order_by("dataset__name", "number")[:MOST_SHOWN])
+    return found.order_by("dataset__name", "number")
 
 
 def with_models(rows: Sequence[DatasetUse], project_id: str) -> list[Use]:

@@ -29,7 +29,7 @@ _STATUS = {
     WorkloadState.LOST: "FAILED",
 }
 _LOOKED_BACK = timedelta(days=2)
-_MOST = 500
+_AT_ONCE = 500
 
 
 def run_id_of(workload_id: str) -> str:
@@ -115,10 +115,12 @@ def end_forgotten() -> int:
         state__in=[state.value for state in ENDS],
         ended_at__gte=clock.now() - _LOOKED_BACK,
     )
-    recent = list(ended.only("state", "ended_at").order_by("-ended_at")[:_MOST])
-    ids = {run_id_of(workload.pk): workload for workload in recent}
-    unended = opener().unended(list(ids))
-    return _end([ids[run_id] for run_id in sorted(unended)])
+    recent = list(ended.only("state", "ended_at").order_by("-ended_at"))
+    count = 0
+    for at in range(0, len(recent), _AT_ONCE):
+        ids = {run_id_of(workload.pk): workload for workload in recent[at : at + _AT_ONCE]}
+        count += _end([ids[run_id] for run_id in sorted(opener().unended(list(ids)))])
+    return count
 
 
 def _end(workloads: Sequence[Workload]) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from portal.monitoring.standing_back import stand_back
+from slipway.schemas.shortening import shorten
 
 MEMORY = "512MB"
 _THREADS = 2
@@ -76,9 +77,9 @@ class Flat:
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         except duckdb.IOException as error:
-            raise Gone(str(error)[:200]) from error
+            raise Gone(shorten(str(error), 200)) from error
         except duckdb.OutOfMemoryException as error:
-            raise TooLarge(str(error)[:200]) from error
+            raise TooLarge(shorten(str(error), 200)) from error
 
     def _ask_some(self, sql: str, paths: Sequence[str], values: list[Any]) -> list[Row]:
         """Ask some of the files, of which all may lack a column that others have."""

@@ -18,6 +18,7 @@ from portal.storage.services import delete_file, discard_bytes, keep_file, recei
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Workload
 from slipway.schemas.notebook_files import Badge, CheckReport, Purpose
+from slipway.schemas.shortening import shorten_name
 from slipway.schemas.training import Quote
 
 _VERIFY = "--verify"
@@ -78,7 +79,8 @@ def quote_run(*, version: NotebookVersion, by: User, wish: Wish) -> Quote:
 
 
 def _wanted(version: NotebookVersion, wish: Wish) -> JobWanted:
-    last = version.file.path.rpartition("/")[2].removesuffix(".ipynb")[:_NAME_CHARACTERS]
+    last = version.file.path.rpartition("/")[2].removesuffix(".ipynb")
+    last = shorten_name(last, _NAME_CHARACTERS)
     return JobWanted(
         name=wish.name or (f"verify {last}" if wish.purpose == "verify" else last),
         script=version.file.path,

@@ -19,6 +19,7 @@ from portal.workloads.services.stopping import stop_workload
 from portal.workloads.services.submitting import Wanted, submit_workload
 from portal.workloads.specs import personal_key_of, spec_from
 from slipway.schemas.notebook_servers import NotebookState, ServerEdit, ServerIn, Weekday
+from slipway.schemas.shortening import name_some
 from slipway.schemas.workloads import ReasonCode
 
 MOST_A_PERSON = 20
@@ -221,7 +222,7 @@ def tier_called(slug: str | None) -> Tier:
             code="no_tiers",
             next_step="Ask an administrator to join a node or add a tier.",
         )
-    names = ", ".join(offered.order_by("slug").values_list("slug", flat=True)[:10])
+    names = name_some(list(offered.order_by("slug").values_list("slug", flat=True)), 10)
     raise InvalidInput(
         f"There is no tier {slug}.",
         code="no_such_tier",

@@ -27,11 +27,13 @@ from portal.workloads.services.stopping import stop_workload
 from portal.workloads.services.submitting import Wanted, submit_workload
 from portal.workloads.specs import RunSpec, spec_from
 from slipway.schemas.notebook import SUFFIX
+from slipway.schemas.shortening import name_some, shorten_name
 from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobEdit, JobIn, Quote
 
 _S_AN_HOUR = 3600
 _S_A_MINUTE = 60
+_NAME_CHARACTERS = 100
 _NOTEBOOK_PROGRAM = "slipway.notebook_job"
 # Linux takes no single argument or variable beyond 128 KiB; all parameters are one variable too.
 MAX_PARAMS_BYTES = 64 * 1024
@@ -279,7 +281,7 @@ def _lifetime(wanted: JobIn) -> int | None:
 
 
 def _name_of(script: str) -> str:
-    return script.rpartition("/")[2][:100]
+    return shorten_name(script.rpartition("/")[2], _NAME_CHARACTERS)
 
 
 def _no_snapshot() -> InvalidInput:
@@ -304,7 +306,7 @@ def _tier(slug: str | None) -> Tier:
         return cheapest
     tier = offered.filter(slug=slug).first()
     if tier is None:
-        names = ", ".join(offered.order_by("slug").values_list("slug", flat=True)[:10])
+        names = name_some(list(offered.order_by("slug").values_list("slug", flat=True)), 10)
         raise InvalidInput(
             f"There is no tier {slug}.",
             code="no_such_tier",

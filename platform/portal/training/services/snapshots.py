@@ -12,6 +12,7 @@ from portal.storage.services import discard_bytes, keep_file, receive_bytes
 from portal.training.models import Snapshot
 from portal.training.names import is_among, marks_of, names_in
 from slipway.schemas.notebook import SUFFIX, script_name
+from slipway.schemas.shortening import name_some, shorten_name
 
 MAX_SNAPSHOT_BYTES = 500 * 1024**2
 _SUGGESTED = 20
@@ -98,12 +99,12 @@ def require_script(snapshot: Snapshot, script: str, *, ranks: int = 1) -> None:
         )
     if is_among(script, marks):
         return
-    near = [name[:200] for name in snapshot.scripts][:5]
+    near = name_some([shorten_name(name, 200) for name in snapshot.scripts], 5)
     raise InvalidInput(
         f"There is no {script} in the snapshot.",
         code="no_such_script",
         field="script",
-        next_step=f"Scripts in it: {', '.join(near)}." if near else "Add the script and submit.",
+        next_step=f"Scripts in it: {near}." if near else "Add the script and submit.",
     )
 
 

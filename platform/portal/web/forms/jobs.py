@@ -12,6 +12,7 @@ from portal.core.errors import SlipwayError
 from portal.core.faults import predicate_of_fault
 from portal.training.models import Job, Snapshot
 from portal.web.forms.submission import words_of
+from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.specs import RunSpec
 from slipway.schemas.training import JobIn
 
@@ -209,12 +210,14 @@ def pairs(texts: list[str]) -> dict[str, str]:
     return found
 
 
-def _code_of(project: Project, chosen: str) -> list[Snapshot]:
+def _code_of(project: Project, chosen: str) -> Shortlist[Snapshot]:
     """Return the newest code of the project, and the chosen one wherever it stands."""
     found = Snapshot.objects.filter(project=project).defer("marks").select_related("created_by")
-    newest = list(found.order_by("-pk")[:RECENT_CODE])
+    newest = shortlist(found.order_by("-pk"), RECENT_CODE)
     if chosen and all(code.digest != chosen for code in newest):
-        newest += list(found.filter(digest=chosen)[:1])
+        older = found.filter(digest=chosen)[:1]
+        newest += older
+        newest.left_out -= len(older)
     return newest
 
 

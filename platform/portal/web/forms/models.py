@@ -149,7 +149,8 @@ class Gates(forms.Form):
         label="On the data",
         required=False,
         max_length=100,
-        help_text="A version such as digits:3, which the job has to have read.",
+        help_text="A version such as digits:3, which the job has to have read. "
+        "The newest 50 versions are suggested.",
         widget=forms.TextInput(attrs={**_TEXT, "list": "data", "placeholder": "digits:3"}),
     )
     better = forms.ChoiceField(

@@ -28,7 +28,6 @@ SCOPE_MEANINGS = {
     Scope.ADMIN: "Administer this installation",
 }
 TOKEN_DAYS = ((7, "7 days"), (30, "30 days"), (90, "90 days"), (180, "180 days"), (365, "1 year"))
-MOST_PROJECTS = 500
 
 
 def _shown(scope: Scope) -> SafeString:
@@ -71,7 +70,7 @@ class NewToken(forms.Form):
             widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
             choices=[(scope.value, _shown(scope)) for scope in offered],
         )
-        self.projects = {p.slug: p for p in projects.live().order_by("name")[:MOST_PROJECTS]}
+        self.projects = {p.slug: p for p in projects.live().order_by("name")}
         choices = [("", "All your projects, those you join later too")]
         choices += [(slug, project.name) for slug, project in self.projects.items()]
         self.fields["project"] = forms.ChoiceField(

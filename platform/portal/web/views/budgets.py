@@ -58,7 +58,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
         "groups": Project.objects.live()
         .filter(pk__in=owned.values("project"))
         .order_by("slug")
-        .values_list("slug", flat=True)[:200],
+        .values_list("slug", flat=True),
     }
     return render(request, "web/spend/budgets.html", context | _WHERE, status=status_of(form))
 

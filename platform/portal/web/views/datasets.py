@@ -35,12 +35,13 @@ from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.listing import listing, word
 from portal.web.places import address_of
 from portal.web.questions import Question, ask
-from portal.web.shortlist import shortlist
+from portal.web.shortlist import Shortlist, shortlist
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.datasets import VersionState
 
 FILES_SHOWN = 50
 DELETED_SHOWN = 20
+DRAFTS_SHOWN = 10
 _SEE = ProjectRole(Role.VIEWER, Scope.FILES_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
 _WHERE = {"room": "projects", "section": "datasets"}
@@ -104,10 +105,10 @@ def project_dataset(request: HttpRequest, project: str, dataset: str) -> HttpRes
     return render(request, "web/datasets/dataset.html", context)
 
 
-def _drafts_of(dataset: Dataset, viewer: User) -> list[Version]:
+def _drafts_of(dataset: Dataset, viewer: User) -> Shortlist[Version]:
     unfinished = (VersionState.DRAFT, VersionState.CHECKING, VersionState.REFUSED)
     mine = Version.objects.filter(dataset=dataset, created_by=viewer, state__in=unfinished)
-    return list(mine.order_by("-pk")[:10])
+    return shortlist(mine.order_by("-pk"), DRAFTS_SHOWN)
 
 
 @guarded_by(DatasetRole(Role.CONTRIBUTOR, Scope.FILES_WRITE))
@@ -128,11 +129,12 @@ def project_dataset_version(
     files = found.entries.files().order_by("path")
     text = word(request, "q")
     files = files.filter(path__icontains=text) if text else files
+    listed = shortlist(files, FILES_SHOWN)
     context = {
         "dataset": found.dataset,
         "version": found,
-        "files": files[:FILES_SHOWN],
-        "files_found": files.count() if text or not found.number else found.files,
+        "files": listed,
+        "files_found": len(listed) + listed.left_out,
         "may_write": _may_write(request),
         **_WHERE,
     }
@@ -144,7 +146,7 @@ def project_dataset_version(
         "tables": shown_tables(found),
         "preview": previewed(found, word(request, "table"), word(request, "rows")),
         "changes": changes_of(found, word(request, "since")),
-        "others": ready_versions(found.dataset).exclude(pk=found.pk)[:FILES_SHOWN],
+        "others": ready_versions(found.dataset).exclude(pk=found.pk),
         "uses": uses,
         "uses_left_out": found.uses.count() - len(uses),
         "origin": origin_of(found),

@@ -41,6 +41,7 @@ from portal.web.endpoints import (
 from portal.web.forms.endpoints import NewKey, Trial
 from portal.web.listing import listing, word
 from portal.web.logs import tail_of
+from portal.web.shortlist import shortlist
 from portal.workloads.explaining import Explainer
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.endpoints import LimitsIn, RollbackRules
@@ -49,6 +50,8 @@ SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
 CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 WHERE = {"room": "projects", "section": "endpoints"}
 STORY_LINES = 50
+INCIDENTS_SHOWN = 20
+KEYS_SHOWN = 100
 ENDED_SHOWN = 10
 CHART_MINUTES = 60
 _OK = 200
@@ -103,6 +106,7 @@ def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
     lines = [replica_line(replica, nodes, explainer) for replica in replicas]
     living = [line for line in lines if not line.is_over]
     ended = [line for line in lines if line.is_over][:ENDED_SHOWN]
+    keys = EndpointKey.objects.shown()
     rollout = standing.rollout
     last = None if rollout else rollouts_of(endpoint).first()
     return {
@@ -111,7 +115,7 @@ def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
         "why": why_of(endpoint, lines),
         "url": url_of(endpoint),
         "standing": standing,
-        "incidents": recent_incidents(endpoint),
+        "incidents": shortlist(recent_incidents(endpoint), INCIDENTS_SHOWN),
         "current": current_of(standing),
         "revisions": revisions_of(standing),
         "rollout": rollout_of(rollout) if rollout else None,
@@ -123,12 +127,12 @@ def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
         - len(ended),
         "ready": sum(standing.ready.values()),
         "changes": any(not line.is_over and line.row.is_coming for line in lines) or bool(rollout),
-        "keys": EndpointKey.objects.shown().filter(endpoint=endpoint).select_related("made_by"),
+        "keys": shortlist(keys.filter(endpoint=endpoint).select_related("made_by"), KEYS_SHOWN),
         "now": clock.now(),
         "limits": LimitsIn.model_validate(endpoint.limits),
         "rules": RollbackRules.model_validate(endpoint.rules),
         "warm_price": endpoint.tier.nano_usd_per_hour * endpoint.wanted,
-        "story": EndpointEvent.objects.filter(endpoint=endpoint)[:STORY_LINES],
+        "story": shortlist(EndpointEvent.objects.filter(endpoint=endpoint), STORY_LINES),
     }
 
 

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.accounts.models import Project
 from portal.compute.resources import memory_text
-from portal.core.errors import NotFound
+from portal.core.errors import InvalidInput, NotFound
 from portal.core.policy import guarded_by
 from portal.experiments.place import mlflow_answers, tracker
 from portal.experiments.ports import ExperimentFacts, RunSearch, Stage
@@ -32,6 +32,7 @@ from portal.web.runs import moment, narrowed_to, number, view_of
 from slipway.schemas.accounts import Role, Scope
 
 MOST_RUNS = 200
+RUN_ID_CHARACTERS = 32
 _MIB = 1024**2
 _UNDO = "undo_runs"
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
@@ -125,12 +126,12 @@ def project_columns(request: HttpRequest, project: str) -> HttpResponse:
 @require_POST
 def project_runs_delete(request: HttpRequest, project: str) -> HttpResponse:
     """Put the chosen runs in the bin, and offer to undo it."""
-    found, ids = gated_project(request), _chosen(request)
-    done = one_click(request, lambda: delete_runs(project=found, run_ids=ids))
+    found = gated_project(request)
+    done = one_click(request, lambda: delete_runs(project=found, run_ids=_chosen(request)))
     if done and done.result:
         request.session[_UNDO] = done.result
-    elif done:
-        messages.warning(request, "No run was chosen.")
+    if done:
+        _warn_of_others(request, len(done.result), "not in use in this project")
     return redirect(_back(request, found))
 
 
@@ -138,11 +139,12 @@ def project_runs_delete(request: HttpRequest, project: str) -> HttpResponse:
 @require_POST
 def project_runs_restore(request: HttpRequest, project: str) -> HttpResponse:
     """Take the chosen runs out of the bin."""
-    found, ids = gated_project(request), _chosen(request)
-    done = one_click(request, lambda: restore_runs(project=found, run_ids=ids))
+    found = gated_project(request)
+    done = one_click(request, lambda: restore_runs(project=found, run_ids=_chosen(request)))
     if done:
         count = len(done.result)
         messages.success(request, f"{count} run{'' if count == 1 else 's'} back in use.")
+        _warn_of_others(request, count, "not in the bin, or its experiment is")
     return redirect(_back(request, found))
 
 
@@ -233,7 +235,30 @@ def _experiment(project: Project, experiment_id: int) -> ExperimentFacts:
 
 
 def _chosen(request: HttpRequest) -> list[str]:
-    return [it for it in request.POST.getlist("run") if len(it) == 32][:MOST_RUNS]
+    """Return the chosen runs. Raises InvalidInput where there are too many to change at once."""
+    chosen = _sent_runs(request)
+    if len(chosen) > MOST_RUNS:
+        raise InvalidInput(
+            f"{len(chosen)} runs were chosen, and at most {MOST_RUNS} can be changed at once.",
+            field="run",
+            next_step="Nothing was changed. Choose fewer, and repeat it for the others.",
+        )
+    return [run_id for run_id in chosen if len(run_id) == RUN_ID_CHARACTERS]
+
+
+def _sent_runs(request: HttpRequest) -> list[str]:
+    return list(dict.fromkeys(request.POST.getlist("run")))
+
+
+def _warn_of_others(request: HttpRequest, changed: int, state: str) -> None:
+    """Say how many of the chosen runs were not changed."""
+    chosen = len(_sent_runs(request))
+    if not chosen:
+        messages.warning(request, "No run was chosen.")
+    elif chosen > changed:
+        others = chosen - changed
+        verb = "is" if others == 1 else "are"
+        messages.warning(request, f"{others} of the {chosen} chosen runs {verb} {state}.")
 
 
 def _back(request: HttpRequest, project: Project) -> str:

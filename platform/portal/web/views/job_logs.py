@@ -113,7 +113,9 @@ def project_job_samples(request: HttpRequest, project: str, job: str) -> JsonRes
     workload = _workload(request, job)
     attempt = number(request, "attempt", workload.epoch)
     lines: dict[int, list[list[Any]]] = {}
-    for sample in samples_of(workload=workload, attempt=attempt, limit=SAMPLES):
+    samples = samples_of(workload=workload, attempt=attempt)
+    newest = samples.reverse()[:SAMPLES]
+    for sample in reversed(newest):
         lines.setdefault(sample.lease.index, []).append(
             [
                 int(sample.at.timestamp() * 1000),
@@ -127,6 +129,7 @@ def project_job_samples(request: HttpRequest, project: str, job: str) -> JsonRes
         "cpu_limit_percent": workload.cpu_millis / 10,
         "memory_limit_bytes": workload.memory_bytes,
         "is_over": workload.status.is_final,
+        "left_out": samples.count() - len(newest) if len(newest) == SAMPLES else 0,
     }
     return _fresh(JsonResponse(facts))
 

@@ -32,6 +32,7 @@ from slipway.schemas.accounts import Role, Scope
 SORTS = {"name": "workload__name", "tier": "workload__tier__slug"}
 FILTERS = ("q", "state", "who", "tier")
 STORY_LINES = 200
+READ_SHOWN = 200
 CHECKPOINTS = 20
 CLONES = 10
 MOST_CHARTS = 12
@@ -77,6 +78,7 @@ def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
             "run": run,
             "notebook_run": NotebookRun.objects.of_project(found).filter(pk=job).first(),
             "charted": [it.key for it in run.metrics][:MOST_CHARTS] if run else [],
+            "uncharted": max(0, len(run.metrics) - MOST_CHARTS) if run else 0,
         }
     return render(request, "web/jobs/job.html", context | _WHERE)
 
@@ -85,13 +87,13 @@ def page_of(standing: Standing) -> dict[str, Any]:
     """Collect what the page of a job shows beside its log."""
     job, workload = standing.job, standing.workload
     leases = sorted(workload.leases.all(), key=lambda lease: (-lease.epoch, lease.index))
-    story = WorkloadEvent.objects.filter(workload=workload).order_by("-pk")[:STORY_LINES]
+    story = WorkloadEvent.objects.filter(workload=workload).order_by("-pk")
     places = [lease for lease in leases if lease.epoch == workload.epoch]
     return {
         "it": standing,
         "job": job,
         "workload": workload,
-        "story": list(story),
+        "story": shortlist(story, STORY_LINES),
         "places": places,
         "builds": builds_of(workload, places),
         "attempts": sorted({lease.epoch for lease in leases}, reverse=True),
@@ -100,7 +102,7 @@ def page_of(standing: Standing) -> dict[str, Any]:
         "environment": Environment.objects.filter(digest=workload.environment).first(),
         "checkpoints": shortlist(Checkpoint.objects.filter(job=job).order_by("-step"), CHECKPOINTS),
         "is_resumable": is_resumable(workload),
-        "read": read_by(workload=workload),
+        "read": shortlist(read_by(workload=workload), READ_SHOWN),
         "clones": shortlist(Job.objects.filter(cloned_from=job).select_related("workload"), CLONES),
     }
 

@@ -125,7 +125,7 @@ def _compared(project: Project, ours: str, theirs: str) -> list[tuple[str, str, 
     runs = [run for run in (ours, theirs) if run]
     found = LatestMetric.objects.filter(
         run__in=runs, run__experiment__workspace=project.pk
-    ).order_by("key")[:200]
+    ).order_by("key")
     values: dict[str, dict[str, str]] = {}
     for row in found:
         values.setdefault(row.key, {})[row.run_id] = written(row.number)

@@ -58,6 +58,7 @@ from slipway.schemas.monitoring import (
 )
 
 SPANS = (("1", "24 hours"), ("7", "7 days"), ("30", "30 days"))
+_INCIDENTS = 20
 STATUSES = ("answered", "failed")
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 _SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
@@ -95,7 +96,7 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
     context = {
         "endpoint": found,
         "shown": shown,
-        "incidents": recent_incidents(found),
+        "incidents": shortlist(recent_incidents(found), _INCIDENTS),
         "to_capture": shown.captured + shown.uncaptured,
         "verdict": tag_of(shown.verdict),
         "words": words_of(shown.verdict),
@@ -119,7 +120,7 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         "days": days,
         "spans": SPANS,
         "operators": OPERATORS,
-        "numbers": list(found.revisions.values_list("number", flat=True).order_by("-number")[:20]),
+        "numbers": list(found.revisions.values_list("number", flat=True).order_by("-number")),
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
         **_WHERE,
     }

@@ -29,6 +29,7 @@ from portal.web.forms.compute import JoinMachine, Reason
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.listing import listing, word
 from portal.web.questions import Question, ask
+from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.models import Lease
 from portal.workloads.ports import kind_of
 
@@ -162,11 +163,12 @@ def node(request: HttpRequest, node: str) -> HttpResponse:
     return render(request, "web/nodes/node.html", context | _WHERE)
 
 
-def _running_on(node: Node, principal: Principal) -> list[Running]:
+def _running_on(node: Node, principal: Principal) -> Shortlist[Running]:
     """Tell what runs on a node; of projects the person is not in, the kind alone."""
     leases = Lease.objects.open().filter(node=node).select_related("workload", "project")
     mine = set(principal.projects().live().values_list("pk", flat=True))
-    return [_told(lease, mine) for lease in leases.order_by("granted_at")[:RUNNING_SHOWN]]
+    running = shortlist(leases.order_by("granted_at"), RUNNING_SHOWN)
+    return running.replaced_by(_told(lease, mine) for lease in running)
 
 
 def _told(lease: Lease, mine: set[str]) -> Running:

@@ -31,6 +31,7 @@ from portal.web.notebook_servers import (
 )
 from portal.web.places import address_of
 from portal.web.questions import Question, ask
+from portal.web.shortlist import shortlist
 from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import NotebookState
@@ -86,7 +87,7 @@ def _page(request: HttpRequest, standing: ServerStanding) -> dict[str, Any]:
     return {
         "it": standing,
         "server": server,
-        "story": list(story[:STORY_LINES]),
+        "story": shortlist(story, STORY_LINES),
         "may_stop": standing.is_mine or maintains,
         "opens": standing.is_mine and request.GET.get("open") == "1",
     }

@@ -40,18 +40,24 @@ def palette(request: HttpRequest) -> HttpResponse:
     principal, text = require_principal(request), word(request, "q")
     slug = word(request, "project")
     here = principal.projects().live().filter(slug=slug).select_related("team").first()
-    results = list(
-        chain(
-            _pages_of(principal, here, text) if here else [],
-            _jobs(principal, here, text),
-            _endpoints(principal, here, text),
-            _projects(principal, text),
-            _pages(principal, text),
-            _teams(principal.user, text),
-            _people(principal.user, text) if text else [],
-        )
-    )
-    return render(request, "web/parts/found.html", {"results": results, "query": text})
+    pages_of_project = _pages_of(principal, here, text) if here else []
+    groups = {
+        "jobs": _jobs(principal, here, text),
+        "endpoints": _endpoints(principal, here, text),
+        "projects": _projects(principal, text),
+        "pages": _pages(principal, text),
+        "teams": _teams(principal.user, text),
+        "people": _people(principal.user, text) if text else [],
+    }
+    searched = {noun: lines for noun, lines in groups.items() if noun != "pages"}
+    shown = [lines[:EACH] if noun in searched else lines for noun, lines in groups.items()]
+    context = {
+        "results": [*pages_of_project, *chain.from_iterable(shown)],
+        "more": [noun for noun, lines in searched.items() if text and len(lines) > EACH],
+        "each": EACH,
+        "query": text,
+    }
+    return render(request, "web/parts/found.html", context)
 
 
 def _matches(label: str, text: str) -> bool:
@@ -91,7 +97,7 @@ def _jobs(principal: Principal, here: Project | None, text: str) -> list[Found]:
             "rocket",
             reverse("project_job", args=[job.project.slug, job.pk]),
         )
-        for job in found.select_related("project").order_by("-pk")[:EACH]
+        for job in found.select_related("project").order_by("-pk")[: EACH + 1]
     ]
 
 
@@ -108,17 +114,17 @@ def _endpoints(principal: Principal, here: Project | None, text: str) -> list[Fo
             "broadcast",
             reverse("project_endpoint", args=[endpoint.project.slug, endpoint.name]),
         )
-        for endpoint in found.select_related("project").order_by("-pk")[:EACH]
+        for endpoint in found.select_related("project").order_by("-pk")[: EACH + 1]
     ]
 
 
 def _projects(principal: Principal, text: str) -> list[Found]:
-    found = principal.projects().live().matching(text).order_by("-pk")[:EACH]
+    found = principal.projects().live().matching(text).order_by("-pk")[: EACH + 1]
     return [Found(project.name, "project", "folder", address_of(project)) for project in found]
 
 
 def _teams(user: User, text: str) -> list[Found]:
-    found = Team.objects.visible_to(user).matching(text).order_by("-pk")[:EACH]
+    found = Team.objects.visible_to(user).matching(text).order_by("-pk")[: EACH + 1]
     return [Found(team.name, "team", "users-group", address_of(team)) for team in found]
 
 
@@ -146,8 +152,10 @@ def _people(user: User, text: str) -> list[Found]:
     )
     found = shared.matching(text).select_related("user", "project", "team").order_by("-pk")
     seen: dict[str, Found] = {}
-    for member in found[: EACH * 5]:
+    for member in found.iterator():
         address = f"{address_of(member.group, 'members')}?q={member.user.email}"
         label = f"{member.user.display_name} · {member.user.email}"
         seen.setdefault(member.user_id, Found(label, member.group.name, "user", address))
-    return list(seen.values())[:EACH]
+        if len(seen) > EACH:
+            break
+    return list(seen.values())

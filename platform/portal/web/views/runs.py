@@ -17,6 +17,7 @@ from portal.experiments.services.reading import compare
 from portal.training.models import Job
 from portal.web.run_files import shown_artifacts
 from portal.web.runs import moment, number, row_of
+from portal.web.views.experiments import RUN_ID_CHARACTERS
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.experiments import MOST_COMPARED
 
@@ -42,6 +43,7 @@ def project_run(request: HttpRequest, project: str, run: str) -> HttpResponse:
         "tags": {k: v for k, v in shown.facts.tags.items() if k != NOTE},
         "latest": [(it, number(it.value)) for it in shown.metrics],
         "charted": [it.key for it in shown.metrics][:MOST_CHARTS],
+        "uncharted": max(0, len(shown.metrics) - MOST_CHARTS),
         "job": _job_of(shown, found.pk),
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
@@ -61,9 +63,10 @@ def _job_of(run: RunDetail, project_id: str) -> Job | None:
 @require_safe
 def project_compare(request: HttpRequest, project: str) -> HttpResponse:
     """Show runs side by side: what differs, their curves, how values hang together."""
-    chosen = [it for it in request.GET.getlist("run") if len(it) == 32]
+    chosen = list(dict.fromkeys(request.GET.getlist("run")))
     asked = chosen[:MOST_COMPARED]
-    found = compare(project_id=gated_project(request).pk, run_ids=asked)
+    run_ids = [run_id for run_id in asked if len(run_id) == RUN_ID_CHARACTERS]
+    found = compare(project_id=gated_project(request).pk, run_ids=run_ids)
     metrics = list(found.metrics)[:MOST_METRICS_COMPARED]
     rows = [
         (
@@ -78,6 +81,7 @@ def project_compare(request: HttpRequest, project: str) -> HttpResponse:
         "rows": rows,
         "metrics": metrics,
         "hidden_runs": len(chosen) - len(asked),
+        "missing_runs": len(asked) - len(found.runs),
         "most_runs": MOST_COMPARED,
         "hidden_metrics": len(found.metrics) - len(metrics),
         "differing": found.differing,

@@ -164,7 +164,7 @@ def spend_month(request: HttpRequest) -> HttpResponse:
         "spent": spent,
         "rate": live_of(scope, moment).nano_usd_per_hour,
         "forecast": forecast_of(scope, moment, spent_nano_usd=spent),
-        "budgets": budgets.order_by("-spent_nano_usd")[:_BUDGETS_AT_HOME],
+        "budgets": shortlist(budgets.order_by("-spent_nano_usd"), _BUDGETS_AT_HOME),
         "label": window.label,
     }
     return render(request, "web/spend/month.html", context)

@@ -159,7 +159,7 @@ def quotas(request: HttpRequest) -> HttpResponse:
     keys = [(quota.project_id, quota.team_id) for quota in shown.page.items]
     shares = {(share.project_id, share.team_id): share for share in _shares(keys)}
     rows = [(quota, shares.get(key)) for quota, key in zip(shown.page.items, keys, strict=True)]
-    groups = Project.objects.live().order_by("slug").values_list("slug", flat=True)[:200]
+    groups = Project.objects.live().order_by("slug").values_list("slug", flat=True)
     context = {"listing": shown, "rows": rows, "form": form, "groups": groups}
     return render(request, "web/tiers/quotas.html", context | _QUOTAS, status=status_of(form))
 

@@ -13,6 +13,7 @@ from slipway.schemas.workloads import ReasonCode
 
 MAX_APPEND_BYTES = 8 * 1024**2
 MAX_LOG_BYTES = 16 * 1024**3
+MOST_LEASES = 1000
 # An agent says when it has sent the last byte. One that died before it could is waited for so long.
 _LAST_WORD = timedelta(seconds=30)
 _NEVER_RAN = frozenset({ReasonCode.START_FAILED, ReasonCode.ENVIRONMENT_FAILED})
@@ -97,13 +98,18 @@ def _append(key: str, offset: int, pieces: Iterable[bytes]) -> int:
     return size
 
 
+def tasks_without_logs(*, workload: Workload) -> int:
+    """Count the tasks of earlier attempts whose logs `logs_of` does not list."""
+    return max(0, Lease.objects.filter(workload=workload).count() - MOST_LEASES)
+
+
 def logs_of(*, workload: Workload) -> list[RankLog]:
-    """Return the logs there are, of all attempts, newest attempt first."""
+    """Return the logs of the newest `MOST_LEASES` tasks, newest attempt first."""
     leases = Lease.objects.filter(workload=workload).order_by("-epoch", "index")
     store = log_store()
     return [
         RankLog(lease.epoch, rank, size, _is_complete(lease, rank))
-        for lease in leases[:1000]
+        for lease in leases[:MOST_LEASES]
         for rank in _ranks_of(lease, workload)
         if (size := store.size(_key(lease, rank))) or lease.is_open
     ]
@@ -116,7 +122,7 @@ def ranks_with_logs(*, workload: Workload, leases: Iterable[Lease]) -> list[int]
     """
     store = log_store()
     found: set[int] = set()
-    for lease in list(leases)[:1000]:
+    for lease in list(leases)[:MOST_LEASES]:
         for rank in _ranks_of(lease, workload):
             if rank not in found and (lease.is_open or store.size(_key(lease, rank))):
                 found.add(rank)

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 
+from django.db.models import QuerySet
+
 from portal.compute.models import Node
 from portal.core import clock
+from portal.core.pagination import Page, paginate_sorted
 from portal.workloads.models import Lease, UsageSample, Workload
 from portal.workloads.services.reports import Clock
 from slipway.schemas.agent import Sample
@@ -40,8 +43,15 @@ def accept_samples(
     return len(rows)
 
 
-def samples_of(*, workload: Workload, attempt: int, limit: int = 2000) -> list[UsageSample]:
-    """Return the newest samples of one attempt, oldest first."""
-    found = UsageSample.objects.filter(lease__workload=workload, lease__epoch=attempt)
-    newest = found.select_related("lease").order_by("-at", "-pk")[:limit]
-    return list(newest)[::-1]
+def samples_of(*, workload: Workload, attempt: int) -> QuerySet[UsageSample]:
+    """Return the samples of one attempt, oldest first."""
+    samples = UsageSample.objects.filter(lease__workload=workload, lease__epoch=attempt)
+    return samples.select_related("lease").order_by("at", "pk")
+
+
+def page_of_samples(
+    *, workload: Workload, attempt: int, cursor: str | None, limit: int
+) -> Page[UsageSample]:
+    """Return a page of the samples of one attempt, oldest first."""
+    samples = samples_of(workload=workload, attempt=attempt)
+    return paginate_sorted(samples, order="at", cursor=cursor, limit=limit)

@@ -113,6 +113,7 @@ class SqlTracker:
                 run_ids,
             )
             counted |= {RunField(kind, key): count for key, count in listed}
+            is_whole = is_whole and sum(count for _, count in listed) < _SAMPLED_ROWS
         order = {kind: number for number, kind in enumerate(_LOGGED)}
         found = sorted(counted, key=lambda it: (order[it.kind], -counted[it], it.key))
         return KnownFields(found, len(run_ids), is_whole)

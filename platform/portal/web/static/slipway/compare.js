@@ -19,8 +19,16 @@ function columns() {
   });
 }
 
+function say(id, words) {
+  const note = document.getElementById(id);
+  note.textContent = words;
+  note.hidden = !words;
+}
+
 function drawParallel(all, colours) {
   const shown = all.slice(0, MOST_AXES);
+  const others = all.length - shown.length;
+  say("parallel-left-out", others ? `${others} more value${others === 1 ? " has" : "s have"} no axis here.` : "");
   const axes = shown.map((column, at) => ({
     dim: at,
     name: column.label,
@@ -49,6 +57,8 @@ function drawParallel(all, colours) {
 function drawScatter(all, colours) {
   const pick = (id) => all[Number(document.getElementById(id).value)] ?? all[0];
   const [x, y] = [pick("scatter-x"), pick("scatter-y")];
+  const lacking = found.runs.filter((_, at) => x.values[at] === null || y.values[at] === null).length;
+  say("scatter-left-out", lacking ? `${lacking} of ${found.runs.length} runs lack${lacking === 1 ? "s" : ""} one of these values.` : "");
   const scale = (column) => ({
     type: column.isNumber ? "value" : "category",
     name: column.label,

@@ -1,6 +1,7 @@
 // Curves of metrics, live: fetched thinned out, smoothed and drawn here.
 const EVERY_MS = 2000;
 const POINTS = 600;
+const MOST_MARKS = 20;
 const section = document.getElementById("curves");
 const charts = new Map();
 const ODD = { NaN: NaN, Infinity: Infinity, "-Infinity": -Infinity };
@@ -73,7 +74,7 @@ function lines(curve, name, at, colours, count) {
     markLine: odd.length ? {
       symbol: "none", silent: true, lineStyle: { color: colours.bad, type: "dashed" },
       label: { formatter: (mark) => mark.name, color: colours.bad },
-      data: odd.slice(0, 20).map(([x, value]) => ({ xAxis: x, name: value })),
+      data: odd.slice(0, MOST_MARKS).map(([x, value]) => ({ xAxis: x, name: value })),
     } : undefined,
   }];
   if (weight) drawn.push({ ...common, data: smoothed(finite, weight), lineStyle: { width: 2 } });
@@ -119,6 +120,34 @@ function options(curves, colours) {
   };
 }
 
+// Sentences about what is in the curves of a chart and not drawn.
+function undrawn(curves) {
+  const count = (number) => number.toLocaleString("en");
+  const points = curves.flatMap((curve) => curve.points);
+  const total = curves.reduce((sum, curve) => sum + curve.total, 0);
+  const marks = curves.map((curve) => curve.points.filter((point) => typeof point.value !== "number").length);
+  const unmarked = marks.reduce((sum, number) => sum + Math.max(0, number - MOST_MARKS), 0);
+  const low = points.filter((point) => typeof point.value === "number" && point.value <= 0).length;
+  const words = [];
+  if (points.length < total) words.push(`${count(points.length)} of ${count(total)} points drawn: the lowest and highest of each stretch.`);
+  if (unmarked) words.push(`${count(unmarked)} points that are no numbers not marked.`);
+  if (low && control("log").checked) words.push(`${count(low)} values not above 0 left out of the logarithmic scale.`);
+  return words.join(" ");
+}
+
+function noteUndrawn(figure, words) {
+  let note = figure.querySelector("[data-left-out]");
+  if (!note) {
+    if (!words) return;
+    note = document.createElement("p");
+    note.className = "text-secondary small mb-0";
+    note.dataset.leftOut = "";
+    figure.append(note);
+  }
+  note.textContent = words;
+  note.hidden = !words;
+}
+
 function draw() {
   if (!window.echarts) return;
   const colours = palette(section);
@@ -132,6 +161,7 @@ function draw() {
     figure.querySelector("[data-said]").textContent = said;
     element.setAttribute("aria-label", `${figure.dataset.key}, ${total} points;${said || ` ${mine.length} curves`}`);
     element.dataset.total = String(total);
+    noteUndrawn(figure, undrawn(mine));
   }
 }
 

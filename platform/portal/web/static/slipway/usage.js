@@ -6,6 +6,7 @@ const MIB = 1024 ** 2;
 const memory = (value) => (value < GIB ? `${Math.round(value / MIB)} MiB` : `${(value / GIB).toFixed(2)} GiB`);
 const section = document.getElementById("usage");
 const now = document.getElementById("usage-now");
+const leftOut = document.getElementById("usage-left-out");
 const CHARTS = [
   { id: "chart-cpu", name: "CPU", column: 1, least: 1, write: (value) => `${Math.round(value)} %` },
   { id: "chart-memory", name: "memory", column: 2, least: MIB, write: memory },
@@ -94,6 +95,8 @@ function draw(facts) {
     said.push(`${chart.name} ${words}`);
   }
   now.textContent = facts.is_over ? "" : said.join(" · ");
+  leftOut.hidden = !facts.left_out;
+  leftOut.textContent = `${facts.left_out.toLocaleString("en")} earlier measurements of this attempt are not drawn here. The API lists all.`;
 }
 
 async function refresh() {
