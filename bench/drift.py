@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform")]
 
 from portal.monitoring.statistics.baselines import NUMBER, baseline_of  # noqa: E402
-from portal.monitoring.statistics.judging import DIFFERENT, compare, drifted  # noqa: E402
+from portal.monitoring.statistics.drift_verdicts import DIFFERENT, compare, drifted  # noqa: E402
 
 FEATURES, BASE_ROWS, WINDOWS_A_WEEK, WINDOW_ROWS = 20, 5_000, 168, 1_000
 SHIFT_SD = 0.3

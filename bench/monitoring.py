@@ -41,8 +41,8 @@ from portal.compute.resources import GIB, Amount
 from portal.compute.services.tiers import create_tier
 from portal.core import clock
 from portal.endpoints.models import Endpoint, Revision
-from portal.monitoring.analysing.flat import FACTS, write_whole
-from portal.monitoring.folders import flat_hour
+from portal.monitoring.analysis.flatten import FACTS, write_whole
+from portal.monitoring.paths import flat_hour
 from portal.monitoring.models import BaselineRecord, CapturedHour, HourSummary, Monitor
 from portal.monitoring.statistics.baselines import baseline_of, bin_values
 from slipway.schemas.endpoints import LimitsIn, RollbackRules

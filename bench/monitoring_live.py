@@ -75,7 +75,7 @@ def _latencies(port: int, key: str, rate: float, seconds: float) -> list[float]:
 def _analysts() -> list[int]:
     """Return the processes that analyse now."""
     pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    return [pid for pid in pids if " portal.monitoring.analysing " in command_of(pid)]
+    return [pid for pid in pids if " portal.monitoring.analysis " in command_of(pid)]
 
 
 @contextmanager

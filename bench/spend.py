@@ -50,11 +50,11 @@ from portal.compute.resources import GIB, Amount
 from portal.compute.services.tiers import create_tier
 from portal.core import clock
 from portal.core.ids import new_id
-from portal.core.rows import insert_rows
+from portal.core.bulk_insert import insert_rows
 from portal.endpoints.models import AnsweredDay, Endpoint
-from portal.spend.holding import sync_holdings
+from portal.spend.holding_sync import sync_holdings
 from portal.spend.ledger import HOUR_MS, Entry, Source, post
-from portal.spend.metering import labels_of, meter
+from portal.spend.meter import labels_of, meter
 from portal.spend.services.budgets import set_budget
 from portal.workloads.costs import unix_ms
 from portal.workloads.models import Lease, Task, UsageSample, Workload

@@ -25,8 +25,8 @@ import s3fs
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
+from portal.storage.backend import open_store  # noqa: E402
 from portal.storage.digests import verified  # noqa: E402  (the path comes first)
-from portal.storage.place import open_store  # noqa: E402
 from portal.storage.ports import BlobStore, Promised, StoredBytes  # noqa: E402
 from tests.portal.storage.live import MeasuredPortal, measured_portal  # noqa: E402
 from tests.portal.storage.swift_server import S3Server, s3_server  # noqa: E402

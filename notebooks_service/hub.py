@@ -14,9 +14,9 @@ from traitlets.config import Config
 
 from notebooks_service.authenticator import SlipwayAuthenticator
 from notebooks_service.cookies import cookie_options, keep_cookies_to_the_hub
-from notebooks_service.following import Doors, Follower, HubApi
 from notebooks_service.hosts import refuse_other_hosts
 from notebooks_service.portal import Portal
+from notebooks_service.route_sync import Doors, Follower, HubApi
 from notebooks_service.spawner import SlipwaySpawner
 from slipway.schemas.hosts import AllowedHosts
 

@@ -17,8 +17,8 @@ import psycopg
 from psycopg import sql
 
 from portal.config.env import Env
-from portal.config.preparation_lock import file_lock
-from portal.config.prepared import note_prepared
+from portal.config.setup.lock import file_lock
+from portal.config.setup.state import note_prepared
 from tests.folders import folder_of_the_run
 from tests.prepared import FILES, settle
 from tests.processes import Installation, installation

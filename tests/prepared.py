@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
-from portal.config.preparation_lock import file_lock
+from portal.config.setup.lock import file_lock
 from tests.folders import folder_of_the_run
 
 ROOT = Path(__file__).resolve().parents[1]

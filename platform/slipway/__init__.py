@@ -37,14 +37,14 @@ __all__ = [
 _HOMES = {
     "Client": "slipway.client",
     "Endpoint": "slipway.endpoint",
-    "Model": "slipway.registering",
+    "Model": "slipway.registration",
     "Pages": "slipway.pages",
     "Retries": "slipway.retries",
     "SlipwayError": "slipway.errors",
     "dataset": "slipway.datasets",
     "errors": "slipway.errors",
     "job": "slipway.job",
-    "register": "slipway.registering",
+    "register": "slipway.registration",
     "track": "slipway.track",
     "train": "slipway.training",
 }

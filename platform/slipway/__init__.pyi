@@ -4,7 +4,7 @@ from slipway.datasets import dataset
 from slipway.endpoint import Endpoint
 from slipway.errors import SlipwayError
 from slipway.pages import Pages
-from slipway.registering import Model, register
+from slipway.registration import Model, register
 from slipway.retries import Retries
 from slipway.training import train
 from slipway.version import __version__

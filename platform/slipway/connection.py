@@ -22,10 +22,10 @@ from slipway.errors import (
     error_for,
 )
 from slipway.retries import RETRIED_STATUSES, Retries, retry_after_s
+from slipway.sanitize import visible
 from slipway.schemas.base import NEXT_CURSOR, AnswerSchema, RequestSchema
 from slipway.schemas.problem import Problem
 from slipway.version import __version__
-from slipway.visible import visible
 
 Answer = TypeVar("Answer", bound=AnswerSchema)
 Shape = TypeVar("Shape")

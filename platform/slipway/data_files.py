@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipway.errors import InvalidInput
+from slipway.sanitize import visible
 from slipway.schemas.datasets import (
     BUNDLE_BYTES,
     FILES_AT_ONCE,
@@ -14,7 +15,6 @@ from slipway.schemas.datasets import (
     DataFileIn,
     checked_path,
 )
-from slipway.visible import visible
 
 _IGNORED = frozenset({".git", ".DS_Store", "__pycache__", ".ipynb_checkpoints"})
 _READ_BYTES = 1024**2

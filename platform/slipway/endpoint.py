@@ -18,9 +18,9 @@ from slipway.credentials import clean_token, clean_url, default_project
 from slipway.errors import ConnectionFailed, InvalidInput, SlipwayError, UnexpectedAnswer, error_for
 from slipway.prediction_bodies import answer_like, body_of
 from slipway.retries import Retries, retry_after_s
+from slipway.sanitize import visible
 from slipway.schemas.monitoring import PREDICTION_PATTERN, LabelsOut
 from slipway.schemas.problem import Problem
-from slipway.visible import visible
 
 # Nothing was predicted, or the replica was lost on the way: asking again is safe. A prediction that
 # ran out of time is not repeated, as it would only add to the load.

@@ -21,7 +21,7 @@ server is safe to print: what could drive a terminal is written as escapes. No e
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from slipway.visible import visible
+from slipway.sanitize import visible
 
 # Not at run time: a rank of a job raises these errors where pydantic may not be installed.
 if TYPE_CHECKING:

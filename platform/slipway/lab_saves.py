@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from slipway.notebook_door import Door, door_of
 from slipway.schemas.notebook import is_reserved
 from slipway.shared_folder import SharedFolder
+from slipway.workload_client import Door, door_of
 
 log = logging.getLogger("slipway.lab_saves")
 _SUFFIX = ".ipynb"

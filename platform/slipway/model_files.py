@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from slipway.data_files import files_under
 from slipway.errors import InvalidInput
+from slipway.sanitize import visible
 from slipway.schemas.signatures import SignatureIn
-from slipway.visible import visible
 
 _MOST_FILES = 5_000
 _READ_BYTES = 1024**2

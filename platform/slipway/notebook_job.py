@@ -22,8 +22,8 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from slipway import job
-from slipway.notebook_door import Door, door_of
 from slipway.notebook_outputs import fit_notebook
+from slipway.workload_client import Door, door_of
 
 _NEEDED = ("papermill", "nbclient", "nbformat", "ipykernel")
 # Between two sendings while it runs; each pause is longer than the one before.
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
     # What papermill brings is loaded only here, so that what lacks it is told in words. jsonschema
     # does without this grammar, which takes longer to build than all the rest together.
     cast("dict[str, object]", sys.modules).setdefault("rfc3987_syntax", None)
-    running = import_module("slipway.notebook_running")
+    running = import_module("slipway.notebook_execution")
     try:
         notebook = running.read_notebook(given.notebook)
     except (ValueError, OSError) as error:

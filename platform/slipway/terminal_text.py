@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable
 
-from slipway.visible import visible
+from slipway.sanitize import visible
 
 _LONGEST_LINE = 16_384
 _BETWEEN_REDRAWS_S = 2.0

@@ -28,10 +28,10 @@ from slipway.client import Client
 from slipway.errors import InvalidInput, SlipwayError
 from slipway.job import current
 from slipway.samples import file_of, sample_of
+from slipway.sanitize import visible
 from slipway.schemas.training import GitFacts
 from slipway.snapshots.git import GitFailed, facts_of, list_files
 from slipway.snapshots.secrecy import looks_secret
-from slipway.visible import visible
 
 __all__ = ["cost", "data", "packages", "surroundings"]
 

@@ -4,18 +4,18 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from slipway import watching
+from slipway import console
 from slipway.client import Client
+from slipway.console import outcome
 from slipway.credentials import default_project
 from slipway.errors import InvalidInput
 from slipway.money import dollars
 from slipway.resources.jobs import job_body
+from slipway.sanitize import visible
 from slipway.schemas.training import JobIn, JobOut
 from slipway.schemas.workloads import BackendName
 from slipway.snapshots import DEFAULT_LIMIT_BYTES, take_snapshot
 from slipway.terminal_text import tame
-from slipway.visible import visible
-from slipway.watching import outcome
 
 
 def train(
@@ -115,7 +115,7 @@ def _watched(client: Client, job: JobOut) -> JobOut:
     """Show a job until it has ended: its page and price first, then what happens."""
     page = client.jobs.page(job.workload.id, project=job.workload.project)
     print(f"· {page}  ({dollars(job.nano_usd_per_hour)} an hour)")  # noqa: T201
-    ended = watching.watch(client, job)
+    ended = console.watch(client, job)
     for line in outcome(ended)[1:]:
         print(f"· {tame(line, colours=False)}")  # noqa: T201
     return ended

@@ -7,13 +7,13 @@ from typing import Final
 from scripts.loop.data import DATASET, EXAMPLE, PROJECT
 from scripts.loop.telling import DemoError, show, wait_for
 from slipway import Client, train
+from slipway.console import headline, progress_of
 from slipway.money import dollars
 from slipway.schemas.datasets import VersionOut
 from slipway.schemas.experiments import RunOut
 from slipway.schemas.training import JobOut
 from slipway.schemas.workloads import WorkloadState
 from slipway.snapshots import take_snapshot
-from slipway.watching import headline, progress_of
 
 MODEL: Final = "digits"
 _SCRIPT: Final = "train.py"

@@ -3,10 +3,10 @@
 import hashlib
 
 from portal.accounts.models import Project, User
-from portal.datasets.checking import check_waiting
 from portal.datasets.models import DataTable, Version
 from portal.datasets.services.datasets import create_dataset
 from portal.datasets.services.drafts import commit_draft, declare_files, open_draft, take_pieces
+from portal.datasets.version_checks import check_waiting
 from slipway.schemas.datasets import DataFileIn
 from slipway.schemas.statistics import TableStatistics
 

@@ -7,7 +7,7 @@ from portal.core import clock
 from portal.datasets.models import Version
 from portal.datasets.services.datasets import delete_dataset, delete_version
 from portal.endpoints.models import Endpoint, Replica, Rollout
-from portal.experiments.services.deleting import delete_experiment, delete_runs
+from portal.experiments.services.deletion import delete_experiment, delete_runs
 from portal.notebooks.models import NotebookFile
 from portal.notebooks.services.files_deletion import delete_notebook
 from portal.registry.models import PromotionRequest, VersionRecord

@@ -5,13 +5,13 @@ from datetime import timedelta
 from portal.accounts.models import Project, User
 from portal.core import clock
 from portal.experiments.models import ModelVersion, RegisteredModel
-from portal.registry.gating import Target
+from portal.registry.mlflow_sync import tell_waiting
 from portal.registry.models import VersionRecord
+from portal.registry.promotion_gates import Target
 from portal.registry.services.actors import Actor
-from portal.registry.services.promoting import promote
-from portal.registry.services.registering import register_version
+from portal.registry.services.promotions import promote
+from portal.registry.services.registration import register_version
 from portal.registry.services.requests import ask_approval
-from portal.registry.telling import tell_waiting
 from slipway.schemas.registry import TargetKind, VersionIn
 from tests.model_files import SOURCE, artifacts_folder, write_model
 

@@ -12,19 +12,19 @@ from portal.accounts.models import Project, User
 from portal.compute.models import Node
 from portal.compute.resources import GIB, Amount
 from portal.compute.services.environments import use_environment
-from portal.compute.services.joining import join_node, make_join_token
+from portal.compute.services.node_registration import join_node, make_join_token
 from portal.compute.services.nodes import cordon_node, uncordon_node
 from portal.compute.services.tiers import create_tier
+from portal.experiments.factories import opener
 from portal.experiments.models import Experiment
-from portal.experiments.place import opener
 from portal.experiments.ports import NewRun
 from portal.storage.services import receive_bytes
-from portal.training.services.copies import take_copy
+from portal.training.services.checkpoint_copies import take_copy
 from portal.training.services.jobs import submit_job
 from portal.training.services.snapshots import keep_snapshot
 from portal.workloads.models import Lease
 from portal.workloads.scheduling import run_passes
-from portal.workloads.services.beats import heartbeat
+from portal.workloads.services.heartbeats import heartbeat
 from portal.workloads.services.logs import append_log
 from portal.workloads.services.reports import accept_reports
 from portal.workloads.services.snapshots import take_build_report

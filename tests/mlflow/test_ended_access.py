@@ -2,7 +2,7 @@
 
 import pytest
 
-from portal.api.mlflow.visitors import KNOWN_FOR_S
+from portal.api.mlflow.auth import KNOWN_FOR_S
 from slipway.schemas.accounts import Scope
 from tests.processes import wait_for
 from tests.tracking import Rest, TrackingPortal

@@ -11,7 +11,7 @@ import pytest
 
 from portal.api.mlflow.upstream import WORKSPACE
 from portal.experiments.adapters.mlflow.batches import Unusual
-from portal.experiments.adapters.mlflow.finding import conditions_of, sortings_of
+from portal.experiments.adapters.mlflow.search_filters import conditions_of, sortings_of
 from portal.experiments.models.runs import LARGEST
 from tests.tracking import TrackingPortal
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from portal.api.mlflow.bodies import LARGEST_JSON
+from portal.api.mlflow.request_checks import LARGEST_JSON
 from tests.tracking import Rest, TrackingPortal
 
 pytestmark = pytest.mark.postgres

@@ -19,7 +19,7 @@ import pytest
 import yaml
 import zmq
 
-from portal.config import embedded, notebooks, up
+from portal.config import local_node, notebooks, up
 from portal.config.env import Env, read_env
 from tests.notebooks import PASSWORD, OpenDesk, Person, running_notebooks
 from tests.portals import RunningPortal
@@ -124,7 +124,7 @@ def _control(world: World) -> None:
 
 def _agent(world: World) -> None:
     """It has a datagram socket that wakes it: nothing is read from it, nothing answers."""
-    node = embedded.folder_of(world.settings)
+    node = local_node.folder_of(world.settings)
     paths = [path for path in _unix_paths(world) if path.endswith("/shared/bell")]
     assert len(paths) == 1
     assert node.stat().st_mode & 0o077 == 0
@@ -348,7 +348,7 @@ def test_every_process_of_an_installation_is_in_the_table(world: World) -> None:
     specs = [
         *up.process_specs(settings, environ),
         *notebooks.notebooks_specs(settings, environ),
-        embedded.agent_spec(settings, environ),
+        local_node.agent_spec(settings, environ),
     ]
     missing = {spec.name for spec in specs} - SERVICES.keys()
     assert not missing, f"say in SERVICES what an unauthenticated process gets of {missing}"

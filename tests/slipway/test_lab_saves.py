@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slipway.lab_saves import SaveQueue, Sender, sender_of
-from slipway.notebook_door import Door, door_of
+from slipway.workload_client import Door, door_of
 from tests.slipway.servers import Answer, answer_json, serve
 
 CONTENT = b'{"cells": []}'

@@ -1,6 +1,6 @@
 """Texts that are too long say so where they end."""
 
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 
 def test_a_text_that_fits_stays_and_a_longer_one_says_how_long_it_was() -> None:

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from slipway.schemas.agent import Report
 from tests.workers.fake_portal import LASTING_TOKEN, FakePortal, Key
+from workers.launcher.atomic_files import read_json
 from workers.launcher.cgroup import Cgroup
-from workers.launcher.durable import read_json
 from workers.launcher.launch import StateFolder
 from workers.launcher.processes import ProcessMark, descendants, start_ticks
 

@@ -9,7 +9,7 @@ from django.db import close_old_connections, connection
 from prometheus_client import Gauge
 
 from portal.config.celery import app
-from portal.config.leadership import Office
+from portal.config.leader_lock import Office
 from portal.config.schedule import Periods, claim_due, note_tasks
 from workers.health import Check
 

@@ -17,7 +17,7 @@ from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from portal.config.celery import TASK_LIMIT_S, app
 from portal.config.env import env
 from portal.config.keyfiles import metrics_token
-from portal.config.leadership import Office
+from portal.config.leader_lock import Office
 from portal.config.schedule import declared_periods
 from portal.config.supervision.probes import ALIVE_FILE
 from workers.control.beat import Beat

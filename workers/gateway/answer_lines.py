@@ -4,7 +4,7 @@ from typing import Final
 
 from slipway.schemas.serving import RevisionRoute
 from workers.gateway import answers
-from workers.gateway.pending import Caller, Pending
+from workers.gateway.request import Caller, Pending
 from workers.serving.wire import Answered, Content
 
 TYPES: Final = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from slipway.schemas.serving import CaptureCounters
-from workers.gateway.segments import OPEN, SEALED, Entry, pack_block, pack_plain_block
+from workers.gateway.capture_log.format import OPEN, SEALED, Entry, pack_block, pack_plain_block
 
 log = logging.getLogger(__name__)
 _SYNC_EVERY_S: Final = 0.05

@@ -6,10 +6,10 @@ import time
 from typing import Final, cast
 
 from workers.gateway import answers
-from workers.gateway.doors import Doorkeeper, Entry, Usual
-from workers.gateway.heads import MAX_HEAD_BYTES, BadRequest, ChunkedBody
-from workers.gateway.pending import Pending
-from workers.gateway.table import Key
+from workers.gateway.http_parser import MAX_HEAD_BYTES, BadRequest, ChunkedBody
+from workers.gateway.request import Pending
+from workers.gateway.routes import Doorkeeper, Entry, Usual
+from workers.gateway.routing_table import Key
 
 _MAX_AHEAD_BYTES: Final = 64 * 1024
 _IDLE_S: Final = 75.0

@@ -21,15 +21,15 @@ import workers
 from slipway.schemas.hosts import LOOPBACK_NAMES, AllowedHosts
 from slipway.schemas.serving import GatewayReport, GatewaySnapshot
 from workers.gateway.capture import CaptureLog
+from workers.gateway.capture_log.format import AT_WORK
 from workers.gateway.connection import Clients, Connection
-from workers.gateway.doors import Doorkeeper
 from workers.gateway.metrics import GatewayCollector
-from workers.gateway.segments import AT_WORK
+from workers.gateway.routes import Doorkeeper
+from workers.gateway.routing_table import Table
 from workers.gateway.settings import GatewaySettings
 from workers.gateway.snapshot import SnapshotKeeper, read_revoked, read_snapshot
-from workers.gateway.table import Table
 from workers.health import Check, HealthServer
-from workers.launcher.durable import create_once
+from workers.launcher.atomic_files import create_once
 
 log = logging.getLogger(__name__)
 _ROOT: Final = Path(workers.__path__[0]).parent

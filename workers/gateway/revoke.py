@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workers.gateway.snapshot import read_revoked, read_snapshot
-from workers.launcher.durable import write_atomically
+from workers.launcher.atomic_files import write_atomically
 
 
 def _known_keys(folder: Path) -> set[str] | None:

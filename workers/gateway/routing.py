@@ -20,15 +20,15 @@ from slipway.schemas.serving import (
 )
 from workers.gateway import answers
 from workers.gateway.answer_lines import TYPES, deliver, named, success, write_all
+from workers.gateway.batcher import Gathering
 from workers.gateway.busy_poll import BusyPoll
 from workers.gateway.capture import CaptureLog
+from workers.gateway.capture_log.format import FALLBACK, RECORD, SHADOW, Entry, entry
 from workers.gateway.comparison import agree
 from workers.gateway.counters import EndpointCount, RevisionCount
-from workers.gateway.gathering import Gathering
 from workers.gateway.limits import TokenBucket, bucket_for
-from workers.gateway.links import Link
-from workers.gateway.pending import Caller, Pending
-from workers.gateway.segments import FALLBACK, RECORD, SHADOW, Entry, entry
+from workers.gateway.replica_connection import Link
+from workers.gateway.request import Caller, Pending
 from workers.serving.wire import Answered, Content, new
 
 _MOST_TRIES: Final = 2

@@ -10,7 +10,7 @@ what is the same prediction. For DuckDB:
     SELECT * FROM read_parquet('PREDICTIONS/*/*/*.parquet', hive_partitioning = true,
                                union_by_name = true) WHERE coalesce(status, 200) = 200
 
-Columns that an endpoint hides are dropped or hashed on the way (`workers.gateway.hiding`).
+Columns that an endpoint hides are dropped or hashed on the way (`workers.gateway.redaction`).
 """
 
 import fcntl
@@ -31,11 +31,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workers.gateway.attempts import GROUP_BYTES, HURRIED_GROUP_BYTES, Attempt, go_last
-from workers.gateway.blocks import read_parts
-from workers.gateway.columns import SCHEMA, WRITTEN, Part, by_hour, table_of
-from workers.gateway.hiding import Hider
-from workers.gateway.segments import AT_REST, AT_WORK, OPEN, SEALED
+from workers.gateway.capture_log.arrow import SCHEMA, WRITTEN, Part, by_hour, table_of
+from workers.gateway.capture_log.format import AT_REST, AT_WORK, OPEN, SEALED
+from workers.gateway.capture_log.reader import read_parts
+from workers.gateway.redaction import Hider
+from workers.gateway.shipping_priority import GROUP_BYTES, HURRIED_GROUP_BYTES, Attempt, go_last
 
 log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.25

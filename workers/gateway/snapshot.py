@@ -18,7 +18,7 @@ import pydantic
 
 from slipway.schemas.serving import GatewayReport, GatewaySnapshot
 from workers.gateway.settings import GatewaySettings
-from workers.launcher.durable import write_atomically
+from workers.launcher.atomic_files import write_atomically
 
 log = logging.getLogger(__name__)
 _POLL_S: Final = 1.0

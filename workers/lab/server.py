@@ -13,12 +13,12 @@ from jupyterhub.singleuser.extension import JupyterHubSingleUser
 
 from workers.lab.activity import Watch
 from workers.lab.contents import Contents, Kernels
-from workers.lab.desk import Desk, desk_here, folder_before, forget_variables
 from workers.lab.hosts import hosts_of, refuse_other_hosts
 from workers.lab.hub_settings import hub_arguments
 from workers.lab.notices import PAGE_EXTENSIONS, add_notices
 from workers.lab.reports import Reporter
-from workers.launcher.contract import LISTENER_VARIABLE
+from workers.lab.workspace import Desk, desk_here, folder_before, forget_variables
+from workers.launcher.rank_env import LISTENER_VARIABLE
 
 _REPORTS: Final = "SLIPWAY_LAB_REPORTS"
 _ADDRESS: Final = "SLIPWAY_LAB_ADDRESS"

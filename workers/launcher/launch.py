@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.cgroup import Cgroup
-from workers.launcher.durable import read_json, write_atomically
-from workers.launcher.forwarding import Service
 from workers.launcher.logs import BOUND_BYTES
 from workers.launcher.processes import ProcessMark
+from workers.launcher.service_forwarder import Service
 
 
 @dataclass(frozen=True)

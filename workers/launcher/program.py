@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from workers.launcher.contact import VARIABLE, Failure, tell_failure
+from workers.launcher.task_socket import VARIABLE, Failure, tell_failure
 
 STACK_SIGNAL: Final = signal.SIGRTMIN + 11
 _INTERPRETERS: Final = ("python", "python3")

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from workers.launcher.contact import Saved, Step, Strategy
 from workers.launcher.processes import uptime_s
+from workers.launcher.task_socket import Saved, Step, Strategy
 
 _STEP_EVERY_S: Final = 2.0
 _CHECKPOINT_EVERY_S: Final = 0.2

@@ -12,13 +12,13 @@ from typing import Final
 
 from workers.launcher.cgroup import MAX_PROCESSES
 from workers.launcher.confinement import Confinement, confine, die_with
-from workers.launcher.contact import Failure
-from workers.launcher.contract import LISTENER_VARIABLE
 from workers.launcher.launch import Launch
 from workers.launcher.logs import LogWriter
 from workers.launcher.mounts import View, graphics_devices
 from workers.launcher.program import STACK_SIGNAL, Program
+from workers.launcher.rank_env import LISTENER_VARIABLE
 from workers.launcher.sandbox import Sandbox, give_up_privileges
+from workers.launcher.task_socket import Failure
 
 _PIPE_BYTES: Final = 1024 * 1024
 _F_SETPIPE_SZ: Final = 1031

@@ -27,10 +27,10 @@ from workers.launcher.confinement import (
     forbid_new_privileges,
     scope_signals_and_sockets,
 )
-from workers.launcher.forwarding import Forwarder, Service, hosts_lines, plan_forwards
 from workers.launcher.mounts import View, build_root
 from workers.launcher.network import close_network
 from workers.launcher.seccomp import install_filter
+from workers.launcher.service_forwarder import Forwarder, Service, hosts_lines, plan_forwards
 from workers.launcher.syscalls import (
     CLONE_NEWIPC,
     CLONE_NEWNET,

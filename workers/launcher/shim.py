@@ -20,15 +20,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Protocol
 
-from workers.launcher import reasons
-from workers.launcher.beside import Beside
+from workers.launcher import exit_reasons
+from workers.launcher.atomic_files import create_once
 from workers.launcher.cgroup import of_container
 from workers.launcher.confinement import Confinement, adopt_orphans, confine
-from workers.launcher.contact import ContactDoor, Failure, ring
-from workers.launcher.contract import rank_environment, without_contract
 from workers.launcher.disk_watch import DiskWatch
-from workers.launcher.durable import create_once
-from workers.launcher.ending import Ending, left_over, offer_to_oom_killer
 from workers.launcher.journal import ENDED, Journal
 from workers.launcher.launch import Launch, MeetingPoint, StopRequest
 from workers.launcher.lease import Lease
@@ -36,8 +32,12 @@ from workers.launcher.network import listen_on_free_port, own_address, port_of, 
 from workers.launcher.processes import ProcessMark, uptime_s
 from workers.launcher.program import Program, plan
 from workers.launcher.progress import Progress
+from workers.launcher.rank_env import rank_environment, without_contract
 from workers.launcher.ranks import InRank, Rank, confinement_of, start_rank, view_of
 from workers.launcher.sandbox import Sandbox
+from workers.launcher.shutdown import Ending, left_over, offer_to_oom_killer
+from workers.launcher.sidecars import Beside
+from workers.launcher.task_socket import ContactDoor, Failure, ring
 from workers.launcher.usage import SAMPLE_EVERY_S, UsageMeter, keep_sample
 
 _TICK_S: Final = 1.0
@@ -91,7 +91,7 @@ class Shim:
             self._ending.kill_tree()
             self._note(
                 ENDED,
-                reason=reasons.START_FAILED,
+                reason=exit_reasons.START_FAILED,
                 message=f"The task could not be supervised: {type(error).__name__}: {error}",
             )
         return None
@@ -271,7 +271,7 @@ class Shim:
         self._disk.step()
         if self._disk.is_over:
             self._ending.over_disk(
-                reasons.over_disk(self._disk.over_bytes, self._launch.disk_bytes)
+                exit_reasons.over_disk(self._disk.over_bytes, self._launch.disk_bytes)
             )
         if self._ending.is_due():
             self._ending.kill_tree()
@@ -331,7 +331,7 @@ class Shim:
     def _obey(self) -> None:
         request = self._launch.folder.stop_request()
         if request is None and self._asked_to_end:
-            request = StopRequest(reasons.SIGNAL, _TERM_GRACE_S)
+            request = StopRequest(exit_reasons.SIGNAL, _TERM_GRACE_S)
         if request is not None:
             self._asked_to_end = False
             self._ending.stop(
@@ -394,7 +394,7 @@ class Shim:
             self._hear(self._contact)
             self._contact.close()
         keep_sample(self._launch.folder.usage, self._usage.sample())
-        verdict = reasons.judge(self._evidence())
+        verdict = exit_reasons.judge(self._evidence())
         told = verdict.first or self._endings()[0]
         tails = {rank.rank: rank.tail_text() for rank in self._ranks}
         self._progress.finish()
@@ -416,9 +416,9 @@ class Shim:
     def _peak_bytes(self) -> int:
         return max(self._usage.peak_bytes, self._launch.cgroup.memory_peak() or 0)
 
-    def _endings(self) -> list[reasons.RankEnding]:
+    def _endings(self) -> list[exit_reasons.RankEnding]:
         return [
-            reasons.RankEnding(
+            exit_reasons.RankEnding(
                 rank=rank.rank,
                 exit_code=rank.exit_code,
                 signal=rank.signal,
@@ -428,9 +428,9 @@ class Shim:
             for rank in self._ranks
         ]
 
-    def _evidence(self) -> reasons.Evidence:
+    def _evidence(self) -> exit_reasons.Evidence:
         ending = self._ending
-        return reasons.Evidence(
+        return exit_reasons.Evidence(
             endings=self._endings(),
             world_size=self._launch.world_size,
             memory_limit_bytes=self._launch.memory_bytes,

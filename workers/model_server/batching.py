@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from slipway.schemas.serving import BatchingMode, BatchingReport, BatchingVerdict, GoldenPrediction
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 from workers.model_server.codecs import Batch, Model
 from workers.model_server.engine import Engine
 from workers.model_server.golden import first_difference

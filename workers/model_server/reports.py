@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx
 
 from slipway.schemas.serving import ReplicaReport, ReplicaSpec, ReplicaState
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 log = logging.getLogger(__name__)
 _AGAIN_S: Final = 10.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from slipway.schemas.serving import ReplicaSpec
-from workers.launcher.contract import LISTENER_VARIABLE
+from workers.launcher.rank_env import LISTENER_VARIABLE
 from workers.model_server.codecs import Model
 from workers.model_server.engine import Engine
 from workers.serving.wire import (

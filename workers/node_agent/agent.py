@@ -12,27 +12,27 @@ from typing import Final
 
 import slipway
 from workers import launcher
+from workers.launcher.atomic_files import write_atomically
 from workers.launcher.confinement import adopt_orphans
-from workers.launcher.durable import write_atomically
 from workers.launcher.lease import Lease
 from workers.node_agent.attempts import AttemptTable
 from workers.node_agent.backends.base import Backend, Prepared
 from workers.node_agent.backends.docker import DockerBackend
 from workers.node_agent.backends.process import ProcessBackend
 from workers.node_agent.builds import EnvironmentBuilds
+from workers.node_agent.checkpoint_uploader import Copier
 from workers.node_agent.checkpoints import CheckpointStore
-from workers.node_agent.copier import Copier
 from workers.node_agent.disk_guard import DiskGuard
 from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.errors import AgentError, StartError
-from workers.node_agent.facts import node_facts
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.gpus import Gpus
 from workers.node_agent.heartbeat import Heart
+from workers.node_agent.host_info import node_facts
 from workers.node_agent.identity import become_node
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.log_shipper import LogShipper
-from workers.node_agent.news import News
+from workers.node_agent.notifier import News
 from workers.node_agent.portal import Portal
 from workers.node_agent.reconciler import Reconciler
 from workers.node_agent.reporter import Reporter

@@ -14,11 +14,11 @@ from typing import Any
 
 from slipway.schemas.agent import DesiredTask, TaskKey
 from slipway.schemas.workloads import ReasonCode
-from workers.launcher.durable import read_json, write_atomically
+from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.journal import ENDED, Entry, Journal
 from workers.launcher.launch import StateFolder, StopRequest
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
-from workers.node_agent.news import News
+from workers.node_agent.notifier import News
 from workers.node_agent.removal import remove_tree
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from typing import Final
 from slipway.schemas.workloads import ReasonCode
 from workers.launcher.disk import DiskMeter
 from workers.launcher.disk_watch import DiskReport
+from workers.launcher.exit_reasons import over_disk
 from workers.launcher.processes import descendants, kill_marked, uptime_s
-from workers.launcher.reasons import over_disk
 from workers.node_agent.errors import StartError
 
 _EVERY_S: Final = 1.0

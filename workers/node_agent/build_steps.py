@@ -19,9 +19,9 @@ from typing import Final
 
 from slipway.schemas.workloads import ReasonCode
 from workers.launcher.confinement import Confinement
-from workers.launcher.forwarding import Service
 from workers.launcher.mounts import View
 from workers.launcher.processes import kill_marked
+from workers.launcher.service_forwarder import Service
 from workers.node_agent.backends.base import BuildLog
 from workers.node_agent.build_disk import BuildDisk, BuildTooLarge
 from workers.node_agent.errors import StartError

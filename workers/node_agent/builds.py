@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from slipway.schemas.agent import EnvironmentReport, EnvironmentSpec
-from workers.launcher.durable import read_json, write_atomically
+from workers.launcher.atomic_files import read_json, write_atomically
 from workers.node_agent.backends.base import Backend, Prepared
 from workers.node_agent.errors import PortalError, PortalRefused, PortalUnreachable, StartError
 from workers.node_agent.folders import checked_digest, checked_name

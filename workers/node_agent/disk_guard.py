@@ -15,9 +15,9 @@ from typing import Final, Protocol
 
 from workers.launcher.disk import FreeSpace
 from workers.launcher.disk_watch import DiskReport
+from workers.launcher.exit_reasons import DISK_FULL, gibibytes
 from workers.launcher.launch import StateFolder, StopRequest
 from workers.launcher.processes import uptime_s
-from workers.launcher.reasons import DISK_FULL, gibibytes
 from workers.node_agent.attempts import Attempt, AttemptTable
 from workers.node_agent.disk_limits import DiskLimits
 

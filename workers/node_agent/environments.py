@@ -22,11 +22,12 @@ from typing import Any, Final
 
 from slipway.schemas.agent import EnvironmentSpec
 from slipway.schemas.workloads import ReasonCode
-from workers.launcher.durable import read_json, write_atomically
+from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.processes import uptime_s
 from workers.node_agent.backends.base import BuildLog, Prepared
 from workers.node_agent.build_disk import BuildDisk
 from workers.node_agent.build_steps import BuildSteps, build_variables
+from workers.node_agent.build_verification import Skeleton, break_hard_links, seal, skeleton_of
 from workers.node_agent.bytecode import compile_first, compile_rest
 from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.errors import StartError
@@ -37,7 +38,6 @@ from workers.node_agent.interpreters import Interpreter, describe_interpreter
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.manifests import ContentChanged, Manifest, compare, fingerprint_of, record
 from workers.node_agent.requirement_lines import checked_requirements
-from workers.node_agent.sealing import Skeleton, break_hard_links, seal, skeleton_of
 from workers.node_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from slipway.schemas.agent import Join, NodeFacts
-from workers.launcher.durable import read_json, write_atomically
+from workers.launcher.atomic_files import read_json, write_atomically
 from workers.node_agent.errors import AgentError, PortalRefused, PortalUnreachable
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.portal import Portal

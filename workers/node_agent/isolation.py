@@ -19,10 +19,10 @@ from typing import Final, Literal, cast
 
 from slipway.schemas.agent import IsolationFacts
 from workers.launcher import seccomp
+from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.confinement import landlock_version
-from workers.launcher.durable import read_json, write_atomically
-from workers.launcher.forwarding import Service
 from workers.launcher.mounts import View
+from workers.launcher.service_forwarder import Service
 from workers.node_agent.errors import AgentError, StartError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.settings import AgentSettings

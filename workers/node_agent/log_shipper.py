@@ -8,7 +8,7 @@ from workers.launcher.processes import uptime_s
 from workers.node_agent.attempts import Attempt, AttemptTable, LogCursor
 from workers.node_agent.backends.base import Backend
 from workers.node_agent.errors import PortalRefused, PortalUnreachable, StaleEpoch
-from workers.node_agent.news import News
+from workers.node_agent.notifier import News
 from workers.node_agent.portal import Portal
 from workers.node_agent.retries import Backoff
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from workers.launcher.durable import write_atomically
+from workers.launcher.atomic_files import write_atomically
 
 # Hashing releases the interpreter's lock.
 _THREADS: Final = 2

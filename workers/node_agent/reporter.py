@@ -8,11 +8,11 @@ import pydantic
 
 from slipway.schemas.agent import Report, Reports, TaskKey
 from slipway.schemas.base import forbidden_character
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 from workers.launcher.journal import Entry
 from workers.node_agent.attempts import Attempt, AttemptTable
 from workers.node_agent.errors import PortalRefused, PortalUnreachable
-from workers.node_agent.news import News
+from workers.node_agent.notifier import News
 from workers.node_agent.portal import Portal
 from workers.node_agent.retries import Backoff
 

@@ -18,7 +18,7 @@ from workers.node_agent.builds import EnvironmentBuilds
 from workers.node_agent.checkpoints import CheckpointStore
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders
-from workers.node_agent.news import News
+from workers.node_agent.notifier import News
 from workers.node_agent.removal import remove_tree
 from workers.node_agent.snapshots import SnapshotStore, copy_fresh
 

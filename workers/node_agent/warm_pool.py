@@ -17,7 +17,7 @@ from workers.launcher.confinement import Confinement
 from workers.launcher.handover import sealed_file, send_descriptor
 from workers.launcher.launch import Launch
 from workers.launcher.processes import uptime_s
-from workers.node_agent.facts import memory_bytes, memory_used_bytes
+from workers.node_agent.host_info import memory_bytes, memory_used_bytes
 
 log = logging.getLogger(__name__)
 FLAVOURS: Final = frozenset({"jupyterlab", "serving", "torch"})

@@ -5,9 +5,9 @@ from typing import Any
 from django.db import transaction
 
 from portal.accounts.models import AuditEvent, Project, Team
-from portal.accounts.origin import current_origin
+from portal.accounts.request_origin import current_origin
 from portal.core.db_patience import note_saved
-from slipway.schemas.shortening import shorten_name
+from slipway.schemas.truncation import shorten_name
 
 Facts = dict[str, Any]
 

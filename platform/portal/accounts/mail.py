@@ -2,7 +2,7 @@
 
 from portal.accounts.models import OutboxMail
 from portal.accounts.tasks import deliver_due_mail
-from portal.core.doorbell import ring
+from portal.core.enqueue import ring
 
 
 def queue_mail(*, to: str, subject: str, body: str) -> OutboxMail:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
 
-from portal.accounts.addresses import client_address
-from portal.accounts.origin import Origin, acting_as
+from portal.accounts.client_address import client_address
+from portal.accounts.request_origin import Origin, acting_as
 from portal.core.middleware import request_id_of
 
 

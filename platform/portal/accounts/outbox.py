@@ -9,7 +9,7 @@ from django.db.models import F
 
 from portal.accounts.models import OutboxMail
 from portal.core import clock
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 log = structlog.get_logger(__name__)
 

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 from portal.accounts.models import ApiToken, Project, User
 from portal.accounts.models.tenancy import ProjectQuerySet
-from portal.accounts.origin import with_user
+from portal.accounts.request_origin import with_user
 from portal.accounts.tokens import has_token_shape, hash_of
 from portal.core.errors import Unauthenticated
 from slipway.schemas.accounts import Scope

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from portal.accounts import housekeeping, outbox
-from portal.core.doorbell import doorbell
+from portal.core.enqueue import doorbell
 
 # Task → how often it runs whether or not anybody rings.
 PERIODIC = {

@@ -12,8 +12,8 @@ from allauth.account.signals import (
 
 from portal.accounts import audit
 from portal.accounts.models import User
-from portal.accounts.origin import with_user
 from portal.accounts.outbox import mail_problem
+from portal.accounts.request_origin import with_user
 from portal.core import problems
 
 

@@ -10,10 +10,10 @@ from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from portal.accounts.gates import MetricsReader
+from portal.core.db_errors import database_problem
 from portal.core.metrics import INSTALLATION
 from portal.core.policy import Public, guarded_by
 from portal.core.problems import current_problems
-from portal.core.races import database_problem
 
 log = structlog.get_logger(__name__)
 _migrated = {"yes": False}

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 
-from portal.accounts.addresses import client_network
+from portal.accounts.client_address import client_network
 from portal.accounts.principal import principal_of
 from portal.accounts.tokens import hash_of
 from portal.api import idempotency
@@ -29,8 +29,8 @@ from portal.api.routing import answer_behind_the_gate
 from portal.api.throttle import agent_throttle, api_throttle
 from portal.api.uploads import is_upload
 from portal.compute.tokens import bearer_of, has_node_shape
+from portal.core.db_errors import database_busy
 from portal.core.errors import NotFound, SlipwayError, Unauthenticated
-from portal.core.races import database_busy
 from portal.endpoints.tokens import has_gateway_shape
 from portal.notebooks.hub_tokens import has_hub_shape
 from portal.workloads.tokens import has_workload_shape

@@ -12,11 +12,11 @@ from ninja.errors import HttpError, ValidationError
 
 from portal.api.bodies import body_too_large
 from portal.api.routing import AnsweredBefore
+from portal.core.db_errors import raced
 from portal.core.errors import InvalidInput, NotFound, SlipwayError
-from portal.core.faults import words_of_fault
 from portal.core.middleware import request_id_of
-from portal.core.races import raced
 from portal.core.text import json_bytes
+from portal.core.validation_messages import words_of_fault
 from slipway.schemas.problem import FieldFault, Problem
 
 log = structlog.get_logger(__name__)

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from portal.api import idempotency
-from portal.core.doorbell import doorbell
+from portal.core.enqueue import doorbell
 
 PERIODIC = {"api.forget_answers": timedelta(hours=1)}
 

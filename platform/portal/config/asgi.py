@@ -10,8 +10,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")
 # The doors below know tables, which nobody may import before the apps are loaded.
 django.setup(set_prefix=False)
 
-from portal.api.agent.holding import hold  # noqa: E402
-from portal.api.mlflow.door import MlflowDoor  # noqa: E402
+from portal.api.agent.long_poll import hold  # noqa: E402
+from portal.api.mlflow.app import MlflowDoor  # noqa: E402
 from portal.config.env import env  # noqa: E402
 from portal.config.host_check import HostCheck  # noqa: E402
 from portal.config.hosts import portal_hosts  # noqa: E402

@@ -8,8 +8,8 @@ nothing of Django.
 import sys
 from pathlib import Path
 
-from portal.config.embedded import EVERY_ADDRESS, base_environment, portal_url, write_for_owner
 from portal.config.env import Env
+from portal.config.local_node import EVERY_ADDRESS, base_environment, portal_url, write_for_owner
 from portal.config.supervision.probes import http_alive, http_ready
 from portal.config.supervision.supervisor import ProcessSpec
 

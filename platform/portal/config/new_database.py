@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from portal.config.backends.sqlite.files import allow_creation
-from portal.config.backup.saving import database_files
+from portal.config.backup.create import database_files
 from portal.config.env import Env
-from portal.config.prepared import was_prepared
+from portal.config.setup.state import was_prepared
 from portal.config.supervision.errors import StartError
 
 

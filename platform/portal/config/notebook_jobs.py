@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from portal.accounts.models import Project, User
 from portal.notebooks.ports import JobWanted, register_jobs
-from portal.spend.showing import with_cost
+from portal.spend.presenters import with_cost
 from portal.storage.ports import Promised
 from portal.training.services.jobs import admission_request, quote_job, submit_job
 from portal.training.services.snapshots import take_in

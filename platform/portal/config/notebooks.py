@@ -13,15 +13,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from portal.config.embedded import (
+from portal.config.env import ROOT, Env
+from portal.config.hosts import notebooks_hosts
+from portal.config.local_node import (
     EVERY_ADDRESS,
     LOOPBACK,
     base_environment,
     portal_url,
     write_for_owner,
 )
-from portal.config.env import ROOT, Env
-from portal.config.hosts import notebooks_hosts
 from portal.config.supervision.probes import http_alive, http_ready
 from portal.config.supervision.supervisor import ProcessSpec
 

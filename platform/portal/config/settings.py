@@ -115,7 +115,7 @@ TEMPLATES: list[dict[str, Any]] = [
         },
     }
 ]
-FORM_RENDERER = "portal.web.forms.rendering.Renderer"
+FORM_RENDERER = "portal.web.forms.renderer.Renderer"
 
 DATABASES = {
     "default": database_from(ENV.database_url, DATA_DIR),
@@ -164,7 +164,7 @@ CSRF_FAILURE_VIEW = "portal.web.views.failures.csrf_failed"
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "home"
 
-ACCOUNT_ADAPTER = "portal.accounts.signin.AccountAdapter"
+ACCOUNT_ADAPTER = "portal.accounts.authentication.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]  # a password can be shown while it is typed
 ACCOUNT_FORMS = {

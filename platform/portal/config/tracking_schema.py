@@ -18,9 +18,9 @@ from django.db import connections
 from django.db.backends.postgresql.base import DatabaseWrapper as PostgresConnection
 
 from portal.config.databases import SCHEMA
-from portal.config.embedded import base_environment
 from portal.config.env import ROOT
-from portal.config.preparation_lock import file_lock
+from portal.config.local_node import base_environment
+from portal.config.setup.lock import file_lock
 from portal.config.supervision.errors import StartError
 from portal.config.tracking_server import store_uri
 from portal.experiments.adapters.mlflow.indexes import INDEXES

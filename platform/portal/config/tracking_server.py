@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 from portal.config.databases import SCHEMA
-from portal.config.embedded import base_environment
 from portal.config.env import Env
 from portal.config.keyfiles import tracking_key, tracking_secret
+from portal.config.local_node import base_environment
 from portal.config.supervision.errors import StartError
 from portal.config.supervision.probes import unix_http_alive, unix_http_ready
 from portal.config.supervision.supervisor import ProcessSpec

@@ -16,10 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from portal.config import embedded, gateway, notebooks
+from portal.config import gateway, local_node, notebooks
 from portal.config.env import ROOT, Env, env
 from portal.config.keyfiles import metrics_token, redis_password
-from portal.config.prepared import is_prepared
+from portal.config.setup.state import is_prepared
 from portal.config.supervision.children import die_with_parent
 from portal.config.supervision.console import Console, RotatingFile
 from portal.config.supervision.errors import StartError, start_error_from
@@ -36,7 +36,7 @@ from portal.config.supervision.probes import (
 from portal.config.supervision.supervisor import NAME, ProcessSpec, Supervisor
 from portal.config.tracking_server import remove_socket, tracking_spec
 
-_LOOPBACK = embedded.LOOPBACK
+_LOOPBACK = local_node.LOOPBACK
 # Nothing is scheduled while it is silent, so it is replaced sooner than others: within 15 s.
 _CONTROL_SILENT_FOR_S = 8.0
 
@@ -91,7 +91,7 @@ def control_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
 
 def portal_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
     """Return how the portal is kept running."""
-    host = embedded.EVERY_ADDRESS.get(settings.bind, settings.bind)
+    host = local_node.EVERY_ADDRESS.get(settings.bind, settings.bind)
     return ProcessSpec(
         name="portal",
         argv=(sys.executable, "manage.py", "portal"),
@@ -170,7 +170,7 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
     has_node = settings.embedded_node
     if (
         not is_prepared(settings)
-        or (has_node and not embedded.has_joined(settings))
+        or (has_node and not local_node.has_joined(settings))
         or (settings.embedded_gateway and not gateway.token_of(settings))
         or (settings.runs_notebooks and notebooks.admission_of(settings) is None)
     ):
@@ -180,7 +180,7 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
     if settings.runs_notebooks:
         specs += notebooks.notebooks_specs(settings, dict(os.environ))
     if has_node:
-        specs.append(embedded.agent_spec(settings, dict(os.environ)))
+        specs.append(local_node.agent_spec(settings, dict(os.environ)))
     console = Console(sys.stdout, log, [NAME, *(spec.name for spec in specs)])
 
     def say_ready() -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from portal.api.uploads import is_upload
-from portal.config.handler import RequestHandler
+from portal.config.threaded_handler import RequestHandler
 
 Event = dict[str, Any]
 _SILENCE_ALLOWED_S = 60

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from portal.core.doorbell import doorbell
-from portal.datasets.checking import check_waiting
+from portal.core.enqueue import doorbell
 from portal.datasets.housekeeping import free_unused
+from portal.datasets.version_checks import check_waiting
 
 PERIODIC = {
     "datasets.check_drafts": timedelta(seconds=10),

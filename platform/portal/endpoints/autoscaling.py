@@ -5,9 +5,9 @@ from datetime import datetime
 from portal.accounts.signals import tell
 from portal.endpoints.lifecycle import COMING, EndpointState
 from portal.endpoints.models import Endpoint, GatewayProcess, Replica
-from portal.endpoints.moves import add_event
+from portal.endpoints.replica_count import Bounds, Load, cap_of, step_of
 from portal.endpoints.replicas import GATEWAY_SILENT
-from portal.endpoints.scaling import Bounds, Load, cap_of, step_of
+from portal.endpoints.transitions import add_event
 
 
 def load_of(endpoint: Endpoint, moment: datetime) -> Load | None:

@@ -12,8 +12,8 @@ from portal.accounts.signals import tell
 from portal.core import clock
 from portal.endpoints.models import Endpoint, EndpointEvent, Revision, ServingIncident
 from portal.endpoints.models.incidents import IncidentKind
-from portal.endpoints.moves import add_event
-from slipway.schemas.shortening import shorten
+from portal.endpoints.transitions import add_event
+from slipway.schemas.truncation import shorten
 
 _ENDS_AFTER = timedelta(seconds=10)
 _RECENT = timedelta(hours=1)

@@ -17,14 +17,14 @@ from portal.compute.services.environments import use_environment
 from portal.core.errors import SlipwayError
 from portal.endpoints.lifecycle import KEPT, EndpointState, ReplicaState, RevisionState
 from portal.endpoints.models import Endpoint, GatewayProcess, Replica, Revision
-from portal.endpoints.moves import add_event, move_replica, move_revision
 from portal.endpoints.ports import ServedModel
 from portal.endpoints.tokens import new_replica_secret
+from portal.endpoints.transitions import add_event, move_replica, move_revision
 from portal.workloads.lifecycle import ENDS, WAITING
 from portal.workloads.models import Lease
 from portal.workloads.retries import LOSSES
-from portal.workloads.services.stopping import stop_workload
-from portal.workloads.services.submitting import Wanted, submit_workload
+from portal.workloads.services.cancellation import stop_workload
+from portal.workloads.services.submission import Wanted, submit_workload
 from portal.workloads.specs import spec_from
 from slipway.schemas.workloads import ReasonCode
 

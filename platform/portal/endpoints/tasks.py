@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from portal.core.doorbell import doorbell
-from portal.endpoints.reconciling import forget_old, reconcile, reconcile_all
+from portal.core.enqueue import doorbell
+from portal.endpoints.reconciler import forget_old, reconcile, reconcile_all
 
 # Task → how often it runs whether or not anybody rings.
 PERIODIC = {

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 
 from portal.core import problems
-from portal.core.doorbell import ring_now
+from portal.core.enqueue import ring_now
 from portal.core.metrics import INSTALLATION
 from portal.endpoints.adapters.registry_models import RegistryModels
 from portal.endpoints.incidents import capture_problem
 from portal.endpoints.lineage import revisions_of, version_behind
 from portal.endpoints.metrics import EndpointCollector
 from portal.endpoints.models import Endpoint, Replica
-from portal.endpoints.orders import own_url
 from portal.endpoints.ports import register_models
+from portal.endpoints.replica_spec import own_url
 from portal.endpoints.replicas import KIND, endpoint_of
-from portal.endpoints.services.answered import answered_between
+from portal.endpoints.services.prediction_counts import answered_between
 from portal.endpoints.tasks import look_after_one
 from portal.registry.models import VersionRecord
 from portal.registry.ports import register_downstream, register_upstream

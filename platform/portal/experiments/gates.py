@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.principal import act_as
 from portal.core.errors import NotFound
-from portal.experiments.place import tracker
+from portal.experiments.factories import tracker
 from portal.experiments.ports import RunDetail
 from portal.storage.signing import redeem
 from slipway.schemas.accounts import Role, Scope

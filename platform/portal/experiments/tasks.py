@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 from portal.accounts.models import Project
-from portal.core.doorbell import doorbell
-from portal.experiments.services.deleting import destroy_overdue, free_orphans
+from portal.core.enqueue import doorbell
+from portal.experiments.services.artifact_usage import measure
+from portal.experiments.services.deletion import destroy_overdue, free_orphans
 from portal.experiments.services.job_runs import end_forgotten
-from portal.experiments.services.measuring import measure
 
 # Task → how often it runs whether or not anybody rings.
 PERIODIC = {

@@ -3,8 +3,8 @@
 import structlog
 from django.db import DatabaseError
 
+from portal.experiments.services.artifact_usage import measured
 from portal.experiments.services.job_runs import note_state
-from portal.experiments.services.measuring import measured
 from portal.storage.usage import register_stored
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.signals import WorkloadChanged, workload_changed

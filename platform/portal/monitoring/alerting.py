@@ -26,10 +26,10 @@ from portal.monitoring.models import (
     HourSummary,
     Monitor,
 )
-from portal.monitoring.settings_of import settings_of
+from portal.monitoring.monitor_settings import settings_of
 from portal.monitoring.statistics import quality
 from slipway.schemas.monitoring import MonitorSettings
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 ENOUGH = 200
 _LOOKS_BACK = timedelta(hours=24)

@@ -14,7 +14,7 @@ import orjson
 
 import portal
 from portal.core.confined_process import confined_command
-from portal.monitoring.folders import flat_root, raw_root
+from portal.monitoring.paths import flat_root, raw_root
 
 _MEMORY_MIB = 3_072
 _ANSWERS_WITHIN_S = 300.0
@@ -69,7 +69,7 @@ class Analyst:
                 root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._process = subprocess.Popen(
                 confined_command(
-                    "portal.monitoring.analysing",
+                    "portal.monitoring.analysis",
                     str(_MEMORY_MIB),
                     writable=[self.folder, *roots],
                 ),

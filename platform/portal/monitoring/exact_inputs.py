@@ -8,7 +8,7 @@ import structlog
 
 from portal.endpoints.models import Endpoint
 from portal.monitoring.analyst import AnalysisFailed, analyst
-from portal.monitoring.folders import raw_files_of
+from portal.monitoring.paths import raw_files_of
 from portal.monitoring.signature_types import column_types, signatures_of
 
 log = structlog.get_logger(__name__)

@@ -18,10 +18,10 @@ from portal.core.streams import ByteStream, let_go_of_the_database
 from portal.endpoints.models import Endpoint
 from portal.monitoring.adapters.parquet import ANY, FAILED, FALLBACK, Flat, Where
 from portal.monitoring.analyst import AnalysisFailed, Analyst, analyst
-from portal.monitoring.carrying_out import no_merging
-from portal.monitoring.folders import raw_files_of
+from portal.monitoring.exports_and_erasure import no_merging
 from portal.monitoring.models import Erasure, Monitor
-from portal.monitoring.searching import condition, labels_of, patiently
+from portal.monitoring.paths import raw_files_of
+from portal.monitoring.prediction_search import condition, labels_of, patiently
 from portal.monitoring.signature_types import column_types, signatures_of
 from slipway.schemas.monitoring import ExportFormat, SelectionFilters
 

@@ -4,8 +4,8 @@ from portal.endpoints.models import Endpoint, Revision
 from portal.endpoints.ports import Evidence
 from portal.monitoring.alerting import quality_trouble
 from portal.monitoring.models import DriftWindow
-from portal.monitoring.settings_of import settings_of
-from slipway.schemas.shortening import name_some
+from portal.monitoring.monitor_settings import settings_of
+from slipway.schemas.truncation import name_some
 
 _SHOWN = 5
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from portal.endpoints.models import Endpoint, Revision
 from portal.monitoring.analyst import Analyst
-from portal.monitoring.folders import parts_of
 from portal.monitoring.models import CapturedHour, HourSummary, Label, Monitor
+from portal.monitoring.paths import parts_of
 from portal.monitoring.statistics import quality
 from portal.monitoring.statistics.tasks import Basis, basis_of
 from slipway.schemas.monitoring import MonitorSettings

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 from portal.core import clock
 from portal.endpoints.models import Endpoint
-from portal.monitoring.folders import HOUR, flat_hour, raw_hour, raw_hours
 from portal.monitoring.models import (
     Alert,
     AlertDelivery,
@@ -15,7 +14,8 @@ from portal.monitoring.models import (
     HourSummary,
     Label,
 )
-from portal.monitoring.settings_of import settings_of
+from portal.monitoring.monitor_settings import settings_of
+from portal.monitoring.paths import HOUR, flat_hour, raw_hour, raw_hours
 
 _SUMMARIES = timedelta(days=400)
 _ALERTS = timedelta(days=365)

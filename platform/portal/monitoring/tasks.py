@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
-from portal.core.doorbell import doorbell
-from portal.monitoring.carrying_out import carry_out_waiting
-from portal.monitoring.looking import look_at_all
+from portal.core.enqueue import doorbell
+from portal.monitoring.alert_delivery import tell_due
+from portal.monitoring.exports_and_erasure import carry_out_waiting
+from portal.monitoring.pipeline import look_at_all
 from portal.monitoring.retention import forget_old
-from portal.monitoring.telling import tell_due
 
 # Task → how often it runs whether or not anybody rings.
 PERIODIC = {

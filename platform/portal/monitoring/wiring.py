@@ -4,7 +4,7 @@ from portal.endpoints.lineage import version_behind
 from portal.endpoints.ports import register_hidings, register_judge
 from portal.monitoring.judge import MonitoringJudge
 from portal.monitoring.lineage import data_of
-from portal.monitoring.settings_of import HiddenColumns
+from portal.monitoring.monitor_settings import HiddenColumns
 from portal.registry.ports import register_downstream, register_upstream
 from slipway.schemas.registry import NodeKind
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from portal.notebooks.shown import lines_of, shown
+from portal.notebooks.cell_renderer import lines_of, shown
 
 _MOST_CELLS = 300
 

@@ -7,13 +7,13 @@ from django.db.models import Q
 
 from portal.core import clock
 from portal.core.errors import SlipwayError
+from portal.notebooks.culling import may_go_on, warn_of_end
 from portal.notebooks.models import Server
-from portal.notebooks.server_idle import may_go_on, warn_of_end
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
 from portal.notebooks.server_warnings import words_of_schedule
 from portal.notebooks.services.servers import start_server, stop_server
 from slipway.schemas.notebook_servers import Weekday
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 from slipway.schemas.workloads import ReasonCode
 
 log = logging.getLogger(__name__)

@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
-from portal.core.doorbell import doorbell
+from portal.core.enqueue import doorbell
+from portal.notebooks.culling import look_after_idle
 from portal.notebooks.housekeeping import free_deleted
-from portal.notebooks.server_following import follow_all
-from portal.notebooks.server_idle import look_after_idle
 from portal.notebooks.server_schedule import look_after_schedules
+from portal.notebooks.workload_sync import follow_all
 
 # Task → how often it runs whether or not anybody rings.
 PERIODIC = {

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
+from portal.notebooks.culling import warn_of_budget
 from portal.notebooks.kinds import KIND
 from portal.notebooks.models import Hub, Server
-from portal.notebooks.places import node_address_of, variables_of
-from portal.notebooks.server_following import follow, is_ours
-from portal.notebooks.server_idle import warn_of_budget
+from portal.notebooks.urls import node_address_of, variables_of
+from portal.notebooks.workload_sync import follow, is_ours
 from portal.workloads.ports import BudgetRule, Grouping, Kind, register_kind
 from portal.workloads.retries import RetryRule
 from portal.workloads.signals import WorkloadChanged, workload_changed

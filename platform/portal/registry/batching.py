@@ -10,8 +10,8 @@ from portal.accounts import audit
 from portal.accounts.models import Project
 from portal.core import clock
 from portal.registry.catalog import find_model, find_version
-from portal.registry.keeping import ensure_record
 from portal.registry.models import VersionRecord
+from portal.registry.records import ensure_record
 from slipway.schemas.batching import BatchingOut
 from slipway.schemas.serving import BatchingMode, BatchingReport, BatchingVerdict
 

@@ -11,7 +11,7 @@ import orjson
 import yaml
 
 from slipway.schemas.serving import BatchingMode
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 BATCHING_KEY = "slipway_batching"
 MAX_BYTES = 512 * 1024

@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 
-from portal.core.doorbell import doorbell
+from portal.core.enqueue import doorbell
 from portal.core.errors import NotFound
 from portal.registry.catalog import find_version
-from portal.registry.examining import hash_files, waiting_for_digests
+from portal.registry.mlflow_sync import tell_waiting
+from portal.registry.model_inspection import hash_files, waiting_for_digests
 from portal.registry.models import VersionRecord
-from portal.registry.telling import tell_waiting
 
 PERIODIC = {
     "registry.hash_waiting": timedelta(minutes=1),

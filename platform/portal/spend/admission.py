@@ -7,10 +7,10 @@ from django.db.models import F
 
 from portal.core import clock
 from portal.core.errors import Conflict
-from portal.spend.estimating import Expected, expected_cost, to_set_aside
-from portal.spend.measuring import measure, window_name
+from portal.spend.budget_usage import measure, window_name
+from portal.spend.estimates import Expected, expected_cost, to_set_aside
+from portal.spend.formats import dollars, period_words
 from portal.spend.models import Budget, Reservation
-from portal.spend.words import dollars, period_words
 from portal.workloads.models import Lease
 from portal.workloads.ports import AdmissionRequest, Admitted, Held, kind_of
 

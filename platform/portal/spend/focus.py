@@ -14,7 +14,7 @@ from portal.core import clock
 from portal.spend.ledger import Entry, Source
 from portal.spend.models import Line
 from portal.spend.models.ledger import KIND_CAPACITY
-from portal.spend.reading import Scope, live_of
+from portal.spend.queries import Scope, live_of
 from portal.spend.windows import Window, window_of
 from portal.workloads.models import Workload
 

@@ -5,10 +5,10 @@ from datetime import UTC, date, datetime, timedelta
 
 from django.db.models import Sum
 
-from portal.spend.forecasting import MOST_DAYS, Forecast, forecast
+from portal.spend.forecast_model import MOST_DAYS, Forecast, forecast
 from portal.spend.ledger import month_of
 from portal.spend.models import DayTotal, Split
-from portal.spend.reading import Scope, spent_in
+from portal.spend.queries import Scope, spent_in
 from portal.spend.windows import MONTH, window_of
 
 

@@ -9,7 +9,7 @@ from django.db.models import Avg, Q
 from portal.accounts.principal import Principal
 from portal.compute.models import Node
 from portal.spend.ledger import Entry
-from portal.spend.metering import (
+from portal.spend.meter import (
     due_of_holding,
     due_of_lease,
     entries_of,

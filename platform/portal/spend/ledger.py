@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import connections, models, router
 
-from portal.core.rows import insert_rows
+from portal.core.bulk_insert import insert_rows
 from portal.spend.models import (
     DayTotal,
     LabelTotal,

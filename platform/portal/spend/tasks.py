@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from portal.core.doorbell import doorbell
-from portal.spend.holding import sync_holdings
-from portal.spend.metering import meter as meter_due
-from portal.spend.watching import watch_budgets as watch_all
+from portal.core.enqueue import doorbell
+from portal.spend.budget_enforcement import watch_budgets as watch_all
+from portal.spend.holding_sync import sync_holdings
+from portal.spend.meter import meter as meter_due
 
 # Task → how often it runs whether or not anybody rings.
 PERIODIC = {

@@ -1,6 +1,6 @@
 """Puts budgets in force, and hurries where money is at stake."""
 
-from portal.core.doorbell import ring_now
+from portal.core.enqueue import ring_now
 from portal.spend.admission import BudgetAdmission
 from portal.spend.tasks import meter
 from portal.workloads.ports import register_admission

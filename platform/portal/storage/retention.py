@@ -9,8 +9,8 @@ from itertools import islice
 import structlog
 
 from portal.core import clock
+from portal.storage.backend import blob_store
 from portal.storage.models import Blob
-from portal.storage.place import blob_store
 from portal.storage.ports import BlobStore, Cleared, Entry
 
 log = structlog.get_logger(__name__)

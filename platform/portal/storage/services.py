@@ -14,10 +14,10 @@ from portal.accounts.principal import Principal
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput, NotFound, SlipwayError, Unavailable
 from portal.core.text import clean_name
+from portal.storage.backend import blob_store
 from portal.storage.digests import verified
 from portal.storage.errors import FileDamaged
 from portal.storage.models import Blob, StoredFile
-from portal.storage.place import blob_store
 from portal.storage.ports import BytesMissing, Promised, StoredBytes
 from portal.storage.signing import Grant, Link, sign
 from slipway.schemas.names import fault_of_path

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from portal.core.doorbell import doorbell
+from portal.core.enqueue import doorbell
 from portal.storage import retention
 
 PERIODIC = {"storage.sweep": timedelta(hours=1)}

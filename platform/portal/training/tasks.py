@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from portal.core.doorbell import doorbell
-from portal.training.services.copies import drop_unneeded
+from portal.core.enqueue import doorbell
+from portal.training.services.checkpoint_copies import drop_unneeded
 
 PERIODIC = {"training.drop_copies": timedelta(minutes=1)}
 

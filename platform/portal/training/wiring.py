@@ -9,8 +9,12 @@ from django.db.models import Sum
 from portal.experiments.services.job_runs import variables_of
 from portal.storage.usage import count_elsewhere, register_stored
 from portal.training.models import Checkpoint, Job
-from portal.training.services.copies import limit_bytes, newest_copy, tell_where_it_goes_on
-from portal.training.services.keeping import keep_report
+from portal.training.services.checkpoint_copies import (
+    limit_bytes,
+    newest_copy,
+    tell_where_it_goes_on,
+)
+from portal.training.services.reports import keep_report
 from portal.workloads.ports import CheckpointCopies, Grouping, Kind, register_kind
 from portal.workloads.retries import RetryRule
 from portal.workloads.signals import WorkloadChanged, workload_changed

@@ -6,7 +6,7 @@ from django.db.models import QuerySet, Sum
 
 from portal.accounts.models import Project, User
 from portal.endpoints.models import Endpoint
-from portal.endpoints.services.reading import summaries_of
+from portal.endpoints.services.queries import summaries_of
 from portal.training.models import JobQuerySet
 from portal.web.endpoints import why_of, word_of
 from portal.web.jobs import Standing, standings_of

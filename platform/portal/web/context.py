@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 
-from portal.web.shell import Shell
+from portal.web.layout import Shell
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from portal.endpoints.lifecycle import (
 )
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout
 from portal.endpoints.plans import step_at
-from portal.endpoints.services.reading import Standing, example_of, why_coming
+from portal.endpoints.services.queries import Standing, example_of, why_coming
 from portal.training.services.jobs import cost_of, price_of
 from portal.workloads.costs import unix_ms
-from portal.workloads.explaining import Explainer
+from portal.workloads.explanations import Explainer
 from slipway.schemas.endpoints import PlanKind
 
 _E, _V, _P = EndpointState, RevisionState, ReplicaState

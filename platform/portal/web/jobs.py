@@ -12,7 +12,7 @@ from portal.core.errors import NotFound
 from portal.training.models import Job, JobQuerySet
 from portal.training.services.jobs import cost_of, price_of
 from portal.workloads.costs import unix_ms
-from portal.workloads.explaining import Explainer
+from portal.workloads.explanations import Explainer
 from portal.workloads.lifecycle import ENDS, WAITING
 from portal.workloads.models import Lease, Workload
 from slipway.schemas.workloads import WorkloadState

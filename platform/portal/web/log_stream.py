@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from portal.core.errors import RateLimited
-from portal.web.listeners import Listener
-from portal.web.live import CUT, HEARTBEAT_S, Hub, hub
 from portal.web.logs import TAIL_BYTES, Piece, piece_at
+from portal.web.sse import CUT, HEARTBEAT_S, Hub, hub
+from portal.web.sse_auth import Listener
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Workload
 from portal.workloads.services.logs import LogPlace, log_places

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from portal.core.errors import InvalidInput, NotFound
 from portal.workloads.models import Workload
 from portal.workloads.services.logs import LogPlace, RankLog, log_of, log_places, read_log
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 TAIL_BYTES = 64 * 1024
 MOST_MATCHES = 200

@@ -6,7 +6,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 
 from portal.core.errors import SlipwayError
-from portal.web.live import newest_id
+from portal.web.sse import newest_id
 from portal.web.views.failures import error_page, no_page
 
 # Pages of ours use none of these, so nothing that slips into one may either.

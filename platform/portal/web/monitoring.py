@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from portal.monitoring.searching import Found
+from portal.monitoring.prediction_search import Found
 from slipway.schemas.monitoring import (
     AlertOut,
     FeatureOut,

@@ -13,7 +13,7 @@ from portal.notebooks.services.files import version_of
 from portal.notebooks.services.files_runs import Standing as Reproducible
 from portal.notebooks.services.files_runs import standing_of as reproducible
 from portal.web.jobs import Standing, jobs_of, standings_of
-from portal.web.listing import word
+from portal.web.list_query import word
 from portal.web.shortlist import Shortlist, shortlist
 
 RUNS_SHOWN = 10

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 from portal.accounts.models import Project, User
 from portal.core import clock
+from portal.notebooks.culling import idle_limit_s
 from portal.notebooks.models import Server, ServerQuerySet
-from portal.notebooks.server_idle import idle_limit_s
 from portal.notebooks.server_lifecycle import ALIVE
-from portal.notebooks.services.reading import cost_of, explanation_of, next_step_of, price_of
-from portal.workloads.explaining import Explainer
+from portal.notebooks.services.queries import cost_of, explanation_of, next_step_of, price_of
+from portal.workloads.explanations import Explainer
 from portal.workloads.lifecycle import WAITING
 from slipway.schemas.notebook_servers import NotebookState
 

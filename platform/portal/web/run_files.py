@@ -20,12 +20,12 @@ from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.core import clock
 from portal.core.errors import NotFound, SlipwayError
-from portal.datasets.reading import TableUnreadable, peek_at_parquet
+from portal.datasets.table_process import TableUnreadable, peek_at_parquet
 from portal.experiments.gates import link_target
 from portal.experiments.ports import Artifact, RunDetail
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
 from portal.storage.signing import Grant, sign
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 LINK_LIFETIME = timedelta(minutes=5)
 PREVIEW_BYTES = 256 * 1024

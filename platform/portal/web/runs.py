@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, QueryDict
 
 from portal.core.errors import InvalidInput
+from portal.experiments.factories import tracker
 from portal.experiments.filters import FieldKind, RunField, parse_field
-from portal.experiments.place import tracker
 from portal.experiments.ports import RunFacts, RunGroup, RunPage, RunSearch, Stage
-from portal.experiments.services.reading import search_of
+from portal.experiments.services.queries import search_of
 
 PAGE_RUNS = 50
 MOST_GROUPS = 100

@@ -19,10 +19,10 @@ from portal.accounts.models import Project
 from portal.compute.models import Node, Tier
 from portal.core import clock
 from portal.workloads.feasibility import is_gang_without_network, need_of
-from portal.workloads.granting import Decision, Overtaken, grant
+from portal.workloads.leasing import Decision, Overtaken, grant
 from portal.workloads.models import Lease, SchedulerTurn
 from portal.workloads.placement import Gpu, KnownEnd, Place, Room, Site, Spot, Tenancy
-from portal.workloads.queueing import Candidate, Queue
+from portal.workloads.queue import Candidate, Queue
 from slipway.schemas.workloads import ReasonCode
 
 BATCH = 128

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from portal.core.doorbell import doorbell
-from portal.workloads.reconciling import forget_samples as forget_old_samples
-from portal.workloads.reconciling import reconcile
+from portal.core.enqueue import doorbell
+from portal.workloads.reconciler import forget_samples as forget_old_samples
+from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
 
 # Task → how often it runs whether or not anybody rings.

@@ -16,7 +16,7 @@ from portal.accounts.principal import Principal
 from portal.workloads.lifecycle import ACTIVE
 from portal.workloads.models import Workload
 from portal.workloads.ports import kind_of
-from slipway.schemas.shortening import shorten_name
+from slipway.schemas.truncation import shorten_name
 
 PREFIX = "slw_"
 _SHAPE = re.compile(

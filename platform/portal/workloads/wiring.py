@@ -8,7 +8,7 @@ from django.db.models import Max
 from portal.accounts.principal import register_bearer
 from portal.compute.models import EnvironmentBuild, ProjectEnvironment
 from portal.compute.signals import NodeChanged, node_changed
-from portal.core.doorbell import ring_now
+from portal.core.enqueue import ring_now
 from portal.storage.usage import register_stored
 from portal.workloads.signals import LeaseClosed, WorkloadChanged, lease_closed, workload_changed
 from portal.workloads.tasks import schedule

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from slipway.cli.completion import complete_project
+from slipway.cli.dates import parse_moment
 from slipway.cli.exits import UsageMistake
-from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
-from slipway.cli.moments import parse_moment
 from slipway.cli.output import NOTHING
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import Yes
-from slipway.cli.questions import confirm
+from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.cli.transfer import receive, receive_file

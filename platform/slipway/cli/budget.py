@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import Yes
+from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_price
-from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.money import dollars

@@ -11,20 +11,20 @@ from slipway.cli.endpoint_keys import EndpointArgument
 from slipway.cli.endpoint_keys import app as keys
 from slipway.cli.endpoint_monitoring import app as monitoring
 from slipway.cli.exits import UsageMistake
-from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
-from slipway.cli.questions import confirm
+from slipway.cli.prompts import confirm
 from slipway.cli.session import RETRIES, Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.cli.transfer import receive_file
 from slipway.cli.watch import PipeScreen, shows_colours
+from slipway.console import LogLines
 from slipway.endpoint import Endpoint
 from slipway.money import dollars
 from slipway.resources.endpoints import plan_of
 from slipway.schemas.endpoints import EndpointOut, PlanKind, RolloutOut
 from slipway.schemas.json_text import read_json
 from slipway.schemas.training import LogPiece
-from slipway.watching import LogLines
 
 app = typer.Typer(
     no_args_is_help=True, help="Endpoints: create, promote, roll back, pause, keys, predict."

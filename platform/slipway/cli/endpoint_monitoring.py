@@ -8,18 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from slipway.cli.audit import FileFormat, Since, Until
+from slipway.cli.dates import parse_moment
 from slipway.cli.endpoint_keys import EndpointArgument
 from slipway.cli.exits import UsageMistake
-from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
-from slipway.cli.moments import parse_moment
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
-from slipway.cli.questions import confirm
+from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.cli.transfer import receive, receive_file
+from slipway.sanitize import visible
 from slipway.schemas.monitoring import MonitoringOut
 from slipway.schemas.quality import QualityPoint
-from slipway.visible import visible
 
 app = typer.Typer(
     no_args_is_help=True, help="How an endpoint does: drift, quality, alerts, single predictions."

@@ -8,11 +8,11 @@ import typer
 
 from slipway.cli.completion import complete_job
 from slipway.cli.exits import UsageMistake
-from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.login import has_browser
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
+from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
-from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.cli.train import (
@@ -37,12 +37,12 @@ from slipway.cli.train import (
 )
 from slipway.cli.transfer import receive_file
 from slipway.cli.watch import PipeScreen, shows_colours, watch
+from slipway.console import LogLines
 from slipway.money import dollars
 from slipway.schemas.base import PageOf
 from slipway.schemas.training import JobOut, LogPiece
 from slipway.schemas.workloads import WorkloadState
 from slipway.snapshots.limits import size_text
-from slipway.watching import LogLines
 
 app = typer.Typer(no_args_is_help=True, help="Training jobs: list, log, cancel, resume, clone.")
 

@@ -10,7 +10,7 @@ import typer
 
 from slipway.cli.exits import UsageMistake
 from slipway.cli.output import Output
-from slipway.cli.questions import Declined, confirm, read_piped_secret, read_secret
+from slipway.cli.prompts import Declined, confirm, read_piped_secret, read_secret
 from slipway.cli.session import RETRIES, Session, command
 from slipway.client import Client
 from slipway.credentials import (

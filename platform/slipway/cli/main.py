@@ -13,7 +13,7 @@ from slipway.cli import login
 from slipway.cli.exits import ExitCode, UsageMistake, exit_code_for
 from slipway.cli.lazy import Root
 from slipway.cli.output import write_error
-from slipway.cli.questions import Declined
+from slipway.cli.prompts import Declined
 from slipway.errors import SlipwayError
 from slipway.version import __version__
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from slipway.cli.listing import collect, show_list
-from slipway.cli.questions import confirm
+from slipway.cli.pagination import collect, show_list
+from slipway.cli.prompts import confirm
 from slipway.cli.session import Session
 from slipway.cli.tables import Column, Fit
 from slipway.errors import NotFound

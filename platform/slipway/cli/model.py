@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from slipway.cli.exits import UsageMistake
-from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.cli.transfer import progress_bar
 from slipway.model_files import is_here, model_files, read_signature
-from slipway.registering import source_of, target_of
+from slipway.registration import source_of, target_of
 from slipway.schemas.base import PageOf
 from slipway.schemas.registry import MoveOut, PlanOut, RequestOut, Verdict, VersionDetail
 from slipway.schemas.serving import BatchingMode

@@ -13,11 +13,11 @@ from platformdirs import user_data_path
 
 import slipway
 from slipway.cli.exits import UsageMistake
-from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.login import STDIN
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import Yes
+from slipway.cli.prompts import confirm, read_piped_secret
 from slipway.cli.quantities import cpus_text, memory_text
-from slipway.cli.questions import confirm, read_piped_secret
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.credentials import clean_token, clean_url

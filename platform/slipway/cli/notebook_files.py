@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from slipway.cli.exits import ExitCode, UsageMistake
-from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption
+from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
-from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.cli.train import (
@@ -267,7 +267,7 @@ def verify(
 
     Ends with code 11 when one of them is not reproducible.
     """
-    running = _needed("slipway.notebook_running")
+    running = _needed("slipway.notebook_execution")
     documents, is_fine = [], True
     for file in files:
         notebook = _readable(running, file)

@@ -7,12 +7,12 @@ from typing import Annotated, Final
 import typer
 
 from slipway.cli.exits import ExitCode, UsageMistake
-from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.login import has_browser
 from slipway.cli.notebook_files import delete_notebook
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
+from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
-from slipway.cli.questions import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.errors import NotFound

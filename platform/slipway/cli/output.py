@@ -18,8 +18,8 @@ from rich.text import Text
 
 from slipway.cli.tables import Column, table_of
 from slipway.errors import SlipwayError
+from slipway.sanitize import visible
 from slipway.schemas.problem import Problem
-from slipway.visible import visible
 
 Cell = object
 NOTHING = "-"

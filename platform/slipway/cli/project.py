@@ -6,9 +6,9 @@ import typer
 
 from slipway.cli import members
 from slipway.cli.completion import complete_project, complete_team
-from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.members import Group
-from slipway.cli.questions import confirm
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit
 from slipway.credentials import ServerLogin, read_logins, write_logins

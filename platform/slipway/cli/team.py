@@ -6,8 +6,8 @@ import typer
 
 from slipway.cli import members
 from slipway.cli.completion import complete_team
-from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.members import Group
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import DaysOption, RoleArgument, RoleOption, UserArgument, Yes
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Column, Fit

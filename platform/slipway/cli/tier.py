@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from slipway.cli.completion import complete_tier
-from slipway.cli.listing import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.quantities import (
     cpus_text,
     memory_text,

@@ -18,11 +18,11 @@ from rich.text import Text
 from slipway.cli.exits import ExitCode, exit_code_of
 from slipway.cli.output import console
 from slipway.cli.session import Session
+from slipway.console import LogLines, Narrator, duration, headline, outcome, progress_of
 from slipway.credentials import default_project
 from slipway.money import dollars
+from slipway.sanitize import visible
 from slipway.schemas.training import JobOut, JobProgress, LogPiece, SampleOut
-from slipway.visible import visible
-from slipway.watching import LogLines, Narrator, duration, headline, outcome, progress_of
 
 _HINT = "Ctrl-C stops watching; the job goes on."
 

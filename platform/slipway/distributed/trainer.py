@@ -36,8 +36,8 @@ from slipway.distributed.manifest import Manifest
 from slipway.distributed.mesh import place_of
 from slipway.distributed.parameter_server.roles import ServerEngine, WorkerEngine
 from slipway.distributed.random_state import capture_random_state, restore_random_state
-from slipway.distributed.stopping import StopRequest
-from slipway.schemas.shortening import shorten
+from slipway.distributed.shutdown import StopRequest
+from slipway.schemas.truncation import shorten
 
 logger = logging.getLogger(__name__)
 

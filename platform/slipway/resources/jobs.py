@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from slipway.connection import Connection, address
 from slipway.errors import ConnectionFailed
-from slipway.following import News, Trouble, follow, offset_of
+from slipway.log_stream import News, Trouble, follow, offset_of
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, Strict, StrictBool, StrictFloat, StrictInt, model_validator
 
 from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
-from slipway.schemas.moments import Moment
+from slipway.schemas.dates import Moment
 from slipway.schemas.quality import QualityPoint, TaskOut
 
 LABELS_AT_ONCE = 10_000

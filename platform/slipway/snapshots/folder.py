@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slipway.errors import InvalidInput
+from slipway.sanitize import visible
 from slipway.snapshots.git import GitFailed, Listing, list_files
 from slipway.snapshots.limits import MAX_FILES, leads_out, too_many
 from slipway.snapshots.patterns import Pattern, is_ignored, leave_out, read_patterns
 from slipway.snapshots.secrecy import looks_secret
-from slipway.visible import visible
 
 OWN_IGNORE_FILE = ".slipwayignore"
 _GIT_IGNORE_FILE = ".gitignore"

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from slipway.sanitize import visible
 from slipway.schemas.training import MAX_DIFF_CHARACTERS, GitFacts
-from slipway.visible import visible
 
 PATIENCE_S = 120.0
 _MOST_CHANGED_FILES = 2_000

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from slipway.errors import InvalidInput, TooLarge
+from slipway.sanitize import visible
 from slipway.schemas.names import fault_of_path
 from slipway.schemas.problem import FieldFault
-from slipway.visible import visible
 
 DEFAULT_LIMIT_BYTES = 200 * 1000**2
 HARD_LIMIT_BYTES = 500 * 1000**2  # a server takes 500 MiB, headers of the archive included

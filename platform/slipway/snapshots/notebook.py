@@ -1,9 +1,9 @@
 """Notebooks of a folder: the script a job runs, and what to say of one that is none."""
 
 from slipway.errors import InvalidInput
+from slipway.sanitize import visible
 from slipway.schemas.notebook import NotebookError
 from slipway.schemas.notebook import script_of as made_of
-from slipway.visible import visible
 
 
 def script_of(content: bytes, *, name: str) -> bytes:

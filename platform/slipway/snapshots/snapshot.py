@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from slipway.errors import InvalidInput
+from slipway.sanitize import visible
 from slipway.schemas.notebook import SUFFIX, script_name
 from slipway.schemas.training import GitFacts
 from slipway.snapshots.folder import Contents, LeftOut, contents_of
@@ -18,7 +19,6 @@ from slipway.snapshots.limits import DEFAULT_LIMIT_BYTES, check_names, check_siz
 from slipway.snapshots.notebook import script_of
 from slipway.snapshots.secrecy import looks_secret
 from slipway.snapshots.tar import PIECE_BYTES, Member, pack
-from slipway.visible import visible
 
 _KEPT_IN_MEMORY_BYTES = 8 * 1024**2
 

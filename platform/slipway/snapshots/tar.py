@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipway.errors import Conflict, InvalidInput
-from slipway.visible import visible
+from slipway.sanitize import visible
 
 PIECE_BYTES = 256 * 1024
 _BLOCK = 512

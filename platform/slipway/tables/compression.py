@@ -10,8 +10,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from slipway.schemas.shortening import shorten
 from slipway.schemas.tables import compression_of
+from slipway.schemas.truncation import shorten
 from slipway.tables.errors import Unreadable
 
 # Tables of text shrink to a tenth, hardly ever to a hundredth. What unpacks to more than this is a

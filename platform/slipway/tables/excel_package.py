@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 from xml.parsers import expat
 
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 from slipway.tables.compression import ALWAYS_ALLOWED_BYTES, MAX_RATIO
 from slipway.tables.errors import Unreadable
 

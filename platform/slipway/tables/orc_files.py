@@ -6,7 +6,7 @@ from typing import IO, Any
 import pyarrow as pa
 from pyarrow import orc
 
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 from slipway.tables.errors import Unreadable
 from slipway.tables.parquet_files import BATCH_ROWS, refuse_duplicates, seekable
 

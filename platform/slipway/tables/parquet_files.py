@@ -7,7 +7,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 from slipway.tables.errors import Unreadable
 
 BATCH_ROWS = 10_000

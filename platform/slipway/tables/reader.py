@@ -7,7 +7,6 @@ from typing import IO, Any
 import pyarrow as pa
 
 from slipway.schemas.datasets import Problem
-from slipway.schemas.shortening import name_some, shorten, shorten_name
 from slipway.schemas.tables import (
     MAX_COLUMNS,
     MISSING_WORDS,
@@ -16,6 +15,7 @@ from slipway.schemas.tables import (
     TableSchema,
     partition_values,
 )
+from slipway.schemas.truncation import name_some, shorten, shorten_name
 from slipway.tables.columns import Column
 from slipway.tables.compression import open_compressed
 from slipway.tables.csv_files import CsvFile, TextBatch

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from portal.config.embedded import base_environment
+from portal.config.local_node import base_environment
 from tests.faults.live import Live
 from tests.jobs import Jobs
 from tests.processes import Program, installation, wait_for

@@ -16,7 +16,7 @@ from tests.tracking import TrackingPortal
 pytestmark = pytest.mark.integration
 _WORKER = """
 import time
-from portal.datasets.checking import check_waiting
+from portal.datasets.version_checks import check_waiting
 while True:
     check_waiting()
     time.sleep(0.05)

@@ -97,7 +97,7 @@ def pid_of(running: RunningPortal, part: str) -> int:
     found = [
         pid
         for pid in children_of(running.program.pid)
-        if _PARTS[part] in command_of(pid) and "clearing" not in command_of(pid)
+        if _PARTS[part] in command_of(pid) and "cleanup" not in command_of(pid)
     ]
     return found[0] if found else 0
 

@@ -17,7 +17,7 @@ from portal.compute.models import Node
 from portal.config.supervision.children import die_with_parent
 from portal.core import clock
 from portal.core.errors import Conflict
-from portal.spend.metering import meter
+from portal.spend.meter import meter
 from portal.spend.models import Line
 from portal.spend.services.budgets import set_budget
 from portal.workloads.models import Lease, Workload

@@ -9,7 +9,7 @@ from django.test import Client
 from portal.accounts.models import AuditEvent
 from portal.compute.models import JoinToken, Node
 from portal.core import clock
-from portal.workloads.reconciling import reconcile
+from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
 from slipway.schemas.workloads import WorkloadState
 from tests.personas import Api, Personas, json_of

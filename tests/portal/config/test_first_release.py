@@ -4,7 +4,7 @@ import pytest
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
-from portal.config.preparation import migrate
+from portal.config.setup.steps import migrate
 from portal.config.supervision.errors import StartError
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db]

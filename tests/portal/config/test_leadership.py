@@ -6,7 +6,7 @@ import pytest
 from celery import current_app
 from django.db.models.functions import Now
 
-from portal.config.leadership import Office
+from portal.config.leader_lock import Office
 from portal.config.models import Leadership, Schedule
 from portal.config.schedule import claim_due, declared_periods, note_tasks
 

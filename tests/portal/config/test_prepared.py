@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from portal.config import prepared
 from portal.config.env import Env, read_env
-from portal.config.prepared import is_prepared, note_prepared
+from portal.config.setup import state
+from portal.config.setup.state import is_prepared, note_prepared
 
 pytestmark = pytest.mark.postgres
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.postgres
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Env:
     """Settings over a folder with a database, and a small house of their own."""
     for name in ("_PORTAL", "ROOT", "STATIC_FOLDER"):
-        monkeypatch.setattr(prepared, name, tmp_path / name)
+        monkeypatch.setattr(state, name, tmp_path / name)
     for file in (
         "_PORTAL/room/migrations/0001_initial.py",
         "_PORTAL/room/static/room/page.css",

@@ -6,7 +6,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from portal.config.leadership import Office
+from portal.config.leader_lock import Office
 from portal.config.models import Leadership
 from portal.workloads.scheduling import run_passes
 from tests.personas import Api, Personas, json_of

@@ -2,6 +2,7 @@
 
 import pytest
 
+from portal.core.db_errors import database_problem
 from portal.core.db_patience import (
     QUEUE_S,
     STALL_S,
@@ -14,7 +15,6 @@ from portal.core.db_patience import (
     note_done,
     note_saved,
 )
-from portal.core.races import database_problem
 
 pytestmark = pytest.mark.postgres
 

@@ -11,8 +11,8 @@ from kombu.exceptions import OperationalError
 
 from portal.accounts.tasks import deliver_due_mail
 from portal.config.env import env
-from portal.core import doorbell
-from portal.core.doorbell import Breaker, ring, ring_now
+from portal.core import enqueue
+from portal.core.enqueue import Breaker, ring, ring_now
 
 pytestmark = pytest.mark.postgres
 
@@ -42,7 +42,7 @@ class Bell:
 
 @pytest.fixture(autouse=True)
 def _own_breaker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorbell, "_breaker", Breaker(rest_s=0.3))
+    monkeypatch.setattr(enqueue, "_breaker", Breaker(rest_s=0.3))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import slipway.schemas
-from portal.core.faults import FORMS, predicate_of_fault, words_of_fault
+from portal.core.validation_messages import FORMS, predicate_of_fault, words_of_fault
 from slipway.schemas.registry import DatasetRef
 
 

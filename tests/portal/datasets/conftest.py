@@ -19,7 +19,7 @@ __all__ = ["portal"]
 # Runs beside the portal, on its database: what the control worker does with such doorbells.
 _WORKER = """
 import time
-from portal.datasets.checking import check_waiting
+from portal.datasets.version_checks import check_waiting
 print("ready", flush=True)
 while True:
     check_waiting()

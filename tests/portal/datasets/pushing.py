@@ -6,7 +6,7 @@ from typing import Any
 
 from django.http import HttpResponse
 
-from portal.datasets.checking import check_waiting
+from portal.datasets.version_checks import check_waiting
 from slipway.schemas.datasets import PIECE_BYTES
 from tests.personas import Api, json_of
 

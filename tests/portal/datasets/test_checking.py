@@ -26,7 +26,7 @@ _WORKERS = """
 import os, sys
 from datetime import timedelta
 from portal.core import clock
-from portal.datasets.checking import check_waiting
+from portal.datasets.version_checks import check_waiting
 now = clock.now
 print("ready", flush=True)
 for line in sys.stdin:

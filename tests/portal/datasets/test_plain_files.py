@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 import slipway
-from portal.datasets.checking import check_waiting
+from portal.datasets.version_checks import check_waiting
 from slipway import errors
 from slipway.datasets import dataset
 from tests.live import LivePortal

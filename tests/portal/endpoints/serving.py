@@ -13,7 +13,7 @@ from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.endpoints.models import Endpoint, Replica
 from portal.endpoints.ports import Evidence, ServedFile, ServedModel
-from portal.endpoints.reconciling import reconcile_all
+from portal.endpoints.reconciler import reconcile_all
 from portal.workloads.models import Lease, Workload
 from portal.workloads.scheduling import run_passes
 from portal.workloads.tokens import token_of

@@ -2,9 +2,9 @@
 
 import pytest
 
-from portal.api.v1 import endpoint_shapes
+from portal.api.v1 import endpoint_serializers
 from portal.endpoints.models import Replica
-from portal.endpoints.services import reading
+from portal.endpoints.services import queries
 from portal.web.views import endpoints as endpoint_pages
 from portal.web.views import monitoring as monitoring_pages
 from tests.personas import Api, Personas, json_of
@@ -27,7 +27,7 @@ def test_a_living_replica_is_listed_however_many_ended_after_it(
             revision=living.revision,
             state="stopped",
         )
-    monkeypatch.setattr(reading, "_SHOWN_REPLICAS", 2)
+    monkeypatch.setattr(queries, "_SHOWN_REPLICAS", 2)
     monkeypatch.setattr(endpoint_pages, "ENDED_SHOWN", 1)
     listed = json_of(Api.of(people.bob).get(f"{AT}/replicas"))
     assert living.pk in [replica["id"] for replica in listed]
@@ -46,7 +46,7 @@ def test_revisions_that_are_left_out_are_counted(
     for number in (2, 3):
         changes = {"id": f"rev_7ZZZZZZZZZZZZZZZZZZZZZZZZ{number}", "number": number}
         type(revision).objects.create(**fields | changes | {"state": "retired", "weight": 0})
-    monkeypatch.setattr(reading, "_SHOWN_REVISIONS", 1)
+    monkeypatch.setattr(queries, "_SHOWN_REVISIONS", 1)
     shown = json_of(api.get(AT))
     assert (len(shown["revisions"]), shown["revisions_left_out"]) == (2, 1)
     page = text_of(browser_of(people.bob).get(ONE))
@@ -63,7 +63,7 @@ def test_incidents_that_are_left_out_are_counted(
     revision = {"revision_id": revision_id, "latency": latency} | counts
     gateway.report(endpoints=[{"endpoint_id": endpoint_id, "revisions": [revision]}])
     assert json_of(Api.of(people.bob).get(AT))["incidents_left_out"] == 0
-    monkeypatch.setattr(endpoint_shapes, "_MOST_INCIDENTS", 1)
+    monkeypatch.setattr(endpoint_serializers, "_MOST_INCIDENTS", 1)
     monkeypatch.setattr(endpoint_pages, "INCIDENTS_SHOWN", 1)
     monkeypatch.setattr(monitoring_pages, "_INCIDENTS", 1)
     shown = json_of(Api.of(people.bob).get(AT))

@@ -9,8 +9,8 @@ from portal.accounts.models import AuditEvent
 from portal.core import clock
 from portal.core.clock import frozen
 from portal.endpoints.models import EndpointKey, Replica
-from portal.endpoints.orders import spec_of
 from portal.endpoints.ports import ServedModel
+from portal.endpoints.replica_spec import spec_of
 from portal.workloads.models import Workload
 from portal.workloads.scheduling import run_passes
 from portal.workloads.tokens import token_of

@@ -8,8 +8,8 @@ from django.db import connection, transaction
 from django.test import Client
 
 from portal.endpoints.models import Endpoint, EndpointKey, Revision
-from portal.endpoints.moves import gateways_see, locked
 from portal.endpoints.services.keys import make_key
+from portal.endpoints.transitions import gateways_see, locked
 from slipway.schemas.endpoints import EndpointKeyIn
 from tests.locks import Other, somebody_waits
 from tests.personas import Personas, json_of

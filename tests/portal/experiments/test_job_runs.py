@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
+from portal.experiments.factories import opener
 from portal.experiments.models import Run
-from portal.experiments.place import opener
 from portal.experiments.ports import NewRun
 from portal.experiments.services import job_runs
 from portal.experiments.services.job_runs import end_forgotten, run_id_of

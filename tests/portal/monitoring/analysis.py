@@ -12,7 +12,7 @@ def analysing_process(parent: int) -> int:
 
 
 def _analyses(arguments: list[bytes]) -> bool:
-    return b"portal.monitoring.analysing" in arguments and b"-I" not in arguments
+    return b"portal.monitoring.analysis" in arguments and b"-I" not in arguments
 
 
 def _arguments(pid: int) -> list[bytes]:

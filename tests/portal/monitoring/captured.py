@@ -13,12 +13,12 @@ import orjson
 
 from portal.core import clock
 from portal.endpoints.models import Endpoint
-from portal.monitoring.folders import flat_root, raw_root
-from portal.monitoring.looking import look_at_all
 from portal.monitoring.models import CapturedHour
+from portal.monitoring.paths import flat_root, raw_root
+from portal.monitoring.pipeline import look_at_all
 from tests.personas import Api, json_of
 from tests.portal.endpoints.serving import Lab
-from workers.gateway.segments import entry, pack_block
+from workers.gateway.capture_log.format import entry, pack_block
 from workers.gateway.shipper import ship
 from workers.serving.wire import Contract
 

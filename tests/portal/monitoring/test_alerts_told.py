@@ -15,9 +15,9 @@ import pytest
 
 from portal.monitoring.adapters import webhooks
 from portal.monitoring.adapters.webhooks import NotDelivered, Refused, is_public, post
+from portal.monitoring.alert_delivery import tell_due
 from portal.monitoring.alerting import Finding, raise_alert
 from portal.monitoring.models import AlertChannel, AlertDelivery
-from portal.monitoring.telling import tell_due
 from tests.personas import Api, Personas, json_of
 from tests.portal.monitoring.captured import Traffic
 

@@ -12,14 +12,14 @@ from django.test import Client
 
 from portal.core import clock
 from portal.datasets.models import Version
-from portal.monitoring import searching
+from portal.monitoring import prediction_search
 from portal.monitoring.adapters.parquet import Flat
-from portal.monitoring.analysing.rows import Named, is_too_large, request_rows
+from portal.monitoring.analysis.rows import Named, is_too_large, request_rows
 from portal.monitoring.analyst import analyst
-from portal.monitoring.carrying_out import carry_out_waiting
-from portal.monitoring.folders import parts_of
+from portal.monitoring.exports_and_erasure import carry_out_waiting
 from portal.monitoring.models import CapturedHour
-from portal.monitoring.searching import patiently
+from portal.monitoring.paths import parts_of
+from portal.monitoring.prediction_search import patiently
 from portal.monitoring.services.labels import label_predictions
 from slipway.schemas.monitoring import LabelIn, SelectionFilters
 from tests.personas import Api, Personas
@@ -27,7 +27,7 @@ from tests.portal.endpoints.pages import ONE, browser_of
 from tests.portal.endpoints.serving import GatewayClient
 from tests.portal.monitoring.analysis import analysing_process
 from tests.portal.monitoring.captured import Traffic
-from workers.gateway.segments import FALLBACK
+from workers.gateway.capture_log.format import FALLBACK
 
 _AGO = [timedelta(minutes=minutes) for minutes in (50, 40, 30)]
 
@@ -152,7 +152,7 @@ def test_a_selection_of_too_many_predictions_is_refused_and_never_cut(
     traffic.normal(20)
     traffic.look()
     for most, rows, reason in ((20, 20, ""), (19, 0, "More than 19 rows match")):
-        monkeypatch.setattr(searching, "_MOST_IDS", most)
+        monkeypatch.setattr(prediction_search, "_MOST_IDS", most)
         wanted = {"dataset": f"of-{most}", "filters": {}, "only_labelled": False}
         traffic.post("selections", wanted, status=202)
         carry_out_waiting()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from portal.accounts.models import OutboxMail
-from portal.monitoring.telling import tell_due
+from portal.monitoring.alert_delivery import tell_due
 from tests.personas import Personas
 from tests.portal.endpoints.pages import ONE, browser_of
 from tests.portal.endpoints.serving import GatewayClient, Lab

@@ -12,7 +12,7 @@ from django.test import Client
 
 import slipway
 from portal.accounts.models import AuditEvent
-from portal.monitoring.carrying_out import carry_out_waiting
+from portal.monitoring.exports_and_erasure import carry_out_waiting
 from slipway import errors
 from tests.personas import Personas, make_token
 from tests.portal.endpoints.pages import browser_of

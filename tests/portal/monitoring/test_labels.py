@@ -3,15 +3,15 @@
 from datetime import timedelta
 
 from portal.core import clock
-from portal.datasets.checking import check_waiting
 from portal.datasets.models import Version
+from portal.datasets.version_checks import check_waiting
 from portal.monitoring.analyst import analyst
-from portal.monitoring.carrying_out import carry_out_selection, carry_out_waiting
-from portal.monitoring.folders import raw_root
+from portal.monitoring.exports_and_erasure import carry_out_selection, carry_out_waiting
 from portal.monitoring.lineage import data_behind, data_of
 from portal.monitoring.models import Label, Selection
+from portal.monitoring.paths import raw_root
+from portal.monitoring.prediction_search import search
 from portal.monitoring.retention import forget_old
-from portal.monitoring.searching import search
 from slipway.schemas.monitoring import SelectionFilters
 from tests.portal.monitoring.captured import KEY, Traffic
 

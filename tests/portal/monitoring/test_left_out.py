@@ -6,7 +6,7 @@ import pytest
 
 from portal.core import clock
 from portal.endpoints.models import Endpoint
-from portal.monitoring import quality_points, viewing, windows
+from portal.monitoring import quality_points, report, windows
 from portal.monitoring.adapters import parquet
 from portal.monitoring.models import Alert, DriftWindow, Label
 from tests.personas import Personas, json_of
@@ -26,7 +26,7 @@ def _batches(traffic: Traffic, count: int, rows: int) -> list[str]:
 def test_labels_of_late_rows_of_large_requests_are_measured(
     traffic: Traffic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(viewing, "SLICE_LABELS", 3)
+    monkeypatch.setattr(report, "SLICE_LABELS", 3)
     ids = _batches(traffic, 2, 20)
     traffic.look()
     labels = [
@@ -42,7 +42,7 @@ def test_labels_of_late_rows_of_large_requests_are_measured(
 def test_a_slice_says_how_many_labels_are_not_measured(
     traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(viewing, "SLICE_LABELS", 3)
+    monkeypatch.setattr(report, "SLICE_LABELS", 3)
     ids = _batches(traffic, 5, 1)
     traffic.look()
     traffic.post("labels", {"labels": [{"prediction_id": one, "value": 0} for one in ids]})
@@ -79,7 +79,7 @@ def test_classes_and_cells_that_are_left_out_are_counted(
 def test_features_and_windows_that_are_left_out_are_counted(
     traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(viewing, "_MOST_FEATURES", 2)
+    monkeypatch.setattr(report, "_MOST_FEATURES", 2)
     monkeypatch.setattr(windows, "_MOST", 1)
     for _ in range(3):
         traffic.normal(600)
@@ -112,7 +112,7 @@ def test_alerts_that_are_left_out_are_counted(
             resolved_at=clock.now(),
         )
     assert traffic.shown()["alerts_left_out"] == 0
-    monkeypatch.setattr(viewing, "_ALERTS", 1)
+    monkeypatch.setattr(report, "_ALERTS", 1)
     shown = traffic.shown()
     assert (len(shown["alerts"]), shown["alerts_left_out"]) == (1, 2)
     page = browser_of(people.bob).get("/p/vision/endpoints/digits/monitoring").content.decode()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from portal.monitoring.analysing.profiling import profile
+from portal.monitoring.analysis.profiles import profile
 from portal.monitoring.statistics import quality, truths
 from portal.monitoring.statistics.tasks import Basis, basis_of, canonical, misfit, observe
 

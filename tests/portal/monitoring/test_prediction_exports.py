@@ -14,10 +14,10 @@ import pytest
 from django.test import Client
 
 import slipway
-from portal.datasets.checking import check_waiting
+from portal.datasets.version_checks import check_waiting
 from portal.endpoints.models import Revision
 from portal.monitoring import exports
-from portal.monitoring.carrying_out import carry_out_waiting
+from portal.monitoring.exports_and_erasure import carry_out_waiting
 from tests.live import ROOT
 from tests.personas import Personas, make_token
 from tests.portal.endpoints.pages import browser_of

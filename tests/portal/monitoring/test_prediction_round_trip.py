@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from portal.datasets.bytes import content_of, entries_of
 from portal.datasets.models import Version
 from portal.endpoints.models import Revision
-from portal.monitoring.carrying_out import carry_out_waiting
+from portal.monitoring.exports_and_erasure import carry_out_waiting
 from tests.portal.monitoring.captured import Traffic
 from tests.workers.model_server.echo import save_echo
 from workers.model_server.engine import Engine

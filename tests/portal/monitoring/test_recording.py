@@ -10,9 +10,9 @@ import pytest
 from portal.core import clock
 from portal.core.clock import frozen
 from portal.monitoring.analyst import analyst
+from portal.monitoring.baselines import record_baselines
 from portal.monitoring.models import BaselineRecord
-from portal.monitoring.recording import record_baselines
-from portal.registry.services.proving import golden_of
+from portal.registry.services.evaluations import golden_of
 from slipway.samples import sample_of
 from tests.personas import Api, Personas, json_of
 from tests.portal.monitoring.captured import Traffic

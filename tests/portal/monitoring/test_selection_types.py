@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from portal.datasets.bytes import content_of, entries_of
 from portal.datasets.models import Version
 from portal.endpoints.models import Revision
-from portal.monitoring.carrying_out import carry_out_waiting
+from portal.monitoring.exports_and_erasure import carry_out_waiting
 from tests.portal.monitoring.captured import Traffic
 
 _COLUMNS = {

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.spatial import distance
 from sklearn import isotonic, metrics
 
-from portal.monitoring.statistics import distances, estimating, quality
+from portal.monitoring.statistics import distances, performance_estimate, quality
 from portal.monitoring.statistics.baselines import (
     CATEGORY,
     NUMBER,
@@ -21,7 +21,7 @@ from portal.monitoring.statistics.baselines import (
     numbers_of,
     texts_of,
 )
-from portal.monitoring.statistics.judging import (
+from portal.monitoring.statistics.drift_verdicts import (
     DIFFERENT,
     NOT_ENOUGH,
     STEADY,
@@ -227,7 +227,7 @@ def test_calibration_is_isotonic_regression(
 ) -> None:
     confidence = np.unique(confidence)
     is_right = is_right[: confidence.size]
-    found = estimating.calibrate(confidence, is_right)
+    found = performance_estimate.calibrate(confidence, is_right)
     expected = isotonic.IsotonicRegression().fit_transform(confidence, is_right)
     # Between its steps ours is a line; the steps themselves are those of the regression.
     assert found.share == pytest.approx(np.unique(np.round(expected, 9)).tolist())
@@ -242,15 +242,15 @@ def test_the_estimate_is_near_the_truth_while_only_inputs_change_and_blind_to_co
         return np.maximum(score, 1 - score), random.random(20_000) < np.maximum(score, 1 - score)
 
     confidence, right = sample(1.0)
-    calibration = estimating.calibrate(confidence, right.astype(float))
+    calibration = performance_estimate.calibrate(confidence, right.astype(float))
     harder, right_now = sample(0.0)
-    found = estimating.estimate_accuracy(harder, calibration)
+    found = performance_estimate.estimate_accuracy(harder, calibration)
     assert found is not None
     assert found.value == pytest.approx(float(right_now.mean()), abs=0.02)
     assert found.low < found.value < found.high
     # Every answer is the other one now, and the model is as sure as before.
     assert found.value - float((~right_now).mean()) > 0.3
-    ups, fps, fns, downs = estimating.expected_confusion(harder, calibration)
+    ups, fps, fns, downs = performance_estimate.expected_confusion(harder, calibration)
     assert ups + fps + fns + downs == pytest.approx(harder.size)
 
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from portal.accounts.models import OutboxMail
 from portal.endpoints.ports import Evidence, judge
-from portal.monitoring.folders import parts_of
+from portal.monitoring.alert_delivery import tell_due
 from portal.monitoring.judge import MonitoringJudge
 from portal.monitoring.models import AlertDelivery, CapturedHour, DriftWindow
-from portal.monitoring.telling import tell_due
+from portal.monitoring.paths import parts_of
 from tests.personas import Personas
 from tests.portal.monitoring.captured import Traffic
 

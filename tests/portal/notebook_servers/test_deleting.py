@@ -5,9 +5,9 @@ from django.db import connection, transaction
 
 from portal.core.errors import Conflict
 from portal.notebooks.models import Server
-from portal.notebooks.server_following import follow_all
-from portal.notebooks.server_moves import announce
+from portal.notebooks.server_transitions import announce
 from portal.notebooks.services.servers import delete_server
+from portal.notebooks.workload_sync import follow_all
 from tests.locks import Other
 from tests.portal.notebook_servers.servers import SERVERS, Desk
 

@@ -7,8 +7,8 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from portal.core.errors import InvalidInput
 from portal.notebooks.models import Server
-from portal.notebooks.server_following import follow_all
 from portal.notebooks.services.servers import start_server
+from portal.notebooks.workload_sync import follow_all
 from portal.workloads.specs import spec_from
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebook_servers.servers import SERVERS, Desk

@@ -8,8 +8,8 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from portal.accounts.models import AuditEvent, Membership
 from portal.core import clock
 from portal.notebooks.models import Server
-from portal.notebooks.server_following import follow_all
 from portal.notebooks.server_schedule import look_after_schedules, moment_after, moment_before
+from portal.notebooks.workload_sync import follow_all
 from portal.workloads.models import Workload
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebook_servers.servers import SERVERS, Desk

@@ -9,10 +9,10 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from portal.accounts.models import AuditEvent, Membership
 from portal.compute.services.tiers import change_tier
 from portal.core import clock
+from portal.notebooks.culling import look_after_idle
 from portal.notebooks.models import Hub, Server
-from portal.notebooks.server_following import follow_all
-from portal.notebooks.server_idle import look_after_idle
 from portal.notebooks.wiring import NOTEBOOK
+from portal.notebooks.workload_sync import follow_all
 from portal.workloads.models import Workload
 from slipway.schemas.notebook_servers import NotebookState, hub_name
 from tests.personas import Api, Personas, json_of

@@ -1,6 +1,6 @@
 """Long results of a notebook say on its page how much is not shown."""
 
-from portal.notebooks.shown import MOST_LINES, shown
+from portal.notebooks.cell_renderer import MOST_LINES, shown
 
 
 def test_lines_and_pictures_that_are_not_shown_are_counted() -> None:

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from portal.api.v1 import model_shapes
+from portal.api.v1 import model_serializers
 from portal.experiments.models import Input
 from portal.registry import catalog
 from portal.registry import lineage as registry_lineage
@@ -39,7 +39,7 @@ def test_a_wide_signature_keeps_all_columns_and_whole_names(bob: Api, store: Sto
 def test_evaluations_that_are_left_out_are_counted(
     bob: Api, people: Personas, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_shapes, "_MOST_EVALUATIONS", 2)
+    monkeypatch.setattr(model_serializers, "_MOST_EVALUATIONS", 2)
     monkeypatch.setattr(model_versions, "_EVALUATIONS_SHOWN", 1)
     monkeypatch.setattr(model_versions, "_FILES_SHOWN", 1)
     register(bob, store.run())

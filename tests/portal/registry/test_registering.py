@@ -245,7 +245,7 @@ def test_no_pickle_is_ever_loaded(bob: Api, mia: Api, store: Store, tmp_path: Pa
 def test_the_digests_of_a_large_model_come_later(
     bob: Api, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("portal.registry.examining._AT_ONCE_BYTES", 1)
+    monkeypatch.setattr("portal.registry.model_inspection._AT_ONCE_BYTES", 1)
     made = register(bob, store.run())
     assert (made["are_files_known"], made["digest"]) == (False, None)
     tasks.hash_waiting()

@@ -11,7 +11,7 @@ from django.db import connection
 
 from portal.accounts.models import Project, User
 from portal.compute.models import Node, Tier, TierPrice
-from portal.spend.metering import labels_of
+from portal.spend.meter import labels_of
 from portal.spend.models import DayTotal, LabelTotal, Line, MonthTotal, Split, WorkloadTotal
 from portal.workloads.models import Lease, Task, Workload
 from tests.portal.workloads.crashes import Crashed, crashing

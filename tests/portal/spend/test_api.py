@@ -9,8 +9,8 @@ import pytest
 
 from portal.compute.models import Node
 from portal.core.clock import frozen
-from portal.spend import labels, reading, showing
-from portal.spend.metering import meter
+from portal.spend import cost_by_tag, presenters, queries
+from portal.spend.meter import meter
 from portal.spend.models import Line
 from portal.training.services.jobs import cost_of
 from portal.workloads.costs import unix_ms
@@ -104,9 +104,9 @@ def test_spend_is_told_by_tag_and_by_experiment_live(people: Personas, node: Nod
 def test_spend_says_what_its_lists_leave_out(
     people: Personas, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (reading, showing):
+    for module in (queries, presenters):
         monkeypatch.setattr(module, "RUNS_SHOWN", 2)
-    for module in (labels, showing):
+    for module in (cost_by_tag, presenters):
         monkeypatch.setattr(module, "LABELS_SHOWN", 2)
     begun = NOW - timedelta(hours=3)
     with frozen(begun):

@@ -11,11 +11,11 @@ from portal.compute.models import Node, Tier
 from portal.core.clock import frozen
 from portal.core.errors import Conflict, Forbidden, NotFound
 from portal.spend.admission import BudgetAdmission, quoted
+from portal.spend.budget_enforcement import watch_budgets
 from portal.spend.ledger import Entry, Source, post
-from portal.spend.metering import meter
+from portal.spend.meter import meter
 from portal.spend.models import Budget, BudgetAlert, Reservation
 from portal.spend.services.budgets import change_budget, override_budget, set_budget
-from portal.spend.watching import watch_budgets
 from portal.workloads.costs import unix_ms
 from portal.workloads.models import Workload
 from portal.workloads.ports import (
@@ -26,8 +26,8 @@ from portal.workloads.ports import (
     register_kind,
 )
 from portal.workloads.scheduling import run_passes
-from portal.workloads.services.resuming import resume_workload
-from portal.workloads.services.submitting import request_of
+from portal.workloads.services.resume import resume_workload
+from portal.workloads.services.submission import request_of
 from slipway.schemas.spend import BudgetIn, BudgetPeriod
 from tests.personas import Api, Personas, json_of
 from tests.portal.spend.ledgers import close, make_lease, make_workload

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from portal.compute.models import Node, Tier, TierPrice
 from portal.core.clock import frozen
-from portal.spend.holding import sync_holdings
+from portal.spend.holding_sync import sync_holdings
 from portal.spend.idle import idle_of_nodes
-from portal.spend.metering import meter
+from portal.spend.meter import meter
 from portal.spend.models import Holding, Line, RatePrice
 from portal.spend.models.ledger import TAG
-from portal.spend.reading import Scope, spending_of
+from portal.spend.queries import Scope, spending_of
 from portal.spend.windows import window_of
 from portal.storage.usage import register_stored
 from portal.workloads.models import Lease

@@ -12,7 +12,7 @@ from portal.spend.admission import BudgetAdmission
 from portal.spend.models import Budget, Reservation
 from portal.spend.services.budgets import override_budget, remove_budget, set_budget
 from portal.workloads.ports import Admitted
-from portal.workloads.services.submitting import request_of
+from portal.workloads.services.submission import request_of
 from slipway.schemas.spend import BudgetIn
 from tests.locks import Other
 from tests.personas import Api, Personas

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from portal.storage.place import blob_store
+from portal.storage.backend import blob_store
 from portal.storage.ports import BlobStore
 from tests.portal.storage.swift_server import S3Server, s3_server
 

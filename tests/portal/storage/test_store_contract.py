@@ -18,7 +18,7 @@ from portal.storage.adapters import s3 as s3_adapter
 from portal.storage.adapters.fake import FakeStore
 from portal.storage.adapters.fsspec_store import telling_of_outages
 from portal.storage.adapters.s3 import PART_BYTES
-from portal.storage.place import open_store
+from portal.storage.backend import open_store
 from portal.storage.ports import (
     BlobStore,
     BytesMissing,

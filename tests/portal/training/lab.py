@@ -20,7 +20,7 @@ from tests.processes import wait_for
 # Runs beside the portal, on its database.
 _BESIDE = """
 import sys
-from portal.compute.services.joining import make_join_token
+from portal.compute.services.node_registration import make_join_token
 from portal.workloads.scheduling import run_passes
 for line in sys.stdin:
     verb, name = line.split()

@@ -11,13 +11,13 @@ from pytest_django import Settings
 
 from portal.compute.models import Node
 from portal.core import clock
-from portal.spend.holding import sync_holdings
+from portal.spend.holding_sync import sync_holdings
 from portal.storage.models import StoredFile
 from portal.storage.usage import stored_bytes
 from portal.training.models import Checkpoint
-from portal.training.services.copies import drop_unneeded
+from portal.training.services.checkpoint_copies import drop_unneeded
 from portal.workloads.models import Lease, Workload
-from portal.workloads.reconciling import reconcile
+from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
 from slipway.schemas.checkpoints import ending, header
 from tests.checkpoints import FILES, make_manifest, make_packed, packed_of

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from portal.training.models import Checkpoint
-from portal.training.services import keeping
+from portal.training.services import reports
 from portal.workloads.models import Lease, Workload
 from portal.workloads.scheduling import run_passes
 from tests.personas import Api, json_of, whole_list
@@ -68,7 +68,7 @@ def test_checkpoints_outlive_an_attempt_and_say_of_which_they_are(
 def test_a_script_that_saves_without_end_does_not_fill_the_database(
     bob: Api, machine: Machine, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(keeping, "MAX_CHECKPOINTS", 3)
+    monkeypatch.setattr(reports, "MAX_CHECKPOINTS", 3)
     workload, lease = running(bob)
     for step in range(1, 8):
         save(lease, step + 2, step)

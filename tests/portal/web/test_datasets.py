@@ -8,7 +8,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from portal.core import clock
-from portal.datasets.checking import check_waiting
+from portal.datasets.version_checks import check_waiting
 from portal.web.views import datasets
 from tests.personas import Api, Personas, json_of
 from tests.portal.datasets.pushing import begin, fill, push

@@ -11,7 +11,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from pytest_django import Settings
 
-from portal.storage.place import blob_store
+from portal.storage.backend import blob_store
 from portal.training.models import Job, Snapshot
 from portal.web.forms.jobs import STRATEGIES
 from portal.workloads.models import Workload

@@ -16,7 +16,7 @@ from portal.core import clock
 from portal.datasets.models import Dataset
 from portal.spend.models import Budget
 from portal.training.models import Checkpoint, Job
-from portal.web import activity, builds
+from portal.web import activity, environment_builds
 from portal.web.forms import jobs as job_forms
 from portal.web.views import datasets, home, jobs, members, nodes, profile, spend, tiers
 from portal.workloads.models import Workload
@@ -171,7 +171,7 @@ def test_builds_beyond_the_first_are_counted(
         assert answer.status_code == 200, answer.content
     bob = browse(people.bob)
     assert "more build" not in text_of(bob.get(f"/p/vision/jobs/{job.pk}"))
-    monkeypatch.setattr(builds, "MOST_BUILDS", 1)
+    monkeypatch.setattr(environment_builds, "MOST_BUILDS", 1)
     page = text_of(bob.get(f"/p/vision/jobs/{job.pk}"))
     assert "2 more builds on other nodes not shown here." in page
 

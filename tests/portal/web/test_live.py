@@ -18,9 +18,9 @@ from portal.accounts.services.projects import archive_project, change_project
 from portal.accounts.services.teams import create_team
 from portal.core import clock
 from portal.core.errors import SlipwayError
-from portal.web import live, wiring
-from portal.web.listeners import Listener, listener_of, still_allowed
+from portal.web import sse, wiring
 from portal.web.models import KEPT, LiveEvent
+from portal.web.sse_auth import Listener, listener_of, still_allowed
 from slipway.schemas.accounts import Role, Scope
 from tests.personas import Personas
 
@@ -125,9 +125,9 @@ def test_asking_for_many_listeners_costs_as_much_as_for_one(
         assert still_allowed(listeners) == set(listeners)
 
 
-def _hub(*topics: str) -> tuple[live.Hub, live.Stream]:
-    hub = live.Hub()
-    stream = live.Stream(Listener("usr_1", "key", "proof", topics=frozenset(topics)))
+def _hub(*topics: str) -> tuple[sse.Hub, sse.Stream]:
+    hub = sse.Hub()
+    stream = sse.Stream(Listener("usr_1", "key", "proof", topics=frozenset(topics)))
     hub.streams.add(stream)
     return hub, stream
 
@@ -145,7 +145,7 @@ def test_a_row_that_commits_late_with_a_lower_number_is_delivered() -> None:
 def test_numbers_settle_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     hub, _ = _hub("prj_1")
     hub._deliver([(4, "prj_1", "a"), (5, "prj_1", "b")])
-    monkeypatch.setattr(live, "SETTLE_S", -1.0)
+    monkeypatch.setattr(sse, "SETTLE_S", -1.0)
     hub._deliver([])
     assert hub.settled == 5
     assert hub._seen == {}
@@ -153,27 +153,27 @@ def test_numbers_settle_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_flood_of_rows_is_read_to_its_end() -> None:
     hub, stream = _hub("prj_1")
-    rows = [(number, "prj_1", "members") for number in range(1, live.MOST_ROWS + 1)]
+    rows = [(number, "prj_1", "members") for number in range(1, sse.MOST_ROWS + 1)]
     hub._deliver(rows)
-    assert hub.settled == live.MOST_ROWS // 2
+    assert hub.settled == sse.MOST_ROWS // 2
     assert list(stream.waiting) == ["live:members"], "rings that wait together are one"
 
 
 def test_a_quiet_stream_says_that_it_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(sse, "HEARTBEAT_S", 0.01)
 
     async def quiet() -> bytes:
         hub, stream = _hub()
-        return await live._next(stream, hub)
+        return await sse._next(stream, hub)
 
     assert asyncio.run(quiet()) == b": still here\n\n"
 
 
 def test_a_stream_that_cannot_keep_up_is_told_to_ask_for_everything() -> None:
     _, stream = _hub()
-    for number in range(live.MOST_WAITING + 1):
+    for number in range(sse.MOST_WAITING + 1):
         stream.ring(f"live:{number}")
-    assert list(stream.waiting) == [live.STALE]
+    assert list(stream.waiting) == [sse.STALE]
 
 
 def test_a_page_that_was_away_too_long_asks_for_everything(people: Personas) -> None:
@@ -181,9 +181,9 @@ def test_a_page_that_was_away_too_long_asks_for_everything(people: Personas) -> 
     LiveEvent.objects.all().delete()
     for number in (500, 501):
         LiveEvent.objects.create(pk=number, topic=people.vision.pk, what="members")
-    assert live._missed(listener, 3) == [live.STALE]
-    assert live._missed(listener, 500) == ["live:members"]
-    assert live._missed(listener, 501) == []
+    assert sse._missed(listener, 3) == [sse.STALE]
+    assert sse._missed(listener, 500) == ["live:members"]
+    assert sse._missed(listener, 501) == []
 
 
 def test_what_changes_below_is_written_down_and_swept(

@@ -8,10 +8,10 @@ import pytest
 
 from portal.compute.models import Node
 from portal.core.clock import frozen
-from portal.spend.holding import sync_holdings
-from portal.spend.metering import meter
+from portal.spend.budget_enforcement import watch_budgets
+from portal.spend.holding_sync import sync_holdings
+from portal.spend.meter import meter
 from portal.spend.models import Budget
-from portal.spend.watching import watch_budgets
 from portal.storage.usage import register_stored
 from portal.training.services.jobs import cost_of
 from portal.web.money import dollars

@@ -13,10 +13,10 @@ from portal.accounts.models import AuditEvent, Project
 from portal.api.mlflow.routes import ROUTES
 from portal.endpoints.models import Endpoint
 from portal.web import icons
+from portal.web.audit_messages import KINDS, VERBS, sentence_of
 from portal.web.browsers import browser_of
+from portal.web.dates import exact, in_words, lasting
 from portal.web.endpoints import snippets_of
-from portal.web.moments import exact, in_words, lasting
-from portal.web.sentences import KINDS, VERBS, sentence_of
 from portal.web.templatetags.slipway import facts
 from slipway.schemas.registry import Verdict
 
@@ -77,7 +77,7 @@ def test_the_browser_keeps_moments_true_with_the_same_steps() -> None:
     script = Path(
         settings.SLIPWAY_ROOT, "platform/portal/web/static/slipway/moments.js"
     ).read_text()
-    python = Path(settings.SLIPWAY_ROOT, "platform/portal/web/moments.py").read_text()
+    python = Path(settings.SLIPWAY_ROOT, "platform/portal/web/dates.py").read_text()
     steps = re.compile(r'"(second|minute|hour|day|month)"')
     assert steps.findall(script) == steps.findall(python)
 

@@ -14,16 +14,16 @@ from django.test import Client
 from portal.accounts.models import Project, User
 from portal.compute.models import Node, Tier
 from portal.compute.resources import GIB, Amount
-from portal.compute.services.joining import join_node, make_join_token
+from portal.compute.services.node_registration import join_node, make_join_token
 from portal.compute.services.tiers import create_tier
 from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import Grouping, Kind, known_kind, register_kind
 from portal.workloads.retries import RetryRule
-from portal.workloads.services.beats import heartbeat
+from portal.workloads.services.heartbeats import heartbeat
 from portal.workloads.services.reports import accept_reports
-from portal.workloads.services.submitting import Wanted, submit_workload
+from portal.workloads.services.submission import Wanted, submit_workload
 from portal.workloads.specs import spec_from
 from slipway.schemas.agent import (
     GpuFacts,

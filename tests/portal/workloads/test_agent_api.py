@@ -10,15 +10,15 @@ from portal.accounts.services.secrets import write_secret
 from portal.api.throttle import agent_throttle, api_throttle
 from portal.compute.models import JoinToken, Node, Tier
 from portal.compute.services.environments import use_environment
-from portal.compute.services.joining import make_join_token
+from portal.compute.services.node_registration import make_join_token
 from portal.compute.services.nodes import remove_node
 from portal.core import clock
 from portal.storage.services import store_file
 from portal.workloads.models import UsageSample, Workload
-from portal.workloads.reconciling import reconcile
+from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
+from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.logs import MAX_APPEND_BYTES, log_of, logs_of, read_log
-from portal.workloads.services.stopping import stop_workload
 from portal.workloads.specs import spec_from
 from tests.personas import Api, Personas, json_of
 from tests.portal.workloads.machines import (

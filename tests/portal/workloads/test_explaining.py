@@ -10,11 +10,11 @@ from portal.compute.services.nodes import cordon_node, remove_node
 from portal.compute.services.quotas import set_quota
 from portal.core import clock
 from portal.core.errors import InvalidInput
-from portal.workloads.explaining import Explainer, position_of
+from portal.workloads.explanations import Explainer, position_of
 from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import AdmissionRequest, Admitted, Held, register_admission
 from portal.workloads.scheduling import run_passes
-from portal.workloads.services.stopping import stop_workload
+from portal.workloads.services.cancellation import stop_workload
 from tests.personas import Api, Personas, json_of
 from tests.portal.workloads.machines import (
     after,

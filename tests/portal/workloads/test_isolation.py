@@ -9,7 +9,7 @@ from portal.accounts.services.projects import create_project
 from portal.compute.models import Node
 from portal.core import clock
 from portal.workloads.models import Workload
-from portal.workloads.reconciling import reconcile
+from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
 from portal.workloads.specs import spec_from
 from slipway.schemas.agent import IsolationFacts

@@ -20,10 +20,10 @@ from portal.workloads.ports import (
     register_admission,
     register_kind,
 )
-from portal.workloads.reconciling import reconcile
+from portal.workloads.reconciler import reconcile
 from portal.workloads.retries import RetryRule
 from portal.workloads.scheduling import run_passes
-from portal.workloads.services.stopping import requeue_workload, stop_workload
+from portal.workloads.services.cancellation import requeue_workload, stop_workload
 from slipway.schemas.workloads import WorkloadState
 from tests.personas import Personas
 from tests.portal.workloads.machines import (

@@ -24,7 +24,7 @@ PATIENCE = httpx.Timeout(40.0)
 _BESIDE = """
 import sys, time
 from portal.compute.models import Node
-from portal.compute.services.joining import make_join_token
+from portal.compute.services.node_registration import make_join_token
 from portal.endpoints.models import ServingVersion
 from portal.endpoints.services.gateways import admit_gateway
 for line in sys.stdin:

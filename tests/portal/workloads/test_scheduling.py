@@ -12,9 +12,9 @@ from portal.compute.services.nodes import cordon_node
 from portal.compute.services.quotas import set_quota
 from portal.core import clock
 from portal.workloads.models import Lease, Share, Workload
-from portal.workloads.reconciling import charge_running
+from portal.workloads.reconciler import charge_running
 from portal.workloads.scheduling import BATCH, run_pass, run_passes
-from portal.workloads.services.stopping import stop_workload
+from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.specs import spec_from
 from slipway.schemas.accounts import Role
 from tests.personas import Personas

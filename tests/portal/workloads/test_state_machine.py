@@ -30,9 +30,9 @@ from portal.core.clock import frozen
 from portal.core.errors import SlipwayError
 from portal.workloads.lifecycle import ACTIVE, ENDS
 from portal.workloads.models import Lease, Share, Workload
-from portal.workloads.reconciling import reconcile
+from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_pass
-from portal.workloads.services.stopping import requeue_workload, stop_workload
+from portal.workloads.services.cancellation import requeue_workload, stop_workload
 from slipway.schemas.agent import Rendezvous
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 from tests.personas import Personas

@@ -12,8 +12,8 @@ from typing import Any
 from portal.accounts.models import Project, User
 from portal.compute.models import Node, Tier
 from portal.core.clock import frozen
-from portal.workloads.services.beats import heartbeat
 from portal.workloads.services.desired import desired_for
+from portal.workloads.services.heartbeats import heartbeat
 from portal.workloads.services.reports import accept_reports
 from slipway.schemas.agent import (
     Desired,

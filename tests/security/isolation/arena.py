@@ -25,7 +25,7 @@ from tests.security.isolation.attacks import (
 from tests.security.isolation.hostile.findings import LIBC
 from tests.workers.fake_portal import FakePortal, Key, make_spec
 from tests.workers.machines import Machine, eventually
-from workers.launcher.durable import read_json
+from workers.launcher.atomic_files import read_json
 from workers.launcher.processes import children, start_ticks
 
 HERE = Path(__file__).parent

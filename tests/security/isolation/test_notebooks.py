@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from portal.config.embedded import base_environment
+from portal.config.local_node import base_environment
 from tests.jobs import Jobs
 from tests.notebooks import PASSWORD, Person, running_notebooks
 from tests.portals import RunningPortal
@@ -34,7 +34,7 @@ from tests.security.isolation.arena import (
 )
 from tests.security.isolation.attacks import LEVELS, NAMES, NAMESPACES, ROOTLESS, SHARED, USERS
 from tests.security.isolation.test_jobs import check
-from workers.launcher.durable import read_json
+from workers.launcher.atomic_files import read_json
 from workers.launcher.launch import StateFolder
 from workers.launcher.processes import descendants, start_ticks
 from workers.node_agent.folders import NodeFolders

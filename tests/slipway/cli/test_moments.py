@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from slipway.cli.dates import parse_moment
 from slipway.cli.exits import UsageMistake
-from slipway.cli.moments import parse_moment
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ import torch
 from slipway.distributed import NotPossible
 from slipway.distributed.optimizers import deal
 from slipway.distributed.ranks import Ranks, choose_device, read_ranks, timeout_from
-from slipway.distributed.stopping import StopRequest
+from slipway.distributed.shutdown import StopRequest
 from tests.slipway.distributed.conftest import ROOT, RunRanks
 
 pytestmark = pytest.mark.ranks

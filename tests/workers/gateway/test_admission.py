@@ -16,7 +16,7 @@ import pytest
 from slipway.schemas.serving import EndpointLimits, Rate, RevisionRoute
 from tests.workers.machines import eventually
 from tests.workers.serving import KEY, Plane, endpoint, key_route, linear_model, plane
-from workers.gateway.doors import DOORS, OPEN
+from workers.gateway.routes import DOORS, OPEN
 
 ROW = [[1, 2, 3, 4]]
 

@@ -18,7 +18,7 @@ from tests.workers.machines import eventually
 from tests.workers.serving import KEY, SECRET, Plane, endpoint, plane
 from workers.gateway.busy_poll import BusyPoll
 from workers.gateway.capture import CaptureLog
-from workers.gateway.pending import Ask, Pending
+from workers.gateway.request import Ask, Pending
 from workers.gateway.routing import Endpoint
 from workers.serving.wire import (
     NONCE_BYTES,

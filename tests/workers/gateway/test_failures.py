@@ -17,8 +17,8 @@ from slipway.schemas.serving import EndpointLimits
 from tests.processes import ROOT, clean_environment
 from tests.workers.machines import eventually
 from tests.workers.serving import Plane, endpoint
-from workers.gateway.columns import SCHEMA
-from workers.gateway.segments import entry, pack_block
+from workers.gateway.capture_log.arrow import SCHEMA
+from workers.gateway.capture_log.format import entry, pack_block
 from workers.gateway.shipper import merge_hours, ship
 
 _ROW = [[1, 2, 3, 4]]

@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.gateway.blocks import read_parts
 from workers.gateway.capture import PredictionIds
-from workers.gateway.heads import BadRequest, read_head
-from workers.gateway.segments import BLOCK, MAGIC, Entry, entry, pack_block, pack_plain_block
+from workers.gateway.capture_log.format import (
+    BLOCK,
+    MAGIC,
+    Entry,
+    entry,
+    pack_block,
+    pack_plain_block,
+)
+from workers.gateway.capture_log.reader import read_parts
+from workers.gateway.http_parser import BadRequest, read_head
 from workers.serving.wire import (
     LARGE_FRAME_BYTES,
     Answered,

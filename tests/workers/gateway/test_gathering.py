@@ -2,8 +2,8 @@
 
 import asyncio
 
-from workers.gateway.gathering import LONGEST_S, Gathering
-from workers.gateway.pending import Ask, Pending
+from workers.gateway.batcher import LONGEST_S, Gathering
+from workers.gateway.request import Ask, Pending
 
 _LOOK_S = LONGEST_S / 100
 

@@ -6,8 +6,8 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from workers.gateway.hiding import Hider
-from workers.gateway.segments import entry, pack_block
+from workers.gateway.capture_log.format import entry, pack_block
+from workers.gateway.redaction import Hider
 from workers.gateway.shipper import ship
 
 _SECRET = "Ada Lovelace"

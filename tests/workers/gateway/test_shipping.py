@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.workers.machines import ROOT, eventually
-from workers.gateway.attempts import Attempt, GivenUp
-from workers.gateway.hiding import Hider
-from workers.gateway.segments import AT_REST, AT_WORK, entry, pack_block, pack_plain_block
+from workers.gateway.capture_log.format import AT_REST, AT_WORK, entry, pack_block, pack_plain_block
+from workers.gateway.redaction import Hider
 from workers.gateway.shipper import Crew, merge_hours, ship
+from workers.gateway.shipping_priority import Attempt, GivenUp
 
 AT_NS = 1_700_000_000 * 10**9
 _CONTEXT = orjson.dumps(

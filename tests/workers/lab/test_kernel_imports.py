@@ -24,7 +24,7 @@ from tests.lab_imports import (
     plant,
     traces,
 )
-from workers.lab.desk import Desk
+from workers.lab.workspace import Desk
 
 _PATIENCE_S = 120
 

@@ -13,7 +13,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from workers.lab.desk import Desk, folder_before, forget_variables
+from workers.lab.workspace import Desk, folder_before, forget_variables
 
 MODULES = (
     *("ipykernel_launcher", "ipykernel", "IPython", "json", "pathlib", "psutil", "zmq", "comm"),

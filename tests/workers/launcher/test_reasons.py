@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from workers.launcher.contact import Failure
-from workers.launcher.reasons import Evidence, RankEnding, judge, over_disk
+from workers.launcher.exit_reasons import Evidence, RankEnding, judge, over_disk
+from workers.launcher.task_socket import Failure
 
 GIB = 1024**3
 TRACEBACK = """Traceback (most recent call last):

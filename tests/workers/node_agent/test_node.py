@@ -11,7 +11,7 @@ from slipway.schemas.agent import TaskKey
 from slipway.schemas.workloads import Resources
 from tests.workers.fake_portal import JOIN_TOKEN, FakePortal, make_spec
 from tests.workers.machines import Machine, eventually
-from workers.node_agent import facts
+from workers.node_agent import host_info
 from workers.node_agent.reporter import report_of
 from workers.node_agent.settings import read_settings
 
@@ -56,7 +56,7 @@ def test_a_heartbeat_says_what_the_machine_is(portal: FakePortal, machine: Machi
     heartbeat = portal.state.heartbeats[-1]
     capacity = heartbeat.facts.capacity
     assert 0 < capacity.cpu_millis <= (os.cpu_count() or 1) * 1000
-    assert 0 < capacity.memory_bytes <= facts.memory_bytes()
+    assert 0 < capacity.memory_bytes <= host_info.memory_bytes()
     assert 0 < heartbeat.memory_used_bytes < capacity.memory_bytes
     assert heartbeat.facts.backends == ["process"]
     assert heartbeat.facts.address == "127.0.0.1"
@@ -72,13 +72,13 @@ def test_a_heartbeat_names_what_runs(portal: FakePortal, machine: Machine) -> No
 
 
 def test_quotas_of_control_groups_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = facts.cpu_millis(), facts.memory_bytes()
+    whole = host_info.cpu_millis(), host_info.memory_bytes()
     (tmp_path / "cpu.max").write_text("50000 100000\n")
     (tmp_path / "memory.max").write_text(f"{64 << 20}\n")
-    monkeypatch.setattr(facts, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(facts, "own_paths", lambda: {"": "/"})
-    assert facts.cpu_millis() == 500 < whole[0]
-    assert facts.memory_bytes() == 64 << 20 < whole[1]
+    monkeypatch.setattr(host_info, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(host_info, "own_paths", lambda: {"": "/"})
+    assert host_info.cpu_millis() == 500 < whole[0]
+    assert host_info.memory_bytes() == 64 << 20 < whole[1]
 
 
 def test_more_gpus_than_there_are_is_refused(portal: FakePortal, machine: Machine) -> None:

@@ -20,12 +20,9 @@ from pathlib import Path
 from typing import Final
 
 from slipway.schemas.agent import EnvironmentSpec, TaskSpec
+from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.cgroup import Cgroup, CgroupLimits, CgroupParent
 from workers.launcher.confinement import Confinement
-from workers.launcher.contact import VARIABLE
-from workers.launcher.contract import why_not_warm
-from workers.launcher.durable import read_json, write_atomically
-from workers.launcher.forwarding import Service
 from workers.launcher.journal import Journal
 from workers.launcher.launch import Confined, Launch, StateFolder, StopRequest
 from workers.launcher.logs import Chunk, read_chunk
@@ -37,7 +34,10 @@ from workers.launcher.processes import (
     send,
     start_ticks,
 )
+from workers.launcher.rank_env import why_not_warm
 from workers.launcher.ranks import PARTS
+from workers.launcher.service_forwarder import Service
+from workers.launcher.task_socket import VARIABLE
 from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase, Prepared
 from workers.node_agent.build_disk import BuildDisk
 from workers.node_agent.disk_limits import DiskLimits

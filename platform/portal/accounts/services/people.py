@@ -9,7 +9,7 @@ from portal.accounts import audit
 from portal.accounts.models import Membership, Project, Team, User
 from portal.accounts.models.tenancy import Group
 from portal.accounts.oidc import end_service_sign_ins
-from portal.accounts.origin import with_user
+from portal.accounts.request_origin import with_user
 from portal.accounts.services.members import lock_group
 from portal.accounts.services.tokens import revoke_all_tokens
 from portal.accounts.signals import tell

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 from ninja import Router, Status
 
-from portal.api.agent.gating import agent_gate
+from portal.api.agent.requires import agent_gate
 from portal.api.uploads import body_of
 from portal.compute.gates import NodeToken, gated_node
 from portal.core.streams import ByteStream, let_go_of_the_database
-from portal.training.services.copies import copy_for, take_copy
+from portal.training.services.checkpoint_copies import copy_for, take_copy
 
 router = Router(tags=["Checkpoints"])
 _PATH = "/checkpoints/{task_id}/{int:epoch}/{int:step}"

@@ -4,12 +4,12 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 from pydantic import BaseModel, Field
 
-from portal.api.agent.gating import agent_gate
+from portal.api.agent.requires import agent_gate
 from portal.compute.gates import NodeToken, gated_node
-from portal.compute.services.joining import join_node
+from portal.compute.services.node_registration import join_node
 from portal.core.policy import Public
-from portal.workloads.services.beats import heartbeat
 from portal.workloads.services.desired import desired_for
+from portal.workloads.services.heartbeats import heartbeat
 from slipway.schemas.agent import Desired, Heartbeat, HeartbeatAnswer, Join, Joined
 
 router = Router(tags=["Nodes"])
@@ -41,5 +41,5 @@ def beat(request: HttpRequest, payload: Heartbeat) -> HeartbeatAnswer:
 
 @router.get("/desired", auth=agent_gate(NodeToken()), response=Desired)
 def desired(request: HttpRequest, query: Query[DesiredQuery]) -> Desired:
-    """Tell what the node should be running (`portal.api.agent.holding` has waited before this)."""
+    """Return what the node should run, after the long poll of `portal.api.agent.long_poll`."""
     return desired_for(node=gated_node(request))

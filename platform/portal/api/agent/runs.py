@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 from pydantic import BaseModel, Field
 
-from portal.api.agent.gating import agent_gate
+from portal.api.agent.requires import agent_gate
 from portal.api.uploads import body_of
 from portal.compute.gates import NodeToken, gated_node
 from portal.core.streams import ByteStream, let_go_of_the_database

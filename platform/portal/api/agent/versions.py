@@ -11,7 +11,7 @@ import structlog
 from django.apps import apps
 from django.db import DatabaseError, connection
 
-from portal.core.bell import listener
+from portal.core.notify import listener
 
 log = structlog.get_logger(__name__)
 _AFTER_TROUBLE_S = 1.0
@@ -32,7 +32,7 @@ class VersionWatch:
 
     The thread starts with the first who waits and ends soon after the last. They are known by the
     hash of their token; one that is not known has nothing to wait for. `read` asks the database
-    for the versions of some hashes, when `portal.core.bell` says that they may have changed.
+    for the versions of some hashes, when `portal.core.notify` says that they may have changed.
     """
 
     def __init__(self, read: Callable[[Sequence[str]], dict[str, int]]) -> None:

@@ -4,11 +4,11 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 from pydantic import BaseModel, Field
 
-from portal.api.agent.gating import agent_gate
+from portal.api.agent.requires import agent_gate
 from portal.core.streams import ByteStream, let_go_of_the_database
 from portal.endpoints.gates import GatewayToken, ReplicaToken, gated_gateway, gated_replica
 from portal.endpoints.models import ServingVersion
-from portal.endpoints.orders import orders_of
+from portal.endpoints.replica_spec import orders_of
 from portal.endpoints.services.reports import (
     read_model_file,
     take_gateway_report,
@@ -32,7 +32,7 @@ class SnapshotQuery(BaseModel):
 def get_snapshot(
     request: HttpRequest, response: HttpResponse, query: Query[SnapshotQuery]
 ) -> Status[GatewaySnapshot | None]:
-    """Tell what to serve (`portal.api.agent.holding` has waited before this)."""
+    """Tell what to serve (`portal.api.agent.long_poll` has waited before this)."""
     version = ServingVersion.objects.current()
     if request.headers.get("If-None-Match") == _etag(version):
         return Status(304, None)

@@ -4,7 +4,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 from pydantic import BaseModel, Field
 
-from portal.api.agent.gating import agent_gate
+from portal.api.agent.requires import agent_gate
 from portal.compute.tokens import bearer_of
 from portal.notebooks.gates import HubToken, LabToken, gated_server
 from portal.notebooks.models import HubVersion, Server
@@ -14,7 +14,7 @@ from portal.notebooks.services.hubs import (
     note_trouble,
     take_lab_report,
 )
-from portal.notebooks.services.reading import hub_view
+from portal.notebooks.services.queries import hub_view
 from portal.notebooks.services.servers import start_server
 from slipway.schemas.notebook_servers import (
     HubNote,
@@ -39,7 +39,7 @@ class ServersQuery(BaseModel):
 def list_servers(
     request: HttpRequest, response: HttpResponse, query: Query[ServersQuery]
 ) -> Status[HubServers | None]:
-    """Tell every server that runs (`portal.api.agent.holding` has waited before this)."""
+    """Tell every server that runs (`portal.api.agent.long_poll` has waited before this)."""
     note_heard(secret=bearer_of(request.headers.get("Authorization", "")))
     version = HubVersion.objects.current()
     response.headers["ETag"] = f'"{version}"'

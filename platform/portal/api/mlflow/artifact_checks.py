@@ -10,8 +10,8 @@ from portal.api.mlflow.answers import invalid, unavailable
 from portal.api.mlflow.routes import FILES, MlflowRoute
 from portal.core.errors import Unavailable
 from portal.experiments.artifact_paths import place_of
+from portal.experiments.factories import artifact_store
 from portal.experiments.models import Run
-from portal.experiments.place import artifact_store
 
 _LIST_OF_RUN = "/api/2.0/mlflow/artifacts/list"
 _LIST = f"{FILES}/artifacts"

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from portal.api.mlflow.auth import Visitor
 from portal.api.mlflow.routes import WRITE
-from portal.api.mlflow.visitors import Visitor
 from portal.experiments.services.job_runs import follow_script, run_id_of
 
 BEGIN = "/api/2.0/mlflow/runs/get"

@@ -11,7 +11,7 @@ import orjson
 from portal.api.mlflow.answers import invalid, unavailable
 from portal.core.errors import InvalidInput, Unavailable
 from portal.experiments.models import LoggedModel, ModelVersion, Run
-from portal.registry.sources import folder_of, require_files, resolve_source
+from portal.registry.artifact_uri import folder_of, require_files, resolve_source
 
 MAX_LOCATION = 500
 _PROMPTS = ("dummy-source", "prompt-template")

@@ -9,17 +9,17 @@ from typing import Any
 import orjson
 
 from portal.accounts.models import Project
-from portal.accounts.origin import Origin, acting_as
+from portal.accounts.request_origin import Origin, acting_as
 from portal.api.mlflow.answers import Answer, Refusal, answer, invalid
-from portal.api.mlflow.visitors import Visitor
+from portal.api.mlflow.auth import Visitor
 from portal.core.errors import Conflict, Forbidden, InvalidInput, NotFound, SlipwayError
 from portal.experiments.models import ModelVersion, RegisteredModelTag
 from portal.registry.catalog import PROMPT_TAG, find_model, find_version
-from portal.registry.gating import Target, gates_of
-from portal.registry.keeping import ensure_record, rules_of
+from portal.registry.mlflow_sync import find_told
+from portal.registry.promotion_gates import Target, gates_of
+from portal.registry.records import ensure_record, rules_of
 from portal.registry.services.actors import Actor
-from portal.registry.services.promoting import promote, remove_alias
-from portal.registry.telling import find_told
+from portal.registry.services.promotions import promote, remove_alias
 from slipway.schemas.accounts import Scope
 from slipway.schemas.registry import TargetKind
 

@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Mapping
 
 from portal.api.mlflow.answers import Refusal, invalid, missing
-from portal.api.mlflow.bodies import LARGEST_JSON, too_large
-from portal.experiments.adapters.mlflow.belonging import belongs, default_experiments
+from portal.api.mlflow.request_checks import LARGEST_JSON, too_large
+from portal.experiments.adapters.mlflow.ownership import belongs, default_experiments
 
 SPANS = "/v1/traces"
 _EXPERIMENT = "x-mlflow-experiment-id"

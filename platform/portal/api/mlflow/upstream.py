@@ -8,7 +8,7 @@ import structlog
 from django.conf import settings
 
 from portal.api.mlflow.answers import RETRY_SOON, Answer, invalid, unavailable
-from portal.api.mlflow.bodies import too_large
+from portal.api.mlflow.request_checks import too_large
 from portal.api.mlflow.upstream_errors import clean_error
 
 log = structlog.get_logger(__name__)

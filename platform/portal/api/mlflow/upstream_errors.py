@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import structlog
 
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 log = structlog.get_logger(__name__)
 # What SQLAlchemy, the drivers and the databases write into messages, and what Python says of

@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field
 
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.principal import require_principal
-from portal.api.notebooks.file_shapes import notebook_out, version_out
+from portal.api.notebooks.file_serializers import notebook_out, version_out
 from portal.api.routing import gate
 from portal.api.uploads import body_of
-from portal.api.v1.shapes import PageParameters, SearchQuery, page_of
+from portal.api.v1.serializers import PageParameters, SearchQuery, page_of
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.pagination import paginate
 from portal.core.streams import let_go_of_the_database

@@ -4,11 +4,11 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 
 from portal.accounts.principal import require_principal
-from portal.api.notebooks.file_shapes import run_out
+from portal.api.notebooks.file_serializers import run_out
 from portal.api.notebooks.files import DOWN, PathQuery, notebook_answer
 from portal.api.routing import gate
 from portal.api.uploads import body_of
-from portal.api.v1.shapes import PageParameters, page_of
+from portal.api.v1.serializers import PageParameters, page_of
 from portal.core.errors import NotFound
 from portal.core.pagination import Page, paginate
 from portal.notebooks.file_gates import (
@@ -29,7 +29,7 @@ from portal.notebooks.services.files_runs import (
     start_run,
 )
 from portal.storage.services import open_file
-from portal.workloads.explaining import Explainer
+from portal.workloads.explanations import Explainer
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.notebook_files import CheckReport, NotebookRunOut, RunIn, VerifyIn

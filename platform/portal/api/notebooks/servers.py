@@ -7,15 +7,15 @@ from pydantic import Field
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.models import User
 from portal.accounts.principal import require_principal
-from portal.api.notebooks.server_shapes import server_out
+from portal.api.notebooks.server_serializers import server_out
 from portal.api.routing import gate
-from portal.api.v1.shapes import PageQuery, page_of
-from portal.api.v1.workload_shapes import event_out
+from portal.api.v1.serializers import PageQuery, page_of
+from portal.api.v1.workload_serializers import event_out
 from portal.core.pagination import Page, paginate
 from portal.notebooks.gates import ServerOwner, ServerRole, gated_server
 from portal.notebooks.models import Server
-from portal.notebooks.services.keys import give_key
-from portal.notebooks.services.quoting import admission_request, quote_server
+from portal.notebooks.services.access_tokens import give_key
+from portal.notebooks.services.quotes import admission_request, quote_server
 from portal.notebooks.services.server_edits import edit_server
 from portal.notebooks.services.servers import (
     delete_server,
@@ -23,8 +23,8 @@ from portal.notebooks.services.servers import (
     start_server,
     stop_server,
 )
-from portal.spend.showing import with_cost
-from portal.workloads.explaining import Explainer
+from portal.spend.presenters import with_cost
+from portal.workloads.explanations import Explainer
 from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf

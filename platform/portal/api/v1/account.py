@@ -8,7 +8,7 @@ from portal.accounts.models import ApiToken
 from portal.accounts.principal import require_principal
 from portal.accounts.services.tokens import create_token, revoke_token
 from portal.api.routing import gate
-from portal.api.v1.shapes import PageParameters, page_of, token_out, user_out
+from portal.api.v1.serializers import PageParameters, page_of, token_out, user_out
 from portal.core.errors import InvalidInput
 from portal.core.pagination import paginate
 from slipway.schemas.accounts import Scope, TokenCreated, TokenIn, TokenOut, WhoAmI

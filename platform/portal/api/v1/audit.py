@@ -15,11 +15,11 @@ from portal.accounts.gates import ProjectRole, SignedIn, gated_project
 from portal.accounts.models.audit import AuditEvent, AuditQuerySet
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.shapes import PageQuery, audit_out, page_of
+from portal.api.v1.serializers import PageQuery, audit_out, page_of
 from portal.core.pagination import paginate
 from slipway.schemas.accounts import AuditOut, Role, Scope
 from slipway.schemas.base import Line, PageOf
-from slipway.schemas.moments import Moment
+from slipway.schemas.dates import Moment
 
 router = Router(tags=["Audit"])
 _COLUMNS = list(AuditOut.model_fields)

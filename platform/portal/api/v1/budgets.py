@@ -6,7 +6,7 @@ from ninja import Router, Status
 from portal.accounts.gates import SignedIn
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.shapes import PageParameters, page_of
+from portal.api.v1.serializers import PageParameters, page_of
 from portal.core import clock
 from portal.core.pagination import paginate
 from portal.spend.gates import BudgetGate, gated_budget

@@ -10,8 +10,8 @@ from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.uploads import body_of
-from portal.api.v1.dataset_shapes import dataset_out, file_out, version_out
-from portal.api.v1.shapes import PageParameters, SearchParameters, page_of
+from portal.api.v1.dataset_serializers import dataset_out, file_out, version_out
+from portal.api.v1.serializers import PageParameters, SearchParameters, page_of
 from portal.core.pagination import paginate, paginate_sorted
 from portal.core.streams import let_go_of_the_database
 from portal.datasets.gates import DatasetRole, VersionRole, gated_dataset, gated_version

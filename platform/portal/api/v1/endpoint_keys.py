@@ -5,8 +5,8 @@ from ninja import Router, Status
 
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.endpoint_shapes import created_key_out, endpoint_key_out
-from portal.api.v1.shapes import PageParameters, page_of
+from portal.api.v1.endpoint_serializers import created_key_out, endpoint_key_out
+from portal.api.v1.serializers import PageParameters, page_of
 from portal.core.pagination import paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.endpoints.models import EndpointKey

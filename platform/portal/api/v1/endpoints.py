@@ -9,14 +9,14 @@ from pydantic import BaseModel, Field
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.endpoint_shapes import (
+from portal.api.v1.endpoint_serializers import (
     endpoint_event_out,
     endpoint_out,
     replica_out,
     rollout_out,
     traffic_out,
 )
-from portal.api.v1.shapes import (
+from portal.api.v1.serializers import (
     ListParameters,
     PageParameters,
     PageQuery,
@@ -33,11 +33,11 @@ from portal.endpoints.services.endpoints import (
     pause_endpoint,
     resume_endpoint,
 )
-from portal.endpoints.services.promoting import promote, roll_back
-from portal.endpoints.services.reading import nodes_of, replica_page, rollouts_of
+from portal.endpoints.services.promotions import promote, roll_back
+from portal.endpoints.services.queries import nodes_of, replica_page, rollouts_of
 from portal.endpoints.services.traffic import traffic_of
-from portal.endpoints.services.trying import try_out
-from portal.workloads.explaining import Explainer
+from portal.endpoints.services.trial_request import try_out
+from portal.workloads.explanations import Explainer
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
 from slipway.schemas.endpoints import (

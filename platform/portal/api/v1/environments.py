@@ -10,8 +10,8 @@ from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.shapes import PageParameters, page_of
-from portal.api.v1.workload_shapes import environment_out
+from portal.api.v1.serializers import PageParameters, page_of
+from portal.api.v1.workload_serializers import environment_out
 from portal.compute.logs import log_store
 from portal.compute.models import Environment, EnvironmentBuild, ProjectEnvironment
 from portal.compute.services.environments import build_log_key, use_environment

@@ -8,15 +8,11 @@ from pydantic import BaseModel, Field
 
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.api.routing import gate
-from portal.api.v1.run_shapes import experiment_out
+from portal.api.v1.run_serializers import experiment_out
 from portal.core.errors import NotFound
-from portal.experiments.place import tracker
+from portal.experiments.factories import tracker
 from portal.experiments.ports import ExperimentFacts, Stage
-from portal.experiments.services.deleting import (
-    delete_experiment,
-    empty_bin,
-    restore_experiment,
-)
+from portal.experiments.services.deletion import delete_experiment, empty_bin, restore_experiment
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line
 from slipway.schemas.experiments import BinEmptied, ExperimentOut

@@ -20,7 +20,7 @@ from portal.api.problems import plain_problem
 from portal.api.routing import gate
 from portal.api.uploads import body_of
 from portal.api.v1.ranges import Unsatisfiable, part_of
-from portal.api.v1.shapes import SearchParameters, page_of, user_out
+from portal.api.v1.serializers import SearchParameters, page_of, user_out
 from portal.core.errors import InvalidInput, SlipwayError
 from portal.core.pagination import paginate
 from portal.core.streams import ByteStream, let_go_of_the_database

@@ -12,12 +12,12 @@ from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.uploads import body_of
 from portal.api.v1.files import promised_by
-from portal.api.v1.job_shapes import job_out, snapshot_out
-from portal.api.v1.shapes import PageQuery, page_of
+from portal.api.v1.job_serializers import job_out, snapshot_out
+from portal.api.v1.serializers import PageQuery, page_of
 from portal.core.errors import NotFound
 from portal.core.pagination import Page, paginate
 from portal.core.streams import ByteStream, let_go_of_the_database
-from portal.spend.showing import with_cost
+from portal.spend.presenters import with_cost
 from portal.storage.services import open_file
 from portal.training.gates import JobRole, gated_job
 from portal.training.models import Job
@@ -30,7 +30,7 @@ from portal.training.services.jobs import (
     submit_job,
 )
 from portal.training.services.snapshots import snapshot_of, take_in
-from portal.workloads.explaining import Explainer
+from portal.workloads.explanations import Explainer
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
 from slipway.schemas.training import JobEdit, JobIn, JobOut, Quote, SnapshotOut

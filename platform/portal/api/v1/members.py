@@ -16,7 +16,7 @@ from portal.accounts.models.tenancy import Group
 from portal.accounts.principal import require_principal
 from portal.accounts.services import invitations, members
 from portal.api.routing import gate
-from portal.api.v1.shapes import PageParameters, PageQuery, invitation_out, member_out, page_of
+from portal.api.v1.serializers import PageParameters, PageQuery, invitation_out, member_out, page_of
 from portal.core.pagination import paginate
 from slipway.schemas.accounts import (
     InvitationAccept,

@@ -7,27 +7,27 @@ from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.model_shapes import (
+from portal.api.v1.model_serializers import (
     evaluation_out,
     model_out,
     rules_out,
     version_detail,
     versions_out,
 )
-from portal.api.v1.shapes import PageParameters, SearchParameters
+from portal.api.v1.serializers import PageParameters, SearchParameters
 from portal.registry.batching import state_batching
 from portal.registry.catalog import find_model, find_version, list_models, list_versions
-from portal.registry.examining import examine
-from portal.registry.keeping import ensure_record, records_of, rules_of
 from portal.registry.lineage import lineage_of, lineage_of_version
+from portal.registry.model_inspection import examine
+from portal.registry.records import ensure_record, records_of, rules_of
 from portal.registry.services.actors import Actor
-from portal.registry.services.proving import (
+from portal.registry.services.evaluations import (
     read_golden,
     record_evaluation,
     record_golden,
     record_of,
 )
-from portal.registry.services.registering import change_model, register_model, register_version
+from portal.registry.services.registration import change_model, register_model, register_version
 from portal.registry.services.rules import change_rules
 from portal.registry.tasks import hash_version
 from slipway.schemas.accounts import Role, Scope

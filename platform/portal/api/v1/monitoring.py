@@ -8,21 +8,21 @@ from pydantic import BaseModel, Field
 
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.shapes import PageParameters, page_of
+from portal.api.v1.serializers import PageParameters, page_of
 from portal.core.pagination import paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.monitoring.models import Alert, AlertChannel
-from portal.monitoring.services.watching import (
+from portal.monitoring.monitor_settings import settings_of
+from portal.monitoring.report import alert_out, asked_of, view
+from portal.monitoring.services.monitors import (
     add_channel,
     change_watching,
     remove_channel,
     snooze_alert,
 )
-from portal.monitoring.settings_of import settings_of
-from portal.monitoring.viewing import alert_out, asked_of, view
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
-from slipway.schemas.moments import Moment
+from slipway.schemas.dates import Moment
 from slipway.schemas.monitoring import (
     AlertChannelCreated,
     AlertChannelIn,

@@ -7,10 +7,10 @@ from ninja import Router, Status
 from portal.accounts.gates import Administrator
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.shapes import PageParameters, page_of
-from portal.api.v1.workload_shapes import node_out
+from portal.api.v1.serializers import PageParameters, page_of
+from portal.api.v1.workload_serializers import node_out
 from portal.compute.models import Node
-from portal.compute.services.joining import make_join_token
+from portal.compute.services.node_registration import make_join_token
 from portal.compute.services.nodes import (
     cordon_node,
     drain_node,

@@ -8,20 +8,20 @@ from pydantic import BaseModel, Field
 
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.shapes import PageParameters, page_of
+from portal.api.v1.serializers import PageParameters, page_of
 from portal.core.errors import InvalidInput
 from portal.core.pagination import MAX_LIMIT, paginate
 from portal.core.streams import ByteStream
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.monitoring.exports import export_answer
 from portal.monitoring.models import Erasure, Label, Selection
-from portal.monitoring.searching import Found, filters_of, search
+from portal.monitoring.prediction_search import Found, filters_of, search
 from portal.monitoring.selection_exports import selection_answer
 from portal.monitoring.services.labels import label_predictions
-from portal.monitoring.services.selecting import erase_predictions, select_predictions
+from portal.monitoring.services.selections import erase_predictions, select_predictions
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
-from slipway.schemas.moments import Moment
+from slipway.schemas.dates import Moment
 from slipway.schemas.monitoring import (
     ErasureIn,
     ErasureOut,

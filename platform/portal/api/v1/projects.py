@@ -14,7 +14,7 @@ from portal.accounts.services.projects import (
     restore_project,
 )
 from portal.api.routing import gate
-from portal.api.v1.shapes import SearchQuery, page_of, project_out
+from portal.api.v1.serializers import SearchQuery, page_of, project_out
 from portal.core.errors import Forbidden, InvalidInput
 from portal.core.pagination import paginate
 from slipway.schemas.accounts import ProjectChange, ProjectIn, ProjectOut, Role, Scope

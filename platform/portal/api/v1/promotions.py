@@ -6,15 +6,15 @@ from ninja import Path, Query, Router, Status
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.model_shapes import move_out, plan_out, request_out
-from portal.api.v1.shapes import ListParameters, PageParameters, announce_rest, page_of
+from portal.api.v1.model_serializers import move_out, plan_out, request_out
+from portal.api.v1.serializers import ListParameters, PageParameters, announce_rest, page_of
 from portal.core.pagination import Page, paginate
 from portal.registry.catalog import find_model, find_version
-from portal.registry.gating import Target
-from portal.registry.keeping import line_of
 from portal.registry.models import Move
+from portal.registry.promotion_gates import Target
+from portal.registry.records import line_of
 from portal.registry.services.actors import Actor
-from portal.registry.services.promoting import plan_promotion, promote, remove_alias
+from portal.registry.services.promotions import plan_promotion, promote, remove_alias
 from portal.registry.services.requests import ask_approval, decide, requests_of
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf

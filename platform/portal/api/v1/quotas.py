@@ -7,7 +7,7 @@ from portal.accounts.gates import Administrator, ProjectRole, TeamRole, gated_pr
 from portal.accounts.models import Project, Team
 from portal.accounts.models.tenancy import Group
 from portal.api.routing import gate
-from portal.api.v1.workload_shapes import quota_out
+from portal.api.v1.workload_serializers import quota_out
 from portal.compute.models import Quota
 from portal.compute.services.quotas import set_quota
 from portal.core.errors import NotFound

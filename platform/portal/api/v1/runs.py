@@ -8,22 +8,22 @@ from pydantic import BaseModel, Field
 
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.api.routing import gate
-from portal.api.v1.run_shapes import (
+from portal.api.v1.run_serializers import (
     artifact_out,
     comparison_out,
     curve_out,
     run_detail_out,
     run_out,
 )
-from portal.api.v1.shapes import PageQuery
+from portal.api.v1.serializers import PageQuery
 from portal.core.streams import ByteStream
+from portal.experiments.factories import tracker
 from portal.experiments.filters import MAX_LENGTH
 from portal.experiments.gates import RunRole, gated_run
-from portal.experiments.place import tracker
 from portal.experiments.ports import Stage
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
-from portal.experiments.services.deleting import delete_runs, restore_runs
-from portal.experiments.services.reading import MOST_COLUMNS, compare, search_of
+from portal.experiments.services.deletion import delete_runs, restore_runs
+from portal.experiments.services.queries import MOST_COLUMNS, compare, search_of
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf, Text
 from slipway.schemas.experiments import (

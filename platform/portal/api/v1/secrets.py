@@ -8,7 +8,7 @@ from portal.accounts.models import ProjectSecret
 from portal.accounts.principal import require_principal
 from portal.accounts.services.secrets import delete_secret, write_secret
 from portal.api.routing import gate
-from portal.api.v1.shapes import PageParameters, page_of, secret_out
+from portal.api.v1.serializers import PageParameters, page_of, secret_out
 from portal.core.pagination import paginate
 from slipway.schemas.accounts import Role, Scope, SecretIn, SecretOut
 from slipway.schemas.base import PageOf

@@ -12,9 +12,9 @@ from portal.api.routing import gate
 from portal.compute.models import Tier
 from portal.core.errors import NotFound
 from portal.spend.focus import focus_download
-from portal.spend.reading import Scope as Whose
+from portal.spend.presenters import scope_in_sight, shown_idle, shown_spend
+from portal.spend.queries import Scope as Whose
 from portal.spend.services.prices import current_rates, effect_of_price, price_resource
-from portal.spend.showing import scope_in_sight, shown_idle, shown_spend
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
 from slipway.schemas.spend import (

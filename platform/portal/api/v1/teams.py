@@ -9,7 +9,7 @@ from portal.accounts.models.tenancy import team_roles_of
 from portal.accounts.principal import require_principal
 from portal.accounts.services.teams import create_team, rename_team
 from portal.api.routing import gate
-from portal.api.v1.shapes import SearchParameters, page_of, team_out
+from portal.api.v1.serializers import SearchParameters, page_of, team_out
 from portal.core.pagination import paginate
 from slipway.schemas.accounts import Role, Scope, TeamChange, TeamIn, TeamOut
 from slipway.schemas.base import PageOf

@@ -5,8 +5,8 @@ from ninja import Router, Status
 
 from portal.accounts.gates import Administrator, SignedIn
 from portal.api.routing import gate
-from portal.api.v1.shapes import PageParameters, page_of
-from portal.api.v1.workload_shapes import price_out, tier_out
+from portal.api.v1.serializers import PageParameters, page_of
+from portal.api.v1.workload_serializers import price_out, tier_out
 from portal.compute.models import Tier, TierPrice
 from portal.compute.resources import Amount
 from portal.compute.services.tiers import change_tier, create_tier

@@ -7,7 +7,7 @@ from portal.accounts.gates import Administrator
 from portal.accounts.models import User
 from portal.accounts.services.people import change_account
 from portal.api.routing import gate
-from portal.api.v1.shapes import SearchParameters, page_of
+from portal.api.v1.serializers import SearchParameters, page_of
 from portal.core.pagination import paginate
 from slipway.schemas.accounts import AccountChange, AccountOut
 from slipway.schemas.base import PageOf

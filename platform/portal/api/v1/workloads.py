@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.shapes import ListQuery, PageParameters, PageQuery, announce_rest, page_of
-from portal.api.v1.workload_shapes import (
+from portal.api.v1.serializers import ListQuery, PageParameters, PageQuery, announce_rest, page_of
+from portal.api.v1.workload_serializers import (
     event_out,
     log_out,
     sample_out,
@@ -19,12 +19,12 @@ from portal.api.v1.workload_shapes import (
 )
 from portal.core.pagination import paginate
 from portal.core.streams import ByteStream
-from portal.workloads.explaining import Explainer
+from portal.workloads.explanations import Explainer
 from portal.workloads.gates import WorkloadRole, gated_workload
 from portal.workloads.models import Lease, Workload, WorkloadEvent
+from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.logs import log_of, logs_of, read_log, tasks_without_logs
 from portal.workloads.services.samples import page_of_samples
-from portal.workloads.services.stopping import stop_workload
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
 from slipway.schemas.training import SampleOut

@@ -12,8 +12,8 @@ from portal.compute.isolation import Isolation, isolation_of
 from portal.compute.lifecycle import LEASE, QUIET, NodeState, node_sources
 from portal.compute.resources import Amount, Need
 from portal.core import clock
-from portal.core.bell import ring
 from portal.core.models import IdField, Row
+from portal.core.notify import ring
 
 
 class NodeQuerySet(models.QuerySet["Node"]):

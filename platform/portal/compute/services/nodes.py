@@ -6,16 +6,16 @@ from dataclasses import replace
 from django.db import transaction
 
 from portal.accounts import audit
-from portal.accounts.origin import acting_as, current_origin
+from portal.accounts.request_origin import acting_as, current_origin
 from portal.compute.isolation import Isolation, weakened
 from portal.compute.lifecycle import QUIET, NodeState
 from portal.compute.models import Node
-from portal.compute.services.joining import apply_facts
+from portal.compute.services.node_registration import apply_facts
 from portal.compute.signals import NodeChanged, node_changed
 from portal.core import clock
 from portal.core.errors import Conflict
 from slipway.schemas.agent import Heartbeat
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 _FACTS = (
     "cpu_millis",

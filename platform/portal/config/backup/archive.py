@@ -17,7 +17,7 @@ from portal.config.backup.encryption import MAGIC, DecryptingReader, EncryptingW
 from portal.config.backup.errors import BackupError
 from portal.config.backup.names import check_manifest, check_name
 from portal.config.backup.progress import Progress
-from slipway.visible import visible
+from slipway.sanitize import visible
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from portal.config.backup.errors import BackupError
 from portal.storage.ports import digest_in
-from slipway.visible import visible
+from slipway.sanitize import visible
 
 # Folders and files of the data folder that hold what cannot be made anew. Bytes and artifacts come
 # by their stores, because they may rest elsewhere.

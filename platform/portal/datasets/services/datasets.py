@@ -12,7 +12,7 @@ from portal.datasets.gates import version_of
 from portal.datasets.models import UNDO_WITHIN, Dataset, DatasetUse, Version
 from portal.workloads.lifecycle import ENDS
 from slipway.schemas.datasets import NAME_PATTERN, REFERENCE_PATTERN, VersionState
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 _NAME = re.compile(NAME_PATTERN.replace("$", r"\Z"))
 # Addresses of pages that stand where a dataset's name would.

@@ -11,9 +11,9 @@ from django.db.models import Max
 from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.core import clock
-from portal.core.doorbell import ring
+from portal.core.bulk_insert import insert_rows
+from portal.core.enqueue import ring
 from portal.core.errors import Conflict, InvalidInput, NotFound, SlipwayError, TooLarge
-from portal.core.rows import insert_rows
 from portal.core.streams import let_go_of_the_database
 from portal.datasets.errors import NotADraft
 from portal.datasets.models import Dataset, Entry, Piece, Version
@@ -32,8 +32,8 @@ from slipway.schemas.datasets import (
     key_of,
     pieces_in,
 )
-from slipway.schemas.shortening import shorten_name
 from slipway.schemas.tables import ReadSettings
+from slipway.schemas.truncation import shorten_name
 
 _HEADER_BYTES = 40
 _DIGEST_BYTES = 32

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from django.conf import settings
 
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 _ANSWER_WITHIN_S = 30.0
 # A key that was just made is known to the gateways within this.

@@ -10,16 +10,16 @@ from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.endpoints.environments import environment_for
 from portal.endpoints.ports import ServedFile, ServedModel
 from portal.registry.adapters.artifacts import artifact_files
+from portal.registry.artifact_uri import folder_of
 from portal.registry.batching import note_batching, statement_of
 from portal.registry.catalog import ModelFacts, VersionFacts, find_model, find_version
-from portal.registry.examining import examine
-from portal.registry.gating import Target
-from portal.registry.keeping import ensure_line, ensure_record, rules_of
+from portal.registry.model_inspection import examine
 from portal.registry.models import VersionRecord
 from portal.registry.ports import FilesUnreadable
-from portal.registry.services.promoting import standing_at
-from portal.registry.services.proving import golden_of, read_golden
-from portal.registry.sources import folder_of
+from portal.registry.promotion_gates import Target
+from portal.registry.records import ensure_line, ensure_record, rules_of
+from portal.registry.services.evaluations import golden_of, read_golden
+from portal.registry.services.promotions import standing_at
 from portal.registry.tasks import hash_version
 from slipway.schemas.registry import GoldenIn, TargetKind
 from slipway.schemas.serving import BatchingMode, BatchingReport, Datatype, ModelFormat

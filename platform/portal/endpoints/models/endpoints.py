@@ -9,14 +9,14 @@ from portal.accounts.models import Project, User
 from portal.compute.models import Tier
 from portal.core.models import IdField, Row
 from portal.endpoints.lifecycle import EndpointState, RevisionState
-from portal.endpoints.scaling import Cap
+from portal.endpoints.replica_count import Cap
 
 _STATES = [state.value for state in EndpointState]
 _REVISION_STATES = [state.value for state in RevisionState]
 
 
 class EndpointQuerySet(models.QuerySet["Endpoint"]):
-    """Verbs on endpoints. States change in `portal.endpoints.moves` alone."""
+    """Verbs on endpoints. States change in `portal.endpoints.transitions` alone."""
 
     def present(self) -> "EndpointQuerySet":
         """Endpoints that have not been deleted."""

@@ -5,8 +5,8 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import F
 
-from portal.core.bell import ring
 from portal.core.models import IdField, Row
+from portal.core.notify import ring
 from portal.endpoints.models.endpoints import Endpoint
 
 _ONLY = 1

@@ -7,14 +7,14 @@ from django.db import IntegrityError, transaction
 from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.compute.models import Tier
-from portal.core.doorbell import ring
+from portal.core.enqueue import ring
 from portal.core.errors import Conflict, InvalidInput
 from portal.endpoints.lifecycle import EndpointState
 from portal.endpoints.models import Endpoint, Revision
-from portal.endpoints.moves import add_event, gateways_see, locked, move_endpoint
 from portal.endpoints.ports import ServedModel, models
-from portal.endpoints.services.promoting import begin_rollout, new_revision, require_comparable
+from portal.endpoints.services.promotions import begin_rollout, new_revision, require_comparable
 from portal.endpoints.tasks import look_after_one
+from portal.endpoints.transitions import add_event, gateways_see, locked, move_endpoint
 from portal.workloads.feasibility import refuse_impossible
 from slipway.schemas.endpoints import EndpointChange, EndpointIn, Plan
 

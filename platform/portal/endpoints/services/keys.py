@@ -11,9 +11,9 @@ from portal.accounts.tokens import hash_of
 from portal.core import clock
 from portal.core.errors import Conflict, NotFound
 from portal.endpoints.models import Endpoint, EndpointKey
-from portal.endpoints.moves import add_event, gateways_see
 from portal.endpoints.replicas import cipher
 from portal.endpoints.tokens import new_key_secret, shown_prefix
+from portal.endpoints.transitions import add_event, gateways_see
 from slipway.schemas.endpoints import EndpointKeyIn
 
 _OWN_LIVES = timedelta(minutes=5)

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import F
 
 from portal.core import clock
-from portal.core.doorbell import ring
+from portal.core.enqueue import ring
 from portal.core.errors import NotFound
 from portal.endpoints.incidents import note_incidents
 from portal.endpoints.lifecycle import ReplicaState, RevisionState
@@ -22,15 +22,15 @@ from portal.endpoints.models import (
     Revision,
     TrafficMinute,
 )
-from portal.endpoints.moves import (
+from portal.endpoints.ports import ServedModel, models
+from portal.endpoints.tasks import look_after_one
+from portal.endpoints.transitions import (
     add_event,
     gateways_see,
     locked,
     move_replica,
     move_revision,
 )
-from portal.endpoints.ports import ServedModel, models
-from portal.endpoints.tasks import look_after_one
 from slipway.schemas.serving import (
     BatchingMode,
     BatchingReport,
@@ -40,7 +40,7 @@ from slipway.schemas.serving import (
     RevisionCounters,
 )
 from slipway.schemas.serving import ReplicaState as Said
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 _MOVES = {
     Said.LOADING: ReplicaState.LOADING,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from portal.core import clock
-from portal.endpoints.judging import percentile_ms
+from portal.endpoints.canary_analysis import percentile_ms
 from portal.endpoints.models import Endpoint, TrafficMinute
 from slipway.schemas.serving import LATENCY_BOUNDS_MS
 

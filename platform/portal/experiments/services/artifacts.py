@@ -6,7 +6,7 @@ from dataclasses import replace
 from portal.core.errors import NotFound
 from portal.core.text import whole_characters
 from portal.experiments.artifact_paths import checked_path, place_of
-from portal.experiments.place import artifact_store
+from portal.experiments.factories import artifact_store
 from portal.experiments.ports import Artifact, RunDetail
 
 

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from portal.core import clock
-from portal.experiments.place import opener, tracker
+from portal.experiments.factories import opener, tracker
 from portal.experiments.ports import NewRun, RunDetail
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Workload

@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from portal.monitoring.standing_back import stand_back
-from slipway.schemas.shortening import shorten
+from portal.monitoring.cpu_priority import stand_back
+from slipway.schemas.truncation import shorten
 
 MEMORY = "512MB"
 _THREADS = 2

@@ -11,10 +11,10 @@ from portal.accounts.models import User
 from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.endpoints.models import Endpoint
-from portal.monitoring.folders import HOUR, hour_of_prediction
 from portal.monitoring.label_basis import stored_basis
 from portal.monitoring.models import CapturedHour, EmptyLabel, Label
-from portal.monitoring.settings_of import monitor_of
+from portal.monitoring.monitor_settings import monitor_of
+from portal.monitoring.paths import HOUR, hour_of_prediction
 from portal.monitoring.statistics.tasks import Basis, canonical, misfit, name_of
 from slipway.schemas.monitoring import LabelIn
 

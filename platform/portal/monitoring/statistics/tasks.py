@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from slipway.schemas.shortening import shorten_name
+from slipway.schemas.truncation import shorten_name
 
 CLASSIFICATION: Final = "classification"
 PROBABILITY: Final = "probability"

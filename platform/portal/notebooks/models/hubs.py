@@ -6,8 +6,8 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import F, Max, Q
 
-from portal.core.bell import ring
 from portal.core.models import IdField, Row
+from portal.core.notify import ring
 
 _ONLY = 1
 HEARD_EVERY = timedelta(seconds=2)

@@ -19,7 +19,7 @@ _STATES = [state.value for state in NotebookState]
 
 
 class ServerQuerySet(models.QuerySet["Server"]):
-    """Verbs on servers. States change in `portal.notebooks.server_moves` alone."""
+    """Verbs on servers. States change in `portal.notebooks.server_transitions` alone."""
 
     def of_project(self, project: Project) -> "ServerQuerySet":
         """Servers of one project, with what every answer about them needs."""

@@ -18,8 +18,8 @@ from portal.storage.services import delete_file, discard_bytes, keep_file, recei
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Workload
 from slipway.schemas.notebook_files import Badge, CheckReport, Purpose
-from slipway.schemas.shortening import shorten_name
 from slipway.schemas.training import Quote
+from slipway.schemas.truncation import shorten_name
 
 _VERIFY = "--verify"
 _NAME_CHARACTERS = 80

@@ -9,12 +9,12 @@ from portal.accounts.tokens import hash_of
 from portal.core import clock
 from portal.core.errors import NotFound
 from portal.core.text import clean_slug
+from portal.notebooks.culling import note_activity
 from portal.notebooks.hub_tokens import new_hub_secret
 from portal.notebooks.models import Hub, Server
-from portal.notebooks.places import start_of
-from portal.notebooks.server_idle import note_activity
-from portal.notebooks.server_moves import announce, move_server
+from portal.notebooks.server_transitions import announce, move_server
 from portal.notebooks.server_warnings import is_idle_warning
+from portal.notebooks.urls import start_of
 from portal.workloads.lifecycle import ACTIVE
 from portal.workloads.models import Workload
 from slipway.schemas.notebook_servers import LabOrders, LabReport, NotebookState

@@ -10,7 +10,7 @@ from portal.core import clock
 from portal.core.errors import Conflict
 from portal.notebooks.models import Server
 from portal.notebooks.server_lifecycle import AT_REST
-from portal.notebooks.server_moves import announce
+from portal.notebooks.server_transitions import announce
 from portal.notebooks.server_warnings import is_idle_warning, is_schedule_warning
 from portal.notebooks.services.servers import lifetime_of, tier_called
 from portal.workloads.feasibility import refuse_impossible

@@ -10,16 +10,16 @@ from portal.core.text import clean_slug
 from portal.notebooks.environments import environment_of
 from portal.notebooks.kinds import KIND
 from portal.notebooks.models import Server, ServerRun
-from portal.notebooks.places import require_notebooks
-from portal.notebooks.server_following import follow
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
-from portal.notebooks.server_moves import announce, move_server
+from portal.notebooks.server_transitions import announce, move_server
+from portal.notebooks.urls import require_notebooks
+from portal.notebooks.workload_sync import follow
 from portal.workloads.feasibility import refuse_impossible
-from portal.workloads.services.stopping import stop_workload
-from portal.workloads.services.submitting import Wanted, submit_workload
+from portal.workloads.services.cancellation import stop_workload
+from portal.workloads.services.submission import Wanted, submit_workload
 from portal.workloads.specs import personal_key_of, spec_from
 from slipway.schemas.notebook_servers import NotebookState, ServerEdit, ServerIn, Weekday
-from slipway.schemas.shortening import name_some
+from slipway.schemas.truncation import name_some
 from slipway.schemas.workloads import ReasonCode
 
 MOST_A_PERSON = 20

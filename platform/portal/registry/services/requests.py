@@ -7,11 +7,11 @@ from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.core.errors import Conflict, Forbidden, NotFound
 from portal.registry.catalog import find_model
-from portal.registry.gating import Target
-from portal.registry.keeping import line_of
 from portal.registry.models import PromotionRequest, VersionRecord
+from portal.registry.promotion_gates import Target
+from portal.registry.records import line_of
 from portal.registry.services.actors import Actor, require_maintainer
-from portal.registry.services.promoting import plan_promotion
+from portal.registry.services.promotions import plan_promotion
 from slipway.schemas.registry import RequestState, Verdict
 
 

@@ -5,8 +5,8 @@ from django.db import transaction
 from portal.accounts import audit
 from portal.accounts.models import Project
 from portal.core.errors import Conflict, InvalidInput
-from portal.registry.keeping import rules_of
 from portal.registry.models import ProjectRules, VersionRecord
+from portal.registry.records import rules_of
 from portal.registry.services.actors import Actor, require_maintainer
 from slipway.schemas.registry import RulesIn
 

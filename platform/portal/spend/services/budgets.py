@@ -9,7 +9,7 @@ from portal.accounts.models import Project, Team, User
 from portal.accounts.models.tenancy import Group, role_in
 from portal.core import clock
 from portal.core.errors import Conflict, Forbidden, InvalidInput, NotFound
-from portal.spend.measuring import measure
+from portal.spend.budget_usage import measure
 from portal.spend.models import Budget
 from slipway.schemas.accounts import Role
 from slipway.schemas.spend import BudgetIn

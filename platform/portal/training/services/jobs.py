@@ -22,14 +22,14 @@ from portal.workloads.models import Workload
 from portal.workloads.placement import Room
 from portal.workloads.ports import AdmissionRequest
 from portal.workloads.scheduling import read_sites
-from portal.workloads.services.resuming import resume_workload
-from portal.workloads.services.stopping import stop_workload
-from portal.workloads.services.submitting import Wanted, submit_workload
+from portal.workloads.services.cancellation import stop_workload
+from portal.workloads.services.resume import resume_workload
+from portal.workloads.services.submission import Wanted, submit_workload
 from portal.workloads.specs import RunSpec, spec_from
 from slipway.schemas.notebook import SUFFIX
-from slipway.schemas.shortening import name_some, shorten_name
 from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobEdit, JobIn, Quote
+from slipway.schemas.truncation import name_some, shorten_name
 
 _S_AN_HOUR = 3600
 _S_A_MINUTE = 60

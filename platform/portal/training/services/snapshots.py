@@ -6,13 +6,13 @@ from django.db import transaction
 
 from portal.accounts.models import Project, User
 from portal.core.errors import InvalidInput, TooLarge
-from portal.storage.place import blob_store
+from portal.storage.backend import blob_store
 from portal.storage.ports import Promised, StoredBytes
 from portal.storage.services import discard_bytes, keep_file, receive_bytes
+from portal.training.file_index import is_among, marks_of, names_in
 from portal.training.models import Snapshot
-from portal.training.names import is_among, marks_of, names_in
 from slipway.schemas.notebook import SUFFIX, script_name
-from slipway.schemas.shortening import name_some, shorten_name
+from slipway.schemas.truncation import name_some, shorten_name
 
 MAX_SNAPSHOT_BYTES = 500 * 1024**2
 _SUGGESTED = 20

@@ -14,8 +14,8 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.http import HttpRequest
 
+from portal.accounts.authentication import invitation_in
 from portal.accounts.services.people import end_access
-from portal.accounts.signin import invitation_in
 from portal.core.errors import SlipwayError
 from portal.core.text import clean_name
 

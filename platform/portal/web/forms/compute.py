@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from portal.accounts.models import Project, Team
 from portal.accounts.models.tenancy import Group
 from portal.compute.resources import GIB, Amount
-from portal.core.faults import predicate_of_fault
+from portal.core.validation_messages import predicate_of_fault
 from portal.web.money import nano_usd_of
 from slipway.schemas.workloads import Labels
 

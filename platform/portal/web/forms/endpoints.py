@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from pydantic import ValidationError
 
-from portal.core.faults import predicate_of_fault
+from portal.core.validation_messages import predicate_of_fault
 from slipway.schemas.base import RequestSchema
 from slipway.schemas.endpoints import (
     EndpointChange,

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from portal.accounts.models import Project
 from portal.core.errors import SlipwayError
-from portal.core.faults import predicate_of_fault
+from portal.core.validation_messages import predicate_of_fault
 from portal.training.models import Job, Snapshot
 from portal.web.forms.submission import words_of
 from portal.web.shortlist import Shortlist, shortlist

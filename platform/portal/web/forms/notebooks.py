@@ -6,7 +6,7 @@ from django import forms
 from django.http import QueryDict
 from pydantic import ValidationError
 
-from portal.core.faults import predicate_of_fault
+from portal.core.validation_messages import predicate_of_fault
 from portal.notebooks.models import NotebookVersion
 from portal.notebooks.services.files_runs import Wish
 from portal.web.forms.jobs import pairs

@@ -7,7 +7,7 @@ from django import forms
 
 from portal.accounts.models import Project, Team
 from portal.spend.rates import RESOURCES
-from portal.spend.renting import Assumptions
+from portal.spend.rent_vs_buy import Assumptions
 from portal.web.money import NANO, nano_usd_of
 from slipway.schemas.spend import BudgetIn, BudgetPeriod
 

@@ -17,13 +17,13 @@ from portal.accounts.models import AuditEvent, User
 from portal.accounts.models.tenancy import Group
 from portal.compute.resources import Amount, amount_text, memory_text
 from portal.core import clock
+from portal.web.audit_messages import sentence_of
+from portal.web.dates import exact, in_words, lasting
 from portal.web.icons import svg
 from portal.web.jobs import Standing
-from portal.web.listing import NEWEST
-from portal.web.moments import exact, in_words, lasting
+from portal.web.list_query import NEWEST
 from portal.web.money import dollars, is_tiny, short_dollars
-from portal.web.places import address_of
-from portal.web.sentences import sentence_of
+from portal.web.urls_for import address_of
 
 register = template.Library()
 AVATAR_TINTS = 8

@@ -7,11 +7,11 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 
+from portal.accounts.authentication import SESSION_INVITATION, invitation_in
 from portal.accounts.services.invitations import accept
-from portal.accounts.signin import SESSION_INVITATION, invitation_in
 from portal.core.errors import SlipwayError
 from portal.web.forms.account import invited_address
-from portal.web.places import address_of
+from portal.web.urls_for import address_of
 
 
 class JoinView(SignupView):

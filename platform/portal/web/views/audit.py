@@ -13,8 +13,8 @@ from portal.accounts.models import AuditEvent
 from portal.accounts.models.audit import AuditQuerySet
 from portal.accounts.principal import require_principal
 from portal.core.policy import guarded_by
-from portal.web.listing import day, listing, word
-from portal.web.sentences import KINDS, VERBS
+from portal.web.audit_messages import KINDS, VERBS
+from portal.web.list_query import day, listing, word
 from slipway.schemas.accounts import Role, Scope
 
 FILTERS = ("actor", "verb", "target_kind", "since", "until")

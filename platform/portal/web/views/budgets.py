@@ -23,10 +23,10 @@ from portal.spend.services.budgets import (
     remove_budget,
     set_budget,
 )
+from portal.web.confirmation import Question, ask
 from portal.web.forms.spend import ChangeBudget, Override, SetBudget, dollars_text
 from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.listing import listing
-from portal.web.questions import Question, ask
+from portal.web.list_query import listing
 from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.models import Workload
 from slipway.schemas.accounts import Role, Scope

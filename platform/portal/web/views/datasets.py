@@ -23,6 +23,7 @@ from portal.datasets.services.datasets import (
 from portal.datasets.services.drafts import commit_draft, open_draft
 from portal.datasets.services.uses import jobs_reading, uses_of
 from portal.monitoring.lineage import origin_of
+from portal.web.confirmation import Question, ask
 from portal.web.dataset_settings import form_context, settings_of
 from portal.web.datasets import (
     changes_of,
@@ -32,10 +33,9 @@ from portal.web.datasets import (
 )
 from portal.web.forms.datasets import NewDataset
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
-from portal.web.listing import listing, word
-from portal.web.places import address_of
-from portal.web.questions import Question, ask
+from portal.web.list_query import listing, word
 from portal.web.shortlist import Shortlist, shortlist
+from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.datasets import VersionState
 

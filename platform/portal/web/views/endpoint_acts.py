@@ -19,19 +19,19 @@ from portal.endpoints.services.endpoints import (
     pause_endpoint,
     resume_endpoint,
 )
-from portal.endpoints.services.promoting import promote, roll_back
-from portal.endpoints.services.reading import standing_of
-from portal.endpoints.services.trying import try_out
+from portal.endpoints.services.promotions import promote, roll_back
+from portal.endpoints.services.queries import standing_of
+from portal.endpoints.services.trial_request import try_out
 from portal.registry.catalog import list_models
+from portal.web.confirmation import Question, ask
 from portal.web.endpoints import current_of
 from portal.web.forms.endpoints import Because, ChangedEndpoint, NewRollout, Trial
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
-from portal.web.listing import word
-from portal.web.places import address_of
-from portal.web.questions import Question, ask
+from portal.web.list_query import word
+from portal.web.urls_for import address_of
 from portal.web.views.endpoints import CHANGE, WHERE
 from slipway.schemas.endpoints import LimitsIn, Promote, RollbackRules
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 _MIB = 1024**2
 _OK = 200

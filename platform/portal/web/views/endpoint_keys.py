@@ -11,11 +11,11 @@ from portal.core.policy import guarded_by
 from portal.endpoints.gates import gated_endpoint
 from portal.endpoints.models import EndpointKey
 from portal.endpoints.services.keys import make_key, revoke_key
+from portal.web.confirmation import Question, ask
 from portal.web.endpoints import url_of
 from portal.web.forms.endpoints import NewKey
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
-from portal.web.places import address_of
-from portal.web.questions import Question, ask
+from portal.web.urls_for import address_of
 from portal.web.views.endpoints import CHANGE, WHERE
 
 

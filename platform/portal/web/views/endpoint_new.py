@@ -16,7 +16,7 @@ from portal.endpoints.services.endpoints import create_endpoint
 from portal.registry.catalog import list_models
 from portal.web.forms.endpoints import NewEndpoint
 from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.listing import word
+from portal.web.list_query import word
 from portal.web.views.endpoints import WHERE
 from portal.workloads.placement import Room
 from portal.workloads.scheduling import free_places, read_sites

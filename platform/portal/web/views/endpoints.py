@@ -15,7 +15,7 @@ from portal.core.policy import guarded_by
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.endpoints.incidents import recent_incidents
 from portal.endpoints.models import Endpoint, EndpointEvent, EndpointKey, Replica
-from portal.endpoints.services.reading import (
+from portal.endpoints.services.queries import (
     Standing,
     nodes_of,
     replicas_of,
@@ -24,7 +24,7 @@ from portal.endpoints.services.reading import (
     summaries_of,
 )
 from portal.endpoints.services.traffic import traffic_of
-from portal.endpoints.services.trying import described
+from portal.endpoints.services.trial_request import described
 from portal.web.endpoints import (
     STATES,
     current_of,
@@ -39,10 +39,10 @@ from portal.web.endpoints import (
     word_of,
 )
 from portal.web.forms.endpoints import NewKey, Trial
-from portal.web.listing import listing, word
+from portal.web.list_query import listing, word
 from portal.web.logs import tail_of
 from portal.web.shortlist import shortlist
-from portal.workloads.explaining import Explainer
+from portal.workloads.explanations import Explainer
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.endpoints import LimitsIn, RollbackRules
 

@@ -14,9 +14,9 @@ from portal.accounts.models import Project
 from portal.compute.resources import memory_text
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.policy import guarded_by
-from portal.experiments.place import mlflow_answers, tracker
+from portal.experiments.factories import mlflow_answers, tracker
 from portal.experiments.ports import ExperimentFacts, RunSearch, Stage
-from portal.experiments.services.deleting import (
+from portal.experiments.services.deletion import (
     KEPT_DAYS,
     delete_experiment,
     delete_runs,
@@ -24,11 +24,11 @@ from portal.experiments.services.deleting import (
     restore_experiment,
     restore_runs,
 )
+from portal.web.confirmation import Question, ask
 from portal.web.forms.submission import one_click
-from portal.web.listing import word
-from portal.web.places import address_of
-from portal.web.questions import Question, ask
+from portal.web.list_query import word
 from portal.web.runs import moment, narrowed_to, number, view_of
+from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
 
 MOST_RUNS = 200

@@ -7,9 +7,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 
+from portal.core.db_errors import raced
 from portal.core.errors import Forbidden, NotFound, SlipwayError
 from portal.core.middleware import request_id_of
-from portal.core.races import raced
 
 
 class _Ours(SlipwayError):

@@ -16,8 +16,8 @@ from portal.core.policy import guarded_by
 from portal.core.problems import current_problems
 from portal.web.activity import activity_of
 from portal.web.jobs import jobs_in_sight
-from portal.web.places import address_of
 from portal.web.shortlist import Shortlist, shortlist
+from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
 
 PROJECTS_SHOWN = 6

@@ -5,13 +5,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from portal.accounts.authentication import SESSION_INVITATION
 from portal.accounts.gates import SignedIn
 from portal.accounts.principal import principal_of, require_principal
 from portal.accounts.services.invitations import accept, find_open
-from portal.accounts.signin import SESSION_INVITATION
 from portal.core.errors import NotFound
 from portal.core.policy import Public, guarded_by
-from portal.web.places import address_of
+from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Scope
 
 

@@ -12,10 +12,10 @@ from portal.core.errors import Forbidden
 from portal.core.policy import guarded_by
 from portal.core.streams import ByteStream, EventStream
 from portal.web.jobs import job_of
-from portal.web.listeners import listener_of
-from portal.web.listing import word
+from portal.web.list_query import word
 from portal.web.log_stream import follow
 from portal.web.logs import matches_in, number, piece_of
+from portal.web.sse_auth import listener_of
 from portal.workloads.models import Workload
 from portal.workloads.services.logs import log_of, read_log
 from portal.workloads.services.samples import samples_of

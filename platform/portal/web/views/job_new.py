@@ -15,15 +15,15 @@ from portal.accounts.principal import require_principal
 from portal.compute.models import Tier
 from portal.core.errors import InvalidInput, SlipwayError
 from portal.core.policy import guarded_by
-from portal.spend.showing import with_cost
+from portal.spend.presenters import with_cost
 from portal.training.models import Job
 from portal.training.services.jobs import admission_request, quote_job, submit_job
 from portal.training.services.uploads import take_upload
 from portal.web.forms.jobs import STRATEGIES, NewJob, fresh, same_as
 from portal.web.forms.submission import carry_out, sent, status_of, words_of
 from portal.web.jobs import job_of
-from portal.web.listing import word
-from portal.web.places import address_of
+from portal.web.list_query import word
+from portal.web.urls_for import address_of
 from portal.workloads.placement import Room
 from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope

@@ -16,17 +16,17 @@ from portal.experiments.services.job_runs import run_of
 from portal.notebooks.models import NotebookRun
 from portal.training.models import Checkpoint, Job
 from portal.training.services.jobs import cancel_job, resume_job
-from portal.web.builds import builds_of
+from portal.web.confirmation import Question, ask
+from portal.web.dates import lasting
+from portal.web.environment_builds import builds_of
 from portal.web.forms.submission import one_click
 from portal.web.jobs import GROUPS, Standing, job_of, jobs_of, standing_of, standings_of
-from portal.web.listing import listing, word
+from portal.web.list_query import listing, word
 from portal.web.logs import tail_of
-from portal.web.moments import lasting
-from portal.web.places import address_of
-from portal.web.questions import Question, ask
 from portal.web.shortlist import shortlist
+from portal.web.urls_for import address_of
 from portal.workloads.models import Lease, WorkloadEvent
-from portal.workloads.services.resuming import is_resumable
+from portal.workloads.services.resume import is_resumable
 from slipway.schemas.accounts import Role, Scope
 
 SORTS = {"name": "workload__name", "tier": "workload__tier__slug"}

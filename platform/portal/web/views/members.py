@@ -15,12 +15,12 @@ from portal.accounts.services import invitations, members
 from portal.accounts.services.invitations import NewInvitation
 from portal.core.errors import Forbidden, NotFound
 from portal.core.policy import guarded_by
+from portal.web.confirmation import Question, ask
 from portal.web.forms.groups import GiveRole, Invite
 from portal.web.forms.submission import carry_out, one_click, status_of
-from portal.web.listing import listing, word
-from portal.web.places import address_of, gated_group
-from portal.web.questions import Question, ask
+from portal.web.list_query import listing, word
 from portal.web.shortlist import shortlist
+from portal.web.urls_for import address_of, gated_group
 from slipway.schemas.accounts import Role, Scope
 
 # Each row has forms of its own; fifty of them took most of the time the page may take.

@@ -10,16 +10,16 @@ from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.core.errors import InvalidInput
-from portal.core.faults import predicate_of_fault
 from portal.core.policy import guarded_by
+from portal.core.validation_messages import predicate_of_fault
 from portal.datasets.models import Version
-from portal.registry.keeping import rules_of
 from portal.registry.models import ProjectRules
+from portal.registry.records import rules_of
 from portal.registry.services.actors import Actor
 from portal.registry.services.rules import change_rules
 from portal.web.forms.models import Gates, ProjectStages, gates_as_sent
 from portal.web.forms.submission import carry_out, sent
-from portal.web.listing import word
+from portal.web.list_query import word
 from portal.web.views.models import WHERE
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.registry import RulesIn, TargetGates

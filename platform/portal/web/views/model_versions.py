@@ -16,30 +16,30 @@ from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
-from portal.endpoints.services.reading import endpoints_serving
+from portal.endpoints.services.queries import endpoints_serving
 from portal.experiments.models import LatestMetric
 from portal.monitoring.lineage import data_behind
 from portal.registry.batching import describe_batching, state_batching
 from portal.registry.catalog import find_model, find_version
-from portal.registry.examining import digest_of, examine
-from portal.registry.gating import Target
-from portal.registry.keeping import ensure_record, moment_of, rules_of
 from portal.registry.lineage import lineage_of_version
+from portal.registry.model_inspection import digest_of, examine
+from portal.registry.promotion_gates import Target
+from portal.registry.records import ensure_record, moment_of, rules_of
 from portal.registry.services.actors import Actor
-from portal.registry.services.promoting import Plan, plan_promotion, promote, stage_of
-from portal.registry.services.proving import golden_of
+from portal.registry.services.evaluations import golden_of
+from portal.registry.services.promotions import Plan, plan_promotion, promote, stage_of
 from portal.registry.services.requests import ask_approval, decide, requests_of
 from portal.registry.tasks import hash_version
 from portal.web.forms.models import Promotion, VersionBatching
 from portal.web.forms.submission import carry_out, one_click, sent
-from portal.web.listing import word
+from portal.web.list_query import word
 from portal.web.runs import number as written
 from portal.web.shortlist import shortlist
 from portal.web.views.models import WHERE
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.registry import LineageOut, NodeKind, TargetKind, Verdict
 from slipway.schemas.serving import BatchingMode, ModelFormat
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)

@@ -18,14 +18,14 @@ from portal.registry.catalog import (
     list_models,
     list_versions,
 )
-from portal.registry.keeping import line_of, moment_of, records_of, rules_of
 from portal.registry.models import Move, VersionRecord
+from portal.registry.records import line_of, moment_of, records_of, rules_of
 from portal.registry.services.actors import Actor
-from portal.registry.services.promoting import stage_of
-from portal.registry.services.registering import change_model, register_version
+from portal.registry.services.promotions import stage_of
+from portal.registry.services.registration import change_model, register_version
 from portal.web.forms.models import ModelCard, RegisterModel
 from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.listing import word
+from portal.web.list_query import word
 from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.registry import ModelChange, TargetGates, VersionIn

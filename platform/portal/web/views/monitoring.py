@@ -20,20 +20,20 @@ from portal.endpoints.incidents import recent_incidents
 from portal.endpoints.models import Endpoint
 from portal.monitoring.exports import export_answer
 from portal.monitoring.models import AlertChannel, Selection
-from portal.monitoring.searching import filters_of, search
+from portal.monitoring.monitor_settings import settings_of
+from portal.monitoring.prediction_search import filters_of, search
+from portal.monitoring.report import SLICE_LABELS, asked_of, view
 from portal.monitoring.selection_exports import selection_answer
-from portal.monitoring.services.selecting import select_predictions
-from portal.monitoring.services.watching import (
+from portal.monitoring.services.monitors import (
     add_channel,
     change_watching,
     remove_channel,
     snooze_alert,
 )
-from portal.monitoring.settings_of import settings_of
-from portal.monitoring.viewing import SLICE_LABELS, asked_of, view
+from portal.monitoring.services.selections import select_predictions
 from portal.web.forms.monitoring import TASKS, AsData, NewChannel, Watching
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
-from portal.web.listing import word
+from portal.web.list_query import word
 from portal.web.monitoring import (
     MOST_SHOWN,
     Line,

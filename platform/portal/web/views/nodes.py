@@ -14,7 +14,7 @@ from portal.accounts.gates import Administrator
 from portal.accounts.principal import Principal, require_principal
 from portal.compute.isolation import MIXING_RISK, Isolation
 from portal.compute.models import Node
-from portal.compute.services.joining import NewJoinToken, make_join_token
+from portal.compute.services.node_registration import NewJoinToken, make_join_token
 from portal.compute.services.nodes import (
     cordon_node,
     drain_node,
@@ -25,10 +25,10 @@ from portal.compute.services.nodes import (
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.policy import guarded_by
+from portal.web.confirmation import Question, ask
 from portal.web.forms.compute import JoinMachine, Reason
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
-from portal.web.listing import listing, word
-from portal.web.questions import Question, ask
+from portal.web.list_query import listing, word
 from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.models import Lease
 from portal.workloads.ports import kind_of

@@ -11,24 +11,24 @@ from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.accounts.principal import require_principal
 from portal.core.errors import Conflict
 from portal.core.policy import guarded_by
-from portal.notebooks.diffing import differences
+from portal.notebooks.diffs import differences
 from portal.notebooks.file_gates import NotebookRole, gated_notebook
 from portal.notebooks.models import NotebookFile, NotebookVersion
 from portal.notebooks.previews import Preview, preview_of
 from portal.notebooks.services.files import branch_version, read_version, restore_version
 from portal.notebooks.services.files_deletion import delete_notebook, undelete_notebook
+from portal.web.confirmation import Question, ask
 from portal.web.forms.notebooks import NewBranch
 from portal.web.forms.submission import carry_out, one_click, sent, status_of, words_of
-from portal.web.listing import listing, word
+from portal.web.list_query import listing, word
 from portal.web.notebook_files import (
     asked_version,
     numbered_version,
     recent_runs,
     shown_notebook,
 )
-from portal.web.places import address_of
-from portal.web.questions import Question, ask
 from portal.web.shortlist import shortlist
+from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
 
 OFFERED_VERSIONS = 200

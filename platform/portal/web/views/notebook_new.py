@@ -13,12 +13,12 @@ from portal.compute.models import Tier
 from portal.core.errors import SlipwayError
 from portal.core.policy import guarded_by
 from portal.notebooks.models import Server
-from portal.notebooks.services.quoting import admission_request, quote_server
+from portal.notebooks.services.quotes import admission_request, quote_server
 from portal.notebooks.services.servers import launch_server
-from portal.spend.showing import with_cost
+from portal.spend.presenters import with_cost
 from portal.web.forms.notebook_servers import LaunchServer
 from portal.web.forms.submission import carry_out, sent, status_of, words_of
-from portal.web.places import address_of
+from portal.web.urls_for import address_of
 from portal.workloads.placement import Room
 from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope

@@ -19,9 +19,9 @@ from portal.notebooks.services.files_runs import Wish, quote_run, start_run
 from portal.storage.services import open_file
 from portal.web.forms.notebooks import RunNotebook
 from portal.web.forms.submission import carry_out, one_click, sent, status_of, words_of
-from portal.web.listing import word
+from portal.web.list_query import word
 from portal.web.notebook_files import numbered_version, shown_runs
-from portal.web.places import address_of
+from portal.web.urls_for import address_of
 from portal.web.views.notebook_files import MOST_PREVIEWED_BYTES, WHERE, as_file, page_of
 from portal.workloads.placement import Room
 from portal.workloads.scheduling import free_places, read_sites

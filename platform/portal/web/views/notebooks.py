@@ -14,13 +14,14 @@ from portal.compute.models import Tier
 from portal.core.policy import guarded_by
 from portal.notebooks.gates import ServerOwner, ServerRole, gated_server
 from portal.notebooks.models import Server
-from portal.notebooks.places import url_of
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
 from portal.notebooks.services.server_edits import edit_server
 from portal.notebooks.services.servers import delete_server, start_server, stop_server
+from portal.notebooks.urls import url_of
+from portal.web.confirmation import Question, ask
 from portal.web.forms.notebook_servers import EditServer
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
-from portal.web.listing import listing, word
+from portal.web.list_query import listing, word
 from portal.web.money import dollars
 from portal.web.notebook_servers import (
     GROUPS,
@@ -29,9 +30,8 @@ from portal.web.notebook_servers import (
     standing_of_server,
     standings_of_servers,
 )
-from portal.web.places import address_of
-from portal.web.questions import Question, ask
 from portal.web.shortlist import shortlist
+from portal.web.urls_for import address_of
 from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import NotebookState

@@ -14,9 +14,9 @@ from portal.accounts.models.tenancy import role_in
 from portal.accounts.principal import Principal, require_principal
 from portal.core.policy import guarded_by
 from portal.endpoints.models import Endpoint
-from portal.web.listing import word
+from portal.web.list_query import word
 from portal.web.navigation import IN_PROJECT, IN_SETTINGS, RAIL
-from portal.web.places import address_of
+from portal.web.urls_for import address_of
 from portal.workloads.models import Workload
 from slipway.schemas.accounts import Role, Scope
 

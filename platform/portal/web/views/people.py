@@ -12,10 +12,10 @@ from portal.accounts.principal import require_principal
 from portal.accounts.services.people import change_account
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.policy import guarded_by
+from portal.web.confirmation import Question, ask
 from portal.web.forms.settings import HandOver
 from portal.web.forms.submission import carry_out, one_click, sent
-from portal.web.listing import listing, word
-from portal.web.questions import Question, ask
+from portal.web.list_query import listing, word
 
 SORTS = {"name": "name", "email": "email"}
 # What the buttons of the page ask for: `is_active`, `is_administrator`.

@@ -22,15 +22,15 @@ from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
 from portal.spend.ledger import month_of
-from portal.spend.reading import Scope as Spent
-from portal.spend.reading import spent_in
+from portal.spend.queries import Scope as Spent
+from portal.spend.queries import spent_in
 from portal.web.activity import activity_of
+from portal.web.confirmation import Question, ask
 from portal.web.forms.groups import ChooseNetwork, ConfirmSlug, EditProject, NewProject
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.jobs import jobs_of
-from portal.web.listing import listing, word
-from portal.web.places import address_of
-from portal.web.questions import Question, ask
+from portal.web.list_query import listing, word
+from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
 
 RECENT = 8

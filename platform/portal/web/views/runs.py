@@ -9,11 +9,11 @@ from django.views.decorators.http import require_safe
 
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.core.policy import guarded_by
+from portal.experiments.factories import mlflow_answers
 from portal.experiments.gates import RunRole, gated_run
-from portal.experiments.place import mlflow_answers
 from portal.experiments.ports import RunDetail
 from portal.experiments.services.job_runs import JOB_TAG
-from portal.experiments.services.reading import compare
+from portal.experiments.services.queries import compare
 from portal.training.models import Job
 from portal.web.run_files import shown_artifacts
 from portal.web.runs import moment, number, row_of

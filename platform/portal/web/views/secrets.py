@@ -12,11 +12,11 @@ from portal.accounts.principal import require_principal
 from portal.accounts.services.secrets import delete_secret, write_secret
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
+from portal.web.confirmation import Question, ask
 from portal.web.forms.settings import WriteSecret
 from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.listing import listing, word
-from portal.web.places import address_of
-from portal.web.questions import Question, ask
+from portal.web.list_query import listing, word
+from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
 
 

@@ -18,15 +18,15 @@ from portal.spend.focus import focus_download
 from portal.spend.forecasts import forecast_of
 from portal.spend.models import Budget
 from portal.spend.models.ledger import KIND_STORAGE
-from portal.spend.reading import Scope as Whose
-from portal.spend.reading import live_of, spending_of, spent_in
-from portal.spend.renting import HOURS_A_MONTH, Assumptions, compare
+from portal.spend.presenters import scope_in_sight, shown_idle, shown_spend
+from portal.spend.queries import Scope as Whose
+from portal.spend.queries import live_of, spending_of, spent_in
+from portal.spend.rent_vs_buy import HOURS_A_MONTH, Assumptions, compare
 from portal.spend.services.prices import current_rates, price_resource
-from portal.spend.showing import scope_in_sight, shown_idle, shown_spend
 from portal.spend.windows import MONTH, TODAY, WEEK, Window, next_month, window_of
 from portal.web.forms.spend import Rates, RentOrBuy, dollars_text
 from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.listing import word
+from portal.web.list_query import word
 from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.spend import GroupCostOut, ShareOut, SpendOut

@@ -9,8 +9,8 @@ from portal.accounts.principal import require_principal
 from portal.core.errors import Forbidden
 from portal.core.policy import guarded_by
 from portal.core.streams import EventStream
-from portal.web.listeners import listener_of
-from portal.web.live import rings_for
+from portal.web.sse import rings_for
+from portal.web.sse_auth import listener_of
 from slipway.schemas.accounts import Role, Scope
 
 _MOST_DIGITS = 18

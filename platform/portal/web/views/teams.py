@@ -13,8 +13,8 @@ from portal.accounts.services.teams import create_team, rename_team
 from portal.core.policy import guarded_by
 from portal.web.forms.groups import EditTeam, NewTeam
 from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.listing import listing, word
-from portal.web.places import address_of
+from portal.web.list_query import listing, word
+from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
 
 SORTS = {"name": "name", "address": "slug"}

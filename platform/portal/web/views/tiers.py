@@ -17,10 +17,10 @@ from portal.compute.services.tiers import change_tier, create_tier
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
 from portal.spend.services.prices import effect_of_price
+from portal.web.confirmation import Question, ask
 from portal.web.forms.compute import ChangePrice, NewTier, SetQuota
 from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.listing import listing, word
-from portal.web.questions import Question, ask
+from portal.web.list_query import listing, word
 from portal.web.shortlist import shortlist
 from portal.workloads.models import Share, Workload
 from portal.workloads.placement import Room

@@ -12,10 +12,10 @@ from portal.accounts.services.tokens import create_token, revoke_token
 from portal.core import clock
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
+from portal.web.confirmation import Question, ask
 from portal.web.forms.settings import NewToken, asked_for
 from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.listing import listing, word
-from portal.web.questions import Question, ask
+from portal.web.list_query import listing, word
 from slipway.schemas.accounts import Scope
 
 

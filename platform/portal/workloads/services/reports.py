@@ -15,13 +15,13 @@ from portal.compute.logs import stored_text
 from portal.compute.models import Node
 from portal.compute.resources import memory_text
 from portal.core import clock
-from portal.workloads.closing import close_lease, settle, wake_nodes_of
+from portal.workloads.completion import close_lease, settle, wake_nodes_of
 from portal.workloads.lifecycle import LeaseState, lease_sources
 from portal.workloads.models import Lease, Workload, WorkloadEvent
-from portal.workloads.moves import locked, move
 from portal.workloads.ports import kind_of
+from portal.workloads.transitions import locked, move
 from slipway.schemas.agent import Report, ReportsAnswer, TaskKey
-from slipway.schemas.shortening import shorten
+from slipway.schemas.truncation import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 _LONGEST_PAST = timedelta(days=30)

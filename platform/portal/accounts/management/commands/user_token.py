@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from portal.accounts.models import User
-from portal.accounts.origin import Origin, acting_as
 from portal.accounts.principal import Principal
+from portal.accounts.request_origin import Origin, acting_as
 from portal.accounts.services.tokens import create_token
 from portal.core.errors import SlipwayError
 from slipway.schemas.accounts import Scope

@@ -4,8 +4,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.accounts.origin import Origin, acting_as
-from portal.compute.services.joining import make_join_token
+from portal.accounts.request_origin import Origin, acting_as
+from portal.compute.services.node_registration import make_join_token
 from portal.core.errors import SlipwayError
 
 

@@ -9,13 +9,13 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
 from portal.config.backup.archive import is_encrypted
+from portal.config.backup.create import save
 from portal.config.backup.errors import BackupError
 from portal.config.backup.passphrase import known_passphrase, new_passphrase
 from portal.config.backup.progress import Progress
-from portal.config.backup.restoring import check
-from portal.config.backup.saving import save
+from portal.config.backup.restore import check
 from portal.config.env import env
-from slipway.visible import visible
+from slipway.sanitize import visible
 
 
 class Command(BaseCommand):

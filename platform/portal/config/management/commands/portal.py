@@ -8,8 +8,8 @@ from typing import Any
 import uvicorn
 from django.core.management.base import BaseCommand
 
-from portal.config.doors import check_may_open
 from portal.config.env import Env, env
+from portal.config.exposure import check_may_open
 from portal.config.http_protocol import (
     BoundedProtocol,
     ConnectionLimits,

@@ -21,11 +21,12 @@ from portal.accounts.services.first_administrator import (
 )
 from portal.accounts.tokens import hash_of
 from portal.compute.models import Node
-from portal.config import embedded, gateway, notebooks, preparation
-from portal.config.doors import check_may_open
+from portal.config import gateway, local_node, notebooks
 from portal.config.env import env
+from portal.config.exposure import check_may_open
 from portal.config.new_database import check_database_files
-from portal.config.prepared import note_prepared
+from portal.config.setup import steps
+from portal.config.setup.state import note_prepared
 from portal.config.supervision.errors import StartError, start_error_from
 from portal.config.tracking_schema import prepare_tracking
 from portal.core.errors import InvalidInput
@@ -93,8 +94,8 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         """Run all steps; a failure that a person can mend is one line, exit status 2."""
         try:
-            preparation.check_server(env().database_url)
-            with preparation.one_at_a_time(env().data_dir):
+            steps.check_server(env().database_url)
+            with steps.one_at_a_time(env().data_dir):
                 self._run_steps(ask=not options["no_input"] and sys.stdin.isatty(), **options)
         except StartError as error:
             problem = error
@@ -113,7 +114,7 @@ class Command(BaseCommand):
     def _run_steps(self, *, ask: bool, for_up: bool, new_database: bool, **_: Any) -> None:
         check_database_files(env(), begin_anew=new_database)
         began = time.monotonic()
-        migrations = preparation.migrate()
+        migrations = steps.migrate()
         if migrations:
             self._say(f"database: {migrations} migrations applied", began)
         began = time.monotonic()
@@ -122,7 +123,7 @@ class Command(BaseCommand):
         if for_up:
             check_may_open(env())
         began = time.monotonic()
-        if preparation.collect_static():
+        if steps.collect_static():
             self._say("static files collected and compressed", began)
         if not administrator_exists():
             self._create_administrator(ask=ask)
@@ -137,18 +138,18 @@ class Command(BaseCommand):
     def _invite_node(self) -> None:
         """Give the node of this machine a name and, unless it is one of ours, a join token."""
         settings = env()
-        identity = embedded.identity_of(settings)
+        identity = local_node.identity_of(settings)
         known = Node.objects.present().filter(
             token_hash=hash_of(str(identity.get("node_token", "")))
         )
         node = known.first()
         if node is not None:
-            embedded.keep_identity(settings, name=node.name, identity=identity)
+            local_node.keep_identity(settings, name=node.name, identity=identity)
             return
-        name = embedded.name_of(settings) or _free_name(embedded.suggested_name())
+        name = local_node.name_of(settings) or _free_name(local_node.suggested_name())
         token = StringIO()
         call_command("node_token", node=name, stdout=token)
-        embedded.invite(settings, name=name, token=token.getvalue())
+        local_node.invite(settings, name=name, token=token.getvalue())
 
     def _admit_gateway(self) -> None:
         """Give the gateway of this machine a token, unless it has one that is good."""
@@ -157,7 +158,7 @@ class Command(BaseCommand):
         if held and Gateway.objects.filter(token_hash=hash_of(held)).exists():
             return
         token = StringIO()
-        name = _free_gateway_name(embedded.suggested_name())
+        name = _free_gateway_name(local_node.suggested_name())
         call_command("gateway_token", name=name, stdout=token)
         gateway.keep_token(settings, token.getvalue())
 
@@ -168,7 +169,7 @@ class Command(BaseCommand):
         if held is not None and Hub.objects.filter(token_hash=hash_of(held.token)).exists():
             return
         token = StringIO()
-        name = _free_hub_name(embedded.suggested_name())
+        name = _free_hub_name(local_node.suggested_name())
         call_command("hub_token", name=name, stdout=token)
         made = notebooks.new_admission(settings, token=token.getvalue())
         register_service(

@@ -8,20 +8,20 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
-from portal.config import preparation
 from portal.config.backends.sqlite.files import allow_creation
 from portal.config.backup.errors import BackupError
 from portal.config.backup.progress import Progress
-from portal.config.backup.restoring import restore
+from portal.config.backup.restore import restore
 from portal.config.env import env
 from portal.config.management.commands.backup import (
     add_passphrase_arguments,
     passphrase_of,
     rows_in,
 )
+from portal.config.setup import steps
 from portal.config.supervision.errors import StartError
 from portal.config.tracking_schema import prepare_tracking
-from slipway.visible import visible
+from slipway.sanitize import visible
 
 
 class Command(BaseCommand):
@@ -41,10 +41,10 @@ class Command(BaseCommand):
         progress = Progress(self.stdout.write)
         try:
             passphrase = passphrase_of(path, options)
-            preparation.check_server(env().database_url)
-            with preparation.one_at_a_time(env().data_dir):
+            steps.check_server(env().database_url)
+            with steps.one_at_a_time(env().data_dir):
                 allow_creation()
-                preparation.migrate()
+                steps.migrate()
                 prepare_tracking(env().database_url, env().data_dir)
                 manifest = restore(env(), path, passphrase=passphrase, progress=progress)
         except (BackupError, StartError, OSError, DatabaseError) as error:

@@ -7,11 +7,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.accounts.origin import Origin, acting_as
+from portal.accounts.request_origin import Origin, acting_as
 from portal.accounts.tokens import hash_of
-from portal.config.embedded import base_environment
 from portal.config.env import ROOT, env
 from portal.config.gateway import folder_of
+from portal.config.local_node import base_environment
 from portal.endpoints.models import EndpointKey
 from portal.endpoints.services.keys import revoke_key
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from portal.experiments.adapters.mlflow.answering import run_answer
 from portal.experiments.adapters.mlflow.batches import (
     RUN_NAME,
     Unusual,
@@ -13,9 +12,10 @@ from portal.experiments.adapters.mlflow.batches import (
     tags_of,
     whole_of,
 )
-from portal.experiments.adapters.mlflow.recording import now_ms, write_tags, writing
+from portal.experiments.adapters.mlflow.responses import run_answer
 from portal.experiments.adapters.mlflow.run_names import new_run_name
 from portal.experiments.adapters.mlflow.sql import rows
+from portal.experiments.adapters.mlflow.writes import now_ms, write_tags, writing
 
 _STATUSES = frozenset({"RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"})
 _MOST_NAME = 250

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.accounts.origin import Origin, acting_as
+from portal.accounts.request_origin import Origin, acting_as
 from portal.core.errors import SlipwayError
 from portal.notebooks.services.hubs import admit_hub
 

@@ -1,4 +1,4 @@
-// Lets durations and costs count on while a page stays open. Says the same as portal/web/moments.py
+// Lets durations and costs count on while a page stays open. Says the same as portal/web/dates.py
 // (`lasting`) and portal/web/money.py (`dollars`, `short_dollars`).
 const UNITS = [
   [86400, "d"],

@@ -1,4 +1,4 @@
-// Keeps relative times true while a page stays open. Says the same words as portal/web/moments.py.
+// Keeps relative times true while a page stays open. Says the same words as portal/web/dates.py.
 const STEPS = [
   [60, 1, "second"],
   [3600, 60, "minute"],

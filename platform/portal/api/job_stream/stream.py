@@ -1,0 +1,113 @@
+"""What one follower is told, in order: how the job stands, its logs, what it uses, its end."""
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from portal.accounts.models import User
+from portal.api.job_stream.authorization import Right
+from portal.api.job_stream.cursor import Bookmark
+from portal.api.job_stream.hub import Follower, Hub, hub
+from portal.api.job_stream.log_reader import LogReader, Mark, event, new_samples, progress_for
+from portal.training.models import Job
+from slipway.schemas.training import JobProgress
+
+HEARTBEAT_S = 15.0
+# Cost and the reason of a wait change without a change of the job.
+REFRESH_S = 2.0
+SAMPLES_S = 1.0
+_HELLO = b"retry: 1000\n\n"
+_HEARTBEAT = b": still here\n\n"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody wants to follow, and the id of the last event they have."""
+
+    job: Job
+    viewer: User
+    right: Right
+    rank: int | None
+    attempt: int | None
+    logs: bool
+    last_id: str
+
+
+async def news_of(wish: Wish) -> AsyncIterator[bytes]:
+    """Stream server-sent events until the job has ended and all is told, or the right is lost."""
+    house = hub()
+    with house.joined(wish.right, wish.job.pk) as follower:
+        yield _HELLO
+        async for told in _Telling(wish, house, follower).events():
+            yield told
+
+
+class _Telling:
+    """One stream."""
+
+    def __init__(self, wish: Wish, house: Hub, follower: Follower) -> None:
+        self._wish, self._house, self._follower = wish, house, follower
+        self._bookmark = Bookmark.read(wish.last_id)
+        self._log = LogReader(wish.job, self._bookmark, rank=wish.rank, attempt=wish.attempt)
+        self._progress: JobProgress | None = None
+        self._mark: Mark | None = None
+        self._looked_at: Mark | None = None
+        self._progress_at_s = self._samples_at_s = float("-inf")
+
+    @property
+    def _is_final(self) -> bool:
+        return self._progress is not None and self._progress.workload.state.is_final
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """Yield what there is to tell, each time the hub has looked."""
+        spoke_s = time.monotonic()
+        await self._follower.next_look()
+        while self._follower.may_go_on():
+            told = [*await self._state(), *await self._samples(), *await self._logs()]
+            for one in told:
+                yield one
+                if not self._follower.may_go_on():
+                    return
+            if told:
+                spoke_s = time.monotonic()
+                continue  # there may be more already
+            if self._is_final and self._log.is_whole:
+                for one in await self._state(once_more=True):  # the last lines count too
+                    yield one
+                yield event("end", "{}", self._bookmark)
+                return
+            if time.monotonic() - spoke_s >= HEARTBEAT_S:
+                spoke_s = time.monotonic()
+                yield _HEARTBEAT
+            await self._follower.next_look()
+
+    async def _state(self, *, once_more: bool = False) -> list[bytes]:
+        now = time.monotonic()
+        is_old = now - self._progress_at_s >= REFRESH_S and not self._is_final
+        mark = self._follower.mark
+        if mark == self._mark and not is_old and not once_more:
+            return []
+        job, viewer = self._wish.job, self._wish.viewer
+        key = ("progress", job.pk, viewer.pk)
+        progress = await self._house.ask_once(key, lambda: progress_for(job, viewer))
+        self._mark, self._progress_at_s = mark, now
+        if progress == self._progress:
+            return []
+        self._progress = progress
+        return [event("state", progress.model_dump_json(), self._bookmark)]
+
+    async def _samples(self) -> list[bytes]:
+        now = time.monotonic()
+        if now - self._samples_at_s < SAMPLES_S and not self._is_final:
+            return []
+        self._samples_at_s = now
+        job = self._wish.job
+        return await self._house.ask(lambda: new_samples(job, self._bookmark))
+
+    async def _logs(self) -> list[bytes]:
+        if not self._wish.logs:
+            return []
+        if self._looked_at != self._mark or self._is_final:
+            self._looked_at = self._mark
+            await self._house.ask(self._log.look)
+        return await self._house.read(self._log.read)

@@ -1,0 +1,348 @@
+"""The public door of MLflow: an ASGI application around the portal's.
+
+A request passes when its address is on the list of routes, its token leads to a project, and the
+route's policy lets that person pass. Then the portal answers it from the tables, or passes it on to
+MLflow's server in the name of that project, whatever the client says of workspaces.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import httpx
+import structlog
+from django.db import Error as DatabaseProblem
+from django.db import connections
+
+from portal.accounts.client_address import network_of
+from portal.api.mlflow import request_checks
+from portal.api.mlflow.answers import Answer, Refusal, unavailable
+from portal.api.mlflow.artifact_checks import check_artifact
+from portal.api.mlflow.audit import record
+from portal.api.mlflow.auth import Visitor, Visitors
+from portal.api.mlflow.fast_path import NATIVE, Asked
+from portal.api.mlflow.jobs import BEGIN, follow
+from portal.api.mlflow.model_sources import complete_source, store_location
+from portal.api.mlflow.promotions import CREATE, guarded, note_author
+from portal.api.mlflow.routes import READ, MlflowRoute, is_known_path, route_of
+from portal.api.mlflow.search_limits import check_searches
+from portal.api.mlflow.spans import SPANS, checked_headers, unpacked
+from portal.api.mlflow.upstream import LARGEST_FILE, Upstream, arriving
+from portal.api.throttle import api_throttle, tracking_throttle
+from portal.core.db_errors import database_problem
+from portal.core.db_patience import Patience, limited_by
+from portal.core.errors import RateLimited
+from portal.core.metrics import HTTP_REQUESTS, HTTP_SECONDS
+from portal.experiments.adapters.mlflow.batches import Unusual
+from portal.experiments.adapters.mlflow.ownership import default_experiments
+
+log = structlog.get_logger(__name__)
+PREFIX = "/mlflow"
+_THREADS = 12
+_OPEN = frozenset({"/health", "/version"})
+# What the server is known to be by, without asking it: clients look whether it is recent enough.
+_VERSION = "3.17.2"
+# Every server of MLflow lists the experiment that clients mean who name none.
+_EXPERIMENTS = "/api/2.0/mlflow/experiments/search"
+Result = TypeVar("Result")
+
+
+class MlflowDoor:
+    """Answers what begins with `/mlflow`, and leaves the rest to the portal."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.visitors = Visitors()
+        self._upstream = Upstream()
+        # Threads of their own: each keeps its connections, and a busy training job never takes a
+        # thread from the pages.
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mlflow")
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        path = scope.get("path", "")
+        if scope["type"] != "http" or not (path == PREFIX or path.startswith(f"{PREFIX}/")):
+            await self.app(scope, receive, send)
+            return
+        await _Visit(self, scope, receive, send).run()
+
+    async def in_thread(self, work: Callable[[], Result], patience: Patience | None) -> Result:
+        """Do some work with the database in one of the door's threads."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, partial(_with_database, work, patience, time.monotonic())
+        )
+
+    async def pass_on(self, scope: Any, send: Any, **what: Any) -> int:
+        """Let MLflow's server answer."""
+        return await self._upstream.pass_on(scope, send, **what)
+
+
+def _with_database(
+    work: Callable[[], Result], patience: Patience | None, queued_at: float
+) -> Result:
+    if patience is not None:
+        patience.note_queued(time.monotonic() - queued_at)
+    try:
+        with limited_by(patience):
+            return work()
+    except DatabaseProblem:
+        for connection in connections.all(initialized_only=True):
+            connection.close_if_unusable_or_obsolete()
+        raise
+
+
+@dataclass
+class _Request:
+    """A request that was read; `location` is where the files of a registered version are."""
+
+    path: str
+    query: list[tuple[str, str]]
+    body: bytes
+    content: dict[str, Any] = field(default_factory=dict)
+    location: str = ""
+
+
+class _Visit:
+    """One request on its way through the door."""
+
+    def __init__(self, door: MlflowDoor, scope: Any, receive: Any, send: Any) -> None:
+        self.door = door
+        self.scope = scope
+        self.receive = receive
+        self._send = send
+        self.status = 0
+        self._patience = Patience()
+        self.route: MlflowRoute | None = None
+        # What must be true before the client has its answer, given that answer; until then the
+        # answer is held back.
+        self.remember: Callable[[bytes], None] | None = None
+        self._held: list[Any] = []
+
+    async def send(self, event: Any) -> None:
+        """Pass an event to the client, and note the status."""
+        if self.remember is not None:
+            self._held.append(event)
+            if event["type"] == "http.response.start" or event.get("more_body"):
+                return
+            await self._remember()
+            held, self._held = self._held, []
+        else:
+            held = [event]
+        for each in held:
+            if each["type"] == "http.response.start":
+                self.status = each["status"]
+            await self._send(each)
+
+    async def _remember(self) -> None:
+        """Note once what the request changed, if it changed anything."""
+        remember, self.remember = self.remember, None
+        if remember is not None and self._held and self._held[0]["status"] == 200:
+            answered = b"".join(event.get("body", b"") for event in self._held)
+            # It is done already, so the answer waits for the database as long as need be.
+            await self.door.in_thread(partial(remember, answered), None)
+
+    async def run(self) -> None:
+        """Answer, whatever happens, unless an answer has begun."""
+        began = time.perf_counter()
+        try:
+            await self._answer()
+        except Refusal as refusal:
+            await self._refuse(refusal)
+        except httpx.ReadError:
+            log.info("mlflow_client_left", path=self.scope["path"])
+        except DatabaseProblem as error:
+            log.warning("mlflow_database", reason=str(error)[:300])
+            problem = database_problem(error)
+            await self._refuse(unavailable(f"{problem.message} {problem.next_step}"))
+        except Exception:
+            log.exception("mlflow_failed", path=self.scope["path"])
+            await self._refuse(Refusal(500, "INTERNAL_ERROR", "Something went wrong here."))
+        name = f"mlflow {self.route.path}" if self.route else "mlflow unmatched"
+        HTTP_REQUESTS.labels(self.scope["method"], name, self.status).inc()
+        HTTP_SECONDS.labels(name).observe(time.perf_counter() - began)
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        return await self.door.in_thread(work, self._patience)
+
+    async def _refuse(self, refusal: Refusal) -> None:
+        if self.status == 0:
+            await refusal.as_answer().send(self.send)
+
+    async def _answer(self) -> None:
+        path, project = self._place()
+        if path in _OPEN and self.scope["method"] in ("GET", "HEAD"):
+            text = b"OK" if path == "/health" else _VERSION.encode()
+            await Answer(200, text, ((b"content-type", b"text/plain"),)).send(self.send)
+            return
+        if self.route is None:
+            raise _unserved(self.scope["method"], path)
+        visitor = await self._visitor(project)
+        visitor.check(self.route.policy)
+        target = request_checks.checked_path(path)
+        query = request_checks.parsed_query(self.scope["query_string"], path)
+        if self.route.path == SPANS:
+            await self._take_spans(visitor, target, query)
+        elif self.route.streams:
+            check = partial(check_artifact, visitor.project_id, self.route, path, query)
+            await self._in_thread(check)
+            await self._stream(visitor, target, query)
+        else:
+            await self._exchange(visitor, path, target, query)
+
+    def _place(self) -> tuple[str, str]:
+        """Return the path as MLflow knows it, and the project it was found under."""
+        rest = self.scope["path"][len(PREFIX) :] or "/"
+        method = self.scope["method"]
+        self.route = route_of(method, rest)
+        if self.route is not None or rest in _OPEN:
+            return rest, ""
+        project, _, below = rest[1:].partition("/")
+        self.route = route_of(method, f"/{below}")
+        return f"/{below}", project
+
+    async def _visitor(self, project: str) -> Visitor:
+        given = dict(self.scope["headers"]).get(b"authorization", b"").decode("latin1")
+        if not given:
+            raise Refusal(
+                401,
+                "UNAUTHENTICATED",
+                "Set MLFLOW_TRACKING_TOKEN to a token made under Settings → API tokens.",
+                ((b"www-authenticate", b"Bearer"),),
+            )
+        visitors = self.door.visitors
+        known = visitors.remembered(given, project)
+        if known is None:
+            known = await self._in_thread(partial(self._recognised, given, project))
+        key = known.principal.key
+        count = tracking_throttle.note(key)
+        if count:
+            await self._in_thread(partial(_counted, partial(tracking_throttle.tell, key, count)))
+        return known
+
+    def _recognised(self, given: str, project: str) -> Visitor:
+        """Recognise a visitor; who is none counts against the address, as in the API."""
+        try:
+            return self.door.visitors.recognise(given, project)
+        except Refusal as refusal:
+            if refusal.status == 401:
+                _counted(partial(api_throttle.hit, network_of(self.scope)))
+            raise
+
+    async def _exchange(
+        self, visitor: Visitor, path: str, target: str, query: list[tuple[str, str]]
+    ) -> None:
+        """Read the whole request, answer it here if that can be, else pass it on."""
+        assert self.route is not None  # noqa: S101  (`_answer` has seen to it)
+        body = await request_checks.read_body(self.receive, most=request_checks.LARGEST_JSON)
+        route, request = self.route, _Request(path, query, body)
+        found = await self._in_thread(partial(self._look, visitor, route, request))
+        if isinstance(found, Answer):
+            await found.send(self.send)
+            return
+
+        def remember(answered: bytes) -> None:
+            if request.location:
+                store_location(visitor.project_id, request.location, answered)
+            if route.path == CREATE:
+                note_author(visitor, answered)
+            if route.audit:
+                record(visitor, route.audit, request.content, query)
+
+        self.remember = remember if route.audit or route.path == CREATE else None
+        try:
+            await self._pass_on(visitor, target, found[1], found[0])
+        finally:  # MLflow may have changed things and gone before its answer was whole
+            await self._remember()
+
+    def _look(
+        self, visitor: Visitor, route: MlflowRoute, request: _Request
+    ) -> Answer | tuple[bytes, str]:
+        """Return the answer to a request, or the body and the query to pass on."""
+        project_id, query = visitor.project_id, request.query
+        check_artifact(project_id, route, request.path, query)
+        content = request.content = request_checks.parsed_json(request.body)
+        check_searches(content, query)
+        changed = request_checks.with_default(project_id, content)
+        if route.path == _EXPERIMENTS:
+            default_experiments.of(project_id)
+        if route.path == BEGIN:
+            follow(visitor, self.scope, query)
+        moved = guarded(visitor, route.method, route.path, content)
+        if moved is not None:
+            return moved
+        handler = NATIVE.get((route.method, route.path)) if route.native else None
+        if handler is not None:
+            try:
+                return handler(Asked(project_id, query, content, len(request.body)))
+            except Unusual:
+                request_checks.check_numbers(content)
+        request_checks.check_sizes(content, query)
+        if route.cites:
+            request_checks.check_citations(route, project_id, content)
+        if route.path == CREATE:
+            request.location, changed = complete_source(project_id, content), True
+        passed = request_checks.as_bytes(content) if changed else request.body
+        return passed, request_checks.query_with_default(project_id, query)
+
+    async def _stream(self, visitor: Visitor, target: str, query: list[tuple[str, str]]) -> None:
+        """Pass a body on as it comes."""
+        body = arriving(self.receive, most=LARGEST_FILE)
+        await self._pass_on(visitor, target, request_checks.joined(query), body)
+
+    async def _take_spans(
+        self, visitor: Visitor, target: str, query: list[tuple[str, str]]
+    ) -> None:
+        """Pass spans on, once it is clear that they belong here."""
+        given = dict(self.scope["headers"])
+        project_id = visitor.project_id
+        headers = await self._in_thread(partial(checked_headers, project_id, given))
+        body = await request_checks.read_body(self.receive, most=request_checks.LARGEST_JSON)
+        body = unpacked(body, given.pop(b"content-encoding", b"").decode("latin1").strip().lower())
+        await self.door.pass_on(
+            self.scope | {"headers": list(given.items())},
+            self.send,
+            target=f"{target}?{request_checks.joined(query)}" if query else target,
+            project_id=project_id,
+            body=body,
+            more=headers,
+        )
+
+    async def _pass_on(self, visitor: Visitor, target: str, query: str, body: Any) -> None:
+        await self.door.pass_on(
+            self.scope,
+            self.send,
+            target=f"{target}?{query}" if query else target,
+            project_id=visitor.project_id,
+            body=body,
+            changes_nothing=self.route is not None and self.route.policy is READ,
+        )
+
+
+def _counted(count: Callable[[], None]) -> None:
+    """Count a request; raises Refusal, which clients wait after, for one too many."""
+    try:
+        count()
+    except RateLimited as error:
+        wait = str(error.retry_after_s or 1).encode()
+        raise Refusal(
+            429,
+            "REQUEST_LIMIT_EXCEEDED",
+            f"{error} {error.next_step} Log in batches, or less often.",
+            ((b"retry-after", wait),),
+        ) from error
+
+
+def _unserved(method: str, path: str) -> Refusal:
+    if is_known_path(path):
+        return Refusal(405, "ENDPOINT_NOT_FOUND", f"{method} is not served at this address.")
+    return Refusal(
+        404,
+        "ENDPOINT_NOT_FOUND",
+        "This address of MLflow's REST is not served. The list of those that are is in the "
+        "documentation, under Experiments.",
+    )

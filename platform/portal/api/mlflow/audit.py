@@ -1,0 +1,39 @@
+"""What was changed through MLflow and others rely on, in the audit log."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from portal.accounts import audit
+from portal.accounts.models import Project
+from portal.accounts.request_origin import Origin, acting_as
+from portal.api.mlflow.auth import Visitor
+from slipway.schemas.truncation import shorten_name
+
+_NAMES = ("name", "new_name", "version", "alias", "stage", "experiment_id", "run_id")
+_MOST = 200
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What was changed, by the id MLflow has for it."""
+
+    pk: str
+
+
+def record(
+    visitor: Visitor, verb: str, content: dict[str, Any], query: list[tuple[str, str]]
+) -> None:
+    """Note that a visitor changed something; called once MLflow has said that it is done."""
+    given = {**dict(query), **content}
+    facts = {name: shorten_name(str(given[name]), _MOST) for name in _NAMES if given.get(name)}
+    target = _Target(facts.get("name") or facts.get("experiment_id") or facts.get("run_id", ""))
+    principal = visitor.principal
+    with acting_as(Origin(user=principal.user, token=principal.token)):
+        audit.record(
+            verb,
+            kind=verb.partition(".")[0],
+            target=target,
+            label=target.pk,
+            project=Project.objects.get(pk=visitor.project_id),
+            after=facts,
+        )

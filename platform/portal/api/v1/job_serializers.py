@@ -1,0 +1,70 @@
+"""From rows of jobs to wire schemas."""
+
+from portal.api.v1.workload_serializers import workload_out
+from portal.training.models import Checkpoint, Job, Snapshot
+from portal.training.services.jobs import price_of
+from portal.training.services.progress import progress_of
+from portal.workloads.explanations import Explainer
+from slipway.schemas.training import (
+    CheckpointOut,
+    GitFacts,
+    JobOut,
+    JobProgress,
+    SnapshotOut,
+)
+
+
+def snapshot_out(snapshot: Snapshot) -> SnapshotOut:
+    return SnapshotOut(
+        digest=snapshot.digest, size_bytes=snapshot.file.blob.size_bytes, files=snapshot.files
+    )
+
+
+def checkpoint_out(checkpoint: Checkpoint) -> CheckpointOut:
+    return CheckpointOut(
+        step=checkpoint.step,
+        size_bytes=checkpoint.size_bytes,
+        attempt=checkpoint.attempt,
+        created_at=checkpoint.created_at,
+        copied_at=checkpoint.copied_at,
+    )
+
+
+def progress_out(job: Job, explainer: Explainer) -> JobProgress:
+    """Describe how a job stands to the person the explainer speaks to."""
+    progress = progress_of(job)
+    return JobProgress(
+        workload=workload_out(job.workload, explainer),
+        cost_nano_usd=progress.cost_nano_usd,
+        first_step_after_s=progress.first_step_after_s,
+        step=progress.step,
+        resumable_step=progress.resumable_step,
+        log_ranks=progress.log_ranks,
+    )
+
+
+def job_out(job: Job, explainer: Explainer) -> JobOut:
+    """Describe a job to the person the explainer speaks to."""
+    return JobOut(
+        **dict(progress_out(job, explainer)),
+        script=job.script,
+        args=job.args,
+        params=job.params,
+        strategy=job.strategy or None,
+        strategy_reason=_strategy_reason(job),
+        backend=job.workload.backend,
+        snapshot=snapshot_out(job.snapshot),
+        git=GitFacts.model_validate(job.git) if job.git else None,
+        environment=job.workload.environment or None,
+        datasets=job.datasets,
+        tags=job.workload.tags,
+        cloned_from=job.cloned_from_id,
+        nano_usd_per_hour=price_of(job.workload),
+    )
+
+
+def _strategy_reason(job: Job) -> str | None:
+    """Say why the job trains by its strategy, and by which, where it was not submitted so."""
+    if job.strategy_taken and job.strategy_taken != job.strategy:
+        return f"{job.strategy_taken}: {job.strategy_reason}".removesuffix(": ")
+    return job.strategy_reason or None

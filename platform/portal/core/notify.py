@@ -1,0 +1,111 @@
+"""Who waits for a change hears of it, without asking the database for rows again and again.
+
+Whoever changes what others wait for calls `ring` in the transaction of the change. On PostgreSQL
+that is a NOTIFY, which comes once the transaction has committed and its rows can be seen. On SQLite
+the count of what others have committed is read forty times a second, which costs microseconds.
+Nothing depends on a ring: a `Listener` has its threads look every second all the same.
+"""
+
+import threading
+import time
+from typing import Any, Final
+
+import structlog
+from django.db import Error, connection
+
+log = structlog.get_logger(__name__)
+_CHANNEL: Final = "slipway_changed"
+# On SQLite, and where rings are not known to come through.
+_LOOK_EVERY_S: Final = 0.025
+_LOOK_ALL_THE_SAME_S: Final = 1.0
+_AFTER_TROUBLE_S: Final = 1.0
+_IDLE_S: Final = 5.0
+
+
+def ring() -> None:
+    """Let all who listen, in every process, look once this transaction has committed."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"NOTIFY {_CHANNEL}")
+
+
+class Listener:
+    """Tells the threads of a process when there may be something new.
+
+    One thread with a connection of its own listens while anybody waits. On PostgreSQL it rings
+    itself first: behind a pooler that hands connections around nothing would come back, and until
+    something does those who wait look forty times a second.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._rings = 0
+        self._is_heard = False
+        self._thread: threading.Thread | None = None
+        self._wanted_at = 0.0
+
+    def rings(self) -> int:
+        """Return how often it has rung; ask before looking, and hand it to `wait`."""
+        with self._changed:
+            return self._rings
+
+    def rung(self) -> None:
+        """Let those who wait in this process look again."""
+        with self._changed:
+            self._rings += 1
+            self._changed.notify_all()
+
+    def wait(self, known: int) -> None:
+        """Return when it has rung since `known`, or when it is time to look all the same."""
+        with self._changed:
+            self._wanted_at = time.monotonic()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._listen, name="notify", daemon=True)
+                self._thread.start()
+            within_s = _LOOK_ALL_THE_SAME_S if self._is_heard else _LOOK_EVERY_S
+            self._changed.wait_for(lambda: self._rings != known, within_s)
+
+    def _listen(self) -> None:
+        database: Any = connection  # mypy knows what all databases have in common
+        listen_once = self._listen_on_sqlite if database.vendor == "sqlite" else self._listen_once
+        while self._is_wanted():
+            try:
+                listen_once(database)
+            except (Error, database.Database.Error) as error:
+                log.warning("bell_not_heard", reason=str(error).strip()[:200])
+                time.sleep(_AFTER_TROUBLE_S)
+            finally:
+                self._is_heard = False
+
+    def _listen_once(self, database: Any) -> None:
+        parameters = database.get_connection_params() | {"application_name": "slipway bell"}
+        with database.Database.connect(**parameters, autocommit=True) as heard:
+            heard.execute(f"LISTEN {_CHANNEL}")
+            heard.execute(f"NOTIFY {_CHANNEL}")
+            while self._is_wanted():
+                for _ in heard.notifies(timeout=_LOOK_ALL_THE_SAME_S, stop_after=1):
+                    self._is_heard = True
+                    self.rung()
+
+    def _listen_on_sqlite(self, database: Any) -> None:
+        try:
+            database.ensure_connection()
+            count = None
+            while self._is_wanted():
+                found = database.connection.execute("PRAGMA data_version").fetchone()
+                if found != count:
+                    count, self._is_heard = found, True
+                    self.rung()
+                time.sleep(_LOOK_EVERY_S)
+        finally:
+            database.close()
+
+    def _is_wanted(self) -> bool:
+        with self._changed:
+            if time.monotonic() - self._wanted_at < _IDLE_S:
+                return True
+            self._thread = None
+            return False
+
+
+listener: Final = Listener()

@@ -1,0 +1,291 @@
+"""Checking closed drafts, and making them versions: the work of the control worker."""
+
+import hashlib
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from django.db import transaction
+from django.db.models import F, Q
+
+from portal.core import clock
+from portal.datasets.bytes import whole_files
+from portal.datasets.models import Dataset, DataTable, Version
+from portal.datasets.signals import VersionReady, version_ready
+from portal.datasets.table_process import TableUnreadable, read_table
+from portal.datasets.tables import MAX_PARTS, Group, tables_in
+from slipway.schemas.datasets import Problem, VersionState, key_of
+from slipway.schemas.statistics import TableStatistics
+from slipway.schemas.tables import ReadSettings, TableSchema, matches_pattern
+from slipway.schemas.truncation import shorten
+
+log = structlog.get_logger(__name__)
+# A task may last 300 s. This is what reading all tables of a version may take of it, and for how
+# long a task begins with further versions.
+READING_S = 150.0
+_BEGINS_FOR_S = 90.0
+# A worker that says nothing for so long is taken for dead, and another one checks the version.
+LEASE = timedelta(seconds=60)
+_RENEWED_AFTER_S = 10.0
+_AT_ONCE = 2
+_MOST_CHECKS = 3
+_PLAIN_FILES = (
+    "A file that is no table is stored as it is if plain_files (--plain-file, Plain files on the "
+    "page) names it."
+)
+_PROBLEMS_KEPT = 100
+
+
+@dataclass
+class _Found:
+    """What the check of one version has found."""
+
+    tables: list[DataTable] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    bad_rows: int = 0
+    rows: int | None = None
+    tables_left_out: int = 0
+
+
+class TurnLost(Exception):
+    """Another worker checks the version by now, or there is nothing to check any more."""
+
+
+class Turn:
+    """One worker's turn to check a version; it ends unless the worker goes on saying so."""
+
+    def __init__(self, version: Version, until: datetime) -> None:
+        self.version = version
+        self._until = until
+        self._renewed_at = time.monotonic()
+
+    def go_on(self) -> None:
+        """Say that the worker lives: cheap, to be called all the time; raises TurnLost."""
+        if time.monotonic() - self._renewed_at < _RENEWED_AFTER_S:
+            return
+        until = clock.now() + LEASE
+        mine = Version.objects.filter(
+            pk=self.version.pk, state=VersionState.CHECKING, checker_until=self._until
+        )
+        if not mine.update(checker_until=until):
+            raise TurnLost
+        self._until, self._renewed_at = until, time.monotonic()
+
+
+def check_waiting() -> int:
+    """Check versions that wait for it, one after the other; return how many.
+
+    Safe beside itself, and safe to be killed: a check belongs to one worker at a time, and to
+    another one soon after that has died.
+    """
+    count = 0
+    began = time.monotonic()
+    while time.monotonic() - began < _BEGINS_FOR_S and (turn := _claim()) is not None:
+        try:
+            _check(turn)
+        except TurnLost:
+            log.warning("dataset_check_lost", version=turn.version.pk)
+        count += 1
+    return count
+
+
+def _claim() -> Turn | None:
+    now = clock.now()
+    waiting = Version.objects.filter(state=VersionState.CHECKING)
+    if waiting.filter(checker_until__gt=now).count() >= _AT_ONCE:
+        return None
+    free = Q(checker_until__isnull=True) | Q(checker_until__lte=now)
+    for version in waiting.filter(free).order_by("touched_at").select_related("dataset")[:_AT_ONCE]:
+        mine = waiting.filter(free, pk=version.pk)
+        if mine.update(checker_until=now + LEASE, checks=F("checks") + 1):
+            return Turn(version, now + LEASE)
+    return None
+
+
+def _check(turn: Turn) -> None:
+    version = turn.version
+    if version.checks >= _MOST_CHECKS:
+        _refuse(version, "It could not be checked: the check broke off three times.")
+        return
+    collision, digest, files, size_bytes = _walk(turn)
+    facts: dict[str, Any] = {"digest": digest, "files": files, "size_bytes": size_bytes}
+    if collision:
+        _refuse(version, f"{collision[:200]} is a file and a folder at once.", **facts)
+        return
+    ready = Version.objects.ready().filter(dataset=version.dataset).order_by("-number").first()
+    if ready is not None and ready.digest == digest and _settings(ready) == _settings(version):
+        reason = f"Nothing has changed: it holds the same files as {ready.reference}."
+        _refuse(version, reason, same_as=ready.number, **facts)
+        return
+    found = _examine(turn)
+    if found.bad_rows and not version.allow_bad_rows:
+        _refuse(
+            version,
+            _refusal(found),
+            bad_rows=found.bad_rows,
+            problems=[problem.model_dump() for problem in found.problems],
+            **facts,
+        )
+        return
+    _publish(version, found, facts)
+
+
+def _refusal(found: _Found) -> str:
+    first = found.problems[0]
+    if not first.path:
+        # A declaration is wrong, and no row.
+        return shorten(first.message, 500)
+    place = f", line {first.line}" if first.line else ""
+    rows = f"{found.bad_rows} bad {'row' if found.bad_rows == 1 else 'rows'}"
+    return f"{rows}; the first is in {first.path[:200]}{place}. {_PLAIN_FILES}"
+
+
+def _settings(version: Version) -> ReadSettings:
+    return ReadSettings.model_validate(version.settings)
+
+
+def _refuse(version: Version, reason: str, **facts: Any) -> None:
+    Version.objects.move(
+        version.pk,
+        VersionState.REFUSED,
+        reason=shorten(reason, 500),
+        touched_at=clock.now(),
+        checker_until=None,
+        **facts,
+    )
+
+
+def _publish(version: Version, found: _Found, facts: dict[str, Any]) -> None:
+    """Give the version its number and make it seen, all at once."""
+    with transaction.atomic():
+        dataset = Dataset.objects.select_for_update(no_key=True).get(pk=version.dataset_id)
+        number = dataset.last_number + 1
+        made = Version.objects.move(
+            version.pk,
+            VersionState.READY,
+            number=number,
+            ready_at=clock.now(),
+            rows=found.rows,
+            bad_rows=found.bad_rows,
+            problems=[problem.model_dump() for problem in found.problems],
+            tables_left_out=found.tables_left_out,
+            reason="",
+            checker_until=None,
+            **facts,
+        )
+        if not made:
+            return
+        Dataset.objects.filter(pk=dataset.pk).update(last_number=number)
+        DataTable.objects.filter(version=version).delete()
+        DataTable.objects.bulk_create(found.tables)
+        version_ready.send_on_commit(VersionReady(version.pk))
+    log.info("dataset_version_ready", version=version.pk, number=number, files=facts["files"])
+
+
+def _walk(turn: Turn) -> tuple[str, str, int, int]:
+    """Return a path that is file and folder (or ""), the digest, how many files, and bytes.
+
+    The digest is the SHA-256 of a line `key digest size` for each file, in the order of keys.
+    """
+    version = turn.version
+    measure = hashlib.sha256()
+    files = size_bytes = 0
+    folders: set[str] = set()
+    collision = ""
+    for file in whole_files(version):
+        turn.go_on()
+        first = file[0]
+        measure.update(f"{first.key} {first.digest} {first.size_bytes}\n".encode())
+        files += 1
+        size_bytes += first.size_bytes
+        parts = first.path.split("/")
+        fresh = {"/".join(parts[:depth]) for depth in range(1, len(parts))} - folders
+        if fresh:
+            mine = version.entries.filter(key__in=[key_of(folder) for folder in fresh])
+            collision = collision or mine.values_list("path", flat=True).first() or ""
+            folders |= fresh if len(folders) < _MOST_FOLDERS else set()
+    return collision, measure.hexdigest(), files, size_bytes
+
+
+_MOST_FOLDERS = 100_000
+
+
+def _examine(turn: Turn) -> _Found:
+    version = turn.version
+    found = _Found()
+    until = time.monotonic() + READING_S
+    tables = tables_in(version)
+    found.tables_left_out = tables.left_out
+    for group in tables.groups:
+        left_s = until - time.monotonic()
+        table = DataTable(
+            version=version,
+            name=group.name,
+            format=group.format,
+            paths=group.paths,
+            files=group.parts,
+            statistics=TableStatistics(rows=0, is_complete=False).model_dump(mode="json"),
+        )
+        found.tables.append(table)
+        if group.parts > len(group.paths):
+            table.note, table.bad_rows = f"Not read: {_too_many_parts(group)}", 1
+            found.bad_rows += 1
+            found.problems.append(Problem(path=group.name, message=_too_many_parts(group)))
+            continue
+        if left_s < 1:
+            table.note = "Not read: the other tables took all the time there is for a version."
+            continue
+        try:
+            result = read_table(version, group, budget_s=left_s, go_on=turn.go_on)
+        except TableUnreadable as error:
+            log.warning("table_not_read", version=version.pk, table=group.name, why=str(error))
+            table.note, table.bad_rows = f"Not read: {error}", 1
+            found.bad_rows += 1
+            found.problems.append(Problem(path=group.name, message=str(error)))
+            continue
+        statistics = TableStatistics.model_validate(result["statistics"])
+        table.statistics = statistics.model_dump(mode="json")
+        table.schema = TableSchema.model_validate(result["schema"]).model_dump(mode="json")
+        table.preview, table.bad_rows = result["preview"], result["bad_rows"]
+        if not statistics.is_complete:
+            table.note = f"Of the first {statistics.rows:,} rows; reading all takes too long."
+        found.bad_rows += table.bad_rows
+        found.rows = (found.rows or 0) + statistics.rows
+        found.problems += [Problem.model_validate(one) for one in result["problems"]]
+    _require_declared_columns(version, found)
+    _require_plain_files(turn, found)
+    found.problems = found.problems[:_PROBLEMS_KEPT]
+    return found
+
+
+def _too_many_parts(group: Group) -> str:
+    return (
+        f"It has {group.parts:,} parts; a table has at most {MAX_PARTS:,}. Write fewer, larger "
+        "files, or name them differently to make several tables of them."
+    )
+
+
+def _require_declared_columns(version: Version, found: _Found) -> None:
+    """Note declared columns that no table has: such a declaration would have no effect."""
+    names = {column["name"] for table in found.tables for column in table.schema.get("columns", [])}
+    if any(not table.schema for table in found.tables):
+        return
+    for name in sorted(_settings(version).types.keys() - names):
+        found.bad_rows += 1
+        message = "No table has this column, whose type is declared."
+        found.problems.insert(0, Problem(path="", column=name[:200], message=message))
+
+
+def _require_plain_files(turn: Turn, found: _Found) -> None:
+    """Note patterns of plain files that match no file: such a declaration would have no effect."""
+    unmatched = _settings(turn.version).plain_files
+    if unmatched:
+        for path in turn.version.entries.files().values_list("path", flat=True).iterator():
+            turn.go_on()
+            unmatched = [pattern for pattern in unmatched if not matches_pattern(path, pattern)]
+    for pattern in unmatched:
+        found.bad_rows += 1
+        message = f"No file matches {pattern[:200]}, which is declared as plain (plain_files)."
+        found.problems.insert(0, Problem(path="", message=message))

@@ -1,0 +1,121 @@
+"""Comparing what an endpoint should be with what it is, and doing what is missing.
+
+Each endpoint in a transaction of its own, with its row locked; repeating changes nothing.
+"""
+
+from datetime import datetime, timedelta
+
+import structlog
+from django.db import transaction
+from django.db.models import Q
+
+from portal.core import clock
+from portal.endpoints.autoscaling import scale
+from portal.endpoints.incidents import end_incidents, forget_incidents
+from portal.endpoints.lifecycle import EndpointState, ReplicaState, RevisionState, RolloutState
+from portal.endpoints.models import (
+    Endpoint,
+    EndpointKey,
+    GatewayProcess,
+    Replica,
+    Revision,
+    Rollout,
+    ServingIncident,
+    TrafficMinute,
+)
+from portal.endpoints.replicas import CRASH_LOOP, converge, follow_workloads, wanted_of
+from portal.endpoints.rollback import leave_crash_loop
+from portal.endpoints.rollouts import advance, retire_standbys
+from portal.endpoints.transitions import (
+    add_event,
+    locked,
+    move_endpoint,
+    move_revision,
+    move_rollout,
+)
+
+log = structlog.get_logger(__name__)
+# A replica that has answered for this long makes its revision's failures forgotten.
+_STEADY = timedelta(minutes=1)
+_KEEP_MINUTES = timedelta(days=30)
+_KEEP_PROCESSES = timedelta(hours=1)
+
+
+def reconcile_all() -> None:
+    """Look after every endpoint that has something to look after."""
+    idle = Q(state=EndpointState.PAUSED) | Q(state=EndpointState.FAILED)
+    present = Endpoint.objects.present()
+    with_replicas = Replica.objects.alive().values("endpoint")
+    with_incidents = ServingIncident.objects.open().values("endpoint")
+    found = present.filter(~idle | Q(pk__in=with_replicas) | Q(pk__in=with_incidents)).order_by(
+        "pk"
+    )
+    for endpoint_id in list(found.values_list("pk", flat=True)):
+        try:
+            reconcile(endpoint_id)
+        except Exception:
+            # One endpoint in trouble must not keep the others waiting; it is looked at again soon.
+            log.exception("endpoint_not_reconciled", endpoint=endpoint_id)
+
+
+@transaction.atomic
+def reconcile(endpoint_id: str) -> None:
+    """Look after one endpoint."""
+    endpoint = locked(endpoint_id)
+    if endpoint is None or endpoint.status == EndpointState.DELETED:
+        return
+    moment = clock.now()
+    follow_workloads(endpoint, moment)
+    for revision in endpoint.revisions.filter(state=RevisionState.PREPARING):
+        _prepare(endpoint, revision)
+    _forget_failures(endpoint, moment)
+    advance(endpoint, moment)
+    if endpoint.status == EndpointState.SERVING:
+        leave_crash_loop(endpoint, moment)
+        scale(endpoint, moment)
+    end_incidents(endpoint, moment)
+    retire_standbys(endpoint, moment)
+    revisions = endpoint.revisions.select_related("made_by").order_by("number")
+    converge(endpoint, list(revisions), moment)
+    if endpoint.status == EndpointState.DELETING:
+        _finish_deleting(endpoint)
+
+
+def _prepare(endpoint: Endpoint, revision: Revision) -> None:
+    """Let a revision be ready, or failed, by what its replicas are."""
+    wanted = wanted_of(endpoint, revision)
+    # While nothing answers, one replica is better than none, and there may be no room for more.
+    enough = min(wanted, 1) if endpoint.status == EndpointState.CREATING else wanted
+    if enough and revision.replicas.ready().count() >= enough:
+        if move_revision(endpoint, revision, RevisionState.READY, ready_at=clock.now(), reason=""):
+            add_event(endpoint, "revision_ready", f"Revision {revision.number} is ready.")
+    elif revision.failures >= CRASH_LOOP:
+        last = revision.replicas.filter(state=ReplicaState.FAILED).order_by("-pk").first()
+        said = last.reason if last is not None else ""
+        reason = f"{revision.failures} replicas failed in a row. {said}".strip()
+        move_revision(endpoint, revision, RevisionState.FAILED, reason=reason)
+
+
+def _forget_failures(endpoint: Endpoint, moment: datetime) -> None:
+    steady = Replica.objects.ready().filter(endpoint=endpoint, ready_at__lt=moment - _STEADY)
+    endpoint.revisions.filter(pk__in=steady.values("revision"), failures__gt=0).update(
+        failures=0, next_start_at=None
+    )
+
+
+def _finish_deleting(endpoint: Endpoint) -> None:
+    for rollout in Rollout.objects.under_way().filter(endpoint=endpoint):
+        move_rollout(rollout, RolloutState.ROLLING_BACK, reason="The endpoint was deleted.")
+        move_rollout(rollout, RolloutState.ROLLED_BACK)
+    if not Replica.objects.alive().filter(endpoint=endpoint).exists():
+        move_endpoint(endpoint, EndpointState.DELETED, message="Deleted.")
+
+
+def forget_old() -> None:
+    """Delete what nobody looks at any more: old minutes, processes that ended, expired keys."""
+    moment = clock.now()
+    TrafficMinute.objects.filter(at__lt=moment - _KEEP_MINUTES).delete()
+    GatewayProcess.objects.filter(seen_at__lt=moment - _KEEP_PROCESSES).delete()
+    forget_incidents(moment)
+    portal_keys = EndpointKey.objects.exclude(sealed=b"")
+    portal_keys.filter(expires_at__lt=moment - timedelta(hours=1)).delete()

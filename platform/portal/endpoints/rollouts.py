@@ -1,0 +1,239 @@
+"""Rollouts: traffic moves step by step, and all of it back when something goes wrong.
+
+Everything here runs with the endpoint's row locked and may be repeated.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from portal.endpoints.canary_analysis import Rules, Traffic, trouble_with
+from portal.endpoints.lifecycle import EndpointState, ReplicaState, RevisionState, RolloutState
+from portal.endpoints.models import Endpoint, Revision, Rollout
+from portal.endpoints.plans import ALL, Step, step_at
+from portal.endpoints.ports import Evidence, judge
+from portal.endpoints.replicas import CRASH_LOOP
+from portal.endpoints.transitions import (
+    add_event,
+    move_endpoint,
+    move_revision,
+    move_rollout,
+    weigh,
+)
+from portal.workloads.idle_capacity import delays_others
+from portal.workloads.models import Lease
+from slipway.schemas.endpoints import PlanKind, RollbackRules
+from slipway.schemas.serving import LATENCY_BOUNDS_MS
+
+
+def advance(endpoint: Endpoint, moment: datetime) -> None:
+    """Carry the rollout under way on, if there is one."""
+    found = Rollout.objects.under_way().filter(endpoint=endpoint)
+    rollout = found.select_related("revision", "previous", "made_by").first()
+    if rollout is None or endpoint.status == EndpointState.PAUSED:
+        return
+    if rollout.status == RolloutState.PLANNED:
+        _begin_when_ready(endpoint, rollout, moment)
+    elif rollout.status in (RolloutState.RUNNING, RolloutState.BAKING):
+        _watch(endpoint, rollout, moment)
+    else:
+        _end_when_drained(rollout)
+
+
+def _end_when_drained(rollout: Rollout) -> None:
+    """A rollout has gone back once nothing of its revision is wanted or answers any more."""
+    revision = rollout.revision
+    answers = revision.replicas.filter(state=ReplicaState.READY).exists()
+    if revision.status == RevisionState.STANDBY or not answers:
+        move_rollout(rollout, RolloutState.ROLLED_BACK)
+
+
+def _begin_when_ready(endpoint: Endpoint, rollout: Rollout, moment: datetime) -> None:
+    revision = rollout.revision
+    if revision.status == RevisionState.FAILED:
+        take_back(endpoint, rollout, revision.reason or "It did not become ready.", moment)
+    elif (
+        revision.status in (RevisionState.READY, RevisionState.STANDBY)
+        and revision.replicas.filter(state=ReplicaState.READY).exists()
+    ):
+        enter_step(endpoint, rollout, 0, moment)
+
+
+def enter_step(endpoint: Endpoint, rollout: Rollout, index: int, moment: datetime) -> None:
+    """Move the traffic as a step says; the first one also notes where the counters stand."""
+    step = step_at(rollout.steps, index)
+    is_last = index + 1 >= len(rollout.steps)
+    changes: dict[str, Any] = {"step": index, "step_since": moment}
+    if index == 0:
+        changes["baseline"] = _readings(rollout)
+    target = RolloutState.BAKING if is_last else RolloutState.RUNNING
+    if not move_rollout(rollout, target, **changes):
+        return
+    revision, previous = rollout.revision, rollout.previous
+    share = step.percent if previous is not None or step.shadow_percent else ALL
+    weigh(endpoint, revision, share, step.shadow_percent)
+    if share and revision.status != RevisionState.SERVING:
+        move_revision(endpoint, revision, RevisionState.SERVING, standby_since=None)
+    if previous is not None:
+        weigh(endpoint, previous, ALL - share)
+        if share == ALL:
+            move_revision(endpoint, previous, RevisionState.STANDBY, standby_since=moment)
+    add_event(endpoint, "traffic", f"Revision {revision.number}: {step.words()}.")
+    if share and endpoint.status == EndpointState.CREATING:
+        move_endpoint(endpoint, EndpointState.SERVING, message="It serves predictions.", reason="")
+
+
+def _readings(rollout: Rollout) -> dict[str, Any]:
+    rows = [row for row in (rollout.revision, rollout.previous) if row is not None]
+    return {
+        row.pk: {"answered": row.answered, "failed": row.failed, "counts": row.counts}
+        for row in rows
+    }
+
+
+def traffic_since(rollout: Rollout, revision: Revision) -> Traffic:
+    """Return what a revision of the rollout did since that began."""
+    before = rollout.baseline.get(revision.pk, {})
+    now = Traffic(revision.answered, revision.failed, tuple(revision.counts))
+    return now.since(
+        Traffic(before.get("answered", 0), before.get("failed", 0), tuple(before.get("counts", ())))
+    )
+
+
+def _watch(endpoint: Endpoint, rollout: Rollout, moment: datetime) -> None:
+    why = _trouble(endpoint, rollout, moment)
+    if why:
+        take_back(endpoint, rollout, why, moment)
+        return
+    step = step_at(rollout.steps, rollout.step)
+    if rollout.step_since is None or moment < rollout.step_since + step.bake:
+        return
+    if rollout.step + 1 < len(rollout.steps):
+        enter_step(endpoint, rollout, rollout.step + 1, moment)
+    else:
+        _finish(endpoint, rollout, step, moment)
+
+
+def _trouble(endpoint: Endpoint, rollout: Rollout, moment: datetime) -> str:
+    revision, previous = rollout.revision, rollout.previous
+    rules = RollbackRules.model_validate(endpoint.rules)
+    if revision.status == RevisionState.FAILED:
+        return revision.reason or "It failed."
+    if not rules.is_on or rollout.step_since is None:
+        return ""
+    if revision.failures >= CRASH_LOOP:
+        return f"{revision.failures} of its replicas failed in a row."
+    measured = trouble_with(
+        traffic_since(rollout, revision),
+        traffic_since(rollout, previous) if previous is not None else None,
+        Rules(**rules.model_dump()),
+        LATENCY_BOUNDS_MS,
+    )
+    return measured or judge().trouble_with(
+        Evidence(
+            project_id=endpoint.project_id,
+            endpoint_id=endpoint.pk,
+            revision_id=revision.pk,
+            previous_id=previous.pk if previous is not None else None,
+            since=rollout.step_since,
+        )
+    )
+
+
+def _finish(endpoint: Endpoint, rollout: Rollout, step: Step, moment: datetime) -> None:
+    if not move_rollout(rollout, RolloutState.DONE):
+        return
+    revision = rollout.revision
+    if rollout.plan == PlanKind.SHADOW:
+        weigh(endpoint, revision, 0)
+        move_revision(endpoint, revision, RevisionState.STANDBY, standby_since=moment)
+        message = (
+            f"{revision.differed} of {revision.mirrored} copied predictions differed, "
+            f"{revision.shadow_failed} failed. It stays warm: promote it to let it answer."
+        )
+    else:
+        message = "All traffic is on it."
+    add_event(endpoint, "rollout_done", f"Revision {revision.number} is rolled out. {message}")
+
+
+def take_back(
+    endpoint: Endpoint, rollout: Rollout, why: str, moment: datetime, *, keeps: bool = False
+) -> bool:
+    """End a rollout by giving all traffic to the revision before; tells whether it did.
+
+    `keeps`: a person asked for it, so the revision is not marked as failed. Without a revision
+    before, one that answers goes on: a bad answer is better than none.
+    """
+    revision, previous = rollout.revision, rollout.previous
+    if previous is None and revision.status == RevisionState.SERVING:
+        if move_rollout(rollout, RolloutState.ROLLING_BACK, reason=why):
+            move_rollout(rollout, RolloutState.ROLLED_BACK)
+            add_event(
+                endpoint,
+                "rollout_trouble",
+                f"Revision {revision.number} does badly, and there is none to go back to: {why}",
+            )
+        return True
+    if not move_rollout(rollout, RolloutState.ROLLING_BACK, reason=why):
+        return False
+    if previous is not None:
+        weigh(endpoint, previous, ALL)
+        if previous.status == RevisionState.STANDBY:
+            move_revision(endpoint, previous, RevisionState.SERVING, standby_since=None)
+    weigh(endpoint, revision, 0)
+    _put_aside(endpoint, revision, why, moment, keeps=keeps)
+    add_event(
+        endpoint,
+        "rolled_back",
+        f"Revision {revision.number} was taken back"
+        + (f" to revision {previous.number}" if previous is not None else "")
+        + f": {why}",
+    )
+    if previous is None and endpoint.status == EndpointState.CREATING:
+        move_endpoint(endpoint, EndpointState.FAILED, message=why, reason=why)
+    _end_when_drained(rollout)
+    return True
+
+
+def _put_aside(
+    endpoint: Endpoint, revision: Revision, why: str, moment: datetime, *, keeps: bool
+) -> None:
+    if revision.status == RevisionState.FAILED:
+        return
+    if not keeps:
+        move_revision(endpoint, revision, RevisionState.FAILED, reason=why)
+    elif revision.status == RevisionState.PREPARING:
+        move_revision(endpoint, revision, RevisionState.RETIRED, reason=why)
+    elif revision.status != RevisionState.STANDBY:
+        move_revision(endpoint, revision, RevisionState.STANDBY, reason=why, standby_since=moment)
+
+
+def retire_standbys(endpoint: Endpoint, moment: datetime) -> None:
+    """Let go of warm revisions: of all but the newest, and of that after its time.
+
+    It goes sooner where other work waits for its place: nobody asked for it to run.
+    """
+    busy = Rollout.objects.under_way().filter(endpoint=endpoint)
+    involved = {key for row in busy for key in (row.revision_id, row.previous_id) if key}
+    standing = endpoint.revisions.filter(state=RevisionState.STANDBY).exclude(pk__in=involved)
+    warm = list(standing.order_by("-standby_since", "-number"))
+    for revision in warm[1:]:
+        _retire(endpoint, revision, "A newer revision is kept warm instead of it.")
+    if not warm:
+        return
+    newest, minutes = warm[0], endpoint.warm_minutes
+    since = newest.standby_since or moment
+    if since + timedelta(minutes=minutes) <= moment:
+        kept = f"It was kept warm for {minutes} minutes." if minutes else "It was replaced."
+        _retire(endpoint, newest, kept)
+    elif _is_in_the_way(newest):
+        _retire(endpoint, newest, "Other work waited for its place.")
+
+
+def _retire(endpoint: Endpoint, revision: Revision, reason: str) -> None:
+    move_revision(endpoint, revision, RevisionState.RETIRED, reason=reason)
+
+
+def _is_in_the_way(revision: Revision) -> bool:
+    """Tell whether work is queued that fits on a node only once replicas there are gone."""
+    workloads = revision.replicas.alive().values("workload")
+    return delays_others(Lease.objects.open().filter(workload__in=workloads))

@@ -1,0 +1,226 @@
+"""Promoting a version to an endpoint, and going back."""
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+
+from portal.accounts import audit
+from portal.accounts.models import User
+from portal.core import clock
+from portal.core.enqueue import ring
+from portal.core.errors import Conflict, InvalidInput
+from portal.endpoints.lifecycle import EndpointState, RevisionState, RolloutState
+from portal.endpoints.models import Endpoint, Revision, Rollout
+from portal.endpoints.plans import steps_of, stored
+from portal.endpoints.ports import ServedModel, models
+from portal.endpoints.rollback import serving_of, switch, warm_before
+from portal.endpoints.rollouts import take_back
+from portal.endpoints.tasks import look_after_one
+from portal.endpoints.transitions import add_event, locked, move_endpoint, move_revision
+from slipway.schemas.endpoints import Plan, PlanKind, Promote
+
+_OPEN = (EndpointState.SERVING, EndpointState.CREATING, EndpointState.FAILED)
+
+
+def new_revision(endpoint: Endpoint, by: User, served: ServedModel) -> Revision:
+    """Make the next revision of an endpoint; call it with the endpoint locked."""
+    last = endpoint.revisions.aggregate(last=Max("number"))["last"] or 0
+    return Revision.objects.create(
+        endpoint=endpoint,
+        number=last + 1,
+        made_by=by,
+        model=served.model,
+        model_version=served.version,
+        served=served.model_dump(mode="json"),
+        signature=served.signature,
+    )
+
+
+def begin_rollout(
+    endpoint: Endpoint, by: User, revision: Revision, *, previous: Revision | None, plan: Plan
+) -> Rollout:
+    """Plan how traffic moves; call it with the endpoint locked and no rollout under way."""
+    rollout = Rollout.objects.create(
+        endpoint=endpoint,
+        revision=revision,
+        previous=previous,
+        made_by=by,
+        plan=plan.kind,
+        steps=stored(steps_of(plan)),
+    )
+    add_event(
+        endpoint,
+        "promoted",
+        f"{by.display_name} promotes {revision.model} version {revision.model_version} "
+        f"as revision {revision.number}, {plan.kind.replace('_', ' ')}.",
+    )
+    ring(look_after_one, endpoint.pk)
+    return rollout
+
+
+def promote(*, endpoint: Endpoint, by: User, wanted: Promote) -> Rollout:
+    """Let an endpoint serve a version, by a plan; call it outside a transaction.
+
+    Raises InvalidInput for a version that is not there and for a plan that compares with nothing,
+    Conflict while a rollout is under way.
+    """
+    served = None if wanted.revision is not None else _served(endpoint, wanted)
+    with transaction.atomic():
+        current = _locked_for_change(endpoint)
+        previous = serving_of(current)
+        require_comparable(wanted.plan, previous)
+        if served is not None:
+            revision = new_revision(current, by, served)
+        else:
+            revision = _earlier(current, wanted.revision or 0)
+        if current.status == EndpointState.FAILED:
+            move_endpoint(
+                current, EndpointState.CREATING, message="A new revision is tried.", reason=""
+            )
+        rollout = begin_rollout(current, by, revision, previous=previous, plan=wanted.plan)
+        _audit("endpoint.promote", current, revision, {"plan": wanted.plan.kind.value})
+    return rollout
+
+
+def require_comparable(plan: Plan, previous: Revision | None) -> None:
+    """Refuse a canary or a shadow where no revision answers: InvalidInput names `plan`."""
+    if previous is not None or plan.kind == PlanKind.ALL_AT_ONCE:
+        return
+    raise InvalidInput(
+        f"No revision answers yet, so a {plan.kind} has nothing to share the traffic with "
+        "and nothing to be compared with.",
+        code="nothing_to_compare",
+        field="plan",
+        next_step="Promote it all_at_once; canary and shadow are for the versions after it.",
+    )
+
+
+def _served(endpoint: Endpoint, wanted: Promote) -> ServedModel:
+    model = wanted.model
+    if model is None:
+        latest = endpoint.revisions.order_by("-number").first()
+        if latest is None:
+            raise InvalidInput(
+                "No model is named.", field="model", next_step="Name the model to serve."
+            )
+        model = latest.model
+    return models().find(project_id=endpoint.project_id, model=model, version=wanted.version)
+
+
+def _earlier(endpoint: Endpoint, number: int) -> Revision:
+    """Return an earlier revision, brought back from retirement where needed."""
+    revision = endpoint.revisions.filter(number=number).first()
+    if revision is None or revision.status == RevisionState.FAILED:
+        raise InvalidInput(
+            f"The endpoint has no revision {number} that works.",
+            code="no_such_revision",
+            field="revision",
+            next_step="Name one that is warm or retired.",
+        )
+    if revision.status == RevisionState.SERVING:
+        raise Conflict(
+            f"Revision {number} serves already.",
+            code="serves_already",
+            field="revision",
+            next_step="Promote another one.",
+        )
+    if revision.status == RevisionState.RETIRED:
+        move_revision(
+            endpoint, revision, RevisionState.PREPARING, failures=0, next_start_at=None, reason=""
+        )
+    return revision
+
+
+def roll_back(*, endpoint: Endpoint, by: User, reason: str = "") -> Endpoint:
+    """Take the rollout under way back; without one, go back to the revision before.
+
+    At once while that is still warm, else as soon as it has started again. Raises Conflict when
+    there is none.
+    """
+    moment = clock.now()
+    said = f"by {by.display_name}" + (f": {reason}" if reason else ".")
+    with transaction.atomic():
+        current = _locked(endpoint)
+        found = Rollout.objects.under_way().filter(endpoint=current)
+        rollout = found.select_related("revision", "previous").first()
+        if rollout is not None and rollout.status == RolloutState.ROLLING_BACK:
+            return current
+        revision = rollout.revision if rollout is not None else serving_of(current)
+        if rollout is not None and rollout.previous is not None:
+            take_back(current, rollout, said, moment, keeps=True)
+        elif rollout is not None:
+            raise _nothing_before()
+        else:
+            _go_back(current, by, said)
+        if revision is not None:
+            _audit("endpoint.rollback", current, revision, {"reason": reason})
+        ring(look_after_one, current.pk)
+    return current
+
+
+def _go_back(endpoint: Endpoint, by: User, said: str) -> None:
+    current = serving_of(endpoint)
+    if current is None or endpoint.status != EndpointState.SERVING:
+        raise _nothing_before()
+    warm = warm_before(endpoint)
+    if warm is not None:
+        switch(endpoint, current=current, target=warm, by=by, why=said, moment=clock.now())
+        return
+    done = Rollout.objects.filter(endpoint=endpoint, state=RolloutState.DONE, revision=current)
+    # One that failed meanwhile has been taken back already, and works no better a second time.
+    works = done.exclude(previous__isnull=True).exclude(previous__state=RevisionState.FAILED)
+    before = works.select_related("previous").order_by("-pk").first()
+    if before is None or before.previous is None:
+        raise _nothing_before(done.order_by("-pk").first())
+    revision = _earlier(endpoint, before.previous.number)
+    begin_rollout(endpoint, by, revision, previous=current, plan=Plan(bake_s=0))
+
+
+def _nothing_before(last: Rollout | None = None) -> Conflict:
+    failed = last.previous if last is not None else None
+    why = f" Revision {failed.number} failed: {failed.reason}" if failed is not None else ""
+    return Conflict(
+        f"There is no earlier revision to go back to.{why}",
+        code="nothing_before",
+        next_step="Promote a version that works.",
+    )
+
+
+def _locked(endpoint: Endpoint) -> Endpoint:
+    found = locked(endpoint.pk)
+    assert found is not None  # noqa: S101  (endpoints are never removed from the database)
+    return found
+
+
+def _locked_for_change(endpoint: Endpoint) -> Endpoint:
+    current = _locked(endpoint)
+    if current.status not in _OPEN:
+        raise Conflict(
+            f"The endpoint is {current.state}, so nothing can be promoted to it.",
+            code="endpoint_state",
+            next_step="Resume it first.",
+        )
+    if Rollout.objects.under_way().filter(endpoint=current).exists():
+        raise Conflict(
+            "A rollout is under way.",
+            code="rollout_under_way",
+            next_step="Wait until it is done, or roll it back.",
+        )
+    return current
+
+
+def _audit(verb: str, endpoint: Endpoint, revision: Revision, after: dict[str, Any]) -> None:
+    facts = {
+        "revision": revision.number,
+        "model": revision.model,
+        "version": revision.model_version,
+    }
+    audit.record(
+        verb,
+        kind="endpoint",
+        target=endpoint,
+        label=endpoint.name,
+        project=endpoint.project,
+        after=facts | after,
+    )

@@ -1,0 +1,175 @@
+"""Reading how an endpoint stands: its revisions, the rollout under way, replicas, cost."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from django.db.models import Count, QuerySet, Sum
+
+from portal.core import clock
+from portal.core.pagination import Page, paginate
+from portal.endpoints.lifecycle import KEPT, ReplicaState
+from portal.endpoints.models import Endpoint, Replica, Revision, Rollout, TrafficMinute
+from portal.endpoints.models.rollouts import RolloutQuerySet
+from portal.endpoints.replicas import wanted_of
+from portal.endpoints.services.traffic import Minute, sum_of
+from portal.workloads.explanations import Explainer
+from portal.workloads.lifecycle import ACTIVE
+from portal.workloads.models import Lease
+
+_SHOWN_REVISIONS = 20
+_SHOWN_REPLICAS = 100
+# What "now" means for the traffic of a list.
+RECENT = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How an endpoint stands now. `ready` counts ready replicas by revision.
+
+    `captured` and `uncaptured` count the predictions of all revisions that were to be captured.
+    """
+
+    endpoint: Endpoint
+    revisions: Sequence[Revision]
+    rollout: Rollout | None
+    ready: Counter[str]
+    nano_usd_per_hour: int
+    captured: int = 0
+    uncaptured: int = 0
+    revisions_left_out: int = 0
+
+    @property
+    def to_capture(self) -> int:
+        """Predictions that were to be captured."""
+        return self.captured + self.uncaptured
+
+    def wanted(self, revision: Revision) -> int:
+        """Return how many replicas a revision should have."""
+        return wanted_of(self.endpoint, revision)
+
+
+def standing_of(endpoint: Endpoint) -> Standing:
+    """Return how an endpoint stands: its newest revisions and those that are warm."""
+    mine = endpoint.revisions.select_related("made_by").defer("served")
+    newest = mine.order_by("-number")[:_SHOWN_REVISIONS]
+    warm = mine.filter(state__in=[state.value for state in KEPT])
+    revisions = {revision.pk: revision for revision in [*newest, *warm]}
+    alive = Replica.objects.alive().filter(endpoint=endpoint)
+    running = alive.filter(workload__state__in=[state.value for state in ACTIVE])
+    ready = alive.filter(state=ReplicaState.READY).values_list("revision_id", flat=True)
+    captures = endpoint.revisions.aggregate(
+        kept=Sum("captured"), lost=Sum("uncaptured"), all=Count("pk")
+    )
+    return Standing(
+        endpoint=endpoint,
+        revisions=sorted(revisions.values(), key=lambda revision: -revision.number),
+        rollout=rollouts_of(endpoint).under_way().first(),
+        ready=Counter(ready),
+        nano_usd_per_hour=endpoint.tier.nano_usd_per_hour * running.count(),
+        captured=captures["kept"] or 0,
+        uncaptured=captures["lost"] or 0,
+        revisions_left_out=(captures["all"] or 0) - len(revisions),
+    )
+
+
+def rollouts_of(endpoint: Endpoint) -> RolloutQuerySet:
+    """Return the rollouts of an endpoint, newest first, with what answers need."""
+    found = Rollout.objects.filter(endpoint=endpoint).order_by("-pk")
+    return found.select_related("revision", "previous", "made_by")
+
+
+def replicas_of(endpoint: Endpoint) -> Sequence[Replica]:
+    """Return the replicas of an endpoint that live, and the newest that ended, newest first."""
+    found = Replica.objects.filter(endpoint=endpoint).select_related("revision", "workload")
+    newest = found.order_by("-pk")[:_SHOWN_REPLICAS]
+    replicas = {replica.pk: replica for replica in [*newest, *found.alive()]}
+    return sorted(replicas.values(), key=lambda replica: replica.pk, reverse=True)
+
+
+def replica_page(endpoint: Endpoint, *, cursor: str | None, limit: int) -> Page[Replica]:
+    """Return the replicas that live and the newest that ended; with a cursor older ended ones."""
+    replicas = Replica.objects.filter(endpoint=endpoint).select_related("revision", "workload")
+    living = [] if cursor else list(replicas.alive())
+    ended = paginate(
+        replicas.exclude(pk__in=replicas.alive().values("pk")), cursor=cursor, limit=limit
+    )
+    items = sorted([*living, *ended.items], key=lambda replica: replica.pk, reverse=True)
+    return Page(items, ended.next_cursor)
+
+
+def why_coming(replica: Replica, explainer: Explainer) -> str:
+    """Say what a replica waits for before it is ready; "" when it does not wait."""
+    if not replica.is_coming or replica.workload is None:
+        return ""
+    if replica.status == ReplicaState.LOADING:
+        return "It loads its model, and answers once what it predicts is proved."
+    return explainer.explain(replica.workload)
+
+
+def nodes_of(replicas: Sequence[Replica]) -> dict[str, str]:
+    """Return the name of the node each replica runs on, by workload."""
+    leases = Lease.objects.open().filter(
+        workload__in=[replica.workload_id for replica in replicas if replica.workload_id]
+    )
+    return dict(leases.values_list("workload_id", "node__name"))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One line about an endpoint. `recent` is what the last minutes brought, all together."""
+
+    endpoint: Endpoint
+    recent: Minute
+    revisions: Sequence[Revision] = field(default_factory=tuple)
+    ready: int = 0
+    nano_usd_per_hour: int = 0
+
+    @property
+    def rps(self) -> float:
+        """Requests a second over the last minutes."""
+        return self.recent.rps * 60 / RECENT.total_seconds()
+
+
+def summaries_of(endpoints: Sequence[Endpoint]) -> list[Summary]:
+    """Return a line about each endpoint, with a fixed number of queries."""
+    ids = [endpoint.pk for endpoint in endpoints]
+    serving = Revision.objects.filter(endpoint__in=ids, weight__gt=0).defer("served", "counts")
+    alive = Replica.objects.alive().filter(endpoint__in=ids)
+    ready = Counter(alive.ready().values_list("endpoint_id", flat=True))
+    active = alive.filter(workload__state__in=[state.value for state in ACTIVE])
+    running = Counter(active.values_list("endpoint_id", flat=True))
+    moment = clock.now()
+    traffic = TrafficMinute.objects.filter(endpoint__in=ids, at__gte=moment - RECENT)
+    revisions, minutes = list(serving.order_by("-weight")), list(traffic)
+    return [
+        Summary(
+            endpoint=endpoint,
+            recent=sum_of(moment, [one for one in minutes if one.endpoint_id == endpoint.pk]),
+            revisions=[one for one in revisions if one.endpoint_id == endpoint.pk],
+            ready=ready[endpoint.pk],
+            nano_usd_per_hour=endpoint.tier.nano_usd_per_hour * running[endpoint.pk],
+        )
+        for endpoint in endpoints
+    ]
+
+
+def endpoints_serving(*, project_id: str, model: str) -> QuerySet[Endpoint]:
+    """Return the endpoints of a project that serve a model, whichever version, by name."""
+    warm = Revision.objects.filter(model=model, state__in=[state.value for state in KEPT])
+    found = Endpoint.objects.present().filter(project=project_id, pk__in=warm.values("endpoint"))
+    return found.order_by("name")
+
+
+def example_of(revision: Revision) -> str:
+    """Return a body of `/invocations` to try a revision with, as text; empty where none is known.
+
+    The example that was logged with the model, else a golden prediction.
+    """
+    served = revision.served
+    if served.get("example"):
+        return str(served["example"])
+    golden = served.get("golden") or ()
+    return json.dumps(golden[0]["request"]) if golden else ""

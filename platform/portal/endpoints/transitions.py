@@ -1,0 +1,120 @@
+"""Moving endpoints, revisions, rollouts and replicas: the only code that writes their states.
+
+A move is one guarded UPDATE: whoever lost a race changes nothing and is told so. What gateways see
+of it gets a new version, in the same transaction. Locks are taken in the order endpoint, workload.
+"""
+
+from typing import Any
+
+from portal.accounts.signals import tell
+from portal.core import clock
+from portal.endpoints.lifecycle import (
+    ENDPOINT_MOVES,
+    REPLICA_MOVES,
+    REVISION_MOVES,
+    ROLLOUT_MOVES,
+    EndpointState,
+    ReplicaState,
+    RevisionState,
+    RolloutState,
+    sources_of,
+)
+from portal.endpoints.models import (
+    Endpoint,
+    EndpointEvent,
+    Replica,
+    Revision,
+    Rollout,
+    ServingVersion,
+)
+from slipway.schemas.truncation import shorten
+
+
+def locked(endpoint_id: str) -> Endpoint | None:
+    """Return the endpoint with its row locked until the transaction ends, or None."""
+    found = Endpoint.objects.select_for_update(of=("self",), no_key=True).filter(pk=endpoint_id)
+    return found.select_related("project", "tier").first()
+
+
+def add_event(endpoint: Endpoint, kind: str, message: str) -> EndpointEvent:
+    """Add a line to the history of an endpoint."""
+    event = EndpointEvent.objects.create(
+        endpoint=endpoint, kind=kind, message=shorten(message, 2000)
+    )
+    tell(endpoint.project_id, "endpoints")
+    return event
+
+
+def gateways_see(endpoint: Endpoint) -> int:
+    """Note that what gateways serve of the endpoint has changed; returns the new version."""
+    tell(endpoint.project_id, "endpoints")
+    return ServingVersion.objects.raise_version()
+
+
+def move_endpoint(
+    endpoint: Endpoint, target: EndpointState, *, message: str, **changes: Any
+) -> bool:
+    """Move the endpoint, and add `message` to its story; tells whether it did."""
+    movable = Endpoint.objects.filter(pk=endpoint.pk, state__in=sources_of(ENDPOINT_MOVES, target))
+    if not movable.update(state=target, **changes):
+        return False
+    _write(endpoint, state=target, **changes)
+    add_event(endpoint, target.value, message)
+    gateways_see(endpoint)
+    return True
+
+
+def move_revision(
+    endpoint: Endpoint, revision: Revision, target: RevisionState, **changes: Any
+) -> bool:
+    """Move a revision; tells whether it did."""
+    movable = Revision.objects.filter(pk=revision.pk, state__in=sources_of(REVISION_MOVES, target))
+    if not movable.update(state=target, **changes):
+        return False
+    _write(revision, state=target, **changes)
+    gateways_see(endpoint)
+    return True
+
+
+def weigh(endpoint: Endpoint, revision: Revision, weight: int, shadow_percent: float = 0.0) -> None:
+    """Give a revision its share of the traffic."""
+    Revision.objects.filter(pk=revision.pk).update(weight=weight, shadow_percent=shadow_percent)
+    _write(revision, weight=weight, shadow_percent=shadow_percent)
+    gateways_see(endpoint)
+
+
+def move_rollout(rollout: Rollout, target: RolloutState, **changes: Any) -> bool:
+    """Move a rollout from the step it stands at; tells whether it did."""
+    here = Rollout.objects.filter(
+        pk=rollout.pk, step=rollout.step, state__in=sources_of(ROLLOUT_MOVES, target)
+    )
+    if target in (RolloutState.DONE, RolloutState.ROLLED_BACK):
+        changes["ended_at"] = clock.now()
+    if not here.update(state=target, **changes):
+        return False
+    _write(rollout, state=target, **changes)
+    return True
+
+
+def move_replica(
+    endpoint: Endpoint, replica: Replica, target: ReplicaState, **changes: Any
+) -> bool:
+    """Move a replica; gateways hear of it when it becomes or was ready. Tells whether it moved."""
+    movable = Replica.objects.filter(pk=replica.pk, state__in=sources_of(REPLICA_MOVES, target))
+    was_ready = replica.status == ReplicaState.READY
+    if not movable.update(state=target, **changes):
+        return False
+    _write(replica, state=target, **changes)
+    if was_ready or target == ReplicaState.READY:
+        version = gateways_see(endpoint)
+        if was_ready:
+            Replica.objects.filter(pk=replica.pk).update(dropped_version=version)
+            replica.dropped_version = version
+    else:
+        tell(endpoint.project_id, "endpoints")
+    return True
+
+
+def _write(row: Any, **changes: Any) -> None:
+    for column, value in changes.items():
+        setattr(row, column, value)

@@ -1,0 +1,116 @@
+"""The Opener over MLflow's tables: runs that the platform makes for what it starts."""
+
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from portal.experiments.adapters.mlflow.sql import change, marks, rows
+from portal.experiments.models.tables import DATABASE
+from portal.experiments.ports import NewRun
+from slipway.schemas.truncation import shorten, shorten_name
+
+_ROOT = "mlflow-artifacts:/workspaces"
+_LONGEST_TAG = 8000
+_LONGEST_EXPERIMENT = 256
+
+
+class SqlOpener:
+    """Writes MLflow's tables; see `portal.experiments.ports.Opener` for the verbs."""
+
+    def exists(self, run_id: str) -> bool:
+        """Tell whether there is such a run."""
+        return bool(rows("SELECT 1 FROM runs WHERE run_uuid = %s", [run_id]))
+
+    def begin(self, run: NewRun) -> None:
+        """Make a run, and its experiment if there is none, or take that out of the bin."""
+        with transaction.atomic(using=DATABASE):
+            experiment_id, place = _experiment(run)
+            made = change(
+                "INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name, "
+                "user_id, status, start_time, source_version, lifecycle_stage, artifact_uri, "
+                "experiment_id) VALUES (%s, %s, 'JOB', %s, '', %s, 'RUNNING', %s, '', 'active', "
+                "%s, %s) ON CONFLICT DO NOTHING",
+                [
+                    *(run.id, shorten(run.name, 250), shorten(run.source, 500)),
+                    *(run.user, run.started_ms),
+                    *(f"{place}/{run.id}/artifacts", experiment_id),
+                ],
+            )
+            if not made:
+                return
+            for key, value in sorted(run.tags.items()):
+                change(
+                    "INSERT INTO tags (key, value, run_uuid) VALUES (%s, %s, %s)",
+                    [shorten_name(key, 250), shorten(value, _LONGEST_TAG), run.id],
+                )
+
+    def move(self, project_id: str, run_id: str, experiment_id: int) -> bool:
+        """Put a run of the project into another of its experiments in use; tells whether it did.
+
+        Its artifacts stay where they are.
+        """
+        ours = "SELECT experiment_id FROM experiments WHERE workspace = %s"
+        moved = change(
+            "UPDATE runs SET experiment_id = %s WHERE run_uuid = %s AND experiment_id != %s "
+            f"AND experiment_id IN ({ours}) AND EXISTS "
+            f"({ours} AND experiment_id = %s AND lifecycle_stage = 'active')",
+            [experiment_id, run_id, experiment_id, project_id, project_id, experiment_id],
+        )
+        return moved > 0
+
+    def resume(self, run_id: str) -> None:
+        """Note that a run goes on."""
+        change(
+            "UPDATE runs SET status = 'RUNNING', end_time = NULL "
+            "WHERE run_uuid = %s AND status != 'RUNNING'",
+            [run_id],
+        )
+
+    def end(self, run_ids: Sequence[str], status: str, *, ended_ms: int) -> int:
+        """End runs that are not ended so yet; returns how many."""
+        if not run_ids:
+            return 0
+        return change(
+            f"UPDATE runs SET status = %s, end_time = %s WHERE run_uuid IN ({marks(run_ids)}) "
+            "AND (status != %s OR end_time IS NULL)",
+            [status, ended_ms, *run_ids, status],
+        )
+
+    def unended(self, run_ids: Sequence[str]) -> set[str]:
+        """Return those runs that still count as running."""
+        if not run_ids:
+            return set()
+        found = rows(
+            f"SELECT run_uuid FROM runs WHERE run_uuid IN ({marks(run_ids)}) "
+            "AND status IN ('RUNNING', 'SCHEDULED')",
+            run_ids,
+        )
+        return {row[0] for row in found}
+
+
+def _experiment(run: NewRun) -> tuple[int, str]:
+    """Return the id of the run's experiment and the place of its artifacts."""
+    name = shorten_name(run.experiment, _LONGEST_EXPERIMENT)
+    change(
+        "INSERT INTO experiments (name, workspace, lifecycle_stage, creation_time, "
+        "last_update_time) VALUES (%s, %s, 'active', %s, %s) ON CONFLICT DO NOTHING",
+        [name, run.project_id, run.started_ms, run.started_ms],
+    )
+    change(
+        "UPDATE experiments SET lifecycle_stage = 'active' "
+        "WHERE workspace = %s AND name = %s AND lifecycle_stage = 'deleted'",
+        [run.project_id, name],
+    )
+    found = rows(
+        "SELECT experiment_id, artifact_location FROM experiments "
+        "WHERE workspace = %s AND name = %s",
+        [run.project_id, name],
+    )
+    experiment_id, place = found[0]
+    if not place:
+        place = f"{_ROOT}/{run.project_id}/{experiment_id}"
+        change(
+            "UPDATE experiments SET artifact_location = %s WHERE experiment_id = %s",
+            [place, experiment_id],
+        )
+    return int(experiment_id), str(place)

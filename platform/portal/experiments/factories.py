@@ -1,0 +1,59 @@
+"""Who answers the ports of this room."""
+
+import os
+import time
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings
+
+from portal.experiments.adapters.artifacts import FsspecArtifacts
+from portal.experiments.adapters.mlflow.health import tracking_answers
+from portal.experiments.adapters.mlflow.run_writer import SqlOpener
+from portal.experiments.adapters.mlflow.tracker import SqlTracker
+from portal.experiments.adapters.mlflow.trash import SqlBin
+from portal.experiments.ports import ArtifactStore, Bin, Opener, Tracker
+
+_PROBED_FOR_S = 5.0
+_probed: dict[str, tuple[float, bool]] = {}
+
+
+def mlflow_answers() -> bool:
+    """Tell whether MLflow's server answers, as it was found a few seconds ago at most.
+
+    Artifacts, models and traces need it; runs and what is logged to them do not.
+    """
+    at = str(settings.SLIPWAY_TRACKING_SOCKET)
+    until, answered = _probed.get(at, (0.0, False))
+    if time.monotonic() >= until:
+        answered = tracking_answers()
+        _probed[at] = (time.monotonic() + _PROBED_FOR_S, answered)
+    return answered
+
+
+def tracker() -> Tracker:
+    """Return who reads what was tracked."""
+    return SqlTracker()
+
+
+def run_bin() -> Bin:
+    """Return who puts runs in the bin."""
+    return SqlBin()
+
+
+def opener() -> Opener:
+    """Return who begins and ends runs of the platform's own."""
+    return SqlOpener()
+
+
+@lru_cache(maxsize=8)
+def _opened(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> ArtifactStore:
+    return FsspecArtifacts(url, dict(options))
+
+
+def artifact_store() -> ArtifactStore:
+    """Return the store of artifacts of this process; a forked child gets one of its own."""
+    options: tuple[tuple[str, Any], ...] = ()
+    if settings.SLIPWAY_ARTIFACTS_URL.startswith("s3:"):
+        options = tuple(sorted(settings.SLIPWAY_STORAGE_OPTIONS.items()))
+    return _opened(os.getpid(), settings.SLIPWAY_ARTIFACTS_URL, options)

@@ -1,0 +1,140 @@
+"""Deleting with undo, and deleting for good.
+
+Runs go to the bin first, where they stay for `KEPT_DAYS` and can be taken back. Destroying removes
+the rows, then the bytes: a crash between the two leaves bytes that no run knows, and the scan for
+orphans finds them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from portal.accounts.audit import record
+from portal.accounts.models import Project
+from portal.core import clock
+from portal.core.errors import NotFound
+from portal.experiments.artifact_paths import place_of
+from portal.experiments.factories import artifact_store, run_bin
+from portal.experiments.services.artifact_usage import measure
+from portal.experiments.signals import RunsChanged, runs_changed
+from portal.storage.ports import Cleared
+
+KEPT_DAYS = 30
+MOST_AT_ONCE = 1_000
+# Artifacts are written after their run is made, so a younger folder is not looked at.
+YOUNGEST = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Destroyed:
+    """What was removed for good."""
+
+    runs: int
+    files: int
+    size_bytes: int
+
+
+def delete_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
+    """Put runs in the bin; returns those that were in use. `restore_runs` undoes it."""
+    found = run_bin().put(project.pk, run_ids, at_ms=_ms(clock.now()))
+    _tell(project, "run.delete", found)
+    return found
+
+
+def restore_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
+    """Take runs out of the bin; those whose experiment is in it stay there."""
+    found = run_bin().take_back(project.pk, run_ids)
+    _tell(project, "run.restore", found)
+    return found
+
+
+def delete_experiment(*, project: Project, experiment_id: int) -> None:
+    """Put an experiment in the bin with its runs. Raises NotFound."""
+    if not run_bin().put_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
+        raise NotFound
+    _tell(project, "experiment.delete", [str(experiment_id)])
+
+
+def restore_experiment(*, project: Project, experiment_id: int) -> None:
+    """Take an experiment out of the bin with the runs that went there with it. Raises NotFound."""
+    if not run_bin().take_back_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
+        raise NotFound
+    _tell(project, "experiment.restore", [str(experiment_id)])
+
+
+def empty_bin(*, project: Project) -> Destroyed:
+    """Destroy what is in the project's bin now, and bytes that no run knows; tells how much."""
+    destroyed = _destroy(before=clock.now(), project_id=project.pk)
+    freed = free_orphans(project_id=project.pk)
+    total = Destroyed(
+        destroyed.runs, destroyed.files + freed.count, destroyed.size_bytes + freed.size_bytes
+    )
+    measure(project_id=project.pk)
+    _tell(project, "run.destroy", [], after={"runs": total.runs, "bytes": total.size_bytes})
+    return total
+
+
+def destroy_overdue() -> Destroyed:
+    """Destroy what has been in any bin for longer than KEPT_DAYS; again and again is safe."""
+    return _destroy(before=clock.now() - timedelta(days=KEPT_DAYS), project_id=None)
+
+
+def _destroy(*, before: datetime, project_id: str | None) -> Destroyed:
+    removed, cleared = 0, Cleared()
+    while True:
+        due = run_bin().binned(before_ms=_ms(before), project_id=project_id, limit=MOST_AT_ONCE)
+        for owner, run_id in due:
+            uri = run_bin().destroy(run_id)
+            if uri is None:
+                continue
+            removed += 1
+            place = place_of(owner, uri)
+            if place is not None:
+                # The folder of the run holds its artifacts and nothing else.
+                cleared += artifact_store().remove(place.removesuffix("/artifacts"))
+        if len(due) < MOST_AT_ONCE:
+            return Destroyed(removed, cleared.count, cleared.size_bytes)
+
+
+def free_orphans(*, project_id: str) -> Cleared:
+    """Remove artifacts of a project that belong to no run and no logged model; tells how much."""
+    store, freed = artifact_store(), Cleared()
+    root = f"workspaces/{project_id}"
+    for experiment in store.listed(root):
+        if not experiment.is_folder or not experiment.name.isdigit():
+            continue
+        place = f"{root}/{experiment.path}"
+        runs = [it.path for it in store.listed(place) if it.is_folder and _is_run(it.path)]
+        for run_id in sorted(run_bin().unknown(project_id, runs)):
+            freed += _free(f"{place}/{run_id}")
+        models = [it.path for it in store.listed(f"{place}/models") if it.is_folder]
+        for model_id in sorted(run_bin().unknown_models(project_id, models)):
+            freed += _free(f"{place}/models/{model_id}")
+    return freed
+
+
+def _free(place: str) -> Cleared:
+    changed = artifact_store().changed_at(place)
+    if changed is not None and clock.now() - changed < YOUNGEST:
+        return Cleared()
+    return artifact_store().remove(place)
+
+
+def _is_run(name: str) -> bool:
+    return len(name) == 32 and all(c in "0123456789abcdef" for c in name)
+
+
+def _tell(
+    project: Project, verb: str, ids: Sequence[str], after: dict[str, object] | None = None
+) -> None:
+    """Note what was done, and tell open pages."""
+    if not ids and after is None:
+        return
+    label = ids[0] if len(ids) == 1 else f"{len(ids)} runs" if ids else project.name
+    kind = verb.partition(".")[0]
+    record(verb, target=project, label=label, kind=kind, project=project, after=after)
+    runs_changed.send_on_commit(RunsChanged(project.pk))
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

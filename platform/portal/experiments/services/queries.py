@@ -1,0 +1,93 @@
+"""Asking for runs: what is typed, made into a search."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from portal.core.errors import InvalidInput
+from portal.experiments.factories import tracker
+from portal.experiments.filters import RunField, parse_field, parse_filter
+from portal.experiments.ports import NEWEST, Order, RunFacts, RunSearch, Stage
+
+MOST_COLUMNS = 60
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs side by side. `differing` parameters are not the same in all, `common` ones are."""
+
+    runs: Sequence[RunFacts]
+    differing: Sequence[str]
+    common: dict[str, str]
+    metrics: Sequence[str]
+
+
+def search_of(
+    *,
+    project_id: str,
+    experiments: Sequence[int] = (),
+    filter_text: str = "",
+    order: str = "",
+    columns: Sequence[str] | None = (),
+    stage: Stage = Stage.ACTIVE,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> RunSearch:
+    """Return the search that was typed; raises InvalidInput with the position of a mistake.
+
+    `order` is a field, with a `-` in front for descending; `columns` None means all that is logged.
+    """
+    if columns is not None and len(columns) > MOST_COLUMNS:
+        raise InvalidInput(
+            f"At most {MOST_COLUMNS} columns can be shown.",
+            field="columns",
+            next_step="Choose fewer.",
+        )
+    fields = None
+    if columns is not None:
+        fields = tuple(dict.fromkeys(parse_field(text, name="columns") for text in columns))
+    return RunSearch(
+        project_id=project_id,
+        experiment_ids=tuple(experiments),
+        conditions=parse_filter(filter_text),
+        order=_order(order),
+        stage=stage,
+        columns=fields,
+        limit=limit,
+        cursor=cursor,
+    )
+
+
+def _order(text: str) -> Order:
+    if not text:
+        return NEWEST
+    return Order(_field(text.removeprefix("-")), descending=text.startswith("-"))
+
+
+def _field(text: str) -> RunField:
+    field = parse_field(text, name="order")
+    if field.kind == "datasets":
+        raise InvalidInput(
+            "Runs cannot be sorted by their data sets.",
+            field="order",
+            next_step="Sort by a metric, parameter, tag or attribute.",
+        )
+    return field
+
+
+def compare(*, project_id: str, run_ids: Sequence[str]) -> Comparison:
+    """Return runs in use side by side, in the order asked for; unknown ones are left out."""
+    runs = tracker().runs(project_id, run_ids)
+    values: dict[str, set[str | None]] = {}
+    for name in dict.fromkeys(name for run in runs for name in run.params):
+        values[name] = {run.params.get(name) for run in runs}
+    metrics = dict.fromkeys(name for run in runs for name in run.metrics)
+    return Comparison(
+        runs=runs,
+        differing=sorted(name for name, found in values.items() if len(found) > 1),
+        common={
+            name: str(next(iter(found)))
+            for name, found in sorted(values.items())
+            if len(found) == 1
+        },
+        metrics=sorted(metrics),
+    )

@@ -1,0 +1,66 @@
+"""`python -m portal.monitoring.analysis MEMORY_MIB`: carries out orders, a line of JSON each."""
+
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from portal.monitoring.analysis import (
+    compaction,
+    export,
+    flatten,
+    label_files,
+    prediction_lines,
+    profiles,
+    summaries,
+)
+from portal.monitoring.cpu_priority import stand_apart, stand_back
+
+_ORDERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "digest": flatten.digest,
+    "close": flatten.close,
+    "summarise": summaries.summarise,
+    "windows": summaries.windows,
+    "observe": summaries.observe,
+    "own_ids": summaries.own_ids,
+    "profile_sample": profiles.profile_sample,
+    "profile_first": profiles.profile_first,
+    "profile_table": profiles.profile_table,
+    "export": compaction.export,
+    "sent_inputs": export.sent_inputs,
+    "erase": compaction.erase,
+    "csv_header": prediction_lines.csv_header,
+    "table_facts": prediction_lines.table_facts,
+    "write_table": prediction_lines.write_table,
+    "write_lines": prediction_lines.write_lines,
+    "read_labels": label_files.read_labels,
+}
+_STEP_BACK: Final = 19
+
+
+def _json(answer: dict[str, Any]) -> bytes:
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def main() -> int:
+    """Answer orders until there are no more."""
+    limit = int(sys.argv[1]) * 1024 * 1024
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    stand_apart(_STEP_BACK)
+    stand_back(_STEP_BACK, always=True)
+    for line in sys.stdin.buffer:
+        order = orjson.loads(line)
+        try:
+            answer = _json({"result": _ORDERS[order["verb"]](**order["facts"])})
+        except Exception as error:  # noqa: BLE001  (one bad order must not take the others along)
+            text = f"{type(error).__name__}: {error}"[:500]
+            answer = _json({"fault": text.encode(errors="replace").decode()})
+        sys.stdout.buffer.write(answer + b"\n")
+        sys.stdout.buffer.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""From what gateways captured to tables with a column a feature.
+
+A part is one Parquet file of rows in the order of `draw`, a number from 0 to 65,535 that follows
+from the prediction's id. So a sample of a given size is read from the beginning of each file.
+Parts appear whole under names that are never used again, and a prediction that an earlier part of
+the hour has is not taken again: repeating an order changes nothing.
+
+Predictions that failed are there too, with the status they failed with and without outputs; only
+columns of answered ones count, so that what a model refuses neither adds nor changes a column.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from portal.monitoring.analysis.rows import (
+    IN,
+    MOST_ROWS,
+    OUT,
+    Named,
+    Row,
+    Unreadable,
+    is_too_large,
+    limited,
+    request_rows,
+    response_rows,
+)
+from portal.monitoring.statistics.tasks import name_of
+
+DRAWS: Final = 65_536
+_ROWS_A_PART: Final = 50_000
+_ROWS_A_GROUP: Final = 8_192
+# A sample takes the first rows of each part; of long pages it would unpack all to get at them.
+_ROWS_A_PAGE: Final = 512
+_BYTES_A_PAGE: Final = 8_192
+_RAW: Final = [
+    *("prediction_id", "answered_at", "revision", "model_version", "key_id", "latency_us"),
+    *("is_shadow", "is_fallback", "request", "response", "status"),
+]
+# The status a prediction failed with; null of an answered one. Older files lack it.
+FAILED: Final = "failed_status"
+_ANSWERED: Final = 200
+FACTS: Final = pa.schema(
+    [
+        ("prediction_id", pa.string()),
+        ("row", pa.int32()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("revision", pa.string()),
+        ("model_version", pa.string()),
+        ("key_id", pa.string()),
+        ("own_id", pa.string()),
+        ("latency_us", pa.int64()),
+        ("is_shadow", pa.bool_()),
+        ("is_fallback", pa.bool_()),
+        ("draw", pa.int32()),
+        (FAILED, pa.int16()),
+    ]
+)
+NUMBER: Final = "number"
+TEXT: Final = "text"
+Columns = dict[str, str]
+
+
+def draw_of(prediction_id: str) -> int:
+    """Return the number by which a prediction is drawn into samples."""
+    return int.from_bytes(hashlib.blake2b(prediction_id.encode(), digest_size=2).digest())
+
+
+def digest(
+    *,
+    sources: Sequence[str],
+    folder: str,
+    stem: str,
+    parts: Sequence[str],
+    signatures: Mapping[str, Any],
+    columns: Columns,
+) -> dict[str, Any]:
+    """Add the predictions of raw files to the parts of an hour; returns what there is then.
+
+    `signatures` are those of revisions; `columns` the types of columns known so far.
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    known = _known([target / name for name in parts])
+    named = {revision: Named.of(said) for revision, said in signatures.items()}
+    made: list[str] = []
+    unreadable = shortened = 0
+    rows: list[Row] = []
+    for raw in _raw_rows(sources):
+        key = (raw["prediction_id"], raw["is_shadow"])
+        if key in known:
+            continue
+        known.add(key)
+        found, is_read, is_whole = _flattened(raw, named.get(raw["revision"] or "", Named()))
+        unreadable += not is_read
+        shortened += not is_whole
+        rows += found
+        if len(rows) >= _ROWS_A_PART:
+            made.append(_write_part(rows, target, f"{stem}-{len(made):04d}.parquet", columns))
+            rows = []
+    if rows:
+        made.append(_write_part(rows, target, f"{stem}-{len(made):04d}.parquet", columns))
+    return {
+        "parts": [*parts, *made],
+        "columns": columns,
+        "unreadable": unreadable,
+        "shortened": shortened,
+    }
+
+
+def _known(files: Iterable[Path]) -> set[tuple[str, bool]]:
+    found: set[tuple[str, bool]] = set()
+    for file in files:
+        table = pq.read_table(file, columns=["prediction_id", "is_shadow"])
+        found.update(
+            zip(
+                table.column("prediction_id").to_pylist(),
+                table.column("is_shadow").to_pylist(),
+                strict=True,
+            )
+        )
+    return found
+
+
+def _raw_rows(sources: Sequence[str]) -> Iterator[Row]:
+    for source in sources:
+        try:
+            file = pq.ParquetFile(source)
+        except FileNotFoundError:
+            continue  # merged into another file a moment ago, which the next order names
+        with file:
+            for batch in file.iter_batches(batch_size=2_000, columns=_RAW):
+                yield from batch.to_pylist()
+
+
+def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool, bool]:
+    """Return the rows of one prediction, whether both bodies could be read, and all of them."""
+    facts = {
+        "prediction_id": raw["prediction_id"],
+        "at": raw["answered_at"],
+        "revision": raw["revision"],
+        "model_version": raw["model_version"],
+        "key_id": raw["key_id"],
+        "own_id": "",
+        "latency_us": raw["latency_us"],
+        "is_shadow": raw["is_shadow"],
+        "is_fallback": bool(raw.get("is_fallback")),
+        "draw": draw_of(raw["prediction_id"]),
+        FAILED: None,
+    }
+    status = raw.get("status") or _ANSWERED
+    is_read = True
+    try:
+        asked, facts["own_id"] = request_rows(raw["request"] or "", named)
+    except (Unreadable, RecursionError):
+        asked, is_read = [], False
+    said: list[Row] = []
+    if status != _ANSWERED:
+        facts[FAILED], is_read = status, True  # that it could not be read may be why it failed
+    else:
+        try:
+            said = response_rows(raw["response"] or "")
+        except (Unreadable, RecursionError):
+            is_read = False
+    rows = []
+    for at in range(min(MOST_ROWS, max(1, len(asked), len(said)))):
+        inputs = limited(asked[at]) if at < len(asked) else {}
+        outputs = limited(said[at]) if at < len(said) else {}
+        rows.append(
+            facts
+            | {"row": at}
+            | {IN + name: value for name, value in inputs.items()}
+            | {OUT + name: value for name, value in outputs.items()}
+        )
+    return rows, is_read, not (is_too_large(asked) or is_too_large(said))
+
+
+def _write_part(rows: list[Row], folder: Path, name: str, columns: Columns) -> str:
+    rows.sort(key=lambda row: row["draw"])
+    values: defaultdict[str, list[Any]] = defaultdict(lambda: [None] * len(rows))
+    answered = [row for row in rows if row[FAILED] is None]
+    kept = set(columns).union(*answered).difference(FACTS.names)
+    for at, row in enumerate(rows):
+        for key, value in row.items():
+            if key in kept:
+                values[key][at] = value
+    arrays = [pa.array([row[one.name] for row in rows], one.type) for one in FACTS]
+    names = list(FACTS.names)
+    for key in sorted(values):
+        if key not in columns:
+            columns[key] = _kind_of([row.get(key) for row in answered])
+        arrays.append(_array(values[key], columns[key]))
+        names.append(key)
+    write_whole(pa.Table.from_arrays(arrays, names=names), folder / name)
+    return name
+
+
+def _kind_of(values: Sequence[Any]) -> str:
+    is_number = any(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+    return NUMBER if is_number else TEXT
+
+
+def _array(values: Sequence[Any], kind: str) -> pa.Array:
+    if kind == NUMBER:
+        return pa.array([_as_number(one) for one in values], pa.float64())
+    return pa.array([_as_text(one) for one in values], pa.string())
+
+
+def _as_number(value: Any) -> float | None:
+    if isinstance(value, bool | int | float):
+        return float(value)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _as_text(value: Any) -> str | None:
+    return value if isinstance(value, str) else name_of(value)
+
+
+def write_whole(table: pa.Table, path: Path) -> None:
+    """Write a table so that it appears whole under its name or not at all."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        pq.write_table(
+            table,
+            draft,
+            compression="lz4",
+            use_dictionary=[one.name for one in table.schema if pa.types.is_string(one.type)],
+            row_group_size=_ROWS_A_GROUP,
+            data_page_size=_BYTES_A_PAGE,
+            write_batch_size=_ROWS_A_PAGE,
+        )
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def close(*, folder: str, parts: Sequence[str], name: str) -> dict[str, Any]:
+    """Make one part of those of an hour that is over; the old ones are removed by the caller."""
+    target = Path(folder)
+    if len(parts) < 2:
+        return {"parts": list(parts)}
+    tables = [pq.read_table(target / one) for one in parts]
+    whole = pa.concat_tables(tables, promote_options="permissive")
+    write_whole(whole.sort_by("draw"), target / name)
+    return {"parts": [name]}
+
+
+def iso(moment: datetime) -> str:
+    """Return a moment as orders carry it."""
+    return moment.isoformat()

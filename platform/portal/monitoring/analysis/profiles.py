@@ -1,0 +1,173 @@
+"""Baselines: what the data a model was trained on looked like, made of rows or of a table."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow.compute as pc
+
+from portal.monitoring.analysis.rows import IN, OUT, Row, Unreadable, limited, output_rows, rows_of
+from portal.monitoring.analysis.summaries import read_rows
+from portal.monitoring.statistics import performance_estimate
+from portal.monitoring.statistics.baselines import (
+    CATEGORY,
+    NUMBER,
+    baseline_of,
+    is_class,
+    numbers_of,
+    texts_of,
+)
+from portal.monitoring.statistics.tasks import BOOLEAN, STRING, canonical
+from slipway.schemas.tables import ReadSettings, TableSchema, distinct_partitions
+from slipway.tables import TableReader
+
+_MOST_ROWS: Final = 20_000
+_MOST_FIRST: Final = 2_000
+_GOLDEN_ROWS: Final = 16
+_ENOUGH_TO_CALIBRATE: Final = 200
+
+
+def profile(
+    *,
+    inputs: Any,
+    predictions: Any = None,
+    truth: Sequence[Any] | None = None,
+    columns: Sequence[str] = (),
+    rows: int = 0,
+) -> dict[str, Any]:
+    """Return the baselines of rows, and a calibration where predictions and truth are known.
+
+    `inputs` are as in a body of a prediction; `rows` how many they are a sample of.
+    """
+    asked = [limited(row) for row in rows_of(inputs, columns)]
+    said = [limited(row) for row in output_rows(predictions)] if predictions else []
+    found = [*_baselines(asked, IN), *_baselines(said, OUT)]
+    return {
+        "features": found,
+        "rows": max(rows, len(asked)),
+        "calibration": _calibration(said, truth),
+    }
+
+
+def _baselines(rows: Sequence[Row], prefix: str) -> list[dict[str, Any]]:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [_baseline(prefix + name, [row.get(name) for row in rows]) for name in names]
+
+
+def _baseline(name: str, values: list[Any]) -> dict[str, Any]:
+    there = [one for one in values if one is not None]
+    is_number = bool(there) and all(
+        isinstance(one, int | float) and not isinstance(one, bool) for one in there
+    )
+    kind = NUMBER if is_number else CATEGORY
+    # Of inputs, whole numbers with few values stay quantities: an order says more than a name.
+    if kind == NUMBER and name.startswith(OUT) and is_class(numbers_of(values)):
+        kind = CATEGORY
+    return baseline_of(name, values, kind=kind).as_json()
+
+
+def _calibration(said: Sequence[Row], truth: Sequence[Any] | None) -> dict[str, Any] | None:
+    if not said or truth is None or len(truth) != len(said) < _ENOUGH_TO_CALIBRATE:
+        return None
+    if any("confidence" not in row for row in said):
+        return None
+    classes, labels = texts_of([row["class"] for row in said]), texts_of(truth)
+    # The columns 0 and 1 of scores are false and true, where labels are boolean.
+    are_booleans = all(canonical(value, BOOLEAN) for value in (*classes, *labels))
+    kind = BOOLEAN if are_booleans else STRING
+    right = [
+        float(canonical(one, kind) == canonical(true, kind))
+        for one, true in zip(classes, labels, strict=True)
+    ]
+    sure = np.array([row["confidence"] for row in said], dtype=np.float64)
+    found = performance_estimate.calibrate(sure, np.array(right))
+    return {"confidence": found.confidence, "share": found.share}
+
+
+def profile_sample(
+    *, path: str, columns: Sequence[str], tensors: bool = False
+) -> dict[str, Any] | None:
+    """Return the baselines of what a run logged, with rows to prove the model by.
+
+    None where the model does not take these rows: they lack all `columns` of its signature, or
+    have names where it takes tensors. What a row has beside the columns, such as the truth, is
+    left out.
+    """
+    said = json.loads(Path(path).read_bytes())
+    if not isinstance(said, dict) or "inputs" not in said:
+        raise Unreadable
+    rows = said["inputs"]
+    if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+        there = set().union(*rows)
+        taken = [name for name in columns if name in there]
+        if tensors or (columns and not taken):
+            return None
+        said["inputs"] = [{name: row.get(name) for name in taken or row} for row in rows]
+        said["columns"] = taken or said.get("columns")
+    found = profile(
+        inputs=said["inputs"],
+        predictions=said.get("predictions"),
+        truth=said.get("truth"),
+        columns=said.get("columns") or columns,
+        rows=int(said.get("rows") or 0),
+    )
+    golden = None
+    if said.get("predictions") and isinstance(said["inputs"], list):
+        rows = said["inputs"][:_GOLDEN_ROWS]
+        names = said.get("columns")
+        if names and all(isinstance(row, list) for row in rows):
+            rows = [dict(zip(names, row, strict=False)) for row in rows]
+        golden = {"inputs": rows, "outputs": said["predictions"][:_GOLDEN_ROWS]}
+    return found | {"golden": golden}
+
+
+def profile_table(
+    *,
+    paths: Sequence[str],
+    names: Sequence[str],
+    format: str,  # noqa: A002
+    columns: Sequence[str],
+    schema: dict[str, Any],
+) -> dict[str, Any]:
+    """Return the baselines of the inputs of a model in a table of a dataset version.
+
+    `schema` is what the page of the version and jobs read the table with, and `names` are those of
+    its files. `columns` are the names of the inputs; without any all columns count. A table that
+    holds none of them, but as many as the model takes, is refused: it would be guessing.
+    """
+    rows: list[Row] = []
+    total = 0
+    stored = TableSchema.model_validate(schema) if schema else None
+    settings = stored.settings if stored else ReadSettings()
+    reader = TableReader(
+        settings,
+        schema=stored,
+        partitions=distinct_partitions(names),
+        on_problem=lambda problem: None,
+    )
+    for path, name in zip(paths, names, strict=True):
+        with Path(path).open("rb") as source:
+            for batch in reader.read(source, path=name, format=format):
+                total += batch.num_rows
+                if len(rows) < _MOST_ROWS:
+                    rows += batch.slice(0, _MOST_ROWS - len(rows)).to_pylist()
+    if columns:
+        there = set(rows[0]) if rows else set()
+        if not there.issuperset(columns):
+            raise Unreadable
+        rows = [{name: row[name] for name in columns} for row in rows]
+    found = profile(inputs=[limited(row) for row in rows])
+    return found | {"rows": total}
+
+
+def profile_first(*, paths: Sequence[str], revision: str, enough: int) -> dict[str, Any] | None:
+    """Return the baselines of the first predictions of a revision; None while there are too few."""
+    table, _ = read_rows(paths, where=pc.field("revision") == revision)
+    if table.num_rows < enough:
+        return None
+    first = table.sort_by("at").slice(0, max(enough, _MOST_FIRST))
+    names = [name for name in first.column_names if name.startswith((IN, OUT))]
+    found = [_baseline(name, first.column(name).to_pylist()) for name in names]
+    return {"features": found, "rows": first.num_rows}

@@ -1,0 +1,311 @@
+"""What hours and windows of captured predictions come to, beside the baseline of their model."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from portal.monitoring.analysis.flatten import DRAWS, FACTS, FAILED
+from portal.monitoring.analysis.rows import IN, OUT
+from portal.monitoring.statistics import performance_estimate, quality
+from portal.monitoring.statistics import truths as truth_of
+from portal.monitoring.statistics.baselines import Baseline, Floats, bin_values
+from portal.monitoring.statistics.drift_verdicts import DIFFERENT, Limits, compare
+from portal.monitoring.statistics.tasks import Basis
+from portal.monitoring.statistics.tasks import observe as observed
+
+MOST_ROWS: Final = 200_000
+_WINDOW_ROWS: Final = 20_000
+_MOST_BASE_NAMES: Final = 2_000
+_OBSERVED_ROWS: Final = 20_000
+_MOST_OBSERVED: Final = 200
+
+
+def read_rows(
+    paths: Sequence[str],
+    *,
+    columns: Sequence[str] | None = None,
+    where: pc.Expression | None = None,
+    most: int = MOST_ROWS,
+    failed: bool | None = False,
+) -> tuple[pa.Table, float]:
+    """Return rows of parts, of many only a fair sample, and which share that is.
+
+    `failed` asks for predictions that failed instead of answered ones, None for both.
+    """
+    files = [path for path in paths if Path(path).exists()]
+    if not files:
+        return pa.table({}), 1.0
+    total = sum(pq.read_metadata(file).num_rows for file in files)
+    cut = DRAWS if total <= most else max(1, DRAWS * most // total)
+    schema = pa.unify_schemas(
+        [*(pq.read_schema(file) for file in files), pa.schema([FACTS.field(FAILED)])],
+        promote_options="permissive",
+    )
+    condition = ~pc.field("is_shadow")
+    if failed is not None:
+        condition &= pc.field(FAILED).is_valid() if failed else pc.field(FAILED).is_null()
+    if cut < DRAWS:
+        condition &= pc.field("draw") < cut
+    if where is not None:
+        condition &= where
+    wanted = [name for name in columns if name in schema.names] if columns is not None else None
+    found = ds.dataset(files, schema=schema, format="parquet").to_table(
+        columns=wanted, filter=condition
+    )
+    return found, cut / DRAWS
+
+
+def values_of(table: pa.Table, name: str) -> Floats | list[Any]:
+    """Return a column, of numbers as an array in which what is missing is NaN."""
+    column = table.column(name)
+    if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+        return np.asarray(column.to_numpy(), dtype=np.float64)
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+def summarise(
+    *,
+    paths: Sequence[str],
+    baselines: Mapping[str, Sequence[Mapping[str, Any]]],
+    calibrations: Mapping[str, Mapping[str, Any]],
+    labels: Sequence[Sequence[Any]],
+    positive: str | None,
+    basis: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return by revision: rows, counts in the bins of the baseline, quality and its estimate.
+
+    `labels` are [prediction id, row, value].
+    """
+    found: dict[str, Any] = {}
+    for revision in _revisions(paths):
+        table, share = read_rows(paths, where=pc.field("revision") == revision)
+        bases = [Baseline.from_json(one) for one in baselines.get(revision, [])]
+        counts = {
+            base.name: bin_values(base, values_of(table, base.name)).tolist()
+            for base in bases
+            if base.name in table.column_names
+        }
+        quality_of, labelled = _quality(paths, revision, labels, positive, Basis.from_json(basis))
+        found[revision] = {
+            "rows": round(table.num_rows / share),
+            "predictions": round(len(pc.unique(table.column("prediction_id"))) / share),
+            "sampled": share < 1,
+            "latency_ms": _latencies(table),
+            "counts": counts,
+            "labelled": labelled,
+            "quality": quality_of,
+            "estimate": _estimate(table, calibrations.get(revision)),
+        }
+    return found
+
+
+def _revisions(paths: Sequence[str]) -> list[str]:
+    names: set[str] = set()
+    for path in paths:
+        if Path(path).exists():
+            column = pq.read_table(path, columns=["revision"]).column("revision")
+            names.update(one for one in pc.unique(column).to_pylist() if one)
+    return sorted(names)
+
+
+def _latencies(table: pa.Table) -> dict[str, float]:
+    if not table.num_rows:
+        return {}
+    took = table.column("latency_us").to_numpy() / 1000
+    return {name: float(np.percentile(took, at)) for name, at in (("p50", 50), ("p95", 95))}
+
+
+def _quality(
+    paths: Sequence[str],
+    revision: str,
+    labels: Sequence[Sequence[Any]],
+    positive: str | None,
+    basis: Basis,
+) -> tuple[quality.Sums | None, int]:
+    """Join labels with the predictions they belong to."""
+    if not labels:
+        return None, 0
+    truths = {(one[0], int(one[1])): one[2] for one in labels}
+    where = (pc.field("revision") == revision) & pc.field("prediction_id").isin(
+        sorted({str(one[0]) for one in labels})
+    )
+    table, _ = read_rows(paths, where=where, most=10**9)
+    if not table.num_rows:
+        return None, 0
+    keys = list(
+        zip(table.column("prediction_id").to_pylist(), table.column("row").to_pylist(), strict=True)
+    )
+    at = [index for index, key in enumerate(keys) if key in truths]
+    if not at:
+        return None, 0
+    names = [one.removeprefix(OUT) for one in table.column_names if one.startswith(OUT)]
+    wanted = truth_of.needed(names, basis.task)
+    some = table.select([OUT + name for name in wanted]).take(pa.array(at)).rename_columns(wanted)
+    true = [truths[keys[index]] for index in at]
+    groups = [keys[index][0] for index in at]
+    sums = truth_of.sums_of(some.to_pylist(), true, positive, basis=basis, groups=groups)
+    return sums, len(at) if sums is not None else 0
+
+
+def observe(*, paths: Sequence[str], revision: str, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the outputs of a revision are like, added to what was seen before."""
+    where = pc.field("revision") == revision if revision else None
+    table, _ = read_rows(paths, where=where, most=_OBSERVED_ROWS)
+    names = [name for name in table.column_names if name.startswith(OUT)]
+    there = [name for name in names if table.column(name).null_count < table.num_rows]
+    outputs = dict(before)
+    for name in there[:_MOST_OBSERVED]:
+        short = name.removeprefix(OUT)
+        outputs[short] = observed(before.get(short), table.column(name).to_pylist())
+    return {"outputs": outputs, "names": [name.removeprefix(OUT) for name in there]}
+
+
+def _estimate(table: pa.Table, calibration: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    name = f"{OUT}confidence"
+    if name not in table.column_names or not table.num_rows:
+        return None
+    used = performance_estimate.Calibration(
+        confidence=list((calibration or {}).get("confidence", [])),
+        share=list((calibration or {}).get("share", [])),
+    )
+    sure = np.asarray(table.column(name).to_numpy(zero_copy_only=False), dtype=np.float64)
+    found = performance_estimate.estimate_accuracy(sure, used)
+    if found is None:
+        return None
+    return {
+        "accuracy": found.value,
+        "low": found.low,
+        "high": found.high,
+        "n": found.rows,
+        "calibrated": bool(used.confidence),
+    }
+
+
+def windows(
+    *,
+    paths: Sequence[str],
+    revision: str,
+    since: str,
+    until: str,
+    baselines: Sequence[Mapping[str, Any]],
+    limits: Mapping[str, Any],
+    window_rows: int,
+    at_least_s: float,
+    at_most_s: float,
+) -> list[dict[str, Any]]:
+    """Cut what came in (`since`, `until`] into windows that are full, and compare each.
+
+    A window is full with `window_rows` rows and `at_least_s` seconds, or, where fewer come, with
+    enough rows after `at_most_s`. What is left waits for more.
+    """
+    begin, end = datetime.fromisoformat(since), datetime.fromisoformat(until)
+    mine = (pc.field("revision") == revision) & (pc.field("at") > begin) & (pc.field("at") <= end)
+    bases = [Baseline.from_json(one) for one in baselines[:_MOST_BASE_NAMES]]
+    names = [base.name for base in bases]
+    moments, share = read_rows(paths, columns=["at"], where=mine)
+    if not moments.num_rows:
+        return []
+    used = Limits(**limits)
+    spans = _spans(
+        moments.column("at").sort().to_pylist(),
+        begin,
+        end,
+        rows=max(1, round(window_rows * share)),
+        enough=max(1, round(used.enough * share)),
+        at_least=timedelta(seconds=at_least_s),
+        at_most=timedelta(seconds=at_most_s),
+    )
+    failures = _failures(paths, mine) if spans else []
+    found = []
+    for first, last in spans:
+        inside = (
+            (pc.field("revision") == revision) & (pc.field("at") > first) & (pc.field("at") <= last)
+        )
+        table, _ = read_rows(paths, columns=[*names, "at"], where=inside, most=MOST_ROWS)
+        if table.num_rows > _WINDOW_ROWS:
+            table = table.slice(0, _WINDOW_ROWS)  # parts are in the order of the draw
+        columns = {name: values_of(table, name) for name in names if name in table.column_names}
+        told = compare(bases, columns, used)
+        found.append(
+            {
+                "starts_at": first.isoformat(),
+                "ends_at": last.isoformat(),
+                "rows": table.num_rows,
+                "failed": sum(first < at <= last for at in failures),
+                "features": [one.as_json() for one in told],
+                "different": [one.name for one in told if one.verdict == DIFFERENT],
+            }
+        )
+    return found
+
+
+def _failures(paths: Sequence[str], where: pc.Expression) -> list[datetime]:
+    """Return when predictions failed that a model was asked for in vain (5xx)."""
+    table, _ = read_rows(
+        paths,
+        columns=["prediction_id", "at"],
+        where=where & (pc.field(FAILED) >= 500),
+        most=10**9,
+        failed=True,
+    )
+    if not table.num_rows:
+        return []
+    by_id = dict(
+        zip(table.column("prediction_id").to_pylist(), table.column("at").to_pylist(), strict=True)
+    )
+    return list(by_id.values())
+
+
+def _spans(
+    moments: Sequence[datetime],
+    begin: datetime,
+    end: datetime,
+    *,
+    rows: int,
+    enough: int,
+    at_least: timedelta,
+    at_most: timedelta,
+) -> list[tuple[datetime, datetime]]:
+    spans: list[tuple[datetime, datetime]] = []
+    first, count = begin, 0
+    opened: datetime | None = None
+    for at, moment in enumerate(moments):
+        opened = opened or moment
+        count += 1
+        # Rows of one moment stay together, so that a window begins where the last one ended.
+        if at + 1 < len(moments) and moments[at + 1] == moment:
+            continue
+        if count >= rows and moment - opened >= at_least:
+            spans.append((first, moment))
+            first, count, opened = moment, 0, None
+    if opened is not None and count >= enough and end - opened >= at_most:
+        spans.append((first, moments[-1]))
+    return spans
+
+
+def own_ids(*, paths: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
+    """Return the prediction behind each of the clients' own ids, the latest where several are."""
+    table, _ = read_rows(
+        paths,
+        columns=["own_id", "prediction_id", "at"],
+        where=pc.field("own_id").isin(list(wanted)),
+        most=10**9,
+    )
+    if not table.num_rows:
+        return {}
+    found: defaultdict[str, str] = defaultdict(str)
+    for one in table.sort_by("at").to_pylist():
+        found[one["own_id"]] = one["prediction_id"]
+    return dict(found)
+
+
+__all__ = ["IN", "OUT", "observe", "own_ids", "read_rows", "summarise", "values_of", "windows"]

@@ -1,0 +1,215 @@
+"""Selections that become dataset versions, and predictions that have to go."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.core import clock
+from portal.core.errors import SlipwayError
+from portal.datasets.models import Version
+from portal.datasets.services.datasets import delete_version
+from portal.datasets.services.drafts import append_piece, commit_draft, open_draft
+from portal.monitoring.analyst import AnalysisFailed, Analyst, analyst
+from portal.monitoring.label_basis import stored_basis
+from portal.monitoring.models import CapturedHour, EmptyLabel, Erasure, Label, Selection
+from portal.monitoring.monitor_settings import monitor_of
+from portal.monitoring.paths import (
+    flat_hour,
+    hour_of_prediction,
+    parts_of,
+    raw_files_of,
+    raw_hour,
+    raw_root,
+)
+from portal.monitoring.prediction_search import ids_of, kept_filters
+from portal.monitoring.signature_types import column_types, signatures_of
+from slipway.schemas.datasets import PIECE_BYTES
+from slipway.schemas.truncation import shorten
+
+log = structlog.get_logger(__name__)
+_AT_ONCE = 10
+_REWRITES = ".rewriting"
+
+
+def carry_out_waiting() -> None:
+    """Carry out what was asked for and waits, oldest first."""
+    selections = Selection.objects.filter(done_at=None).select_related("endpoint", "dataset", "by")
+    erasures = Erasure.objects.filter(done_at=None).select_related("endpoint")
+    with analyst() as asked:
+        for one in selections.order_by("pk")[:_AT_ONCE]:
+            carry_out_selection(asked, one)
+        for gone in erasures.order_by("pk")[:_AT_ONCE]:
+            try:
+                _erase(asked, gone)
+            except (AnalysisFailed, OSError) as error:
+                log.warning("not_erased", erasure=gone.pk, reason=str(error)[:200])
+
+
+def carry_out_selection(asked: Analyst, one: Selection) -> None:
+    """Make the version that was asked for, or say why nothing came of it.
+
+    Two workers may be at it: the first to end decides, and the other takes its draft away again.
+    """
+    try:
+        made = _made(asked, one)
+        reason = "" if made.draft else "No prediction matches, or none has a label."
+        if not _end(one, made, reason) and made.draft:
+            delete_version(version=made.draft)
+    except AnalysisFailed as error:
+        _end(one, _Made(), f"The predictions could not be read: {error}.")
+    except SlipwayError as error:
+        _end(one, _Made(), error.message)
+
+
+def _end(one: Selection, made: "_Made", reason: str) -> bool:
+    """End a selection and close its draft; False when somebody else has ended it."""
+    draft = made.draft
+    with transaction.atomic():
+        done = Selection.objects.filter(pk=one.pk, done_at=None).update(
+            done_at=clock.now(),
+            rows=made.rows,
+            version=draft,
+            revisions=made.revisions,
+            reason=shorten(reason, 500),
+        )
+        if not done:
+            return False
+        if draft is not None:
+            commit_draft(draft=draft)
+        audit.record(
+            "selection.finish",
+            kind="selection",
+            target=one,
+            label=f"{one.endpoint.name} to {one.dataset.name}",
+            project=one.dataset.project,
+            after={"rows": made.rows, "version": draft.pk if draft else None},
+        )
+    return True
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What came of a selection: nothing, or a draft with all its files."""
+
+    rows: int = 0
+    revisions: list[str] = field(default_factory=list)
+    draft: Version | None = None
+
+
+def _made(asked: Analyst, one: Selection) -> _Made:
+    filters = kept_filters(one.filters)
+    found = ids_of(one.endpoint, filters)
+    labels = _labels(one, sorted(found.ids))
+    monitor = monitor_of(one.endpoint)
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder, no_merging():
+        target = Path(folder) / "predictions.parquet"
+        said = asked.ask(
+            "export",
+            paths=found.paths,
+            raw=raw_files_of(one.endpoint_id, found.ids),
+            target=str(target),
+            ids=sorted(found.ids),
+            signatures=signatures_of(one.endpoint),
+            types=column_types(one.endpoint),
+            basis=stored_basis(monitor).as_json(),
+            labels=labels,
+            only_labelled=one.only_labelled,
+        )
+        if not said["rows"]:
+            return _Made()
+        draft = open_draft(
+            dataset=one.dataset,
+            by=one.by,
+            note=f"{said['rows']:,} predictions of the endpoint {one.endpoint.name} ({one.pk}).",
+        )
+        _send(draft, one, target)
+    return _Made(said["rows"], said["revisions"], draft)
+
+
+def _send(draft: Version, one: Selection, source: Path) -> None:
+    size = source.stat().st_size
+    with source.open("rb") as file:
+        for offset in range(0, max(1, size), PIECE_BYTES):
+            append_piece(
+                draft=draft,
+                by=one.by,
+                path="predictions.parquet",
+                offset=offset,
+                size_bytes=size,
+                chunks=iter([file.read(PIECE_BYTES)]),
+            )
+
+
+def _labels(one: Selection, ids: list[str]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for start in range(0, len(ids), 500):
+        rows = Label.objects.filter(
+            endpoint=one.endpoint, prediction_id__in=ids[start : start + 500], is_current=True
+        )
+        for label in rows.order_by("created_at", "pk"):
+            found[f"{label.prediction_id}/{label.row}"] = [label.value]
+    return found
+
+
+def _erase(asked: Analyst, one: Erasure) -> None:
+    """Rewrite what holds the predictions: flat files, then raw ones, then labels."""
+    endpoint = one.endpoint
+    hours = list(CapturedHour.objects.filter(endpoint=endpoint))
+    own = [one.reference] if one.is_own else []
+    ids = [] if one.is_own else [one.reference]
+    if not one.is_own:
+        at = hour_of_prediction(one.reference)
+        hours = [hour for hour in hours if at is None or abs((hour.hour - at).days) <= 1]
+    said = asked.ask("erase", paths=parts_of(hours), ids=ids, own_ids=own)
+    ids = sorted({*ids, *said["ids"]})
+    with no_merging():
+        raw = [
+            str(path)
+            for hour in hours
+            for path in raw_hour(endpoint.pk, hour.hour).glob("*.parquet")
+        ]
+        also = asked.ask("erase", paths=raw, ids=ids, own_ids=[])
+    with transaction.atomic():
+        Label.objects.filter(endpoint=endpoint, prediction_id__in=ids).delete()
+        for model in (Label, EmptyLabel):
+            rows = model.objects.filter(endpoint=endpoint)
+            rows.filter(is_own=one.is_own, reference=one.reference).delete()
+            rows.filter(is_own=False, reference__in=ids).delete()
+        touched = [hour.pk for hour in hours]
+        CapturedHour.objects.filter(pk__in=touched).update(is_stale=True)
+        done = Erasure.objects.filter(pk=one.pk, done_at=None).update(
+            done_at=clock.now(), rows=max(said["rows"], also["rows"]), prediction_ids=ids
+        )
+        if done:
+            audit.record(
+                "prediction.erase",
+                kind="erasure",
+                target=one,
+                label=endpoint.name,
+                project=endpoint.project,
+                after={"rows": max(said["rows"], also["rows"])},
+            )
+
+
+@contextmanager
+def no_merging() -> Iterator[None]:
+    """Keep the gateway's shipper from merging raw files meanwhile."""
+    raw_root().mkdir(parents=True, exist_ok=True)
+    lock = os.open(raw_root() / _REWRITES, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+__all__ = ["carry_out_selection", "carry_out_waiting", "flat_hour", "no_merging"]

@@ -1,0 +1,336 @@
+"""Looking at what endpoints predicted: taking in what is new, summing up, comparing, alerting.
+
+One pass over everything, repeated by a periodic task of the control worker. Whatever a pass was
+interrupted in, the next one begins where rows say it stands; what is heavy happens in the process
+of an `Analyst`.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from django.db import IntegrityError, transaction
+
+from portal.core import clock
+from portal.core.ids import new_id
+from portal.endpoints.models import Endpoint, Revision
+from portal.monitoring import alerting
+from portal.monitoring.analyst import AnalysisFailed, Analyst, analyst
+from portal.monitoring.baselines import record_baselines, record_first
+from portal.monitoring.label_basis import (
+    infer_basis,
+    is_outdated,
+    newest_revision,
+    observe_outputs,
+    stored_basis,
+)
+from portal.monitoring.models import (
+    BaselineRecord,
+    CapturedHour,
+    DriftWindow,
+    HourSummary,
+    Label,
+    Monitor,
+)
+from portal.monitoring.monitor_settings import monitor_of
+from portal.monitoring.paths import (
+    HOUR,
+    captured_endpoints,
+    flat_hour,
+    hour_of_prediction,
+    parts_of,
+    raw_hour,
+    raw_hours,
+)
+from portal.registry.models import VersionRecord
+from slipway.schemas.monitoring import MonitorSettings
+from slipway.schemas.truncation import shorten
+
+log = structlog.get_logger(__name__)
+_CLOSE_AFTER = timedelta(minutes=10)
+_WATERMARK = timedelta(seconds=3)
+_FIRST_ENOUGH = 1_000
+_FILES_AT_ONCE = 600
+_OWN_IDS_AT_ONCE = 2_000
+_STALE_AT_ONCE = 48
+
+
+@dataclass(frozen=True)
+class Looked:
+    """An endpoint in one pass, and what stands about its revisions."""
+
+    endpoint: Endpoint
+    monitor: Monitor
+    settings: MonitorSettings
+    revisions: Mapping[str, Revision]
+    baselines: dict[str, BaselineRecord]
+
+
+def look_at_all() -> int:
+    """Take in and judge what is new, of all endpoints; returns at how many it looked."""
+    known = captured_endpoints()
+    looked = 0
+    with analyst() as asked:
+        record_baselines(asked)
+        for endpoint in Endpoint.objects.present().select_related("project").order_by("pk"):
+            if endpoint.pk in known:
+                looked += look_at(endpoint, asked)
+            else:
+                alerting.look(endpoint)
+    return looked
+
+
+def look_at(endpoint: Endpoint, asked: Analyst) -> bool:
+    """Do what is to do about one endpoint; tells whether it went well."""
+    monitor = monitor_of(endpoint)
+    fault = ""
+    try:
+        one = _looked(endpoint, monitor)
+        for hour, files in raw_hours(endpoint.pk):
+            _take_in(one, asked, hour, files)
+        _find_own_ids(endpoint, asked)
+        _sum_up(one, asked)
+        _cut_windows(one, asked)
+        _close(endpoint, asked)
+    except (AnalysisFailed, OSError) as error:
+        fault = shorten(f"Predictions could not be analysed: {error}.", 500)
+        log.warning("endpoint_not_analysed", endpoint=endpoint.pk, reason=fault)
+    Monitor.objects.filter(pk=monitor.pk).update(looked_at=clock.now(), fault=fault)
+    alerting.look(endpoint)
+    return not fault
+
+
+def _looked(endpoint: Endpoint, monitor: Monitor) -> Looked:
+    revisions = {one.pk: one for one in endpoint.revisions.defer("served")}
+    return Looked(
+        endpoint,
+        monitor,
+        MonitorSettings.model_validate(monitor.settings),
+        revisions,
+        baselines_of(endpoint, revisions.values()),
+    )
+
+
+def baselines_of(endpoint: Endpoint, revisions: Any) -> dict[str, BaselineRecord]:
+    """Return by revision what its predictions are compared with, where there is something."""
+    found: dict[str, BaselineRecord] = {}
+    listed = list(revisions)
+    own = BaselineRecord.objects.filter(revision_id__in=[one.pk for one in listed])
+    for row in own:
+        found[row.revision_id] = row
+    records = VersionRecord.objects.filter(
+        line__project=endpoint.project_id, line__name__in={one.model for one in listed}
+    ).order_by("pk")
+    by_version = {
+        (record.line.name, str(record.number)): record.pk
+        for record in records.select_related("line")
+    }
+    made = BaselineRecord.objects.exclude(source="").filter(record__in=by_version.values())
+    by_record = {row.record_id: row for row in made}
+    for one in listed:
+        record_id = by_version.get((one.model, one.model_version))
+        if record_id is not None and record_id in by_record:
+            found[one.pk] = by_record[record_id]
+    return found
+
+
+def _take_in(one: Looked, asked: Analyst, hour: datetime, files: Sequence[str]) -> None:
+    row = CapturedHour.objects.filter(endpoint=one.endpoint, hour=hour).first()
+    if row is None:
+        row = CapturedHour(endpoint=one.endpoint, hour=hour)
+    fresh = [name for name in files if name not in set(row.seen)]
+    if not fresh:
+        return
+    folder = raw_hour(one.endpoint.pk, hour)
+    flat = flat_hour(one.endpoint.pk, hour)
+    for start in range(0, len(fresh), _FILES_AT_ONCE):
+        some = fresh[start : start + _FILES_AT_ONCE]
+        result = asked.ask(
+            "digest",
+            sources=[str(folder / name) for name in some],
+            folder=str(flat),
+            stem=new_id("part"),
+            parts=row.parts,
+            signatures={key: revision.signature for key, revision in one.revisions.items()},
+            columns=one.monitor.columns,
+        )
+        row.parts = result["parts"]
+        # Of raw files only those that are there have to be known: merged ones are gone for good.
+        row.seen = sorted({*row.seen, *some} & set(files))
+        row.is_stale, row.is_closed = True, False
+        with transaction.atomic():
+            row.save()
+            one.monitor.columns = result["columns"]
+            one.monitor.unreadable += result["unreadable"]
+            one.monitor.shortened += result["shortened"]
+            one.monitor.save(update_fields=["columns", "unreadable", "shortened"])
+
+
+def _find_own_ids(endpoint: Endpoint, asked: Analyst) -> None:
+    """Give labels under a client's own id the prediction they belong to."""
+    waiting = Label.objects.filter(endpoint=endpoint, is_own=True, prediction_id="")
+    wanted = list(waiting.order_by("-pk").values_list("reference", flat=True)[:_OWN_IDS_AT_ONCE])
+    if not wanted:
+        return
+    hours = list(CapturedHour.objects.filter(endpoint=endpoint).order_by("hour"))
+    found = asked.ask("own_ids", paths=parts_of(hours), wanted=sorted(set(wanted)))
+    for own, prediction_id in found.items():
+        hour = hour_of_prediction(prediction_id)
+        mine = Label.objects.filter(endpoint=endpoint, is_own=True, reference=own)
+        mine.update(prediction_id=prediction_id, hour=hour)
+        _make_stale(endpoint, hour)
+
+
+def _make_stale(endpoint: Endpoint, hour: datetime | None) -> None:
+    if hour is not None:
+        near = (hour - HOUR, hour, hour + HOUR)
+        CapturedHour.objects.filter(endpoint=endpoint, hour__in=near).update(is_stale=True)
+
+
+def _sum_up(one: Looked, asked: Analyst) -> None:
+    if is_outdated(one.monitor):
+        infer_basis(one.endpoint, one.monitor, newest_revision(one.endpoint))
+    stale = CapturedHour.objects.filter(endpoint=one.endpoint, is_stale=True)
+    newest = stale.order_by("-hour").first()
+    if newest is not None:
+        observe_outputs(one.endpoint, one.monitor, one.revisions, newest, asked)
+    for row in stale.order_by("-hour")[:_STALE_AT_ONCE]:
+        # First, so that what comes meanwhile makes it stale again.
+        CapturedHour.objects.filter(pk=row.pk).update(is_stale=False)
+        try:
+            _sum_up_hour(one, asked, row)
+        except AnalysisFailed:
+            CapturedHour.objects.filter(pk=row.pk).update(is_stale=True)
+            raise
+
+
+def _sum_up_hour(one: Looked, asked: Analyst, row: CapturedHour) -> None:
+    result = asked.ask(
+        "summarise",
+        paths=parts_of([row]),
+        baselines={key: base.features for key, base in one.baselines.items()},
+        calibrations={
+            key: base.calibration for key, base in one.baselines.items() if base.calibration
+        },
+        labels=_labels_near(one.endpoint, row.hour),
+        positive=one.settings.positive,
+        basis=stored_basis(one.monitor).as_json(),
+    )
+    with transaction.atomic():
+        for revision_id, facts in result.items():
+            HourSummary.objects.update_or_create(
+                endpoint=one.endpoint,
+                hour=row.hour,
+                revision_id=revision_id,
+                defaults={
+                    name: facts[name]
+                    for name in (
+                        *("rows", "predictions", "labelled", "latency_ms", "counts"),
+                        *("quality", "estimate"),
+                    )
+                },
+            )
+        gone = HourSummary.objects.filter(endpoint=one.endpoint, hour=row.hour)
+        gone.exclude(revision_id__in=list(result)).delete()
+
+
+def _labels_near(endpoint: Endpoint, hour: datetime) -> list[list[Any]]:
+    """Return the labels that count for predictions of an hour; ids are some seconds older."""
+    near = Label.objects.filter(
+        endpoint=endpoint, hour__in=(hour - HOUR, hour), is_current=True
+    ).exclude(prediction_id="")
+    found: dict[tuple[str, int], Any] = {}
+    for prediction, place, value in near.order_by("created_at", "pk").values_list(
+        "prediction_id", "row", "value"
+    ):
+        found[prediction, place] = value
+    return [[prediction, place, value] for (prediction, place), value in found.items()]
+
+
+def _cut_windows(one: Looked, asked: Analyst) -> None:
+    until = clock.now() - _WATERMARK
+    hours = list(CapturedHour.objects.filter(endpoint=one.endpoint).order_by("hour"))
+    newest: defaultdict[str, datetime | None] = defaultdict(lambda: None)
+    for summary in HourSummary.objects.filter(endpoint=one.endpoint).order_by("hour"):
+        newest[summary.revision_id] = summary.hour
+    for revision_id, last_hour in newest.items():
+        last = _last_window(one.endpoint, revision_id)
+        if last is not None and last_hour is not None and last.ends_at >= last_hour + HOUR:
+            continue
+        since = last.ends_at if last is not None else hours[0].hour - HOUR
+        paths = parts_of([hour for hour in hours if hour.hour + HOUR > since])
+        base = one.baselines.get(revision_id)
+        if base is None:
+            made = record_first(asked, revision_id=revision_id, paths=paths, enough=_FIRST_ENOUGH)
+            if made is not None:
+                one.baselines[revision_id] = made
+                CapturedHour.objects.filter(endpoint=one.endpoint).update(is_stale=True)
+            continue
+        _cut(one, asked, revision_id, base, since, until, paths)
+
+
+def _last_window(endpoint: Endpoint, revision_id: str) -> DriftWindow | None:
+    mine = DriftWindow.objects.filter(endpoint=endpoint, revision_id=revision_id)
+    return mine.order_by("-ends_at").first()
+
+
+def _cut(
+    one: Looked,
+    asked: Analyst,
+    revision_id: str,
+    base: BaselineRecord,
+    since: datetime,
+    until: datetime,
+    paths: list[str],
+) -> None:
+    chosen = one.settings
+    found = asked.ask(
+        "windows",
+        paths=paths,
+        revision=revision_id,
+        since=since.isoformat(),
+        until=until.isoformat(),
+        baselines=base.features,
+        limits={name: getattr(chosen, name) for name in ("alpha", "share", "shift_sd", "missing")},
+        window_rows=chosen.window_rows,
+        at_least_s=chosen.window_at_least_s,
+        at_most_s=chosen.window_at_most_s,
+    )
+    last = _last_window(one.endpoint, revision_id)
+    before: list[str] = list(last.different) if last is not None else []
+    for facts in found:
+        different = facts["different"]
+        try:
+            with transaction.atomic():
+                DriftWindow.objects.create(
+                    endpoint=one.endpoint,
+                    revision_id=revision_id,
+                    starts_at=datetime.fromisoformat(facts["starts_at"]),
+                    ends_at=datetime.fromisoformat(facts["ends_at"]),
+                    rows=facts["rows"],
+                    failed=facts["failed"],
+                    features=facts["features"],
+                    different=different,
+                    drifted=[name for name in different if name in before],
+                )
+        except IntegrityError:
+            return  # another process cut the same window
+        before = different
+
+
+def _close(endpoint: Endpoint, asked: Analyst) -> None:
+    """Make one file of the parts of hours that are over."""
+    over = CapturedHour.objects.filter(
+        endpoint=endpoint, is_closed=False, hour__lt=clock.now() - HOUR - _CLOSE_AFTER
+    )
+    for row in over.order_by("hour")[:_STALE_AT_ONCE]:
+        folder = flat_hour(endpoint.pk, row.hour)
+        name = f"{new_id('hour')}.parquet"
+        result = asked.ask("close", folder=str(folder), parts=row.parts, name=name)
+        same = CapturedHour.objects.filter(pk=row.pk, parts=row.parts)
+        if same.update(parts=result["parts"], is_closed=True):
+            for old in set(row.parts) - set(result["parts"]):
+                (folder / old).unlink(missing_ok=True)

@@ -1,0 +1,305 @@
+"""Finding single predictions: by id, time, version, caller, the client's own id, a value."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from portal.core import clock
+from portal.core.errors import InvalidInput
+from portal.core.pagination import decode_cursor, encode_cursor
+from portal.endpoints.models import Endpoint
+from portal.monitoring.adapters.parquet import (
+    ANSWERED,
+    ANY,
+    FAILED,
+    FALLBACK,
+    MEMORY,
+    Flat,
+    Gone,
+    TooLarge,
+    Where,
+    answer_of,
+)
+from portal.monitoring.exact_inputs import with_sent_integers
+from portal.monitoring.models import Label, Monitor
+from portal.monitoring.paths import HOUR, hour_of_prediction, parts_between
+from slipway.schemas.monitoring import SelectionFilters
+
+T = TypeVar("T")
+_ALL_TIME = timedelta(days=3650)
+_MOST_IDS = 200_000
+_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+_NO_OFFSET = re.compile(r"\A\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?\Z")
+_SLICE = ("feature", "operator", "value")
+NUMBER = "number"
+_FACTS = frozenset(
+    {
+        *("prediction_id", "row", "at", "revision", "model_version", "key_id", "own_id"),
+        *("latency_us", "is_shadow", "draw", FAILED, FALLBACK),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """One row of a prediction; `label` is None while nobody said what is true."""
+
+    prediction_id: str
+    row: int
+    at: datetime
+    revision_id: str
+    model_version: str
+    key_id: str
+    own_id: str
+    latency_ms: float
+    status: int
+    is_fallback: bool
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+    label: Any
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Predictions, and the files that hold them."""
+
+    ids: set[str]
+    paths: list[str]
+
+
+def kept_filters(given: Mapping[str, Any]) -> SelectionFilters:
+    """Read filters of a page or of the database, where a moment without an offset is one of UTC.
+
+    Raises ValidationError.
+    """
+    moments = {name: _in_utc_text(given[name]) for name in ("since", "until") if given.get(name)}
+    return SelectionFilters.model_validate({**given, **moments})
+
+
+def _in_utc_text(moment: object) -> object:
+    """Say what fields of pages mean: they know no offset, and are labelled (UTC)."""
+    return f"{moment}Z" if isinstance(moment, str) and _NO_OFFSET.match(moment) else moment
+
+
+def filters_of(given: Mapping[str, Any]) -> SelectionFilters:
+    """Read filters out of an address, where empty ones are none; raises InvalidInput."""
+    found = {name: value for name, value in given.items() if value not in (None, "")}
+    if "feature" not in found or "value" not in found:
+        found = {name: one for name, one in found.items() if name not in _SLICE}
+    try:
+        return kept_filters(found)
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        name = str(fault["loc"][0]) if fault["loc"] else "filters"
+        raise InvalidInput(
+            f"The filter {name} cannot be read: {fault['msg']}.",
+            field=name,
+            next_step="Correct it or leave it out.",
+        ) from error
+
+
+def in_calendar(moment: datetime) -> datetime:
+    """Return a moment, or the nearest one of a span that every calendar holds."""
+    return min(max(moment, _EARLIEST), _LATEST)
+
+
+def search(
+    endpoint: Endpoint, filters: SelectionFilters, *, cursor: str | None = None, limit: int = 50
+) -> tuple[list[Found], str | None]:
+    """Return a page of predictions, newest first, and the cursor of the next one.
+
+    Those that failed are among them, unless the filters say otherwise.
+    """
+    where = condition(endpoint, filters, status=ANY)
+    if cursor:
+        where.before(*_place(cursor))
+
+    def ask(chosen: Flat) -> list[dict[str, Any]]:
+        return chosen.find(where, limit=limit + 1)
+
+    rows = patiently(endpoint, filters, ask)
+    shown = rows[:limit]
+    labels = labels_of(endpoint, [row["prediction_id"] for row in shown])
+    predictions = with_sent_integers(endpoint, [_found(row, labels) for row in shown])
+    more = None
+    if len(rows) > limit:
+        last = predictions[-1]
+        more = encode_cursor(json.dumps([last.at.isoformat(), last.prediction_id, last.row]))
+    return predictions, more
+
+
+def patiently(endpoint: Endpoint, filters: SelectionFilters, ask: Callable[[Flat], T]) -> T:
+    """Ask the files of a span, once more where one was replaced meanwhile.
+
+    `ask` runs in another thread, which must not touch the database. Raises InvalidInput where this
+    takes more memory than a question may have.
+    """
+    try:
+        try:
+            return answer_of(paths_of(endpoint, filters), ask)
+        except Gone:
+            return answer_of(paths_of(endpoint, filters), ask)
+    except TooLarge as error:
+        raise InvalidInput(
+            f"The predictions of {endpoint.name} in this span are too large to look through at "
+            f"once ({MEMORY} of memory).",
+            code="predictions_too_large",
+            field="since",
+            next_step="Choose a shorter span, or filter by prediction, version or caller.",
+        ) from error
+
+
+def paths_of(endpoint: Endpoint, filters: SelectionFilters) -> list[str]:
+    """Return the flat files in which predictions that match can be."""
+    until = in_calendar(filters.until) if filters.until else clock.now() + HOUR
+    since = in_calendar(filters.since) if filters.since else until - _ALL_TIME
+    hours = [hour_of_prediction(one) for one in filters.prediction_ids or ()]
+    known = [hour for hour in hours if hour is not None]
+    if known:
+        # A prediction has its id before it is answered, at most some minutes later.
+        since, until = max(since, min(known)), min(until, max(known) + 2 * HOUR)
+    return parts_between(endpoint, since, until)
+
+
+def condition(endpoint: Endpoint, filters: SelectionFilters, *, status: str = ANSWERED) -> Where:
+    """Return filters as a condition; raises InvalidInput for a feature nobody has seen.
+
+    `status` counts where the filters name none.
+    """
+    where = Where(filters.status or status)
+    if filters.prediction_ids:
+        where.among("prediction_id", filters.prediction_ids)
+    if filters.since:
+        where.moment(">=", in_calendar(filters.since))
+    if filters.until:
+        where.moment("<", in_calendar(filters.until))
+    for name, value in (
+        ("model_version", filters.model_version),
+        ("key_id", filters.caller),
+        ("own_id", filters.own_id),
+    ):
+        if value:
+            where.fact(name, "=", value)
+    if filters.feature and filters.value is not None:
+        _add_feature(endpoint, where, filters.feature, filters.operator, filters.value)
+    return where
+
+
+def _add_feature(endpoint: Endpoint, where: Where, feature: str, operator: str, value: str) -> None:
+    found = Monitor.objects.filter(endpoint=endpoint).values_list("columns", flat=True).first()
+    columns: Mapping[str, str] = found or {}
+    names = [name for name in (feature, f"in.{feature}", f"out.{feature}") if name in columns]
+    if not columns:
+        raise InvalidInput(
+            f"{endpoint.name} has answered no prediction that was looked at yet, so none of its "
+            "columns is known.",
+            code="no_such_feature",
+            field="feature",
+            next_step="Look at single predictions that failed, by status instead of a feature.",
+        )
+    if not names:
+        raise InvalidInput(
+            f"No prediction of {endpoint.name} has a column {feature}.",
+            code="no_such_feature",
+            field="feature",
+            next_step="Name an input or output as the monitoring page lists it.",
+        )
+    is_number = columns[names[0]] == NUMBER
+    if is_number and not _is_number(value):
+        raise InvalidInput(
+            f"{feature} holds numbers, and {value[:60]} is none.",
+            code="no_number",
+            field="value",
+            next_step="Write a number, such as 3.5.",
+        )
+    where.feature(names[0], operator, value, is_number=is_number)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _place(cursor: str) -> tuple[datetime, str, int]:
+    try:
+        at, prediction_id, row = json.loads(decode_cursor(cursor))
+        return datetime.fromisoformat(at), str(prediction_id), int(row)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(
+            "This cursor was not made by Slipway.",
+            code="invalid_cursor",
+            field="cursor",
+            next_step="Leave the cursor out to start from the first page.",
+        ) from error
+
+
+def _found(row: Mapping[str, Any], labels: Mapping[tuple[str, int], Any]) -> Found:
+    return Found(
+        prediction_id=row["prediction_id"],
+        row=row["row"],
+        at=row["at"],
+        revision_id=row["revision"] or "",
+        model_version=row["model_version"] or "",
+        key_id=row["key_id"] or "",
+        own_id=row["own_id"] or "",
+        latency_ms=row["latency_us"] / 1000,
+        status=row[FAILED] or 200,
+        is_fallback=bool(row[FALLBACK]),
+        inputs=_with(row, "in."),
+        outputs=_with(row, "out."),
+        label=labels.get((row["prediction_id"], row["row"])),
+    )
+
+
+def _with(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): _plain(value)
+        for name, value in row.items()
+        if name not in _FACTS and name.startswith(prefix)
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def labels_of(endpoint: Endpoint, ids: Sequence[str]) -> dict[tuple[str, int], Any]:
+    """Return what is true of predictions, by prediction and row."""
+    found: dict[tuple[str, int], Any] = {}
+    for start in range(0, len(ids), 500):
+        rows = Label.objects.filter(
+            endpoint=endpoint, prediction_id__in=ids[start : start + 500], is_current=True
+        )
+        for one in rows.order_by("created_at", "pk"):
+            found[one.prediction_id, one.row] = one.value
+    return found
+
+
+def ids_of(endpoint: Endpoint, filters: SelectionFilters) -> Ids:
+    """Return all predictions that match; raises InvalidInput for more than 200,000 rows."""
+    where = condition(endpoint, filters)
+
+    def ask(chosen: Flat) -> list[dict[str, Any]]:
+        return chosen.find(where, limit=_MOST_IDS + 1, columns=["prediction_id"])
+
+    rows = patiently(endpoint, filters, ask)
+    if len(rows) > _MOST_IDS:
+        raise InvalidInput(
+            f"More than {_MOST_IDS:,} rows match, and a selection takes no part of them: narrow "
+            "it down, for example by a shorter span, and make several.",
+            code="too_many_predictions",
+            field="filters",
+            next_step="Choose a shorter span.",
+        )
+    return Ids({row["prediction_id"] for row in rows}, paths_of(endpoint, filters))

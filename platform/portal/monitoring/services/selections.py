@@ -1,0 +1,77 @@
+"""Asking for predictions as a dataset, and for predictions to be gone."""
+
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.accounts.models import User
+from portal.core.enqueue import ring
+from portal.core.errors import InvalidInput
+from portal.datasets.models import Dataset
+from portal.datasets.services.datasets import create_dataset
+from portal.endpoints.models import Endpoint
+from portal.monitoring.models import Erasure, Selection
+from portal.monitoring.prediction_search import condition
+from portal.monitoring.tasks import carry_out
+from slipway.schemas.monitoring import ErasureIn, SelectionIn
+
+
+def select_predictions(*, endpoint: Endpoint, by: User, wanted: SelectionIn) -> Selection:
+    """Ask for predictions with their labels as the next version of a dataset of the project."""
+    condition(endpoint, wanted.filters)  # raises for a feature nobody has seen
+    with transaction.atomic():
+        dataset = (
+            Dataset.objects.current().filter(project=endpoint.project, name=wanted.dataset).first()
+        )
+        if dataset is None:
+            dataset = _new_dataset(endpoint, by, wanted.dataset)
+        made = Selection.objects.create(
+            endpoint=endpoint,
+            dataset=dataset,
+            filters=wanted.filters.model_dump(mode="json", exclude_none=True),
+            only_labelled=wanted.only_labelled,
+            by=by,
+        )
+        audit.record(
+            "selection.create",
+            kind="selection",
+            target=made,
+            label=f"{endpoint.name} to {dataset.name}",
+            project=endpoint.project,
+            after=made.filters,
+        )
+        ring(carry_out)
+    return made
+
+
+def _new_dataset(endpoint: Endpoint, by: User, name: str) -> Dataset:
+    try:
+        return create_dataset(
+            project=endpoint.project,
+            by=by,
+            name=name,
+            description=f"Predictions of the endpoint {endpoint.name} with their labels.",
+        )
+    except InvalidInput as error:
+        raise InvalidInput(
+            error.message, code=error.code, field="dataset", next_step=error.next_step
+        ) from error
+
+
+def erase_predictions(*, endpoint: Endpoint, by: User, wanted: ErasureIn) -> Erasure:
+    """Ask that predictions of a key be gone from everything that is kept, with their labels."""
+    with transaction.atomic():
+        made = Erasure.objects.create(
+            endpoint=endpoint,
+            is_own=wanted.own_id is not None,
+            reference=wanted.own_id or wanted.prediction_id or "",
+            by=by,
+        )
+        audit.record(
+            "prediction.erase_ask",
+            kind="erasure",
+            target=made,
+            label=endpoint.name,
+            project=endpoint.project,
+        )
+        ring(carry_out)
+    return made

@@ -1,0 +1,89 @@
+"""What a server costs, how far it has come, and why it stands where it stands."""
+
+from portal.core import clock
+from portal.notebooks.hub_tokens import server_token
+from portal.notebooks.models import Server
+from portal.notebooks.server_lifecycle import ALIVE, AT_REST
+from portal.notebooks.services.opening_status import step_of_opening, words_of_opening
+from portal.notebooks.urls import start_of
+from portal.workloads.costs import lease_cost, price_at, steps_of_tier, unix_ms
+from portal.workloads.explanations import Explainer
+from portal.workloads.models import Workload
+from slipway.schemas.notebook_servers import HubServer, NotebookState
+from slipway.schemas.workloads import WorkloadState
+
+_PROGRESS = {
+    WorkloadState.SUBMITTED: 5,
+    WorkloadState.ADMITTED: 8,
+    WorkloadState.QUEUED: 10,
+    WorkloadState.PLACED: 30,
+    WorkloadState.STARTING: 45,
+    WorkloadState.RUNNING: 60,
+}
+_OPENING, _READY = 85, 100
+
+
+def cost_of(server: Server) -> int:
+    """Return what all starts of a server have cost so far, to the millisecond, in nano-USD."""
+    until_ms = unix_ms(clock.now())
+    total = 0
+    for run in server.runs.all():
+        leases = list(run.workload.leases.all())
+        steps = steps_of_tier(run.workload.tier) if leases else ()
+        total += sum(lease_cost(lease, steps, until_ms=until_ms) for lease in leases)
+    return total
+
+
+def price_of(server: Server) -> int:
+    """Return nano-USD an hour: what it costs now, or would cost if it were started."""
+    steps = steps_of_tier(server.tier)
+    return price_at(steps, unix_ms(clock.now())) if steps else server.tier.nano_usd_per_hour
+
+
+def explanation_of(server: Server, explainer: Explainer) -> str:
+    """Return how a server stands, in a sentence, with what it waits for."""
+    if server.status in AT_REST:
+        return server.reason or "It has not been started yet."
+    if server.workload is None:
+        return "It has not been started yet."
+    if server.status == NotebookState.OPENING:
+        return words_of_opening(server)
+    if server.status == NotebookState.READY:
+        return f"Ready. {explainer.explain(server.workload)}"
+    return explainer.explain(server.workload)
+
+
+def next_step_of(server: Server) -> str:
+    """Return what somebody may do about how a server stands; empty where there is nothing."""
+    return server.next_step or step_of_opening(server)
+
+
+def hub_view(server: Server) -> HubServer:
+    """Return a server as the Hub knows it."""
+    workload = server.workload
+    if workload is None or server.status not in ALIVE:
+        return HubServer(
+            id=server.pk,
+            user=server.owner_id,
+            state=server.status,
+            progress=0,
+            message=server.reason,
+        )
+    return HubServer(
+        id=server.pk,
+        user=server.owner_id,
+        state=server.status,
+        start=start_of(workload),
+        progress=_progress(server, workload),
+        message=explanation_of(server, Explainer(server.owner)),
+        address=server.address or None,
+        token=server_token(workload.pk, workload.epoch),
+    )
+
+
+def _progress(server: Server, workload: Workload) -> int:
+    if server.status == NotebookState.READY:
+        return _READY
+    if server.status == NotebookState.OPENING:
+        return _OPENING
+    return _PROGRESS.get(workload.status, 0)

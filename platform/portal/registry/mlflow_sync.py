@@ -1,0 +1,116 @@
+"""Telling MLflow's clients of moves: our history is written first, MLflow's tables follow it.
+
+They rest in another database, so a crash may fall between the two. It leaves a move without
+`told_at`: whoever looks at the model next tells it, or a sweep does. Telling is safe to do twice,
+because it writes where a target stands now and not what a single move changed.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+
+import structlog
+from django.db import DatabaseError, transaction
+
+from portal.accounts.models import Project
+from portal.core import clock
+from portal.experiments.models import ModelVersion, RegisteredModelAlias
+from portal.experiments.models.tables import DATABASE
+from portal.registry.catalog import DELETED, ModelFacts, born_at, find_model
+from portal.registry.models import ModelLine, Move, VersionRecord
+from portal.registry.records import line_of
+from portal.registry.signals import ModelMoved, model_moved
+from slipway.schemas.registry import TargetKind
+
+log = structlog.get_logger(__name__)
+# What MLflow's own column of stages can say.
+_OF_MLFLOW = frozenset({"Staging", "Production", "Archived"})
+_LINES_PER_SWEEP = 50
+
+
+def tell_on_commit(line: ModelLine) -> None:
+    """Tell MLflow of the moves of a model once the transaction that writes them has committed."""
+    transaction.on_commit(partial(tell, line.pk), robust=True)
+
+
+def find_told(project: Project, name: str) -> ModelFacts:
+    """Return a model as MLflow has it once it was told of every move; raises NotFound."""
+    facts = find_model(project.pk, name)
+    line = line_of(facts)
+    if line is None or not Move.objects.untold().filter(line=line).exists():
+        return facts
+    tell(line.pk)
+    return find_model(project.pk, name)
+
+
+def tell_waiting() -> int:
+    """Tell what a crash or an outage of MLflow's database left untold; returns of how many models.
+
+    One that cannot be told does not keep the others waiting.
+    """
+    waiting = Move.objects.untold().order_by("pk").values_list("line_id", flat=True)
+    lines = list(dict.fromkeys(waiting[:1000]))[:_LINES_PER_SWEEP]
+    told = 0
+    for line_id in lines:
+        try:
+            tell(line_id)
+        except DatabaseError as error:
+            log.warning("mlflow_not_told", line=line_id, reason=str(error)[:200])
+        else:
+            told += 1
+    return told
+
+
+def tell(line_id: str) -> None:
+    """Write into MLflow's tables where the untold moves of a model have led.
+
+    The lock on the line keeps one that was held up from writing what is no longer true.
+    """
+    with transaction.atomic():
+        line = ModelLine.objects.select_for_update(no_key=True).filter(pk=line_id).first()
+        if line is None:
+            return
+        moves = list(Move.objects.untold().filter(line=line).order_by("sequence"))
+        name = _name_of(line)
+        if name is not None and moves:
+            with transaction.atomic(using=DATABASE):
+                _write({"workspace": line.project_id, "name": name}, line, moves)
+        Move.objects.filter(pk__in=[move.pk for move in moves]).update(told_at=clock.now())
+        for move in moves:
+            model_moved.send_on_commit(
+                ModelMoved(line.project_id, name or line.name, move.kind, move.target, move.version)
+            )
+
+
+def _name_of(line: ModelLine) -> str | None:
+    """Return the name the model has now; None when MLflow deleted it, or nobody can tell."""
+    names = born_at(line.project_id, line.born_ms)
+    if line.name in names:
+        return line.name
+    return names[0] if len(names) == 1 else None
+
+
+def _write(mine: dict[str, str], line: ModelLine, moves: Iterable[Move]) -> None:
+    aliases = dict.fromkeys(move.target for move in moves if move.kind == TargetKind.ALIAS)
+    for alias in aliases:
+        last = Move.objects.filter(line=line, kind=TargetKind.ALIAS, target=alias)
+        version = last.order_by("-sequence").values_list("version", flat=True)[0]
+        _point(mine, alias, version)
+    staged = [move.version for move in moves if move.kind == TargetKind.STAGE]
+    moved = {number for number in staged if number is not None}
+    records = VersionRecord.objects.filter(line=line, number__in=moved)
+    for number, stage in records.values_list("number", "stage"):
+        shown = stage if stage in _OF_MLFLOW else "None"
+        versions = ModelVersion.objects.filter(**mine, version=number)
+        versions.exclude(current_stage=DELETED).update(current_stage=shown)
+
+
+def _point(mine: dict[str, str], alias: str, version: int | None) -> None:
+    rows = RegisteredModelAlias.objects.filter(**mine, alias=alias)
+    if version is None:
+        rows.delete()
+        return
+    standing = ModelVersion.objects.filter(**mine, version=version).exclude(current_stage=DELETED)
+    if not standing.exists():
+        rows.delete()
+    elif not rows.update(version=version):
+        RegisteredModelAlias(**mine, alias=alias, version=version).save(force_insert=True)

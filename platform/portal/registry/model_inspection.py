@@ -1,0 +1,152 @@
+"""Reading what the files of a version say: signature, example, the digest of each file.
+
+Bytes are read and hashed; nothing is loaded. Small models are read when somebody first looks, the
+digests of large ones are counted by a worker.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Q
+
+from portal.core import clock
+from portal.core.enqueue import Task, ring
+from portal.core.errors import InvalidInput
+from portal.registry.adapters.artifacts import artifact_files
+from portal.registry.artifact_uri import folder_of
+from portal.registry.catalog import VersionFacts
+from portal.registry.mlmodel import MAX_BYTES, BadModelFile, Description, read_mlmodel
+from portal.registry.models import VersionRecord
+from portal.registry.ports import FilesUnreadable, ModelFile
+from portal.registry.single_file_models import find_bare
+from slipway.schemas.serving import ModelFormat
+
+MAX_FILES = 5_000
+MAX_EXAMPLE_BYTES = 64 * 1024
+# What is hashed while somebody waits for the page: about a tenth of a second.
+_AT_ONCE_BYTES = 48 * 1024**2
+_TRY_AGAIN_AFTER = timedelta(seconds=20)
+_PER_SWEEP = 20
+
+
+def examine(record: VersionRecord, facts: VersionFacts, *, later: Task) -> VersionRecord:
+    """Return the record with what the files say, read now unless that was done before.
+
+    `later` is rung for the digests of a large model. Call it outside a transaction.
+    """
+    if record.read_at is not None and not (record.fault and _is_due(record)):
+        return record
+    try:
+        folder = folder_of(facts.project_id, facts.location)
+        found = artifact_files().files(folder, limit=MAX_FILES + 1)
+        said = _said(record, folder, found)
+    except (FilesUnreadable, BadModelFile) as error:
+        return _note(record, fault=f"The files of this version cannot be read: {error}.")
+    except InvalidInput:
+        return _note(record, fault="The files of this version rest outside of this project.")
+    _note(
+        record,
+        fault="",
+        format=said.format,
+        entry=said.entry,
+        flavors=said.flavors,
+        signature=said.signature,
+        example=said.example,
+        noted_batching=said.batching,
+        files=[[file.path, file.size_bytes, ""] for file in found],
+        hashed_at=None,
+    )
+    if sum(file.size_bytes for file in found) <= _AT_ONCE_BYTES:
+        return hash_files(record, facts)
+    ring(later, record.pk)
+    return record
+
+
+def _is_due(record: VersionRecord) -> bool:
+    return record.read_at is None or record.read_at < clock.now() - _TRY_AGAIN_AFTER
+
+
+def _note(record: VersionRecord, **changes: object) -> VersionRecord:
+    changes["read_at"] = clock.now()
+    for name, value in changes.items():
+        setattr(record, name, value)
+    VersionRecord.objects.filter(pk=record.pk).update(**changes)
+    return record
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What the files of a version say."""
+
+    format: ModelFormat
+    flavors: list[str]
+    signature: dict[str, Any] | None
+    entry: str = ""
+    example: str = ""
+    batching: str = ""
+
+
+def _said(record: VersionRecord, folder: str, found: Sequence[ModelFile]) -> _Said:
+    """Read what the files of a version say; raises BadModelFile, FilesUnreadable."""
+    if len(found) > MAX_FILES:
+        raise BadModelFile(f"there are more than {MAX_FILES} of them")
+    wanted = ModelFormat(record.given_format) if record.given_format else None
+    if any(file.path == "MLmodel" for file in found):
+        if wanted not in (None, ModelFormat.MLFLOW):
+            raise BadModelFile(f"they are an MLflow model, and {wanted} was said")
+        described, example = _described(folder, found)
+        return _Said(
+            ModelFormat.MLFLOW,
+            described.flavors,
+            described.signature,
+            example=example,
+            batching=described.batching,
+        )
+    bare = find_bare(artifact_files(), folder, found, wanted)
+    signature = record.given_signature or bare.signature
+    return _Said(bare.format, [bare.format.value], signature, bare.entry)
+
+
+def _described(folder: str, found: Sequence[ModelFile]) -> tuple[Description, str]:
+    """Return what the MLmodel file says, and the recorded example as text."""
+    store = artifact_files()
+    described = read_mlmodel(store.head(folder, "MLmodel", limit_bytes=MAX_BYTES + 1))
+    path = described.example_path
+    sizes = {file.path: file.size_bytes for file in found}
+    if path is None or sizes.get(path, MAX_EXAMPLE_BYTES + 1) > MAX_EXAMPLE_BYTES:
+        return described, ""
+    content = store.head(folder, path, limit_bytes=MAX_EXAMPLE_BYTES)
+    try:
+        return described, content.decode("utf-8").replace("\0", "")
+    except UnicodeDecodeError:
+        return described, ""
+
+
+def hash_files(record: VersionRecord, facts: VersionFacts) -> VersionRecord:
+    """Count the digest of every file of a version; safe to do twice."""
+    store = artifact_files()
+    try:
+        folder = folder_of(facts.project_id, facts.location)
+        files = [[path, size, store.sha256(folder, path)] for path, size, _ in record.files]
+    except (FilesUnreadable, InvalidInput) as error:
+        return _note(record, fault=f"The files of this version cannot be read: {error}.")
+    return _note(record, files=files, hashed_at=clock.now())
+
+
+def digest_of(record: VersionRecord) -> str | None:
+    """Return what stands for all files of a version; None until all are hashed."""
+    if record.hashed_at is None:
+        return None
+    digest = hashlib.sha256()
+    for path, size, sha256 in record.files:
+        digest.update(f"{sha256} {size} {path}\n".encode())
+    return digest.hexdigest()
+
+
+def waiting_for_digests() -> list[VersionRecord]:
+    """Return some records whose files were listed and not hashed yet, the oldest first."""
+    waiting = VersionRecord.objects.filter(Q(fault=""), read_at__isnull=False, hashed_at=None)
+    return list(waiting.select_related("line").order_by("pk")[:_PER_SWEEP])

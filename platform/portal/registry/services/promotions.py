@@ -1,0 +1,320 @@
+"""Moving versions to stages and aliases to versions: one line of history for each model."""
+
+from dataclasses import dataclass, replace
+
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.accounts.models import Project
+from portal.core.errors import Conflict, InvalidInput, NotFound
+from portal.registry.catalog import ModelFacts, VersionFacts, find_model, find_version
+from portal.registry.mlflow_sync import find_told, tell_on_commit
+from portal.registry.model_inspection import examine
+from portal.registry.models import (
+    ModelLine,
+    Move,
+    ProjectRules,
+    PromotionRequest,
+    VersionRecord,
+)
+from portal.registry.promotion_gates import Case, Target, gates_of, judge, needs_approval
+from portal.registry.records import ensure_line, ensure_record, rules_of
+from portal.registry.services.actors import Actor, require_maintainer
+from portal.registry.tasks import hash_version
+from slipway.schemas.registry import Gate, GateResult, RequestState, TargetKind
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a promotion would change, and how its gates stand. Good until `sequence` moves on."""
+
+    model: ModelFacts
+    version: VersionFacts
+    record: VersionRecord
+    target: Target
+    rules: ProjectRules
+    stage_now: str
+    replaces: int | None
+    gates: list[GateResult]
+    request: PromotionRequest | None
+    sequence: int
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the version is at the target already."""
+        if self.target.kind is TargetKind.STAGE:
+            return self.stage_now == self.target.name
+        return self.model.aliases.get(self.target.name) == self.version.number
+
+    @property
+    def may_promote(self) -> bool:
+        """Whether nothing stands in the way."""
+        return not self.is_there and all(gate.passed for gate in self.gates)
+
+    @property
+    def sentence(self) -> str:
+        """Say what would change."""
+        name = f"version {self.version.number} of {self.model.name}"
+        if self.is_there:
+            return f"{name[0].upper()}{name[1:]} is at the {self.target} already."
+        instead = f", in place of version {self.replaces}" if self.replaces else ""
+        if self.target.kind is TargetKind.STAGE:
+            return f"Moves {name} from {self.stage_now} to {self.target.name}{instead}."
+        return f"Sets the alias {self.target.name} to {name}{instead}."
+
+
+def stage_of(record: VersionRecord | None, rules: ProjectRules) -> str:
+    """Return the stage of a version; one that was never moved is in the first."""
+    return (record.stage if record else "") or str(rules.stages[0])
+
+
+def plan_promotion(*, project: Project, model: str, number: int, target: Target) -> Plan:
+    """Return what a promotion would change; nothing is changed. Call it outside a transaction.
+
+    Raises NotFound, and InvalidInput for a stage or an alias that cannot be.
+    """
+    facts = find_told(project, model)
+    line = ensure_line(project, facts)
+    # Read before anything is judged: whatever changes from here on moves it.
+    sequence = ModelLine.objects.values_list("sequence", flat=True).get(pk=line.pk)
+    rules = rules_of(project)
+    _require_target(rules, target)
+    # Before MLflow is asked, which may not have been told of the last of them yet.
+    untold = list(Move.objects.untold().filter(line=line).order_by("sequence"))
+    facts = _as_moved(find_model(project.pk, model), untold)
+    version = find_version(project.pk, model, number)
+    record = examine(ensure_record(project, facts, version), version, later=hash_version)
+    gates = gates_of(rules, target)
+    champion = standing_at(facts, line, target)
+    request = _request_for(record, target)
+    case = Case(record=record, target=target, champion=champion, request=request)
+    return Plan(
+        model=facts,
+        version=version,
+        record=record,
+        target=target,
+        rules=rules,
+        stage_now=stage_of(record, rules),
+        replaces=champion.number if champion and champion.pk != record.pk else None,
+        gates=judge(case, gates),
+        request=request if _waits_for(request, gates) else None,
+        sequence=sequence,
+    )
+
+
+def _as_moved(facts: ModelFacts, moves: list[Move]) -> ModelFacts:
+    """Return a model with its aliases where moves have put them."""
+    aliases = dict(facts.aliases)
+    for move in moves:
+        if move.kind == TargetKind.ALIAS:
+            aliases.pop(move.target, None)
+            if move.version is not None:
+                aliases[move.target] = move.version
+    return replace(facts, aliases=aliases)
+
+
+def _waits_for(request: PromotionRequest | None, gates: list[Gate]) -> bool:
+    return request is not None and needs_approval(gates)
+
+
+def _require_target(rules: ProjectRules, target: Target) -> None:
+    if target.kind is TargetKind.STAGE and target.name not in rules.stages:
+        raise InvalidInput(
+            f"This project has no stage {target.name}.",
+            code="no_such_stage",
+            field="stage",
+            next_step=f"Its stages are {', '.join(rules.stages)}.",
+        )
+    reserved = target.name.lower() == "latest" or (
+        target.name[:1] in "vV" and target.name[1:].isdecimal()
+    )
+    if target.kind is TargetKind.ALIAS and reserved:
+        raise InvalidInput(
+            f"{target.name} is no name for an alias: MLflow reads it as a version.",
+            code="reserved_alias",
+            field="alias",
+            next_step="Choose another, for example champion.",
+        )
+
+
+def standing_at(facts: ModelFacts, line: ModelLine, target: Target) -> VersionRecord | None:
+    """Return the version that is at the target now: of a stage, the one that came last."""
+    records = VersionRecord.objects.filter(line=line).select_related("line")
+    if target.kind is TargetKind.ALIAS:
+        at = facts.aliases.get(target.name)
+        if at is None:
+            return None
+        return records.get_or_create(line=line, number=at)[0]
+    inside = set(records.filter(stage=target.name).values_list("number", flat=True))
+    moves = Move.objects.filter(line=line, kind=TargetKind.STAGE, target=target.name)
+    for number in moves.order_by("-sequence").values_list("version", flat=True)[:500]:
+        if number in inside:
+            return records.filter(number=number).first()
+    return None
+
+
+def _request_for(record: VersionRecord, target: Target) -> PromotionRequest | None:
+    found = PromotionRequest.objects.filter(
+        record=record,
+        kind=target.kind,
+        target__iexact=target.name,
+        state__in=[RequestState.OPEN, RequestState.APPROVED],
+    )
+    return found.complete().order_by("state", "-pk").first()
+
+
+def promote(
+    *,
+    project: Project,
+    model: str,
+    number: int,
+    target: Target,
+    by: Actor,
+    sequence: int | None = None,
+    override_reason: str | None = None,
+    archive_replaced: bool = False,
+) -> Move:
+    """Move a version to a stage, or an alias to a version.
+
+    Of promotions of one model at the same time, and of one planned on an older `sequence`, one is
+    done and the others raise Conflict. Closed gates raise Conflict too, unless a maintainer gives a
+    reason, which the audit log keeps.
+    """
+    plan = plan_promotion(project=project, model=model, number=number, target=target)
+    if sequence is not None and sequence != plan.sequence:
+        raise _moved(model)
+    if plan.is_there:
+        raise Conflict(plan.sentence, code="already_there", next_step="Nothing is left to do.")
+    closed = [gate for gate in plan.gates if not gate.passed]
+    if closed and override_reason is None:
+        raise _refused(plan, closed)
+    if closed:
+        require_maintainer(project, by, to="pass closed gates")
+    reason = override_reason if closed else None
+    with transaction.atomic():
+        move = _take_place(plan, by, reason)
+        if archive_replaced:
+            _archive(plan, by)
+        tell_on_commit(plan.record.line)
+    return move
+
+
+def _moved(model: str) -> Conflict:
+    return Conflict(
+        f"Somebody else has moved a version of {model} meanwhile.",
+        code="promotion_lost",
+        next_step="Look at what is there now, and promote again if it is still right.",
+    )
+
+
+def _refused(plan: Plan, closed: list[GateResult]) -> Conflict:
+    first = closed[0]
+    more = f" {len(closed) - 1} more gates are closed." if len(closed) > 1 else ""
+    return Conflict(
+        f"Version {plan.version.number} may not go to the {plan.target}: {first.sentence}{more}",
+        code="gate_closed",
+        next_step=first.next_step,
+    )
+
+
+def _take_place(plan: Plan, by: Actor, override_reason: str | None) -> Move:
+    """Write the move; everything here happens alone, for whoever else promotes waits or loses."""
+    line = plan.record.line
+    if not ModelLine.objects.advance(line.pk, plan.sequence):
+        raise _moved(plan.model.name)
+    if rules_of(line.project).revision != plan.rules.revision:
+        raise _moved(plan.model.name)
+    request = plan.request if override_reason is None else None
+    if request and not PromotionRequest.objects.move(request.pk, RequestState.USED):
+        raise _moved(plan.model.name)
+    move = Move.objects.create(
+        line=line,
+        sequence=plan.sequence + 1,
+        kind=plan.target.kind,
+        target=plan.target.name,
+        version=plan.version.number,
+        replaced=plan.replaces,
+        stage_before=plan.stage_now,
+        gates=[gate.model_dump(mode="json") for gate in plan.gates],
+        override_reason=override_reason or "",
+        by=by.user,
+    )
+    if plan.target.kind is TargetKind.STAGE:
+        VersionRecord.objects.filter(pk=plan.record.pk).update(stage=plan.target.name)
+    _audit_move(line, move, plan)
+    return move
+
+
+def _audit_move(line: ModelLine, move: Move, plan: Plan) -> None:
+    audit.record(
+        "model.override" if move.override_reason else "model.promote",
+        kind="model_version",
+        target=plan.record,
+        label=f"{plan.model.name} version {plan.version.number}",
+        project=line.project,
+        before={"stage": plan.stage_now, "replaced": plan.replaces},
+        after={
+            plan.target.kind.value: plan.target.name,
+            "sequence": move.sequence,
+            **({"override_reason": move.override_reason} if move.override_reason else {}),
+        },
+    )
+
+
+def _archive(plan: Plan, by: Actor) -> None:
+    """Move the version that made room to the last stage; a place of its own in the history."""
+    line, last = plan.record.line, str(plan.rules.stages[-1])
+    if plan.replaces is None or last == plan.target.name:
+        return
+    replaced = VersionRecord.objects.get(line=line, number=plan.replaces)
+    if replaced.stage == last:
+        return
+    if not ModelLine.objects.advance(line.pk, plan.sequence + 1):
+        raise _moved(plan.model.name)
+    Move.objects.create(
+        line=line,
+        sequence=plan.sequence + 2,
+        kind=TargetKind.STAGE,
+        target=last,
+        version=replaced.number,
+        stage_before=stage_of(replaced, plan.rules),
+        by=by.user,
+    )
+    VersionRecord.objects.filter(pk=replaced.pk).update(stage=last)
+
+
+def remove_alias(*, project: Project, model: str, alias: str, by: Actor) -> Move:
+    """Take an alias away. What reads the model by it fails from then on.
+
+    An alias that gates protect is taken away by a maintainer only.
+    """
+    facts = find_told(project, model)
+    line = ensure_line(project, facts)
+    # Read before MLflow's table is believed: whatever changes from here on moves it.
+    sequence = ModelLine.objects.values_list("sequence", flat=True).get(pk=line.pk)
+    at = find_model(project.pk, model).aliases.get(alias)
+    if at is None:
+        raise NotFound
+    if gates_of(rules_of(project), Target(TargetKind.ALIAS, alias)):
+        require_maintainer(project, by, to=f"take away the protected alias {alias}")
+    with transaction.atomic():
+        if not ModelLine.objects.advance(line.pk, sequence):
+            raise _moved(model)
+        move = Move.objects.create(
+            line=line,
+            sequence=sequence + 1,
+            kind=TargetKind.ALIAS,
+            target=alias,
+            replaced=at,
+            by=by.user,
+        )
+        audit.record(
+            "model.alias_removed",
+            kind="model",
+            target=line,
+            label=model,
+            project=project,
+            before={"alias": alias, "version": at},
+        )
+        tell_on_commit(line)
+    return move

@@ -1,0 +1,180 @@
+"""Watching budgets: measured every few seconds, told once, acted upon at the limit.
+
+Each budget is handled by itself; everything may be repeated or interrupted anywhere.
+"""
+
+from datetime import datetime, timedelta
+
+import structlog
+from django.db import IntegrityError, transaction
+
+from portal.accounts.mail import queue_mail
+from portal.accounts.models import User
+from portal.accounts.models.tenancy import Membership
+from portal.core import clock
+from portal.spend.budget_usage import measure, scope_of
+from portal.spend.forecasts import forecast_of
+from portal.spend.formats import dollars, period_words
+from portal.spend.models import Budget, BudgetAlert, BudgetStop
+from portal.workloads.lifecycle import WAITING
+from portal.workloads.models import Workload
+from portal.workloads.ports import kind_of
+from portal.workloads.services.cancellation import stop_workload
+from slipway.schemas.accounts import Role
+from slipway.schemas.spend import BudgetPeriod
+from slipway.schemas.truncation import shorten
+from slipway.schemas.workloads import ReasonCode, WorkloadState
+
+log = structlog.get_logger(__name__)
+LEVELS = (50, 80, 100)
+FORECAST = "forecast"
+_AT_ONCE = 500
+
+
+def watch_budgets(moment: datetime | None = None) -> None:
+    """Measure every budget, tell what is due, stop what has to stop.
+
+    What goes wrong with one budget or workload keeps none of the others from being handled.
+    """
+    moment = moment or clock.now()
+    for budget_id in Budget.objects.order_by("pk").values_list("pk", flat=True):
+        try:
+            _watch(budget_id, moment)
+        except Exception:
+            log.exception("budget_not_watched", budget=budget_id)
+
+
+def _watch(budget_id: str, moment: datetime) -> None:
+    budget = measure(budget_id, moment)
+    if budget is None:
+        return
+    _tell(budget, moment)
+    if budget.is_used_up(moment):
+        _stop(budget, moment)
+        return
+    # Whoever was warned and may go on is warned again, the whole time, should it run out again.
+    warned = BudgetStop.objects.filter(budget=budget)
+    if warned.exists():
+        warned.delete()
+
+
+def _tell(budget: Budget, moment: datetime) -> None:
+    spent, limit = budget.spent_nano_usd, budget.limit_nano_usd
+    reached = [level for level in LEVELS if spent * 100 >= limit * level]
+    known = set(
+        BudgetAlert.objects.filter(
+            budget=budget, window=budget.window, limit_nano_usd=limit
+        ).values_list("level", flat=True)
+    )
+    for level in reached:
+        if str(level) not in known:
+            _alert(budget, str(level), _level_words(budget, level))
+    if spent < limit and FORECAST not in known and budget.period == BudgetPeriod.MONTH:
+        expected = forecast_of(scope_of(budget), moment)
+        if expected is not None and expected.nano_usd > limit:
+            words = (
+                f"At this pace {budget.scope_name} will spend about {dollars(expected.nano_usd)} "
+                f"(between {dollars(expected.low_nano_usd)} and {dollars(expected.high_nano_usd)}) "
+                f"{period_words(budget)}; its budget is {dollars(limit)}."
+            )
+            _alert(budget, FORECAST, words)
+
+
+def _level_words(budget: Budget, level: int) -> str:
+    name = budget.scope_name
+    said = (
+        f"{name[0].upper()}{name[1:]} has reached {level} % of its budget: "
+        f"{dollars(budget.spent_nano_usd)} of {dollars(budget.limit_nano_usd)} "
+        f"{period_words(budget)} are spent."
+    )
+    if level < LEVELS[-1]:
+        return said
+    if not budget.stops:
+        return f"{said} This budget only tells; what runs goes on."
+    return f"{said} New starts are refused, and what runs is saved and stopped."
+
+
+def _alert(budget: Budget, level: str, words: str) -> None:
+    """Tell once: the row of the alert and the mails about it commit together."""
+    try:
+        with transaction.atomic():
+            BudgetAlert.objects.create(
+                budget=budget,
+                window=budget.window,
+                limit_nano_usd=budget.limit_nano_usd,
+                level=level,
+                message=shorten(words, 500),
+            )
+            subject = f"Slipway: budget of {budget.scope_name}: " + (
+                "forecast above the limit" if level == FORECAST else f"{level} %"
+            )
+            for address in sorted(recipients_of(budget)):
+                queue_mail(to=address, subject=subject, body=f"{words}\n")
+    except IntegrityError:
+        return  # somebody else told at the same moment
+
+
+def recipients_of(budget: Budget) -> set[str]:
+    """Return who is told: owners of the project or team, the person, and who set the budget."""
+    found = {budget.made_by.email} if budget.made_by.is_active else set()
+    if budget.person is not None:
+        return found | {budget.person.email}
+    if budget.project is not None:
+        members = Membership.objects.reaching(budget.project)
+    else:
+        members = Membership.objects.filter(team=budget.team_id)
+    owners = members.filter(role=Role.OWNER)
+    people = User.objects.filter(pk__in=owners.values("user"), is_active=True)
+    return found | set(people.values_list("email", flat=True))
+
+
+def _stop(budget: Budget, moment: datetime) -> None:
+    """Stop what waits and runs: at once, or after the warning its kind is due."""
+    found = Workload.objects.unfinished().exclude(state=WorkloadState.STOPPING, plan="stop")
+    if budget.project_id:
+        found = found.filter(project=budget.project_id)
+    elif budget.team_id:
+        found = found.filter(team=budget.team_id)
+    else:
+        found = found.filter(submitted_by=budget.person_id)
+    for workload in found.order_by("pk")[:_AT_ONCE]:
+        try:
+            _stop_one(workload, budget, moment)
+        except Exception:
+            log.exception("not_stopped_by_budget", workload=workload.pk, budget=budget.pk)
+
+
+def _stop_one(workload: Workload, budget: Budget, moment: datetime) -> None:
+    rule = kind_of(workload.kind).budget
+    if rule.is_exempt and not budget.counts_exempt:
+        return
+    is_running = workload.status not in WAITING
+    if is_running and rule.warning_s and _is_warned(workload, budget, moment):
+        return
+    stop_workload(
+        workload=workload,
+        reason=ReasonCode.BUDGET,
+        message=why_stopped(budget),
+        next_step="Resume it once the budget is raised; it goes on from its checkpoint.",
+    )
+    log.info("stopped_by_budget", workload=workload.pk, budget=budget.pk)
+
+
+def _is_warned(workload: Workload, budget: Budget, moment: datetime) -> bool:
+    """Warn and have the work saved; tells whether there is time left before it stops."""
+    rule = kind_of(workload.kind).budget
+    notice, _ = BudgetStop.objects.get_or_create(
+        workload=workload.pk,
+        epoch=workload.epoch,
+        defaults={"budget": budget, "stops_at": moment + timedelta(seconds=rule.warning_s)},
+    )
+    if notice.stops_at <= moment:
+        return False
+    rule.save(workload_id=workload.pk, stops_at=notice.stops_at, why=why_stopped(budget))
+    return True
+
+
+def why_stopped(budget: Budget) -> str:
+    """Say why something was stopped."""
+    limit = f"{dollars(budget.limit_nano_usd)} {period_words(budget)}"
+    return f"Stopped by budget: {budget.scope_name} reached 100 % of {limit}."

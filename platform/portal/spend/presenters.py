@@ -1,0 +1,243 @@
+"""Spend as it is shown, on pages and by the API alike: ids become names, shares are sorted."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from portal.accounts.models import Project, User
+from portal.accounts.principal import Principal
+from portal.compute.models import Tier
+from portal.core import clock
+from portal.spend.admission import quoted
+from portal.spend.cost_by_tag import LABELS_SHOWN
+from portal.spend.forecasts import forecast_of
+from portal.spend.idle import HardlyUsed, NodeIdle, hardly_used, idle_of_nodes
+from portal.spend.models.ledger import KIND_CAPACITY, KIND_STORAGE, TAG
+from portal.spend.queries import RUNS_SHOWN, Scope, Spending, spending_of
+from portal.spend.windows import MONTH, window_of
+from portal.workloads.models import Workload
+from portal.workloads.ports import AdmissionRequest, groupings
+from slipway.schemas.spend import (
+    BudgetLeft,
+    DayOut,
+    ExpectedCost,
+    ForecastOut,
+    GroupCostOut,
+    IdleOut,
+    RunCostOut,
+    ShareOut,
+    SpendOut,
+    StoredOut,
+)
+from slipway.schemas.training import Quote
+
+_STORED = "stored:"
+_NOBODY = "nobody in particular"
+
+
+def scope_in_sight(principal: Principal) -> Scope:
+    """Return the spend of all projects a person sees."""
+    return Scope(projects=tuple(principal.projects().live().values_list("pk", flat=True)))
+
+
+def shown_spend(scope: Scope, window: str, *, with_runs: bool = True) -> SpendOut:
+    """Return a window's spend as it is shown. Raises InvalidInput for an unknown window."""
+    moment = clock.now()
+    wanted = window_of(window, moment)
+    spending = spending_of(scope, wanted, with_runs=with_runs)
+    names = _Names(spending)
+    runs = _runs(spending, names)
+    return SpendOut(
+        window=wanted.name,
+        begin=wanted.begin,
+        end=wanted.end,
+        as_of=spending.as_of,
+        nano_usd=spending.nano_usd,
+        nano_usd_per_hour=spending.nano_usd_per_hour,
+        by_project=_shares(spending.by_project, names.projects),
+        by_person=_shares(spending.by_person, names.people),
+        by_tier=_shares(spending.by_tier, names.tiers),
+        by_kind=_shares(spending.by_kind, {}),
+        by_day=[
+            DayOut(day=day, nano_usd=spending.by_day[day])
+            for day in wanted.days
+            if day <= moment.date()
+        ],
+        runs=runs,
+        runs_left_out_nano_usd=_other_runs(spending, runs) if with_runs else 0,
+        by_tag=[
+            ShareOut(id=key, name=key, nano_usd=nano_usd)
+            for (_, part, key), nano_usd in spending.by_label.most_common()
+            if part == TAG
+        ][:LABELS_SHOWN],
+        are_tags_left_out=_has_more(spending, TAG),
+        groups=_groups(scope, spending, names),
+        groups_left_out=[kind for kind in groupings() if _has_more(spending, kind)],
+        stored=_stored(spending, names),
+        stored_left_out=len(spending.stored[RUNS_SHOWN:]),
+        forecast=_forecast(scope, spending, moment),
+    )
+
+
+def _forecast(scope: Scope, spending: Spending, moment: datetime) -> ForecastOut | None:
+    if spending.window.name != window_of(MONTH, moment).name:
+        return None
+    found = forecast_of(scope, moment, spent_nano_usd=spending.nano_usd)
+    return None if found is None else ForecastOut.model_validate(found)
+
+
+class _Names:
+    """What people, projects and tiers in some figures are called."""
+
+    def __init__(self, spending: Spending) -> None:
+        projects, people = set(spending.by_project), set(spending.by_person)
+        projects |= {one.of.project for one in spending.stored}
+        self.projects = dict(Project.objects.filter(pk__in=projects).values_list("pk", "slug"))
+        self.people = dict(User.objects.filter(pk__in=people).values_list("pk", "email"))
+        self.tiers = dict(
+            Tier.objects.filter(pk__in=set(spending.by_tier)).values_list("pk", "slug")
+        )
+        self.tiers |= {
+            tier: f"{tier.removeprefix(_STORED)} (stored)"
+            for tier in spending.by_tier
+            if tier.startswith(_STORED)
+        }
+        ids = [one for one, _ in spending.by_run.most_common(RUNS_SHOWN)]
+        self.workloads = dict(Workload.objects.filter(pk__in=ids).values_list("pk", "name"))
+
+
+def _shares(split: Counter[str], names: Mapping[str, str]) -> list[ShareOut]:
+    return [
+        ShareOut(id=key, name=names.get(key, key or _NOBODY), nano_usd=nano_usd)
+        for key, nano_usd in split.most_common()
+        if nano_usd
+    ]
+
+
+def _runs(spending: Spending, names: _Names) -> list[RunCostOut]:
+    return [
+        RunCostOut(
+            workload=workload,
+            name=names.workloads.get(workload, workload),
+            kind=spending.runs[workload].kind,
+            project=names.projects.get(spending.runs[workload].project, ""),
+            person=names.people.get(spending.runs[workload].person, ""),
+            tier=names.tiers.get(spending.runs[workload].tier, ""),
+            nano_usd=nano_usd,
+            nano_usd_per_hour=spending.run_rates[workload],
+        )
+        for workload, nano_usd in spending.by_run.most_common(RUNS_SHOWN)
+    ]
+
+
+def _other_runs(spending: Spending, shown: Sequence[RunCostOut]) -> int:
+    """Return what the runs that are not shown have cost."""
+    others = (KIND_CAPACITY, KIND_STORAGE)
+    all_runs = sum(cost for kind, cost in spending.by_kind.items() if kind not in others)
+    return all_runs - sum(run.nano_usd for run in shown)
+
+
+def _has_more(spending: Spending, wanted: str) -> bool:
+    return sum(part == wanted for _, part, _ in spending.by_label) > LABELS_SHOWN
+
+
+def _groups(scope: Scope, spending: Spending, names: _Names) -> list[GroupCostOut]:
+    """Return experiments and endpoints, the dearest first, with what a thousand of theirs cost."""
+    window, found = spending.window, []
+    for kind, grouping in groupings().items():
+        dear = [
+            (project, key, nano_usd)
+            for (project, part, key), nano_usd in spending.by_label.most_common()
+            if part == kind
+        ][:LABELS_SHOWN]
+        done = (
+            grouping.work_done(projects=scope.projects, first=window.first, last=window.last)
+            if dear and grouping.work
+            else {}
+        )
+        for project, key, nano_usd in dear:
+            count = done.get((project, key), 0) if grouping.work else None
+            found.append(
+                GroupCostOut(
+                    kind=kind,
+                    noun=grouping.noun,
+                    project=names.projects.get(project, ""),
+                    name=key,
+                    nano_usd=nano_usd,
+                    work=grouping.work,
+                    done=count,
+                    nano_usd_per_1000=nano_usd * 1000 // count if count else None,
+                )
+            )
+    return found
+
+
+def _stored(spending: Spending, names: _Names) -> list[StoredOut]:
+    return [
+        StoredOut(
+            what=one.of.tier.removeprefix(_STORED),
+            project=names.projects.get(one.of.project, ""),
+            size_bytes=one.stored_bytes,
+            nano_usd_per_hour=one.nano_usd_per_hour,
+        )
+        for one in sorted(spending.stored, key=lambda one: -one.stored_bytes)[:RUNS_SHOWN]
+    ]
+
+
+def shown_idle(principal: Principal, window: str) -> list[IdleOut]:
+    """Return waste in sight by its cause: free capacity (for administrators), tasks hardly used."""
+    moment = clock.now()
+    nodes = (
+        idle_of_nodes(window_of(window, moment), moment) if principal.user.is_administrator else []
+    )
+    return [
+        *map(_free_capacity, nodes),
+        *map(_held_for_nothing, hardly_used(principal, moment)),
+    ]
+
+
+def _free_capacity(node: NodeIdle) -> IdleOut:
+    part = f"{node.idle_percent:.0f} %"
+    return IdleOut(
+        cause="capacity nobody holds",
+        name=node.name,
+        words=f"{part} of what node {node.name} could give was held by nobody.",
+        nano_usd=node.idle_nano_usd,
+        saves_nano_usd_per_hour=node.idle_now_nano_usd_per_hour,
+    )
+
+
+def _held_for_nothing(one: HardlyUsed) -> IdleOut:
+    workload = one.lease.workload
+    return IdleOut(
+        cause="held and hardly used",
+        name=workload.name,
+        words=f"{workload.name} used {one.cpu_percent:.1f} % of its CPUs in the last half hour.",
+        nano_usd=0,
+        saves_nano_usd_per_hour=one.nano_usd_per_hour,
+        workload=workload.pk,
+        project=workload.project.slug,
+    )
+
+
+def with_cost(quote: Quote, request: AdmissionRequest) -> Quote:
+    """Add to a quote what the start is expected to cost and what its budgets say to it."""
+    told = quoted(request)
+    budgets = [
+        BudgetLeft(
+            budget=budget.pk,
+            name=budget.scope_name,
+            limit_nano_usd=budget.limit_nano_usd,
+            left_nano_usd=budget.left_nano_usd,
+            would_admit=has_room,
+        )
+        for budget, has_room in told.budgets
+    ]
+    expected = None if told.expected is None else ExpectedCost.model_validate(told.expected)
+    return quote.model_copy(
+        update={
+            "expected": expected,
+            "budgets": budgets,
+            "set_aside_nano_usd": told.set_aside_nano_usd,
+        }
+    )

@@ -1,0 +1,274 @@
+"""What was spent: sums of the ledger and, added to them without a write, what no line says yet."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet, Sum
+
+from portal.core import clock
+from portal.spend.cost_by_tag import Label, add_live, dearest, labels_of
+from portal.spend.ledger import Entry, Source, month_of
+from portal.spend.meter import (
+    due_of_holding,
+    due_of_lease,
+    entries_of,
+    source_of,
+    unsettled_ids,
+    unsettled_leases,
+)
+from portal.spend.models import Holding, LedgerVersion, MonthTotal, Split, WorkloadTotal
+from portal.spend.models.ledger import KIND_CAPACITY, KIND_STORAGE
+from portal.spend.rates import Amounts, Rates
+from portal.spend.windows import Window
+from portal.workloads.costs import Steps, lease_price, price_steps, unix_ms
+from portal.workloads.models import Lease
+
+RUNS_SHOWN = 50
+_READS = 3
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Whose spend is looked at: some projects (ids), one team, one person, or everything."""
+
+    projects: tuple[str, ...] | None = None
+    team: str = ""
+    person: str = ""
+
+    def of_sums(self) -> Q:
+        """Narrow down a table of the ledger."""
+        found = Q() if self.projects is None else Q(project__in=self.projects)
+        return found & self._of_others("team", "person")
+
+    def of_leases(self) -> Q:
+        """Narrow down leases whose projects are chosen already."""
+        return self._of_others("team_id", "workload__submitted_by_id")
+
+    def _of_others(self, team: str, person: str) -> Q:
+        found = Q(**{team: self.team}) if self.team else Q()
+        return found & Q(**{person: self.person}) if self.person else found
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A lease or bytes held now, and what an hour of it costs."""
+
+    of: Source
+    nano_usd_per_hour: int
+    stored_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Live:
+    """What no line says yet, as lines that would be written now, and what runs."""
+
+    entries: list[Entry]
+    running: list[Running]
+
+    @property
+    def nano_usd_per_hour(self) -> int:
+        """What an hour of everything that runs and is stored costs."""
+        return sum(one.nano_usd_per_hour for one in self.running)
+
+
+@dataclass
+class Spending:
+    """What a window has cost, split in every way; each split adds up to `nano_usd`."""
+
+    window: Window
+    as_of: datetime
+    nano_usd_per_hour: int = 0
+    by_project: Counter[str] = field(default_factory=Counter)
+    by_person: Counter[str] = field(default_factory=Counter)
+    by_tier: Counter[str] = field(default_factory=Counter)
+    by_kind: Counter[str] = field(default_factory=Counter)
+    by_day: Counter[date] = field(default_factory=Counter)
+    by_run: Counter[str] = field(default_factory=Counter)
+    runs: dict[str, Source] = field(default_factory=dict)
+    run_rates: Counter[str] = field(default_factory=Counter)
+    by_label: Counter[Label] = field(default_factory=Counter)
+    stored: list[Running] = field(default_factory=list)
+
+    @property
+    def nano_usd(self) -> int:
+        """All of it."""
+        return sum(self.by_kind.values())
+
+    def count(self, of: Source, nano_usd: int) -> None:
+        """Add an amount in every split."""
+        self.by_project[of.project] += nano_usd
+        self.by_person[of.person] += nano_usd
+        self.by_tier[of.tier] += nano_usd
+        self.by_kind[of.kind] += nano_usd
+
+
+def live_of(scope: Scope, moment: datetime) -> Live:
+    """Count what no line says yet, up to a moment; writes nothing."""
+    now_ms = unix_ms(moment)
+    projects = None if scope.projects is None else frozenset(scope.projects)
+    ids = unsettled_ids(projects)
+    leases = list(unsettled_leases().filter(scope.of_leases(), pk__in=ids)) if ids else []
+    steps = price_steps({lease.tier_id for lease in leases}) if leases else {}
+    rates = Rates.read()
+    entries: list[Entry] = []
+    running: list[Running] = []
+    for lease in leases:
+        prices = steps.get(lease.tier_id, ())
+        entries += entries_of(due_of_lease(lease, prices, rates, now_ms), rates)
+        if lease.ended_at is None:
+            running.append(_running(lease, prices, now_ms))
+    if not scope.person:
+        for holding in Holding.objects.filter(scope.of_sums(), is_settled=False):
+            if holding.kind == KIND_CAPACITY:
+                continue
+            due = due_of_holding(holding, rates, now_ms)
+            entries += entries_of(due, rates)
+            if holding.end_ms is None:
+                held = Amounts(stored_bytes=holding.stored_bytes)
+                running.append(
+                    Running(due.of, rates.an_hour(held, at_ms=now_ms), holding.stored_bytes)
+                )
+    return Live(entries, running)
+
+
+def _running(lease: Lease, steps: Steps, now_ms: int) -> Running:
+    return Running(source_of(lease), lease_price(lease, steps, at_ms=now_ms))
+
+
+def _unmoved(read: Callable[[], Any]) -> Any:
+    """Read sums and what is live together; once more when the meter has written between them.
+
+    Where it writes all the time, it waits at last until this has been read.
+    """
+    versions = LedgerVersion.objects
+    for _ in range(_READS):
+        before = versions.current()
+        found = read()
+        if versions.current() == before:
+            return found
+    with transaction.atomic():
+        versions.select_for_update(no_key=True).filter(pk=1).first()
+        return read()
+
+
+def spent_in(scope: Scope, *, month: str, moment: datetime) -> int:
+    """Return what a month (`2026-11`) has cost so far, or everything for an empty one."""
+
+    def read() -> int:
+        sums: QuerySet[Any] = MonthTotal.objects.filter(scope.of_sums())
+        if month and not scope.team and not scope.person:
+            sums = Split.objects.filter(_of_projects(scope), period=month, part="kind")
+        elif month:
+            sums = sums.filter(month=month)
+        written = int(sums.aggregate(all=Sum("nano_usd"))["all"] or 0)
+        live = live_of(scope, moment).entries
+        return written + sum(
+            entry.nano_usd for entry in live if not month or month_of(entry.day) == month
+        )
+
+    found: int = _unmoved(read)
+    return found
+
+
+def spending_of(scope: Scope, window: Window, *, with_runs: bool = True) -> Spending:
+    """Return what a window has cost some projects, live to the millisecond.
+
+    The scope names projects, or is everything.
+    """
+    moment = clock.now()
+
+    def read() -> Spending:
+        found = Spending(window, moment)
+        _add_sums(found, scope)
+        if with_runs:
+            _add_runs(found, scope)
+            found.by_label = dearest(_of_projects(scope), _periods(window))
+        _add_live(found, scope, live_of(scope, moment), with_runs=with_runs)
+        return found
+
+    spending: Spending = _unmoved(read)
+    return spending
+
+
+def _periods(window: Window) -> list[str]:
+    """Return the periods of the ledger that make up a window."""
+    return [window.month] if window.month else [day.isoformat() for day in window.days]
+
+
+def _of_projects(scope: Scope) -> Q:
+    return Q() if scope.projects is None else Q(project__in=scope.projects)
+
+
+def _add_sums(found: Spending, scope: Scope) -> None:
+    window = found.window
+    splits = Split.objects.filter(_of_projects(scope))
+    days = splits.filter(period__in=[day.isoformat() for day in window.days], part="kind")
+    for day, nano_usd in _grouped(days, "period"):
+        found.by_day[date.fromisoformat(day)] += nano_usd
+    split = {"person": found.by_person, "tier": found.by_tier, "kind": found.by_kind}
+    for part, key, nano_usd in _grouped(splits.filter(period__in=_periods(window)), "part", "key"):
+        split[part][key] += nano_usd
+    kinds = splits.filter(period__in=_periods(window), part="kind")
+    for project, nano_usd in _grouped(kinds, "project"):
+        found.by_project[project] += nano_usd
+
+
+def _grouped(rows: QuerySet[Any], *names: str) -> "QuerySet[Any, Any]":
+    grouped: QuerySet[Any, Any] = rows.order_by().values_list(*names).annotate(all=Sum("nano_usd"))
+    return grouped
+
+
+def _add_runs(found: Spending, scope: Scope) -> None:
+    """Add the dearest runs."""
+    names = ("workload", "kind", "project", "person", "tier")
+    periods = _periods(found.window)
+    sums = WorkloadTotal.objects.filter(_of_projects(scope), period__in=periods)
+    if len(periods) > 1:
+        # Who and what of a few is read after it is known which, which spares the sorting of all.
+        dear = _grouped(sums, "project", "workload").order_by("-all")[:RUNS_SHOWN]
+        ids = [workload for _, workload, _ in dear]
+        rows = _grouped(WorkloadTotal.objects.filter(workload__in=ids, period__in=periods), *names)
+    else:
+        rows = sums.order_by("-nano_usd").values_list(*names, "nano_usd")[:RUNS_SHOWN]
+    for workload, kind, project, person, tier, nano_usd in rows:
+        found.by_run[workload] += nano_usd
+        found.runs[workload] = Source("", kind, project, "", person, tier, "", workload)
+
+
+def _add_live(found: Spending, scope: Scope, live: Live, *, with_runs: bool) -> None:
+    window = found.window
+    late: Counter[str] = Counter()
+    late_labels: Counter[Label] = Counter()
+    for entry in live.entries:
+        if not window.begin_ms <= entry.begin_ms < window.end_ms:
+            continue
+        of = entry.of
+        found.count(of, entry.nano_usd)
+        found.by_day[entry.day] += entry.nano_usd
+        if of.workload and with_runs:
+            late[of.workload] += entry.nano_usd
+            found.runs.setdefault(of.workload, of)
+            for label in labels_of(of):
+                late_labels[label] += entry.nano_usd
+    found.nano_usd_per_hour = live.nano_usd_per_hour
+    if with_runs:
+        found.stored = [one for one in live.running if one.of.kind == KIND_STORAGE]
+    for running in live.running:
+        found.run_rates[running.of.workload] += running.nano_usd_per_hour
+    if late:
+        _add_written(found, [one for one in late if one not in found.by_run])
+        found.by_run.update(late)
+    if late_labels:
+        add_live(found.by_label, late_labels, _of_projects(scope), _periods(window))
+
+
+def _add_written(found: Spending, workloads: Sequence[str]) -> None:
+    """Add what lines say of runs that are not among the dearest but run now."""
+    # Not by project as well: of many projects times many workloads a planner may try each pair.
+    rows = WorkloadTotal.objects.filter(workload__in=workloads, period__in=_periods(found.window))
+    for workload, nano_usd in _grouped(rows, "workload"):
+        found.by_run[workload] += nano_usd

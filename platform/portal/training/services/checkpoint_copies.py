@@ -1,0 +1,247 @@
+"""The newest checkpoint of a job in the store, so that it goes on where its node is no more.
+
+The node of a job with one task sends it (`slipway.schemas.checkpoints`), the next node fetches it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from django.conf import settings
+from django.db import transaction
+
+from portal.compute.models import Node
+from portal.compute.resources import memory_text
+from portal.core import clock
+from portal.core.errors import Conflict, InvalidInput, NotFound, SlipwayError, TooLarge
+from portal.storage.models import StoredFile
+from portal.storage.ports import Promised, StoredBytes
+from portal.storage.services import discard_bytes, keep_file, open_file, receive_bytes
+from portal.training.models import Checkpoint, Job
+from portal.workloads.lifecycle import ENDS
+from portal.workloads.models import Lease, Workload
+from portal.workloads.services.resume import is_resumable
+from portal.workloads.transitions import add_event, locked
+from slipway.schemas.agent import StoredCheckpoint
+from slipway.schemas.checkpoints import (
+    MAX_MANIFEST_BYTES,
+    BadCheckpoint,
+    CheckpointTooLarge,
+    Receiver,
+)
+from slipway.schemas.workloads import ReasonCode, WorkloadState
+
+# What the manifest and the packing may add to the files.
+_PACKING_BYTES = MAX_MANIFEST_BYTES + 16 * 1024**2
+_MOST_STEP = 2**53
+_LOST = frozenset({ReasonCode.NODE_LOST, ReasonCode.START_FAILED})
+_SWEPT_AT_ONCE = 200
+
+
+def limit_bytes() -> int:
+    """Return how large a checkpoint may be to be copied; 0 for none."""
+    limit: int = settings.SLIPWAY_CHECKPOINT_COPY_MAX_BYTES
+    return limit
+
+
+def newest_copy(*, workload_id: str) -> StoredCheckpoint | None:
+    """Return what the store has of a job."""
+    found = Checkpoint.objects.copied().filter(job=workload_id)
+    facts = found.values_list("step", "file__blob__size_bytes", "file__blob__sha256").first()
+    if facts is None:
+        return None
+    return StoredCheckpoint(step=facts[0], size_bytes=facts[1] or 0, digest=facts[2] or "")
+
+
+def take_copy(
+    *,
+    node: Node,
+    task_id: str,
+    epoch: int,
+    step: int,
+    chunks: Iterable[bytes],
+    size_bytes: int | None,
+) -> None:
+    """Keep a checkpoint that a node sends in place of the one the job has in the store.
+
+    Call it outside a transaction. Raises Conflict when the attempt is over (`stale_epoch`), the job
+    has ended or has a newer one; TooLarge, InvalidInput for what is no whole checkpoint.
+    """
+    job = _job_of(node, task_id, epoch, step)
+    _require_wanted(job, step)
+    receiver = Receiver(step, limit_bytes=limit_bytes())
+    try:
+        stored = receive_bytes(
+            chunks=_checked(chunks, receiver),
+            promised=Promised(size_bytes=size_bytes),
+            limit_bytes=limit_bytes() + _PACKING_BYTES,
+        )
+    except CheckpointTooLarge as error:
+        raise _too_large(step, receiver.size_bytes) from error
+    except BadCheckpoint as error:
+        raise InvalidInput(
+            f"This is no whole checkpoint: {error}.",
+            code="bad_checkpoint",
+            next_step="Send the files of one checkpoint as its manifest names them.",
+        ) from error
+    try:
+        _keep(node, task_id, epoch, step, receiver.size_bytes, stored)
+    except SlipwayError:
+        discard_bytes(stored)
+        raise
+
+
+def _checked(chunks: Iterable[bytes], receiver: Receiver) -> Iterator[bytes]:
+    """Pass a stream on while it is a checkpoint."""
+    for chunk in chunks:
+        receiver.feed(chunk)
+        yield chunk
+    receiver.finish()
+
+
+@transaction.atomic
+def _keep(
+    node: Node, task_id: str, epoch: int, step: int, size_bytes: int, stored: StoredBytes
+) -> None:
+    """Make received bytes the copy of the job, unless something has changed meanwhile."""
+    workload = locked(_job_of(node, task_id, epoch, step).pk)
+    assert workload is not None  # noqa: S101  (workloads are never deleted)
+    job = _job_of(node, task_id, epoch, step)
+    _require_wanted(job, step)
+    _drop_copies(job.pk)
+    file = keep_file(
+        project=workload.project,
+        by=workload.submitted_by,
+        name=f"checkpoint-{job.pk}-{step}.tar",
+        stored=stored,
+        is_audited=False,
+    )
+    mine = Checkpoint.objects.filter(job=job)
+    copied = {"file": file, "copied_at": clock.now()}
+    if not mine.filter(step=step).update(**copied):
+        # Not reported yet, or removed from the node while it was on its way.
+        is_newest = not mine.filter(step__gt=step).exists()
+        facts = {"step": step, "attempt": epoch, "size_bytes": size_bytes}
+        Checkpoint.objects.create(job=job, is_on_node=is_newest, **facts, **copied)
+
+
+def _job_of(node: Node, task_id: str, epoch: int, step: int) -> Job:
+    """Return the job of a task this node may speak for; raises Conflict, NotFound."""
+    found = Lease.objects.filter(node=node, task_id=task_id, epoch=epoch)
+    lease = found.select_related("workload").first()
+    if lease is None or lease.reason in _LOST or lease.workload.epoch != epoch:
+        raise Conflict(
+            "This node holds no lease on that task and epoch any more.",
+            code="stale_epoch",
+            next_step="Stop the task; its place has been given to another.",
+        )
+    job = Job.objects.select_related("workload__project").filter(pk=lease.workload_id).first()
+    if job is None or job.workload.nodes != 1 or step > _MOST_STEP:
+        raise NotFound
+    return job
+
+
+def _require_wanted(job: Job, step: int) -> None:
+    if job.workload.status in ENDS and not is_resumable(job.workload):
+        raise Conflict(
+            "The job has ended; it will not go on from a checkpoint.",
+            code="job_ended",
+            next_step="Send no more of them.",
+        )
+    if not limit_bytes():
+        raise _too_large(step, 0)
+    if Checkpoint.objects.copied().filter(job=job, step__gt=step).exists():
+        raise Conflict(
+            "The store has a newer checkpoint of this job.",
+            code="newer_checkpoint",
+            next_step="Send only newer ones than that.",
+        )
+
+
+def _too_large(step: int, size_bytes: int) -> TooLarge:
+    return TooLarge(
+        _too_large_text(step, size_bytes),
+        code="checkpoint_too_large",
+        next_step="Mount storage that all nodes share, or raise SLIPWAY_CHECKPOINT_COPY_MAX_MIB.",
+    )
+
+
+def _too_large_text(step: int, size_bytes: int) -> str:
+    if not limit_bytes():
+        return "Checkpoints are not copied to the store here."
+    limit = memory_text(limit_bytes())
+    return (
+        f"The checkpoint of step {step} has {memory_text(size_bytes)} and stays on its node alone: "
+        f"at most {limit} are copied to the store."
+    )
+
+
+def why_not_copied(job: Job, *, attempt: int, step: int, size_bytes: int) -> str:
+    """Return a line for the story when a checkpoint is the first of an attempt that is too large.
+
+    Call it before the checkpoint is noted.
+    """
+    if not 0 < limit_bytes() < size_bytes or job.workload.nodes != 1:
+        return ""
+    before = Checkpoint.objects.filter(job=job, attempt=attempt, size_bytes__gt=limit_bytes())
+    return "" if before.exists() else _too_large_text(step, size_bytes)
+
+
+def copy_for(*, node: Node, task_id: str, epoch: int, step: int) -> tuple[Iterator[bytes], int]:
+    """Return a checkpoint as it was sent, and its size, for the node that is to go on from it.
+
+    Raises Conflict (`stale_epoch`), NotFound.
+    """
+    job = _job_of(node, task_id, epoch, step)
+    files = StoredFile.objects.select_related("blob")
+    found = Checkpoint.objects.copied().filter(job=job, step=step)
+    file = files.filter(pk__in=found.values("file")).first()
+    if file is None:
+        raise NotFound
+    return open_file(file=file), file.blob.size_bytes
+
+
+def tell_where_it_goes_on(*, workload_id: str) -> None:
+    """Say in the story of a job that lost its node from which step it goes on."""
+    with transaction.atomic():
+        workload = locked(workload_id)
+        if workload is None or workload.nodes != 1:
+            return
+        saved = Checkpoint.objects.filter(job=workload_id).order_by("-step")
+        newest, copied = saved.first(), saved.copied().first()
+        if newest is not None:
+            add_event(workload, kind="checkpoint", message=_going_on(newest, copied))
+
+
+def _going_on(newest: Checkpoint, copied: Checkpoint | None) -> str:
+    if copied is not None and copied.step == newest.step:
+        return f"It goes on from step {copied.step}: that checkpoint is in the store."
+    alone = (
+        f"The newest checkpoint, of step {newest.step}, is on the lost node and not in the store."
+    )
+    if copied is None:
+        return f"{alone} Unless nodes share their storage, it begins anew on another node."
+    return f"{alone} Unless nodes share their storage, it goes on from step {copied.step}."
+
+
+def drop_unneeded() -> int:
+    """Let go of the copies of jobs that will not go on; returns of how many."""
+    ended = Workload.objects.filter(state__in=ENDS).exclude(
+        state=WorkloadState.STOPPED, reason=ReasonCode.BUDGET
+    )
+    jobs = Checkpoint.objects.copied().filter(job__workload__in=ended).values_list("job", flat=True)
+    dropped = 0
+    for job_id in jobs.order_by("job")[:_SWEPT_AT_ONCE]:
+        with transaction.atomic():
+            workload = locked(job_id)
+            if workload and workload.status in ENDS and not is_resumable(workload):
+                _drop_copies(job_id)
+                dropped += 1
+    return dropped
+
+
+def _drop_copies(job_id: str) -> None:
+    """Take a job's checkpoint out of the store; the sweep of the store frees its bytes."""
+    copied = Checkpoint.objects.copied().filter(job=job_id)
+    files = list(copied.values_list("file", flat=True))
+    copied.filter(is_on_node=False).delete()
+    Checkpoint.objects.filter(job=job_id, is_on_node=True).update(file=None, copied_at=None)
+    StoredFile.objects.filter(pk__in=files).delete()

@@ -1,0 +1,50 @@
+"""Keeping what jobs report of their training: checkpoints, and the strategy they have taken."""
+
+from datetime import datetime
+
+from portal.training.models import Checkpoint, Job
+from portal.training.services.checkpoint_copies import why_not_copied
+from slipway.schemas.agent import Report, SavedCheckpoint, TakenStrategy
+
+MAX_CHECKPOINTS = 1000
+
+
+def keep_report(*, workload_id: str, attempt: int, report: Report, at: datetime) -> str:
+    """Take in a report; see `portal.workloads.ports.ReportKeeper`."""
+    job = Job.objects.filter(pk=workload_id).first()
+    if job is None:
+        return ""
+    if report.checkpoint is not None:
+        return _keep_checkpoint(job, attempt, report.checkpoint, at)
+    return "" if report.strategy is None else _keep_strategy(job, report.strategy)
+
+
+def _keep_checkpoint(job: Job, attempt: int, saved: SavedCheckpoint, at: datetime) -> str:
+    """Note a checkpoint, and forget those the job's retention rule has removed.
+
+    Steps grow within an attempt, so one below what is known of it comes late and says nothing new.
+    """
+    mine = Checkpoint.objects.filter(job=job)
+    if mine.filter(attempt=attempt, step__gt=saved.step).exists():
+        return ""
+    line = why_not_copied(job, attempt=attempt, step=saved.step, size_bytes=saved.size_bytes)
+    known = mine.filter(step=saved.step, attempt=attempt)
+    if not known.update(size_bytes=saved.size_bytes, is_on_node=True):
+        facts = {"attempt": attempt, "size_bytes": saved.size_bytes, "is_on_node": True}
+        Checkpoint.objects.update_or_create(
+            job=job, step=saved.step, defaults=facts | {"created_at": at}
+        )
+    if saved.kept:
+        mine.exclude(step__in=[*saved.kept, saved.step]).forget()
+    oldest = mine.order_by("-step").values_list("step", flat=True)[MAX_CHECKPOINTS:].first()
+    if oldest is not None:
+        mine.filter(step__lte=oldest).forget()
+    return line
+
+
+def _keep_strategy(job: Job, taken: TakenStrategy) -> str:
+    """Note how the ranks share the work; the first word counts, and again with each attempt."""
+    if (job.strategy_taken, job.strategy_reason) == (taken.word, taken.reason):
+        return ""
+    Job.objects.filter(pk=job.pk).update(strategy_taken=taken.word, strategy_reason=taken.reason)
+    return f"Trains by {taken.word}: {taken.reason}" if taken.reason else f"Trains by {taken.word}."

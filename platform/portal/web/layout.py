@@ -1,0 +1,111 @@
+"""What the layout shows around every page. Nothing is looked up until a template asks for it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from portal.accounts.models import Project, Team
+from portal.accounts.models.tenancy import Group
+from portal.accounts.principal import Principal, principal_of
+from portal.core.errors import Unauthenticated
+from portal.web.navigation import IN_PROJECT, IN_SETTINGS, IN_TEAM, RAIL, Entry
+from portal.web.sse import newest_id
+from slipway.schemas.accounts import Role
+
+SWITCHER_PROJECTS = 8
+
+
+@dataclass(frozen=True)
+class Link:
+    """An entry of the rail with its address."""
+
+    label: str
+    icon: str
+    url: str
+    section: str
+
+
+class Shell:
+    """The frame of a page: who looks at it, where in the house it is, what else there is."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._request = request
+
+    @cached_property
+    def principal(self) -> Principal | None:
+        """The person behind the page, or None."""
+        try:
+            return principal_of(self._request)
+        except Unauthenticated:
+            return None
+
+    @property
+    def project(self) -> Project | None:
+        """The project the page belongs to."""
+        found: Project | None = getattr(self._request, "gated_project", None)
+        return found
+
+    @property
+    def team(self) -> Team | None:
+        """The team the page belongs to."""
+        found: Team | None = getattr(self._request, "gated_team", None)
+        return found
+
+    @property
+    def role(self) -> Role | None:
+        """The person's role in the page's project or team."""
+        found: Role | None = getattr(self._request, "gated_role", None)
+        return found
+
+    @cached_property
+    def switcher(self) -> list[Project]:
+        """The newest projects of the person, for the switcher on top."""
+        if self.principal is None:
+            return []
+        return list(self.principal.projects().live().order_by("-pk")[:SWITCHER_PROJECTS])
+
+    @property
+    def rail(self) -> list[Link]:
+        """The rooms."""
+        return [_link(entry) for entry in RAIL]
+
+    @property
+    def local(self) -> list[Link]:
+        """The pages of the project or team the page belongs to."""
+        if self.project is not None:
+            return self._within(IN_PROJECT, self.project)
+        if self.team is not None:
+            return self._within(IN_TEAM, self.team)
+        return []
+
+    @property
+    def settings(self) -> list[Link]:
+        """The settings pages of the person."""
+        return [_link(entry) for entry in IN_SETTINGS if self._may_see(entry)]
+
+    @property
+    def events_url(self) -> str:
+        """Where this page hears that something it shows has changed since it was asked for."""
+        if self.project is not None:
+            url = reverse("project_events", args=[self.project.slug])
+        elif self.team is not None:
+            url = reverse("team_events", args=[self.team.slug])
+        else:
+            url = reverse("events")
+        since = getattr(self._request, "live_position", None)
+        return f"{url}?since={newest_id() if since is None else since}"
+
+    def _may_see(self, entry: Entry) -> bool:
+        if entry.administrators:
+            return self.principal is not None and self.principal.user.is_administrator
+        return True
+
+    def _within(self, entries: tuple[Entry, ...], group: Group) -> list[Link]:
+        role = self.role or Role.VIEWER
+        return [_link(entry, group.slug) for entry in entries if role.at_least(entry.role)]
+
+
+def _link(entry: Entry, *args: str) -> Link:
+    return Link(entry.label, entry.icon, reverse(entry.route, args=args), entry.section)

@@ -1,0 +1,231 @@
+"""How leases close and what then becomes of their workload.
+
+Everything here runs inside a transaction that holds the lock of the workload's row.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from portal.compute.lifecycle import LEASE
+from portal.compute.models import Node
+from portal.core import clock
+from portal.workloads.fairness import charged
+from portal.workloads.lifecycle import ACTIVE, LeaseState, Plan, end_of_stop
+from portal.workloads.models import Lease, Share, Workload
+from portal.workloads.retries import LOSSES, NEXT_STEPS, TaskEnd, root_cause
+from portal.workloads.signals import LeaseClosed, lease_closed
+from portal.workloads.transitions import add_event, announce, move
+from slipway.schemas.truncation import shorten
+from slipway.schemas.workloads import ReasonCode, WorkloadState
+
+_ASKED_FOR = frozenset(
+    {ReasonCode.USER, ReasonCode.BUDGET, ReasonCode.IDLE, ReasonCode.MAX_LIFETIME}
+)
+_NEVER_RAN = frozenset({ReasonCode.START_FAILED, ReasonCode.ENVIRONMENT_FAILED})
+
+
+def close_lease(
+    lease: Lease, *, at: datetime, reason: ReasonCode, message: str, **facts: Any
+) -> bool:
+    """Close a lease once; tells whether it was open.
+
+    `at` is when it ended, in our time, and is kept between its grant and now. A start that failed
+    has cost nothing: its lease has no length.
+    """
+    at = min(max(at, lease.granted_at), max(clock.now(), lease.granted_at))
+    if reason in _NEVER_RAN and lease.state != LeaseState.RUNNING:
+        at = lease.granted_at
+    closed = Lease.objects.open().filter(pk=lease.pk)
+    changes = {"message": shorten(message, 2000), "reason": reason, **facts}
+    if not closed.update(state=LeaseState.ENDED, ended_at=at, **changes):
+        return False
+    lease.state, lease.ended_at = LeaseState.ENDED, at
+    for column, value in changes.items():
+        setattr(lease, column, value)
+    Node.objects.release(lease.node_id, amount=lease.amount)
+    _settle_shares(lease, at)
+    lease_closed.send_on_commit(LeaseClosed(lease.pk, lease.workload_id, lease.project_id))
+    return True
+
+
+def _settle_shares(lease: Lease, at: datetime) -> None:
+    """Take the lease out of what runs now, and charge what is not charged yet."""
+    at_s = at.timestamp()
+    seconds = max(0.0, at_s - lease.charged_to_ms / 1000)
+    for share in Share.objects.of(lease.project_id, lease.team_id).select_for_update(no_key=True):
+        score = charged(share.score, cpu_seconds=seconds * lease.fair_millis / 1000, at_s=at_s)
+        Share.objects.filter(pk=share.pk).update(
+            cpu_millis=share.cpu_millis - lease.cpu_millis,
+            gpus=share.gpus - lease.gpus,
+            fair_millis=share.fair_millis - lease.fair_millis,
+            score=score,
+        )
+
+
+def begin_stopping(
+    workload: Workload, *, plan: Plan, reason: ReasonCode, text: str, next_step: str = ""
+) -> bool:
+    """Order every task of an active workload to stop; tells whether anything changed.
+
+    An order to end for good replaces a plan to run again; nothing replaces an order to end.
+    """
+    facts = {
+        "plan": plan,
+        "reason": reason,
+        "reason_text": shorten(text, 500),
+        "next_step": shorten(next_step, 300),
+    }
+    if workload.status == WorkloadState.STOPPING:
+        if plan != Plan.STOP or workload.plan == Plan.STOP:
+            return False
+        same = Workload.objects.filter(
+            pk=workload.pk, state=WorkloadState.STOPPING, epoch=workload.epoch
+        )
+        if not same.exclude(plan=Plan.STOP).update(**facts):
+            return False
+        for column, value in facts.items():
+            setattr(workload, column, value)
+        add_event(workload, kind="stopping", message=text)
+        announce(workload)
+    elif not move(workload, WorkloadState.STOPPING, kind="stopping", message=text, **facts):
+        return False
+    wake_nodes_of(workload)
+    return True
+
+
+def wake_nodes_of(workload: Workload, *, but_index: int | None = None) -> None:
+    """Tell the agents that run tasks of this workload to look again."""
+    leases = Lease.objects.of_epoch(workload).open()
+    if but_index is not None:
+        leases = leases.exclude(index=but_index)
+    Node.objects.wake(leases.values_list("node_id", flat=True))
+
+
+def settle(workload: Workload) -> None:
+    """Carry the workload on after some of its leases have closed."""
+    if workload.status not in ACTIVE:
+        return
+    leases = list(Lease.objects.of_epoch(workload).order_by("index"))
+    ends = [_end_of(lease) for lease in leases if not lease.is_open]
+    if len(ends) == len(leases):
+        _conclude(workload, leases, ends)
+    elif workload.status != WorkloadState.STOPPING:
+        bad = [end for end in ends if end.reason != ReasonCode.COMPLETED]
+        if bad:
+            cause = root_cause(bad)
+            begin_stopping(
+                workload,
+                plan=Plan.JUDGE,
+                reason=cause.reason,
+                text=f"Stopping the other tasks: {sentence_of(cause, workload.nodes)}",
+            )
+
+
+def _end_of(lease: Lease) -> TaskEnd:
+    assert lease.ended_at is not None  # noqa: S101  (only closed leases come here)
+    return TaskEnd(
+        lease.index, ReasonCode(lease.reason), lease.ended_at, lease.exit_code, lease.message
+    )
+
+
+def sentence_of(end: TaskEnd, tasks: int) -> str:
+    """Say in a sentence how a task ended."""
+    who = f"task {end.index} " if tasks > 1 else ""
+    if end.message:
+        return f"{who}ended: {end.message}" if who else end.message
+    words = {
+        ReasonCode.COMPLETED: "ended well",
+        ReasonCode.EXIT: f"ended with exit status {end.exit_code}",
+        ReasonCode.SIGNAL: "was killed by a signal",
+        ReasonCode.NODE_LOST: "was lost with its node",
+        ReasonCode.FENCED: "was stopped because its node could not reach the portal",
+        ReasonCode.PEER_FAILED: "was stopped because another task failed",
+        ReasonCode.OUT_OF_MEMORY: "ran out of memory",
+        ReasonCode.START_FAILED: "could not be started",
+    }
+    said = words.get(end.reason, f"ended: {end.reason.value.replace('_', ' ')}")
+    return f"{who}{said}" if who else said[0].upper() + said[1:]
+
+
+def _conclude(workload: Workload, leases: list[Lease], ends: list[TaskEnd]) -> None:
+    """Every task has ended: the workload ends, or goes back into the queue."""
+    cause = root_cause(ends)
+    tail = next((lease.log_tail for lease in leases if lease.index == cause.index), "")
+    facts = {
+        "exit_code": cause.exit_code,
+        "log_tail": tail,
+        "ended_at": max(end.ended_at for end in ends),
+    }
+    said = sentence_of(cause, workload.nodes)
+    if all(end.reason == ReasonCode.COMPLETED for end in ends):
+        _end(workload, WorkloadState.SUCCEEDED, ReasonCode.COMPLETED, "Completed.", **facts)
+    elif workload.plan == Plan.STOP:
+        reason = ReasonCode(workload.reason)
+        _end(workload, end_of_stop(reason), reason, workload.reason_text, **facts)
+    elif workload.plan == Plan.REQUEUE or cause.reason == ReasonCode.PREEMPTED:
+        put_back(workload, ReasonCode.PREEMPTED, workload.reason_text or said)
+    elif cause.reason in _ASKED_FOR:
+        _end(workload, WorkloadState.STOPPED, cause.reason, said, **facts)
+    else:
+        _judge(workload, cause, said, facts)
+
+
+def _judge(workload: Workload, cause: TaskEnd, said: str, facts: dict[str, Any]) -> None:
+    """An end nobody asked for: run again if the rule of the workload allows it."""
+    lost = cause.reason in LOSSES
+    failures = workload.failures + (not lost)
+    losses = workload.losses + lost
+    counts = {"failures": failures, "losses": losses}
+    if workload.retry_rule.allows(cause.reason, failures=failures, losses=losses):
+        put_back(workload, cause.reason, f"Running again: {said}", **counts)
+        return
+    target = WorkloadState.LOST if lost else WorkloadState.FAILED
+    tried = f" (after {workload.epoch} attempts)" if workload.epoch > 1 else ""
+    _end(workload, target, cause.reason, f"{said}{tried}", **facts, **counts)
+
+
+def _end(
+    workload: Workload, target: WorkloadState, reason: ReasonCode, text: str, **facts: Any
+) -> None:
+    move(
+        workload,
+        target,
+        kind=target.value,
+        message=text,
+        plan=Plan.NONE,
+        reason=reason,
+        reason_text=shorten(text, 500),
+        next_step=workload.next_step or NEXT_STEPS.get(reason, ""),
+        **facts,
+    )
+
+
+def put_back(workload: Workload, reason: ReasonCode, text: str, **facts: Any) -> None:
+    """Queue the workload again, in its old place; every lease must be closed."""
+    move(
+        workload,
+        WorkloadState.QUEUED,
+        kind="queued",
+        message=text,
+        plan=Plan.NONE,
+        reason=reason,
+        reason_text=shorten(text, 500),
+        next_step="",
+        waits_since=clock.now(),
+        deadline_at=None,
+        rendezvous_address="",
+        rendezvous_port=0,
+        rendezvous_agent_store=False,
+        **facts,
+    )
+
+
+def lose_lease(lease: Lease) -> bool:
+    """Close a lease nobody renewed, as of when it ran out; tells whether it was open."""
+    heard = lease.expires_at - LEASE
+    return close_lease(
+        lease,
+        at=lease.expires_at,
+        reason=ReasonCode.NODE_LOST,
+        message=f"Node {lease.node.name} was last heard of at {heard:%H:%M:%S} UTC.",
+    )

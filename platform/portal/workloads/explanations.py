@@ -1,0 +1,302 @@
+"""Why a workload stands where it stands, in a sentence, with numbers, for the eyes of one person.
+
+Names of things that person may not see never appear: "another project's notebook" is all that is
+said of those.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from functools import cached_property
+
+from portal.accounts.models import Project, User
+from portal.compute.models import Node, Quota
+from portal.compute.resources import Amount, amount_text, count_noun, cpus_text
+from portal.core import clock
+from portal.core.problems import problem_of
+from portal.workloads.feasibility import is_gang_without_network, why_never
+from portal.workloads.models import Lease, Share, Workload
+from portal.workloads.placement import Room, Site, Spot, missing_part
+from portal.workloads.ports import kind_of
+from portal.workloads.scheduling import read_sites
+from slipway.schemas.truncation import name_some
+from slipway.schemas.workloads import WorkloadState
+
+MAX_POSITION = 1000
+_NAMED = 3
+
+
+def position_of(workload: Workload) -> int | None:
+    """Return the place in its project's queue, from 1; None if it is not queued or far behind."""
+    if workload.status != WorkloadState.QUEUED:
+        return None
+    ahead = len(Workload.objects.ahead_of(workload).values_list("pk", flat=True)[:MAX_POSITION])
+    return ahead + 1 if ahead < MAX_POSITION else None
+
+
+class Explainer:
+    """Explains workloads to one person; what several explanations share is read once.
+
+    Use one for one answer, because what it has read grows old.
+    """
+
+    def __init__(self, viewer: User) -> None:
+        self._viewer = viewer
+
+    def explain(self, workload: Workload) -> str:
+        """Return the sentence."""
+        state = workload.status
+        if state == WorkloadState.SUBMITTED:
+            return f"Held back: {workload.hold or 'it is being admitted.'}"
+        if state == WorkloadState.ADMITTED:
+            return "Admitted: it queues in a moment."
+        if state == WorkloadState.QUEUED:
+            return f"Waiting: {self._why_waiting(workload)}"
+        if state == WorkloadState.STOPPING:
+            return f"Stopping: {workload.reason_text}"
+        if state in (WorkloadState.PLACED, WorkloadState.STARTING, WorkloadState.RUNNING):
+            return self._where(workload)
+        return workload.reason_text
+
+    def _where(self, workload: Workload) -> str:
+        leases = list(Lease.objects.of_epoch(workload).open().select_related("node"))
+        nodes = sorted({lease.node.name for lease in leases})
+        verb = "Running" if workload.status == WorkloadState.RUNNING else "Starting"
+        if (
+            not nodes
+        ):  # its leases have just been closed, and the pass that follows them has not run
+            return f"{verb}: its node has let go of it; whether it starts again is being decided."
+        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {name_some(nodes, 10)}"
+        quiet = sorted({lease.node.name for lease in leases if lease.node.is_quiet()})
+        if quiet:
+            seen = min(filter(None, (lease.node.last_seen_at for lease in leases)), default=None)
+            return f"{verb} on {where}, but node {quiet[0]} {_last_heard(seen)}."
+        doing = next((lease.message for lease in leases if lease.message), "")
+        steps = [lease.step for lease in leases if lease.step is not None]
+        if workload.status == WorkloadState.RUNNING:
+            return f"Running on {where}" + (f", at step {min(steps)}." if steps else ".")
+        return f"Starting on {where}" + (f": {doing.rstrip('.')}." if doing else ".")
+
+    def _why_waiting(self, workload: Workload) -> str:
+        return (
+            self._by_scheduler
+            or self._by_network(workload)
+            or self._by_quota(workload)
+            or self._by_nodes(workload)
+            or self._by_room(workload)
+            or self._by_turn(workload)
+        )
+
+    @cached_property
+    def _by_scheduler(self) -> str:
+        problem = problem_of("scheduler")
+        return problem[:1].lower() + problem[1:]
+
+    def _by_network(self, workload: Workload) -> str:
+        if not is_gang_without_network(workload.need, workload.nodes):
+            return ""
+        return (
+            f"the network rule of project {workload.project.slug} is platform now, and tasks on "
+            "several nodes need the network to reach each other. An owner can set the rule to "
+            "open in the project's settings."
+        )
+
+    def _by_quota(self, workload: Workload) -> str:
+        total = workload.amount.times(workload.nodes)
+        owners = [(f"project {workload.project.slug}", {"project_id": workload.project_id})]
+        if workload.team_id and workload.team is not None:
+            owners.append((f"team {workload.team.slug}", {"team_id": workload.team_id}))
+        for owner, key in owners:
+            quota = Quota.objects.filter(**key).first()
+            share = Share.objects.filter(**key).first()
+            if quota is not None and share is not None:
+                over = _over(quota, share, total)
+                if over:
+                    return f"the {owner} {over}."
+        return ""
+
+    def _by_nodes(self, workload: Workload) -> str:
+        """Say so if no node that could fit it is open for work."""
+        need = workload.need
+        never = why_never(self._nodes, need, workload.nodes)
+        if never:
+            return f"no node can fit it any more: {never}"
+        if any(site.suits(need) for site in self._sites):
+            return ""
+        closed = [
+            node
+            for node in self._nodes
+            if node.suits(need) and node.most_for(need).holds(need.amount)
+        ]
+        said = [_why_closed(node) for node in closed[:_NAMED]]
+        others = len(closed) - _NAMED
+        if others > 0:
+            said.append(f"{others} more node{' is' if others == 1 else 's are'} closed too")
+        return f"it needs {amount_text(need.amount, need.gpu_model)}, and {'; '.join(said)}."
+
+    def _by_room(self, workload: Workload) -> str:
+        """Say what is missing where, and who has it, if it does not fit now."""
+        need = workload.need
+        room = Room(self._sites)
+        fitting = room.count_of(need, project=workload.project_id)
+        if fitting >= workload.nodes:
+            return ""
+        if room.count_of(need) >= workload.nodes:
+            return self._by_other_project(workload, room)
+        asks = amount_text(need.amount, need.gpu_model)
+        if workload.nodes > 1:
+            return (
+                f"needs {workload.nodes} tasks of {asks} at once; "
+                f"{fitting} {'fits' if fitting == 1 else 'fit'} now{self._behind(workload)}."
+            )
+        suiting = [i for i, site in enumerate(self._sites) if site.suits(need)]
+        admitting = [i for i in suiting if room.admits(i, need, workload.project_id)]
+        at = min(admitting or suiting, key=lambda i: missing_part(self._sites[i].free, need))
+        site = self._sites[at]
+        lacking = _lacking(site.free, need.amount, need.gpu_model)
+        holders = self._holders(site, lacking)
+        return (
+            f"needs {amount_text(lacking, need.gpu_model)}; node {site.name} has "
+            f"{_free_text(site.free, lacking, need.gpu_model)} free"
+            f"{f', the rest is held by {holders}' if holders else ''}{self._behind(workload)}."
+        )
+
+    def _by_other_project(self, workload: Workload, room: Room) -> str:
+        """Say which nodes run another project's work and cannot keep the two apart."""
+        need = workload.need
+        names = [
+            site.name
+            for i, site in enumerate(self._sites)
+            if site.suits(need)
+            and site.free.count_of(need)
+            and not room.admits(i, need, workload.project_id)
+        ]
+        if len(names) == 1:
+            which = f"node {names[0]} cannot keep projects apart and is running another project's"
+            when, whose = "it becomes free when that ends", "the node's"
+        else:
+            listed = _listed(
+                names[:_NAMED] if len(names) <= _NAMED else [*names[:2], f"{len(names) - 2} others"]
+            )
+            which = f"nodes {listed} cannot keep projects apart and are running other projects'"
+            when, whose = "each becomes free when that ends", "a node's"
+        return (
+            f"{which} work; {when}{self._behind(workload)}. An administrator can allow mixing in "
+            f"{whose} settings."
+        )
+
+    def _by_turn(self, workload: Workload) -> str:
+        position = position_of(workload)
+        if position is None or position > 1:
+            ahead = f"{MAX_POSITION} or more" if position is None else str(position - 1)
+            first = "workload goes" if position == 2 else "workloads go"
+            slug = workload.project.slug
+            return f"its turn: {ahead} {first} first in the queue of project {slug}."
+        others = Share.objects.filter(queued__gt=0, project__isnull=False)
+        if others.exclude(project_id=workload.project_id).exists():
+            return (
+                f"it would fit now and is the next of project {workload.project.slug}, but "
+                "projects that have used less lately go first, and room is kept for the first of "
+                "them."
+            )
+        return "it fits now and starts within seconds."
+
+    def _behind(self, workload: Workload) -> str:
+        position = position_of(workload)
+        if position == 1:
+            return ""
+        where = f"{MAX_POSITION} or more" if position is None else str(position)
+        return f"; number {where} in the queue of project {workload.project.slug}"
+
+    @cached_property
+    def _sites(self) -> list[Site]:
+        return read_sites()
+
+    @cached_property
+    def _nodes(self) -> list[Node]:
+        return list(Node.objects.present().order_by("name"))
+
+    @cached_property
+    def _visible(self) -> dict[str, str]:
+        return dict(Project.objects.visible_to(self._viewer).values_list("pk", "slug"))
+
+    def _holders(self, site: Site, lacking: Amount) -> str:
+        """Name who holds what is lacking on a node: own things by name, others by kind alone."""
+        leases = Lease.objects.open().filter(node_id=site.node_id).select_related("workload")
+        if lacking.gpus:
+            leases = leases.filter(gpus__gt=0)
+        said = Counter(self._named(lease.workload) for lease in leases.order_by("pk")[:200])
+        phrases = [
+            phrase if count == 1 or not phrase.startswith("another") else _several(phrase, count)
+            for phrase, count in said.items()
+        ]
+        if len(phrases) > _NAMED:
+            phrases = [*phrases[:_NAMED], f"{len(phrases) - _NAMED} more"]
+        return _listed(phrases)
+
+    def _named(self, workload: Workload) -> str:
+        noun = kind_of(workload.kind).noun
+        slug = self._visible.get(workload.project_id)
+        return f"{slug}'s {noun} {workload.name}" if slug else f"another project's {noun}"
+
+
+def _several(phrase: str, count: int) -> str:
+    noun = phrase.removeprefix("another project's ")
+    return f"{count} {noun}s of other projects"
+
+
+def _listed(phrases: Iterable[str]) -> str:
+    *most, last = [*phrases] or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _over(quota: Quota, share: Share, total: Amount) -> str:
+    if quota.running is not None and share.running + 1 > quota.running:
+        return f"may run {quota.running} at once, and {share.running} run now"
+    if quota.cpu_millis is not None and share.cpu_millis + total.cpu_millis > quota.cpu_millis:
+        return (
+            f"may use {cpus_text(quota.cpu_millis)} at once; {cpus_text(share.cpu_millis)} are in "
+            f"use and this needs {cpus_text(total.cpu_millis)}"
+        )
+    if quota.gpus is not None and total.gpus and share.gpus + total.gpus > quota.gpus:
+        return (
+            f"may use {count_noun(quota.gpus, 'GPU')} at once; {share.gpus} are in use and this "
+            f"needs {total.gpus}"
+        )
+    return ""
+
+
+def _why_closed(node: Node) -> str:
+    if node.state != "ready":
+        why = f" ({node.reason})" if node.reason else ""
+        return f"node {node.name} is {node.state}{why}"
+    return f"node {node.name} {_last_heard(node.last_seen_at)}"
+
+
+def _last_heard(at: datetime | None) -> str:
+    if at is None:
+        return "has not been heard of yet"
+    minutes = int((clock.now() - at).total_seconds() // 60)
+    ago = f"{count_noun(minutes, 'minute')} ago" if minutes else "less than a minute ago"
+    return f"was last heard of {ago}"
+
+
+def _lacking(free: Spot, amount: Amount, model: str) -> Amount:
+    """Return those parts of an amount that are not free, in full."""
+    gpus = sum(1 for _, found in free.gpus if not model or found == model)
+    return Amount(
+        amount.cpu_millis if free.cpu_millis < amount.cpu_millis else 0,
+        amount.memory_bytes if free.memory_bytes < amount.memory_bytes else 0,
+        amount.gpus if gpus < amount.gpus else 0,
+    )
+
+
+def _free_text(free: Spot, lacking: Amount, model: str) -> str:
+    parts = []
+    if lacking.cpu_millis:
+        parts.append(cpus_text(free.cpu_millis))
+    if lacking.memory_bytes:
+        parts.append(amount_text(Amount(0, free.memory_bytes)) if free.memory_bytes else "0 GiB")
+    if lacking.gpus:
+        parts.append(str(sum(1 for _, found in free.gpus if not model or found == model)))
+    return _listed(parts)

@@ -1,0 +1,231 @@
+"""Writing a pass's decisions: leases before anything starts, everything guarded, a few statements.
+
+Runs inside the transaction of the pass. Rows are locked in the order workloads, nodes, shares.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import F
+
+from portal.compute.lifecycle import LEASE
+from portal.compute.models import Node, Tier
+from portal.compute.resources import Amount
+from portal.core import clock
+from portal.core.bulk_insert import insert_rows
+from portal.workloads.lifecycle import Plan
+from portal.workloads.models import Lease, Share, Task, Workload, WorkloadEvent
+from portal.workloads.placement import Place
+from portal.workloads.ports import kind_of
+from portal.workloads.queue import Candidate
+from portal.workloads.signals import WorkloadChanged, workload_changed
+from slipway.schemas.accounts import NetworkRule
+from slipway.schemas.truncation import name_some, shorten
+from slipway.schemas.workloads import WorkloadState
+
+_NOTHING = Amount(0, 0, 0)
+
+
+class Overtaken(Exception):
+    """Something the pass had read has changed since; undo it and do it again."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A workload and the places of its tasks, in the order of their indices."""
+
+    candidate: Candidate
+    places: tuple[Place, ...]
+
+
+def grant(decisions: Sequence[Decision]) -> int:
+    """Grant the leases of all decisions still possible; returns how many workloads were placed.
+
+    Raises Overtaken when a node no longer has what the pass saw on it.
+    """
+    decisions = _still_queued(decisions)
+    moment = clock.now()
+    _place_workloads(decisions, moment)
+    names = _reserve(decisions)
+    _insert_leases(decisions, moment)
+    _count(decisions)
+    _tell(decisions, names, moment)
+    return len(decisions)
+
+
+def _still_queued(decisions: Sequence[Decision]) -> list[Decision]:
+    """Lock the workloads and leave out those that somebody stopped meanwhile."""
+    ids = [decision.candidate.workload_id for decision in decisions]
+    rows = Workload.objects.select_for_update(of=("self",), no_key=True).filter(
+        pk__in=ids, state=WorkloadState.QUEUED
+    )
+    epochs = dict(rows.order_by("pk").values_list("pk", "epoch"))
+    return [
+        decision
+        for decision in decisions
+        if epochs.get(decision.candidate.workload_id) == decision.candidate.epoch
+    ]
+
+
+def _place_workloads(decisions: Sequence[Decision], moment: datetime) -> None:
+    alike: dict[tuple[timedelta | None, NetworkRule], list[str]] = {}
+    for decision in decisions:
+        candidate = decision.candidate
+        ids = alike.setdefault((candidate.lifetime, candidate.need.network), [])
+        ids.append(candidate.workload_id)
+    for (lifetime, network), ids in alike.items():
+        # A rule that has changed since the pass read it decides anew who can be placed where.
+        rows = Workload.objects.filter(pk__in=ids, project__network=network)
+        moved = rows.filter(state=WorkloadState.QUEUED).update(
+            state=WorkloadState.PLACED,
+            network=network,
+            epoch=F("epoch") + 1,
+            plan=Plan.NONE,
+            reason="",
+            reason_text="",
+            placed_at=moment,
+            deadline_at=moment + lifetime if lifetime is not None else None,
+            rendezvous_address="",
+            rendezvous_port=0,
+            rendezvous_agent_store=False,
+        )
+        if moved != len(ids):
+            raise Overtaken
+
+
+def _reserve(decisions: Sequence[Decision]) -> dict[str, str]:
+    """Take what the tasks need from the nodes; returns the names of the nodes."""
+    amounts: dict[str, Amount] = {}
+    tasks: Counter[str] = Counter()
+    for decision in decisions:
+        for place in decision.places:
+            taken = amounts.get(place.node_id, _NOTHING)
+            amounts[place.node_id] = taken.plus(decision.candidate.need.amount)
+            tasks[place.node_id] += 1
+    for node_id in sorted(amounts):
+        if not Node.objects.reserve(node_id, amount=amounts[node_id], tasks=tasks[node_id]):
+            raise Overtaken
+    return dict(Node.objects.filter(pk__in=amounts).values_list("pk", "name"))
+
+
+def _insert_leases(decisions: Sequence[Decision], moment: datetime) -> None:
+    ids = [decision.candidate.workload_id for decision in decisions]
+    tasks = {
+        (workload_id, index): task_id
+        for task_id, workload_id, index in Task.objects.filter(workload__in=ids).values_list(
+            "pk", "workload_id", "index"
+        )
+    }
+    tiers = {decision.candidate.tier_id for decision in decisions}
+    prices = dict(Tier.objects.filter(pk__in=tiers).values_list("pk", "nano_usd_per_hour"))
+    insert_rows(
+        Lease,
+        _LEASE_COLUMNS,
+        [
+            _lease_row(
+                decision.candidate,
+                index,
+                place,
+                tasks[decision.candidate.workload_id, index],
+                prices[decision.candidate.tier_id],
+                moment,
+            )
+            for decision in decisions
+            for index, place in enumerate(decision.places)
+        ],
+    )
+
+
+_LEASE_COLUMNS = (
+    "task_id",
+    "workload_id",
+    "project_id",
+    "team_id",
+    "node_id",
+    "tier_id",
+    "nano_usd_per_hour",
+    "epoch",
+    "index",
+    "cpu_millis",
+    "memory_bytes",
+    "gpus",
+    "gpu_indices",
+    "fair_millis",
+    "charged_to_ms",
+    "keeps_on_fence",
+    "granted_at",
+    "expires_at",
+    "ends_by",
+)
+
+
+def _lease_row(
+    candidate: Candidate, index: int, place: Place, task_id: str, price: int, moment: datetime
+) -> tuple[Any, ...]:
+    amount = candidate.need.amount
+    # Clocks of machines may differ a little; the task's last lease ended before it waited again.
+    moment = max(moment, candidate.waits_since)
+    return (
+        task_id,
+        candidate.workload_id,
+        candidate.project_id,
+        candidate.team_id,
+        place.node_id,
+        candidate.tier_id,
+        price,
+        candidate.epoch + 1,
+        index,
+        amount.cpu_millis,
+        amount.memory_bytes,
+        amount.gpus,
+        list(place.gpus),
+        amount.fair_millis,
+        int(moment.timestamp() * 1000),
+        kind_of(candidate.kind).keeps_on_fence,
+        moment,
+        moment + LEASE,
+        moment + candidate.lifetime if candidate.lifetime is not None else None,
+    )
+
+
+def _count(decisions: Sequence[Decision]) -> None:
+    """Count what runs now, for projects and teams."""
+    totals: dict[tuple[str, str | None], Amount] = {}
+    fair: Counter[tuple[str, str | None]] = Counter()
+    workloads: Counter[tuple[str, str | None]] = Counter()
+    for decision in decisions:
+        candidate = decision.candidate
+        who = candidate.project_id, candidate.team_id
+        totals[who] = totals.get(who, _NOTHING).plus(candidate.total)
+        fair[who] += candidate.need.amount.fair_millis * candidate.tasks
+        workloads[who] += 1
+    Share.objects.add_many(
+        [
+            (*who, (-workloads[who], workloads[who], total.cpu_millis, total.gpus, fair[who]))
+            for who, total in totals.items()
+        ]
+    )
+
+
+def _tell(decisions: Sequence[Decision], names: dict[str, str], moment: datetime) -> None:
+    story = []
+    for decision in decisions:
+        candidate = decision.candidate
+        nodes = sorted({names[place.node_id] for place in decision.places})
+        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {name_some(nodes, 10)}"
+        message = shorten(f"Placed on {where}.", 2000)
+        story.append((candidate.workload_id, candidate.epoch + 1, "placed", message, moment))
+        workload_changed.send_on_commit(
+            WorkloadChanged(
+                candidate.workload_id,
+                candidate.project_id,
+                candidate.kind,
+                WorkloadState.PLACED,
+                candidate.epoch + 1,
+            )
+        )
+    columns = ("workload_id", "attempt", "kind", "message", "created_at")
+    insert_rows(WorkloadEvent, columns, story)

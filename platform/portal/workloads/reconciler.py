@@ -1,0 +1,197 @@
+"""What no message mends: leases that ran out, deadlines, starts that never came, holds, drains.
+
+Each step handles a bounded number of rows, each workload in a transaction of its own, and may be
+repeated or interrupted anywhere.
+"""
+
+from datetime import datetime, timedelta
+
+import structlog
+from django.db import transaction
+from django.db.models import F, Sum
+
+from portal.compute.lifecycle import NodeState
+from portal.compute.models import Node
+from portal.compute.services.nodes import is_heard_steadily
+from portal.core import clock
+from portal.core.errors import SlipwayError
+from portal.workloads.completion import begin_stopping, close_lease, lose_lease, settle
+from portal.workloads.fairness import charged
+from portal.workloads.lifecycle import START_WITHIN, LeaseState, Plan
+from portal.workloads.models import Lease, SchedulerTurn, Share, UsageSample, Workload
+from portal.workloads.ports import Held, admission, kind_of
+from portal.workloads.services.submission import enqueue, request_of
+from portal.workloads.transitions import locked, move
+from slipway.schemas.truncation import shorten
+from slipway.schemas.workloads import ReasonCode, WorkloadState
+
+log = structlog.get_logger(__name__)
+_AT_ONCE = 200
+_CHARGE_EVERY = timedelta(minutes=1)
+_KEEP_SAMPLES = timedelta(days=14)
+_TURN = 1
+
+
+def reconcile() -> None:
+    """Mend everything that is due."""
+    moment = clock.now()
+    take_back_expired(moment)
+    take_back_unstarted(moment)
+    stop_overdue(moment)
+    ask_again(moment)
+    move_away_from_drained()
+    charge_running(moment)
+
+
+def take_back_expired(moment: datetime) -> None:
+    """Close leases nobody renewed; their workloads run again elsewhere, or are lost."""
+    found = Lease.objects.expired(moment).order_by("expires_at").select_related("node")
+    for lease in found[:_AT_ONCE]:
+        if lease.keeps_on_fence and _may_serve_on(lease.node, moment):
+            continue
+        with transaction.atomic():
+            workload = locked(lease.workload_id)
+            again = (
+                Lease.objects.expired(moment)
+                .filter(pk=lease.pk)
+                .select_for_update(of=("self",), no_key=True)
+            )
+            current = again.select_related("node").first()
+            if workload is not None and current is not None and lose_lease(current):
+                settle(workload)
+
+
+def _may_serve_on(node: Node, moment: datetime) -> bool:
+    """Whether a node is silent because the portal was away: then a replica there is not lost."""
+    return node.is_quiet(moment) and not is_heard_steadily(other_than=node)
+
+
+def take_back_unstarted(moment: datetime) -> None:
+    """Close leases whose agent beats but never began on them, neither to start nor to stop."""
+    late = Lease.objects.filter(state=LeaseState.GRANTED, granted_at__lte=moment - START_WITHIN)
+    for lease in late.order_by("granted_at")[:_AT_ONCE]:
+        with transaction.atomic():
+            workload = locked(lease.workload_id)
+            current = late.filter(pk=lease.pk).select_for_update(of=("self",), no_key=True).first()
+            if workload is not None and current is not None:
+                close_lease(
+                    current,
+                    at=current.granted_at,
+                    reason=ReasonCode.START_FAILED,
+                    message="The node did not begin to start it in time.",
+                )
+                settle(workload)
+
+
+def stop_overdue(moment: datetime) -> None:
+    """Stop what has reached its maximum lifetime."""
+    overdue = Workload.objects.active().filter(deadline_at__lte=moment)
+    overdue = overdue.exclude(state=WorkloadState.STOPPING)
+    for workload_id in overdue.order_by("deadline_at").values_list("pk", flat=True)[:_AT_ONCE]:
+        with transaction.atomic():
+            workload = locked(workload_id)
+            if workload is None or workload.deadline_at is None or workload.deadline_at > moment:
+                continue
+            if workload.status in (WorkloadState.STOPPING, WorkloadState.QUEUED):
+                continue
+            begin_stopping(
+                workload,
+                plan=Plan.STOP,
+                reason=ReasonCode.MAX_LIFETIME,
+                text=f"It reached its maximum lifetime of {workload.max_lifetime_s} s.",
+            )
+
+
+def ask_again(moment: datetime) -> None:
+    """Ask the admission again about workloads it holds."""
+    held = Workload.objects.filter(state=WorkloadState.SUBMITTED).order_by("pk")
+    for workload_id in held.values_list("pk", flat=True)[:_AT_ONCE]:
+        with transaction.atomic():
+            workload = locked(workload_id)
+            if workload is not None and workload.status == WorkloadState.SUBMITTED:
+                _ask(workload, moment)
+
+
+def _ask(workload: Workload, moment: datetime) -> None:
+    try:
+        with transaction.atomic():
+            answer = admission().ask(request_of(workload))
+    except SlipwayError as error:
+        move(
+            workload,
+            WorkloadState.STOPPED,
+            kind="stopped",
+            message=error.message,
+            reason=ReasonCode.BUDGET,
+            reason_text=shorten(error.message, 500),
+            next_step=shorten(error.next_step or "", 300),
+            ended_at=moment,
+            hold="",
+        )
+        return
+    if isinstance(answer, Held):
+        Workload.objects.filter(pk=workload.pk, state=WorkloadState.SUBMITTED).update(
+            hold=shorten(answer.why, 300)
+        )
+    else:
+        enqueue(workload)
+
+
+def move_away_from_drained() -> None:
+    """Put back what can be moved from nodes that are being drained."""
+    drained = Node.objects.filter(state=NodeState.DRAINING, tasks__gt=0)
+    leases = Lease.objects.open().filter(node__in=drained).select_related("workload", "node")
+    for lease in leases.exclude(workload__state=WorkloadState.STOPPING).order_by("pk")[:_AT_ONCE]:
+        if not kind_of(lease.workload.kind).moves_when_drained:
+            continue
+        with transaction.atomic():
+            workload = locked(lease.workload_id)
+            if workload is not None and workload.epoch == lease.epoch:
+                put_elsewhere(workload, f"Node {lease.node.name} is being drained.")
+
+
+def put_elsewhere(workload: Workload, why: str) -> None:
+    """Stop an active workload so that it queues again."""
+    active = {WorkloadState.PLACED, WorkloadState.STARTING, WorkloadState.RUNNING}
+    if workload.status in active:
+        begin_stopping(workload, plan=Plan.REQUEUE, reason=ReasonCode.PREEMPTED, text=why)
+
+
+def charge_running(moment: datetime) -> None:
+    """Charge the fair share for what runs on, about once a minute."""
+    now_ms = int(moment.timestamp() * 1000)
+    with transaction.atomic():
+        turn, _ = SchedulerTurn.objects.select_for_update(no_key=True).get_or_create(pk=_TURN)
+        if turn.charged_at is not None and turn.charged_at > moment - _CHARGE_EVERY:
+            return
+        SchedulerTurn.objects.filter(pk=_TURN).update(charged_at=moment)
+        running = Lease.objects.open().filter(charged_to_ms__lt=now_ms)
+        ids = list(
+            running.select_for_update(of=("self",), no_key=True)
+            .order_by("pk")
+            .values_list("pk", flat=True)
+        )
+        owed = (
+            Lease.objects.filter(pk__in=ids)
+            .values("project_id", "team_id")
+            .annotate(
+                weight=Sum("fair_millis"), weighted=Sum(F("fair_millis") * F("charged_to_ms"))
+            )
+        )
+        for row in owed:
+            millis = row["weight"] * now_ms - row["weighted"]
+            _charge(row["project_id"], row["team_id"], millis / 1_000_000, moment)
+        Lease.objects.filter(pk__in=ids).update(charged_to_ms=now_ms)
+
+
+def _charge(project_id: str, team_id: str | None, cpu_seconds: float, moment: datetime) -> None:
+    at_s = moment.timestamp()
+    for share in Share.objects.of(project_id, team_id).select_for_update(no_key=True):
+        score = charged(share.score, cpu_seconds=cpu_seconds, at_s=at_s)
+        Share.objects.filter(pk=share.pk).update(score=score)
+
+
+def forget_samples() -> int:
+    """Delete samples of use from weeks ago; returns how many."""
+    deleted, _ = UsageSample.objects.filter(at__lt=clock.now() - _KEEP_SAMPLES).delete()
+    return deleted

@@ -1,0 +1,96 @@
+"""Ending a workload, or putting it back into the queue, on somebody's word."""
+
+from django.db import transaction
+
+from portal.accounts import audit
+from portal.accounts.models import User
+from portal.core import clock
+from portal.core.errors import Conflict
+from portal.workloads.completion import begin_stopping
+from portal.workloads.lifecycle import ENDS, WAITING, Plan
+from portal.workloads.models import Workload
+from portal.workloads.retries import NEXT_STEPS
+from portal.workloads.transitions import locked, move
+from slipway.schemas.truncation import shorten
+from slipway.schemas.workloads import ReasonCode, WorkloadState
+
+
+def stop_workload(
+    *,
+    workload: Workload,
+    by: User | None = None,
+    reason: ReasonCode = ReasonCode.USER,
+    message: str = "",
+    next_step: str = "",
+) -> Workload:
+    """Ask a workload to end: at once while it waits, after its tasks have stopped once it runs.
+
+    Idempotent: one that has ended or is stopping for good stays as it is. `message` is the sentence
+    people read; `by` is who asked, when a person did.
+    """
+    text = message or (f"Stopped by {by.display_name}." if by else "Stopped.")
+    with transaction.atomic():
+        current = _locked(workload)
+        if current.status in WAITING:
+            changed = move(
+                current,
+                WorkloadState.STOPPED,
+                kind="stopped",
+                message=text,
+                reason=reason,
+                reason_text=shorten(text, 500),
+                next_step=shorten(next_step or NEXT_STEPS.get(reason, ""), 300),
+                ended_at=clock.now(),
+                hold="",
+            )
+        elif current.status in ENDS:
+            changed = False
+        else:
+            changed = begin_stopping(
+                current, plan=Plan.STOP, reason=reason, text=text, next_step=next_step
+            )
+        if changed and by is not None:
+            _audit("workload.stop", current, text)
+    return current
+
+
+def requeue_workload(
+    *,
+    workload: Workload,
+    by: User | None = None,
+    reason: ReasonCode = ReasonCode.PREEMPTED,
+    message: str = "",
+) -> Workload:
+    """Stop a running workload and queue it again. Idempotent while it stops.
+
+    Raises Conflict for one that waits or has ended.
+    """
+    text = message or "Put back into the queue."
+    with transaction.atomic():
+        current = _locked(workload)
+        if current.status in WAITING or current.status in ENDS:
+            raise Conflict(
+                f"The workload is {current.state}, so it cannot be put back into the queue.",
+                next_step="Reload the page.",
+            )
+        changed = begin_stopping(current, plan=Plan.REQUEUE, reason=reason, text=text)
+        if changed and by is not None:
+            _audit("workload.requeue", current, text)
+    return current
+
+
+def _locked(workload: Workload) -> Workload:
+    found = locked(workload.pk)
+    assert found is not None  # noqa: S101  (workloads are never deleted)
+    return found
+
+
+def _audit(verb: str, workload: Workload, text: str) -> None:
+    audit.record(
+        verb,
+        kind="workload",
+        target=workload,
+        label=workload.name,
+        project=workload.project,
+        after={"message": text},
+    )

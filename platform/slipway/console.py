@@ -1,0 +1,141 @@
+"""A job's news as lines of text: its log by rank, and each change of how it stands."""
+
+import sys
+from collections.abc import Callable
+
+from slipway.client import Client
+from slipway.errors import SlipwayError
+from slipway.log_stream import News
+from slipway.money import dollars
+from slipway.schemas.training import JobOut, JobProgress, LogPiece
+from slipway.terminal_text import LineReader, tame
+
+Say = Callable[[str], None]
+
+
+class LogLines:
+    """Turns pieces of several ranks into lines, each with its rank in front where there are more.
+
+    `colours` keeps those of the log.
+    """
+
+    def __init__(self, *, ranks: int, colours: bool) -> None:
+        self._width = len(str(max(0, ranks - 1))) if ranks > 1 else 0
+        self._colours = colours
+        self._readers: dict[tuple[int, int], LineReader] = {}
+        self._places: dict[tuple[int, int], int] = {}
+
+    def of(self, piece: LogPiece) -> list[str]:
+        """Return the lines that `piece` completes, safe to write."""
+        key = (piece.attempt, piece.rank)
+        data = piece.data
+        missing = piece.offset - self._places.get(key, piece.offset)
+        self._places[key] = piece.offset + len(data)
+        lines = self._readers.setdefault(key, LineReader()).read(data)
+        if missing > 0:
+            lines.insert(0, f"[{missing:,} bytes of the log are gone]")
+        return [self._line(piece.rank, line) for line in lines]
+
+    def rest(self) -> list[str]:
+        """Return what was begun and not ended, when no more comes."""
+        return [
+            self._line(rank, line)
+            for (_, rank), reader in self._readers.items()
+            for line in reader.rest()
+        ]
+
+    def _line(self, rank: int, line: str) -> str:
+        text = tame(line, colours=self._colours)
+        return f"[{rank:>{self._width}}] {text}" if self._width else text
+
+
+def headline(progress: JobProgress) -> str:
+    """Return how a job stands in one sentence: its state, and why."""
+    workload = progress.workload
+    again = f" (attempt {workload.attempt})" if workload.attempt > 1 else ""
+    why = f": {workload.explanation}" if workload.explanation else ""
+    return f"{workload.state}{again}{why}"
+
+
+def outcome(job: JobOut) -> list[str]:
+    """Return how a job has ended, in lines: what happened, the next step, and what it cost."""
+    workload = job.workload
+    lines = [headline(progress_of(job))]
+    if workload.next_step:
+        lines.append(f"Next step: {workload.next_step}")
+    facts = []
+    if workload.started_at and workload.ended_at:
+        facts.append(f"ran {duration((workload.ended_at - workload.started_at).total_seconds())}")
+    if job.step is not None:
+        facts.append(f"step {job.step:,}")
+    facts.append(f"cost {dollars(job.cost_nano_usd)}")
+    return [*lines, ", ".join(facts)]
+
+
+def progress_of(job: JobOut) -> JobProgress:
+    """Return the part of a job that changes while it runs."""
+    return JobProgress.model_validate(job)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as people read it: 0.9 s, 42 s, 3 min 12 s, 5 h 2 min."""
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+class Narrator:
+    """Says each change of a job once."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._said = ""
+        self._has_stepped = False
+
+    def tell(self, progress: JobProgress) -> None:
+        """Say what is new in `progress`, where anything is."""
+        line = headline(progress)
+        if line != self._said:
+            self._said = line
+            self._say(line)
+        if progress.first_step_after_s is not None and not self._has_stepped:
+            self._has_stepped = True
+            self._say(f"first step after {duration(progress.first_step_after_s)}")
+
+    def tell_trouble(self, error: SlipwayError, wait_s: float) -> None:
+        """Say that the connection is made again, where that takes long enough to be noticed."""
+        if wait_s >= 1:
+            self._say(f"{error.message} Trying again in {duration(wait_s)}.")
+
+
+def watch(client: Client, job: JobOut, *, show: Say = print) -> JobOut:
+    """Show a job's changes and log lines as they come, until it ends; return it as it ended.
+
+    Interrupting (Ctrl-C, or the stop button of a notebook) ends the watching, not the job.
+    """
+    project, job_id = job.workload.project, job.workload.id
+    narrator = Narrator(lambda text: show(f"· {tame(text, colours=False)}"))
+    colours = hasattr(sys.stdout, "isatty") and sys.stdout.isatty()
+    lines = LogLines(ranks=job.workload.nodes * job.workload.procs, colours=colours)
+    try:
+        for news in client.jobs.follow(job_id, project=project, trouble=narrator.tell_trouble):
+            _show(news, narrator, lines, show)
+        for line in lines.rest():
+            show(line)
+    except KeyboardInterrupt:
+        show(f"· The job goes on. Stop it: client.jobs.cancel({job_id!r}, project={project!r})")
+    return client.jobs.get(job_id, project=project)
+
+
+def _show(news: News, narrator: Narrator, lines: LogLines, show: Say) -> None:
+    if isinstance(news, JobProgress):
+        narrator.tell(news)
+    elif isinstance(news, LogPiece):
+        for line in lines.of(news):
+            show(line)

@@ -1,0 +1,43 @@
+"""Requests on their way to a model together.
+
+What is read in one turn of the loop goes together. Clients of one moment come in several turns,
+though: some send while the requests of others are read, and each batch costs gateway and model the
+same whatever is in it. So the loop looks at its sockets once more, without waiting for them, for as
+long as each look finds another request.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from workers.gateway.request import Pending
+
+LONGEST_S: Final = 0.001
+
+
+class Gathering:
+    """Collects what comes without a pause, for `LONGEST_S` at most, and sends it at once."""
+
+    def __init__(self, send: Callable[[list[Pending]], None]) -> None:
+        self.last = 1
+        self._send = send
+        self._held: list[Pending] = []
+        self._seen = 0
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, pending: Pending) -> None:
+        """Have it go with those that are here, and with those that come next."""
+        self._held.append(pending)
+        if len(self._held) == 1:
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        # The loop looks at its sockets once between two calls.
+        held = self._held
+        if self._seen < len(held) and held[-1].since - held[0].since < LONGEST_S:
+            self._seen = len(held)
+            self._loop.call_soon(self._look)
+            return
+        self._held, self._seen = [], 0
+        self.last = len(held)
+        self._send(held)

@@ -1,0 +1,1 @@
+"""The log of captured predictions: file format, reader, and conversion to Arrow."""

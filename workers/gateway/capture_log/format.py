@@ -1,0 +1,102 @@
+"""The format of the capture log: blocks of predictions that were answered or failed together.
+
+A block is a header (magic, length of what follows, count, length of the context, CRC-32 of what
+follows), a context as JSON (endpoint, revision, model, version), `count` records of fixed size and
+then the inputs and outputs, one after the other. A block is written whole or it does not count:
+a torn one at the end belongs to answers that never left. `capture_log.reader` reads them.
+
+What nearly all predictions are, good ones of one moment in JSON without tensors, is a plain block,
+by columns: after the context PLAIN (when, and how many keys follow: one, if all came with that),
+then `count` ids, the keys, `count` latencies in microseconds, lengths of inputs and lengths of
+outputs (u32 each), then all inputs and then all outputs.
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+BLOCK: Final = struct.Struct("<4sIIII")
+# The last two bytes were nothing once: a status of 0 is one of before there was any.
+RECORD: Final = struct.Struct("<30s64sQIIIIIBBH")
+PLAIN: Final = struct.Struct("<QI")
+ID_BYTES: Final = 30
+KEY_BYTES: Final = 64
+MAGIC: Final = b"SLC1"
+MAGIC_PLAIN: Final = b"SLC2"
+# Flags of a record.
+SHADOW: Final = 1
+FALLBACK: Final = 2
+OPEN: Final = ".open"
+SEALED: Final = ".seg"
+# What the shipper says on its standard output when it begins to work, and when all is done.
+AT_WORK: Final = b"working\n"
+AT_REST: Final = b"resting\n"
+# A record, and the input and the output of its prediction.
+Entry = tuple[bytes, bytes, bytes]
+
+
+def entry(
+    prediction_id: bytes,
+    key_id: bytes,
+    at_unix_ns: int,
+    latency_us: int,
+    asked: bytes,
+    said: bytes,
+    asked_head: int,
+    said_head: int,
+    contract: int,
+    flags: int,
+    status: int,
+) -> Entry:
+    """Return a prediction for a block; the heads are lengths of JSON that stands before tensors."""
+    lengths = (len(asked), len(said), asked_head, said_head)
+    record = RECORD.pack(
+        prediction_id, key_id, at_unix_ns, latency_us, *lengths, contract, flags, status
+    )
+    return record, asked, said
+
+
+def pack_block(context: bytes, entries: list[Entry]) -> bytes:
+    """Return predictions of one revision as a block."""
+    parts = [context]
+    parts += [record for record, _, _ in entries]
+    for _, asked, said in entries:
+        parts.append(asked)
+        parts.append(said)
+    return _block(MAGIC, len(entries), context, parts)
+
+
+def pack_plain_block(
+    context: bytes,
+    at_unix_ns: int,
+    names: Sequence[bytes],
+    keys: Sequence[bytes],
+    latencies_us: Sequence[int],
+    asked: Sequence[bytes],
+    said: Sequence[bytes],
+) -> bytes:
+    """Return good predictions of one moment and revision, scored in JSON, as a plain block.
+
+    `names` are ids of ID_BYTES; all else is one for each of them.
+    """
+    one = keys[0]
+    told = [one] if keys.count(one) == len(keys) else keys
+    lengths = _numbers(3 * len(names)).pack(*latencies_us, *map(len, asked), *map(len, said))
+    parts = [context, PLAIN.pack(at_unix_ns, len(told)), *names]
+    parts += [key.ljust(KEY_BYTES, b"\0") for key in told]
+    parts.append(lengths)
+    parts += asked
+    parts += said
+    return _block(MAGIC_PLAIN, len(names), context, parts)
+
+
+@cache
+def _numbers(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}I")
+
+
+def _block(magic: bytes, count: int, context: bytes, parts: list[bytes]) -> bytes:
+    body = b"".join(parts)
+    return BLOCK.pack(magic, len(body), count, len(context), zlib.crc32(body)) + body

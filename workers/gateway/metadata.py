@@ -1,0 +1,211 @@
+"""What the gateway tells about itself and its endpoints: health, metadata, OpenAPI."""
+
+from typing import Any, Final
+
+import orjson
+
+from slipway.schemas.serving import Datatype, FieldSpec, Signature
+from slipway.version import __version__
+from workers.gateway import answers
+from workers.gateway.routing import Endpoint
+from workers.gateway.routing_table import Table
+
+_JSON_TYPES: Final = {
+    Datatype.BOOL: "boolean",
+    Datatype.BYTES: "string",
+    Datatype.FP16: "number",
+    Datatype.FP32: "number",
+    Datatype.FP64: "number",
+}
+
+
+def alive(_table: Table) -> bytes:
+    """The process answers."""
+    return answers.answer(200, b"ok\n", b"text/plain; charset=utf-8")
+
+
+def live(_table: Table) -> bytes:
+    """The same in the words of the Open Inference Protocol."""
+    return answers.json_answer({"live": True})
+
+
+def gateway_ready(table: Table) -> bytes:
+    """There is a configuration, from the portal or from the disk."""
+    return answers.json_answer({"ready": table.is_loaded}, 200 if table.is_loaded else 503)
+
+
+def server(_table: Table) -> bytes:
+    """Metadata of the server."""
+    return answers.json_answer(
+        {"name": "slipway", "version": __version__, "extensions": ["binary_tensor_data"]}
+    )
+
+
+def ping(endpoint: Endpoint) -> bytes:
+    """Whether the endpoint would answer, as MLflow and SageMaker ask it."""
+    return answers.answer(200 if endpoint.is_ready else 503, b"\n")
+
+
+def ready(endpoint: Endpoint) -> bytes:
+    """The same in the words of the Open Inference Protocol."""
+    is_ready = endpoint.is_ready
+    told = {"name": endpoint.route.name, "ready": is_ready}
+    return answers.json_answer(told, 200 if is_ready else 503)
+
+
+def _signature(endpoint: Endpoint) -> Signature:
+    current = endpoint.current
+    return current.signature if current else Signature()
+
+
+def model(endpoint: Endpoint) -> bytes:
+    """Metadata of the model, in the words of the Open Inference Protocol."""
+    signature, current = _signature(endpoint), endpoint.current
+    return answers.json_answer(
+        {
+            "name": endpoint.route.name,
+            "versions": sorted({one.route.model_version for one in endpoint.revisions.values()}),
+            "platform": current.platform if current else "",
+            "inputs": [_tensor(spec) for spec in signature.inputs],
+            "outputs": [_tensor(spec) for spec in signature.outputs],
+        }
+    )
+
+
+def _tensor(spec: FieldSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype.value, "shape": spec.shape}
+
+
+def endpoint(endpoint: Endpoint) -> bytes:
+    """What stands behind a name, and where its doors are."""
+    route = endpoint.route
+    name = route.name
+    return answers.json_answer(
+        {
+            "name": name,
+            "ready": endpoint.is_ready,
+            "revisions": [
+                {
+                    "id": one.route.id,
+                    "model": one.route.model,
+                    "model_version": one.route.model_version,
+                    "weight": one.route.weight,
+                    "replicas_ready": len(one.ready),
+                }
+                for one in endpoint.revisions.values()
+            ],
+            "signature": _signature(endpoint).model_dump(mode="json"),
+            "predict": f"/v1/{name}/predict",
+            "invocations": f"/v1/{name}/invocations",
+            "sagemaker": f"/endpoints/{name}/invocations",
+            "open_inference": f"/v2/models/{name}",
+            "openapi": f"/v1/{name}/openapi.json",
+        }
+    )
+
+
+def _element(spec: FieldSpec) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": _JSON_TYPES.get(spec.datatype, "integer")}
+    if not spec.required:
+        found["type"] = [found["type"], "null"]
+    return found
+
+
+def _nested(spec: FieldSpec) -> dict[str, Any]:
+    found = _element(spec)
+    for length in reversed(spec.shape):
+        found = {"type": "array", "items": found}
+        if length > 0:
+            found["minItems"] = found["maxItems"] = length
+    return found
+
+
+def _request_schema(signature: Signature) -> dict[str, Any]:
+    specs = signature.inputs
+    required = [spec.name for spec in specs if spec.required]
+    if not specs:
+        anything: dict[str, Any] = {"type": "array", "items": {}}
+        return {"type": "object", "properties": {"inputs": anything}, "required": ["inputs"]}
+    by_name = {
+        "type": "object",
+        "properties": {spec.name: _nested(spec) for spec in specs},
+        "required": required,
+    }
+    if signature.kind == "tensors":
+        inputs = {"anyOf": [by_name, _nested(specs[0])]} if len(specs) == 1 else by_name
+        return {"type": "object", "properties": {"inputs": inputs}, "required": ["inputs"]}
+    row = {
+        "type": "object",
+        "properties": {spec.name: _element(spec) for spec in specs},
+        "required": required,
+    }
+    split = {
+        "type": "object",
+        "properties": {
+            "columns": {"type": "array", "items": {"enum": [spec.name for spec in specs]}},
+            "data": {"type": "array", "items": {"type": "array"}},
+        },
+        "required": ["columns", "data"],
+    }
+    ways = {"dataframe_records": {"type": "array", "items": row}, "dataframe_split": split}
+    return {
+        "oneOf": [
+            {"type": "object", "properties": {way: schema}, "required": [way]}
+            for way, schema in (ways | {"inputs": by_name}).items()
+        ]
+    }
+
+
+def openapi(endpoint: Endpoint) -> bytes:
+    """The endpoint's OpenAPI description, made from the signature of its model."""
+    name, signature = endpoint.route.name, _signature(endpoint)
+    problem = {
+        "description": "What was wrong, and the next step",
+        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/P"}}},
+    }
+    predictions = {
+        "type": "object",
+        "properties": {"predictions": {}},
+        "required": ["predictions"],
+    }
+    operation = {
+        "summary": "Predict",
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Request"}}},
+        },
+        "responses": {
+            "200": {
+                "description": "Predictions, a row for each row asked",
+                "content": {"application/json": {"schema": predictions}},
+            },
+            **{str(status): problem for status in (400, 401, 403, 413, 415, 429, 500, 502, 503)},
+        },
+    }
+    current = endpoint.current
+    described = {
+        "openapi": "3.1.0",
+        "info": {"title": name, "version": current.route.model_version if current else "0"},
+        "security": [{"key": []}],
+        "paths": {
+            f"/v1/{name}/predict": {"post": operation | {"operationId": "predict"}},
+            f"/v1/{name}/invocations": {"post": operation | {"operationId": "invocations"}},
+        },
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "schemas": {
+                "Request": _request_schema(signature),
+                "P": {
+                    "type": "object",
+                    "properties": {
+                        "status": {"type": "integer"},
+                        "code": {"type": "string"},
+                        "detail": {"type": "string"},
+                        "next_step": {"type": "string"},
+                        "errors": {"type": "array", "items": {"type": "object"}},
+                    },
+                },
+            },
+        },
+    }
+    return answers.answer(200, orjson.dumps(described))

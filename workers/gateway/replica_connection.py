@@ -1,0 +1,304 @@
+"""The connection to one replica: kept up, authenticated both ways, many requests in a frame."""
+
+import asyncio
+import logging
+import secrets
+import socket
+from contextlib import suppress
+from typing import Final, Literal, Protocol, cast
+
+import pydantic
+
+from slipway.schemas.serving import ReplicaLink, ReplicaRoute
+from slipway.schemas.truncation import shorten
+from workers.gateway.request import Pending
+from workers.serving.wire import (
+    LARGE_FRAME_BYTES,
+    MAC_BYTES,
+    MAX_COUNT,
+    NONCE_BYTES,
+    NUMBERS,
+    SMALL_FRAME_BYTES,
+    Answered,
+    BrokenFrame,
+    Frame,
+    FrameReader,
+    Kind,
+    Welcome,
+    frame,
+    only_answer,
+    pack_plain_requests,
+    pack_requests,
+    proof,
+    proved,
+    unpack_answers,
+    unpack_plain_answers,
+)
+
+log = logging.getLogger(__name__)
+GATEWAY: Final = b"gateway"
+REPLICA: Final = b"replica"
+_WELCOME_BYTES: Final = 32 << 20
+_PATIENCE_S: Final = 5.0
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
+_LINGER_S: Final = 60.0
+_PLAIN: Final = int(Kind.PLAIN_ANSWERS)
+
+
+class LinkOwner(Protocol):
+    """The revision a replica belongs to."""
+
+    def link_changed(self) -> None:
+        """A replica came or went."""
+
+    def answered(self, pairs: list[tuple[Pending, Answered]]) -> None:
+        """Answers came."""
+
+    def answered_plainly(self, pendings: list[Pending], bodies: list[bytes], queue_us: int) -> None:
+        """Good answers in JSON came, to requests that waited for the model as long."""
+
+    def lost(self, pendings: list[Pending]) -> None:
+        """A replica died with these unanswered."""
+
+
+class Link(asyncio.Protocol):
+    """One replica. `start` connects and stays connected until `close`."""
+
+    def __init__(self, route: ReplicaRoute, owner: LinkOwner) -> None:
+        self.route = route
+        self.state: Literal["connecting", "ready", "draining"] = "connecting"
+        self.reason = "not connected yet"
+        self.waiting: dict[int, Pending] = {}
+        self.welcome: Welcome | None = None
+        self._owner = owner
+        self._number = 0
+        self._frames = FrameReader()
+        self._nonce = b""
+        self._challenge = b""
+        self._transport: asyncio.Transport | None = None
+        self._is_closing = False
+        self._gone = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._task = asyncio.get_running_loop().create_task(self._keep_connected())
+
+    def close(self) -> None:
+        """Send nothing new; hang up when what was sent is answered, or after a minute."""
+        if not self._is_closing:
+            asyncio.get_running_loop().call_later(_LINGER_S, self.abort)
+        self._is_closing = True
+        if self.state == "ready":
+            self.state = "draining"
+        self._close_if_done()
+
+    def abort(self) -> None:
+        """Hang up now; what waits is lost."""
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.abort()
+        elif self._task is not None:
+            self._task.cancel()
+
+    def send(self, pendings: list[Pending]) -> None:
+        """Ask for these predictions; the link has to be ready."""
+        if self._transport is None:
+            self._owner.lost(pendings)
+            return
+        welcome = self.welcome
+        if welcome is not None and welcome.takes_plain and 1 < len(pendings) <= MAX_COUNT:
+            bodies = [one.body for one in pendings if one.ask.is_plain]
+            if len(bodies) == len(pendings):
+                self._transport.write(pack_plain_requests(self._numbered(pendings), bodies))
+                return
+        number = self._number
+        waiting = self.waiting
+        requests = []
+        for pending in pendings:
+            number = (number + 1) & 0xFFFFFFFF
+            waiting[number] = pending
+            ask = pending.ask
+            requests.append((number, ask.contract, ask.head_len, pending.body))
+        self._number = number
+        if len(requests) <= MAX_COUNT:
+            self._transport.write(pack_requests(requests))
+            return
+        for at in range(0, len(requests), MAX_COUNT):
+            self._transport.write(pack_requests(requests[at : at + MAX_COUNT]))
+
+    def _numbered(self, pendings: list[Pending]) -> int:
+        """Have these wait for their answers; returns the number of the first."""
+        first = self._number + 1
+        if first + len(pendings) > NUMBERS:
+            first = 1
+        self._number = first + len(pendings) - 1
+        self.waiting.update(zip(range(first, first + len(pendings)), pendings, strict=True))
+        return first
+
+    def expire(self, before: float) -> list[Pending]:
+        """Take out what was asked before that moment and is not answered."""
+        late = []
+        for number, pending in self.waiting.items():
+            if pending.since >= before:
+                break
+            late.append(number)
+        return [self.waiting.pop(number) for number in late]
+
+    def told(self) -> ReplicaLink:
+        """How this link stands, for the report."""
+        return ReplicaLink(
+            replica_id=self.route.id,
+            state=self.state,
+            in_flight=len(self.waiting),
+            reason="" if self.state == "ready" else shorten(self.reason, 500),
+        )
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the challenge."""
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=1 << 30)
+        found = transport.get_extra_info("socket")
+        if found is not None and found.family != socket.AF_UNIX:
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._frames = FrameReader(SMALL_FRAME_BYTES)
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Hand back what was not answered."""
+        self._transport = None
+        was, self.state = self.state, "connecting"
+        self.reason = f"the connection was lost: {exc or 'closed by the replica'}"
+        lost, self.waiting = list(self.waiting.values()), {}
+        self._gone.set()
+        if was != "connecting":
+            self._owner.link_changed()
+        if lost:
+            self._owner.lost(lost)
+
+    def data_received(self, data: bytes) -> None:
+        """Take frames."""
+        if self.welcome is not None and not self._frames.is_midway:
+            answer = only_answer(data)
+            if answer is not None:
+                self._answered([answer])
+                return
+        try:
+            for received in self._frames.feed(data):
+                if received.kind == _PLAIN and self.welcome is not None:
+                    self._answered_plainly(*unpack_plain_answers(received))
+                elif received.kind == Kind.ANSWERS and self.welcome is not None:
+                    self._answered(unpack_answers(received))
+                else:
+                    self._handshake(received)
+        except BrokenFrame as error:
+            log.warning("replica %s: %s", self.route.id, error)
+            self.reason = f"it does not speak our protocol: {error}"
+            if self._transport is not None:
+                self._transport.abort()
+
+    def _answered(self, answers: list[Answered]) -> None:
+        take = self.waiting.pop
+        pairs = []
+        for answer in answers:
+            pending = take(answer.number, None)
+            if pending is not None:
+                pairs.append((pending, answer))
+        if pairs:
+            self._owner.answered(pairs)
+        if self.state == "draining":
+            self._close_if_done()
+
+    def _answered_plainly(self, first: int, queue_us: int, bodies: list[bytes]) -> None:
+        take = self.waiting.pop
+        found = [take(number, None) for number in range(first, first + len(bodies))]
+        pendings = [one for one in found if one is not None]
+        if len(pendings) < len(found):
+            # Some were given up meanwhile.
+            bodies = [body for body, one in zip(bodies, found, strict=True) if one is not None]
+        if pendings:
+            self._owner.answered_plainly(pendings, bodies, queue_us)
+        if self.state == "draining":
+            self._close_if_done()
+
+    def _handshake(self, received: Frame) -> None:
+        if self._transport is None:
+            return
+        secret = self.route.secret
+        if received.kind == Kind.CHALLENGE and self.state == "connecting":
+            self._challenge = received.payload[:NONCE_BYTES]
+            self._frames.limit_bytes = _WELCOME_BYTES
+            mine = proof(GATEWAY, secret, self._challenge, self._nonce)
+            self._transport.write(frame(Kind.HELLO, self._nonce + mine))
+        elif received.kind == Kind.WELCOME and self._challenge:
+            mac, told = received.payload[:MAC_BYTES], received.payload[MAC_BYTES:]
+            if not proved(REPLICA, secret, self._nonce, self._challenge, mac):
+                raise BrokenFrame("it does not know the secret")
+            try:
+                self.welcome = Welcome.model_validate_json(told)
+            except pydantic.ValidationError as error:
+                raise BrokenFrame("its welcome is malformed") from error
+            self._frames.limit_bytes = LARGE_FRAME_BYTES
+            self._challenge = b""
+            self.state, self.reason = "ready", ""
+            self._owner.link_changed()
+            if self._is_closing:
+                self.close()
+        elif received.kind == Kind.DRAIN:
+            self.state, self.reason = "draining", "the replica is about to stop"
+            self._owner.link_changed()
+            self._close_if_done()
+        else:
+            raise BrokenFrame(f"kind {received.kind} is not expected here")
+
+    def _close_if_done(self) -> None:
+        if self.waiting:
+            return
+        if self._transport is not None:
+            self._transport.close()
+        elif self._is_closing and self._task is not None:
+            self._task.cancel()
+
+    async def _keep_connected(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while self._wants_connection():
+            self._gone.clear()
+            self.welcome = None
+            try:
+                await asyncio.wait_for(self._connect(), _PATIENCE_S)
+            except (OSError, TimeoutError) as error:
+                self.reason = f"cannot connect: {str(error) or 'no answer'}"
+            else:
+                handle = asyncio.get_running_loop().call_later(_PATIENCE_S, self._expect_welcome)
+                await self._gone.wait()
+                handle.cancel()
+                pause_s = _FIRST_PAUSE_S if self._was_welcomed() else pause_s
+            if self._wants_connection():
+                await asyncio.sleep(pause_s)
+                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+
+    def _was_welcomed(self) -> bool:
+        return self.welcome is not None
+
+    def _wants_connection(self) -> bool:
+        return not self._is_closing
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        address = self.route.address
+        if address.startswith("unix:"):
+            await loop.create_unix_connection(lambda: self, address.removeprefix("unix:"))
+            return
+        host, _, port = address.rpartition(":")
+        with suppress(ValueError):
+            await loop.create_connection(lambda: self, host.strip("[]"), int(port))
+            return
+        raise OSError(f"{address} is no address")
+
+    def _expect_welcome(self) -> None:
+        if self.state == "connecting" and self._transport is not None:
+            self.reason = "it accepted the connection and said nothing"
+            self._transport.abort()

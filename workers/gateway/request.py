@@ -1,0 +1,69 @@
+"""A prediction on its way: from the connection it came by to the answer."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from workers.gateway.capture_log.format import FALLBACK, Entry, entry
+
+
+class Caller(Protocol):
+    """Whoever asked and waits for bytes."""
+
+    def finish(self, data: bytes) -> None:
+        """Give the whole answer."""
+
+    def deliver(self, data: bytes, now: float) -> None:
+        """Give the whole answer, which is a good one, at that moment (monotonic)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """How something is asked for. What is plain is scoring in JSON, answered with no headers more.
+
+    `variant` asks for the header in which SageMaker's clients look for who answered.
+    """
+
+    contract: int = 0
+    head_len: int = 0
+    variant: bool = False
+    is_plain: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Work out whether it is plain."""
+        is_plain = not (self.contract or self.head_len or self.variant)
+        object.__setattr__(self, "is_plain", is_plain)
+
+
+class Pending:
+    """One request. `shadow_of` is the id of the prediction it copies, with the outputs to match.
+
+    `is_fallback` requests went to a standby in place of the revisions with traffic.
+    """
+
+    __slots__ = ("ask", "body", "caller", "is_fallback", "key_id", "shadow_of", "since", "tries")
+
+    def __init__(
+        self, caller: Caller | None, key_id: bytes, ask: Ask, body: bytes, since: float
+    ) -> None:
+        self.caller = caller
+        self.key_id = key_id
+        self.ask = ask
+        self.body = body
+        self.since = since
+        self.tries = 0
+        self.is_fallback = False
+        self.shadow_of: tuple[bytes, bytes] | None = None
+
+    def copied(self, name: bytes, outputs: bytes, now: float) -> "Pending":
+        """Return a copy for a shadow, of the prediction of that id, which has these outputs."""
+        copy = Pending(None, self.key_id, self.ask, self.body, now)
+        copy.shadow_of = (name, outputs)
+        return copy
+
+    def failed(self, name: bytes, at_ns: int, took: float, status: int) -> Entry:
+        """Return what is kept of it when it failed, after so many seconds."""
+        # What is said of inputs may repeat them, also those that are to be hidden: it is not kept.
+        return entry(
+            *(name, self.key_id, at_ns, int(took * 1e6), self.body, b""),
+            *(self.ask.head_len, 0, self.ask.contract, FALLBACK if self.is_fallback else 0, status),
+        )

@@ -1,0 +1,327 @@
+"""Which door a request knocks at, who may use it, and what answers.
+
+Every door stands in DOORS with its policy, so that a test can walk them: `open` needs no key, the
+others a key of the endpoint with that scope. A door without a policy cannot be written down. The
+key is the bearer token; SageMaker's clients, which sign, bring it as their access key id.
+
+Somebody else's endpoint answers word for word like one that does not exist.
+"""
+
+import math
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from slipway.schemas.hosts import AllowedHosts, HostRefused
+from slipway.schemas.serving import KeyScope
+from workers.gateway import answers, metadata
+from workers.gateway.http_parser import BadRequest, Head, read_head
+from workers.gateway.request import Ask
+from workers.gateway.routing import Endpoint
+from workers.gateway.routing_table import Key, Table
+from workers.serving.wire import Contract
+
+OPEN: Final = "open"
+_MEMO_ENTRIES: Final = 20_000
+_LONGEST_MEMO_BYTES: Final = 2048
+_SIGNED: Final = re.compile(rb"AWS4-HMAC-SHA256 +Credential=([!-.0-~]{1,200})/[^,]*,.*")
+_STEP: Final = rb"([A-Za-z0-9._~-]{1,200})"
+_JSON_TYPES: Final = frozenset({b"", b"application/json", b"text/json"})
+_V1: Final = rb"/v1/%b" % _STEP
+_V2: Final = rb"/v2/models/%b(?:/versions/%b)?" % (_STEP, _STEP)
+TellAll = Callable[[Table], bytes]
+Tell = Callable[[Endpoint], bytes]
+
+
+@dataclass(frozen=True)
+class Door:
+    """A pattern of paths, its method and policy, and what it does.
+
+    `tell` and `tell_all` answer at once; without them the door predicts, in the words of
+    `contract`.
+    """
+
+    method: bytes
+    path: re.Pattern[bytes]
+    policy: str
+    tell: Tell | None = None
+    tell_all: TellAll | None = None
+    contract: Contract = Contract.SCORING
+    is_sagemaker: bool = False
+
+
+def _open(path: bytes, tell_all: TellAll) -> Door:
+    return Door(b"GET", re.compile(path), OPEN, tell_all=tell_all)
+
+
+def _read(path: bytes, tell: Tell) -> Door:
+    return Door(b"GET", re.compile(path), KeyScope.READ, tell)
+
+
+def _predict(path: bytes, contract: Contract, *, is_sagemaker: bool = False) -> Door:
+    pattern = re.compile(path)
+    return Door(b"POST", pattern, KeyScope.PREDICT, contract=contract, is_sagemaker=is_sagemaker)
+
+
+DOORS: Final = (
+    _open(rb"/healthz", metadata.alive),
+    _open(rb"/v2/health/live", metadata.live),
+    _open(rb"/v2/health/ready", metadata.gateway_ready),
+    _open(rb"/v2", metadata.server),
+    _predict(_V1 + rb"/(?:predict|invocations)", Contract.SCORING),
+    _predict(rb"/invocations", Contract.SCORING),
+    _predict(rb"/endpoints/%b/invocations" % _STEP, Contract.SCORING, is_sagemaker=True),
+    _predict(_V2 + rb"/infer", Contract.INFER),
+    _read(rb"/(?:ping|health)", metadata.ping),
+    _read(_V1, metadata.endpoint),
+    _read(_V1 + rb"/(?:ping|health)", metadata.ping),
+    _read(_V1 + rb"/openapi\.json", metadata.openapi),
+    _read(_V2, metadata.model),
+    _read(_V2 + rb"/ready", metadata.ready),
+)
+
+
+class Entry:
+    """What is known of a request by its head alone. `refused` is the answer if that is no."""
+
+    __slots__ = (
+        "ask",
+        "contract",
+        "expects",
+        "head_len",
+        "is_chunked",
+        "keep_alive",
+        "key",
+        "length",
+        "refused",
+        "tell",
+        "usual",
+        "variant",
+    )
+
+    def __init__(self, head: Head) -> None:
+        self.length = head.length
+        self.is_chunked = head.is_chunked
+        self.expects = head.expects_continue
+        # HTTP/1.0 has to be told that a connection stays open; it is closed instead.
+        self.keep_alive = head.keep_alive and not head.is_old
+        self.refused: bytes | None = None
+        self.key: Key | None = None
+        self.tell: Callable[[], bytes] | None = None
+        self.contract: int = Contract.SCORING
+        self.head_len = 0
+        self.variant = False
+        self.ask = Ask()
+        self.usual: Usual | None = None
+
+
+class Usual:
+    """A request for a prediction as its client sends one after the other.
+
+    What begins with `start`, up to `body_at`, and has `size` bytes is a whole one, as long as the
+    doorkeeper's generation is that of then.
+    """
+
+    __slots__ = ("body_at", "entry", "generation", "key", "size", "start")
+
+    def __init__(self, start: bytes, entry: Entry, key: Key, generation: int) -> None:
+        self.start = start
+        self.body_at = len(start)
+        self.size = len(start) + entry.length
+        self.entry = entry
+        self.key = key
+        self.generation = generation
+
+
+class Doorkeeper:
+    """Reads heads and finds doors; heads seen before cost nothing until the table changes."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        # Which hosts it answers to; set before the gateway listens.
+        self.hosts: AllowedHosts | None = None
+        self.known: dict[bytes, Entry] = {}
+        # Of what was learned of heads: counts up when the table changes.
+        self.generation = 0
+
+    def forget(self) -> None:
+        """The table changed: look at every head anew."""
+        self.generation += 1
+        self.known.clear()
+
+    def open(self, block: bytes) -> Entry:
+        """Return what a head asks for; raises BadRequest when it is none."""
+        entry = self.known.get(block)
+        if entry is not None:
+            return entry
+        head = read_head(block)
+        self._check_host(head)
+        entry = Entry(head)
+        self._judge(entry, head)
+        entry.ask = Ask(entry.contract, entry.head_len, entry.variant)
+        if len(block) <= _LONGEST_MEMO_BYTES and b"AWS4" not in block:
+            if len(self.known) >= _MEMO_ENTRIES:
+                self.known.clear()
+            self.known[block] = entry
+            if entry.key and not (entry.refused or entry.tell or entry.is_chunked):
+                entry.usual = Usual(block + b"\r\n\r\n", entry, entry.key, self.generation)
+        return entry
+
+    def refuse_now(self, key: Key, now: float) -> bytes | None:
+        """Return why a known key may not ask now (monotonic): it is expired or was too fast."""
+        endpoint = key.endpoint
+        if key.expires != math.inf and key.expires <= time.time():
+            endpoint.count.unauthorized += 1
+            return _UNAUTHORIZED
+        if key.bucket is not None and not key.bucket.take(now):
+            endpoint.count.rate_limited += 1
+            return _too_fast("This key", key.bucket.wait_s())
+        if endpoint.bucket is not None and not endpoint.bucket.take(now):
+            if key.bucket is not None:
+                key.bucket.give_back()
+            endpoint.count.rate_limited += 1
+            return _too_fast("The endpoint", endpoint.bucket.wait_s())
+        return None
+
+    def _check_host(self, head: Head) -> None:
+        """Raise BadRequest for an address that is not the gateway's."""
+        if self.hosts is None:
+            return
+        host = head.headers.get(b"host")
+        try:
+            self.hosts.accept([] if host is None else [host.decode("latin1")])
+        except HostRefused as refusal:
+            raise BadRequest(refusal.status, refusal.code, refusal.detail) from None
+
+    def _judge(self, entry: Entry, head: Head) -> None:
+        matches = [(door, found) for door in DOORS if (found := door.path.fullmatch(head.path))]
+        if not matches:
+            entry.refused = answers.NOT_FOUND
+            return
+        right = [(door, found) for door, found in matches if door.method == head.method]
+        if not right:
+            allowed = b", ".join(sorted({door.method for door, _ in matches})).decode()
+            entry.refused = answers.problem(
+                405, "method_not_allowed", f"This address answers {allowed} only."
+            )
+            return
+        door, found = right[0]
+        if door.tell_all is not None:
+            entry.tell = partial(door.tell_all, self.table)
+            return
+        key = self._let_in(entry, head, door, found)
+        if key is None:
+            return
+        entry.key = key
+        if door.tell is None:
+            self._read_body_headers(entry, key.endpoint, head, door)
+        elif key.expires <= time.time():
+            entry.refused = _UNAUTHORIZED
+        else:
+            entry.tell = partial(door.tell, key.endpoint)
+
+    def _let_in(self, entry: Entry, head: Head, door: Door, found: re.Match[bytes]) -> Key | None:
+        key = self.table.key(_credential(head))
+        if key is None:
+            entry.refused = _UNAUTHORIZED
+            asked_for = self.table.by_name.get(found[1]) if found.re.groups else None
+            if asked_for is not None:
+                asked_for.count.unauthorized += 1
+            return None
+        endpoint = self.table.by_name.get(found[1]) if found.re.groups else key.endpoint
+        if endpoint is not key.endpoint:
+            entry.refused = _no_endpoint(found[1])
+            return None
+        if found.re.groups > 1 and found[2] is not None:
+            served = {one.route.model_version.encode() for one in endpoint.revisions.values()}
+            if found[2] not in served:
+                detail = f"Version {found[2].decode()} is not served here."
+                entry.refused = answers.problem(404, "not_found", detail)
+                return None
+        if door.policy not in key.scopes:
+            entry.refused = answers.problem(
+                403,
+                "scope_missing",
+                f"This key does not have the scope {door.policy}.",
+                "Use a key that has it.",
+            )
+            return None
+        return key
+
+    def _read_body_headers(self, entry: Entry, endpoint: Endpoint, head: Head, door: Door) -> None:
+        entry.contract, entry.variant = door.contract, door.is_sagemaker
+        limit = endpoint.route.limits.max_body_bytes
+        if head.length > limit:
+            endpoint.count.too_large += 1
+            entry.refused = answers.problem(
+                413,
+                "body_too_large",
+                f"The body has {head.length} bytes; the limit of this endpoint is {limit}.",
+                "Send fewer rows at once.",
+            )
+            return
+        if b"content-encoding" in head.headers:
+            entry.refused = _wrong_type("The body is compressed, which is not supported.")
+            return
+        media, _, parameter = head.headers.get(b"content-type", b"").lower().partition(b";")
+        media = media.strip()
+        if parameter and parameter.strip() not in (b"charset=utf-8", b'charset="utf-8"'):
+            entry.refused = _wrong_type("The body has to be in UTF-8.")
+        elif door.contract == Contract.INFER:
+            self._read_head_length(entry, head)
+        elif media == b"text/csv":
+            entry.contract = Contract.SCORING_CSV
+        elif media not in _JSON_TYPES:
+            entry.refused = _wrong_type("The body has to be application/json or text/csv.")
+
+    def _read_head_length(self, entry: Entry, head: Head) -> None:
+        told = head.headers.get(b"inference-header-content-length")
+        if told is None:
+            return
+        if not re.fullmatch(rb"[0-9]{1,10}", told) or (
+            not head.is_chunked and int(told) > head.length
+        ):
+            entry.refused = answers.problem(
+                400,
+                "malformed_request",
+                "Inference-Header-Content-Length is no length inside the body.",
+            )
+            return
+        entry.head_len = int(told)
+
+
+def _credential(head: Head) -> bytes:
+    told = head.headers.get(b"authorization", b"")
+    if told[:7].lower() == b"bearer ":
+        return told[7:].strip()
+    signed = _SIGNED.fullmatch(told)
+    return signed[1] if signed else b""
+
+
+def _too_fast(who: str, wait_s: float) -> bytes:
+    return answers.problem(
+        429,
+        "rate_limited",
+        f"{who} was asked more often than its limit allows.",
+        "Try again after the seconds of Retry-After.",
+        retry_after_s=max(1, min(3600, round(wait_s + 0.5))),
+    )
+
+
+def _wrong_type(detail: str) -> bytes:
+    return answers.problem(415, "unsupported_media_type", detail)
+
+
+def _no_endpoint(name: bytes) -> bytes:
+    return answers.problem(404, "not_found", f"There is no endpoint {name.decode()!r}.")
+
+
+_UNAUTHORIZED: Final = answers.problem(
+    401,
+    "not_authenticated",
+    "The key of the endpoint is missing, unknown, expired or revoked.",
+    "Send it as `Authorization: Bearer KEY`.",
+)

@@ -1,0 +1,289 @@
+"""Why a task ended: from what was seen to a reason code and one plain sentence.
+
+The codes are those of `slipway.schemas.workloads.ReasonCode`, spelled here because this code runs
+in environments that hold no more than Python.
+"""
+
+import re
+import signal
+from dataclasses import dataclass, field
+from typing import Final
+
+from workers.launcher.task_socket import Failure
+
+COMPLETED: Final = "completed"
+EXIT: Final = "exit"
+SIGNAL: Final = "signal"
+OUT_OF_MEMORY: Final = "oom"
+OUT_OF_GPU_MEMORY: Final = "gpu_oom"
+IMPORT_ERROR: Final = "import_error"
+HANG: Final = "hang"
+WORLD_SIZE: Final = "world_size"
+DISK_FULL: Final = "disk_full"
+START_FAILED: Final = "start_failed"
+PEER_FAILED: Final = "peer_failed"
+FENCED: Final = "fenced"
+
+_ENOSPC, _EDQUOT, _EFBIG = 28, 122, 27
+_MESSAGE_LIMIT: Final = 1000
+# What a rank says when it fails only because another one went away.
+_VICTIM = re.compile(
+    r"connection (closed|reset) by peer|connection reset|broken pipe|remote process exited"
+    r"|connectFullMesh failed|socket closed|nccl (remote|communicator) |ncclRemoteError"
+    r"|ncclSystemError|another rank|DistBackendError|DistNetworkError|recvValue failed"
+    r"|sendBytes failed|Application timeout caused pair closure"
+    r"|timed out waiting \d+ ?ms for (send|recv) operation",
+    re.IGNORECASE,
+)
+_IN_OUTPUT: Final = (
+    (
+        OUT_OF_GPU_MEMORY,
+        re.compile(r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|HIP out of"),
+    ),
+    (DISK_FULL, re.compile(r"No space left on device|Disk quota exceeded|File too large")),
+    (
+        OUT_OF_MEMORY,
+        re.compile(r"^MemoryError|DefaultCPUAllocator: (can't|not enough)|bad_alloc", re.MULTILINE),
+    ),
+    (WORLD_SIZE, re.compile(r"\d+/\d+ clients joined|environment variable WORLD_SIZE expected")),
+    (IMPORT_ERROR, re.compile(r"^(ModuleNotFoundError|ImportError): .*", re.MULTILINE)),
+)
+_TYPES: Final = {
+    "MemoryError": OUT_OF_MEMORY,
+    "OutOfMemoryError": OUT_OF_GPU_MEMORY,
+    "ModuleNotFoundError": IMPORT_ERROR,
+    "ImportError": IMPORT_ERROR,
+}
+# The last line of a traceback, however much a library printed after it.
+_EXCEPTION = re.compile(
+    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE
+)
+_EXIT: Final = "SystemExit"
+_WORLD = re.compile(
+    r"world[ _]?size|clients joined|client socket has (timed out|failed)"
+    r"|is not divisible by .*(ranks|processes)",
+    re.IGNORECASE,
+)
+_FILE_TOO_LARGE: Final = "File too large"
+_SENTENCES: Final = {
+    OUT_OF_MEMORY: "Rank {rank} ran out of memory{limit}: {detail}",
+    OUT_OF_GPU_MEMORY: "Rank {rank} ran out of GPU memory: {detail}",
+    IMPORT_ERROR: "Rank {rank} could not import what it needs: {detail}",
+    WORLD_SIZE: "The ranks could not form the world of {world_size} that was asked for: {detail}",
+    DISK_FULL: "Rank {rank} could not write because the disk is full: {detail}",
+}
+
+
+@dataclass(frozen=True)
+class RankEnding:
+    """How one rank ended, in the order the shim learnt of it. Exactly one of the two is set."""
+
+    rank: int
+    exit_code: int | None = None
+    signal: int | None = None
+    failure: Failure | None = None
+    seen_at_ns: int = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended otherwise than with status 0."""
+        return self.exit_code != 0
+
+    @property
+    def failed_at_ns(self) -> int:
+        """When it failed: told by itself, or seen by the shim."""
+        return self.failure.at_ns if self.failure else self.seen_at_ns
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything the shim knows when the last rank is gone."""
+
+    endings: list[RankEnding]
+    world_size: int
+    memory_limit_bytes: int
+    oom_kills: int = 0
+    memory_over_bytes: int | None = None
+    disk_limit_bytes: int = 0
+    disk_over: str | None = None
+    stop_reason: str | None = None
+    stop_message: str = ""
+    fenced_after_s: float | None = None
+    hung_for_s: float | None = None
+    tails: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def has_peers_elsewhere(self) -> bool:
+        """Whether other tasks of the gang hold ranks, too."""
+        return self.world_size > len(self.endings)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The reason, a sentence for people, and the rank that failed first, if one did."""
+
+    reason: str
+    message: str
+    first: RankEnding | None = None
+
+
+def gibibytes(count: int) -> str:
+    """A size for people."""
+    return f"{count / 1024**3:.1f} GiB" if count >= 1024**3 else f"{count / 1024**2:.0f} MiB"
+
+
+def first_to_fail(endings: list[RankEnding], tails: dict[int, str]) -> RankEnding | None:
+    """The rank that failed first; one that only lost its peer is never it, if another failed."""
+    failed = [ending for ending in endings if ending.failed]
+    if not failed:
+        return None
+    return min(failed, key=lambda ending: (_is_victim(ending, tails), ending.failed_at_ns))
+
+
+def _is_victim(ending: RankEnding, tails: dict[int, str]) -> bool:
+    if ending.failure is not None:
+        return bool(_VICTIM.search(f"{ending.failure.type}: {ending.failure.message}"))
+    return ending.signal is None and bool(_VICTIM.search(tails.get(ending.rank, "")[-2000:]))
+
+
+def _lost_peers(ending: RankEnding, tails: dict[int, str]) -> bool:
+    """Whether it had met the other ranks and then lost them; who never met them lost nobody."""
+    said = ending.failure.message if ending.failure else tails.get(ending.rank, "")[-2000:]
+    return _is_victim(ending, tails) and not _WORLD.search(said)
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Name the reason. What was done to the task comes before what the task did in consequence."""
+    first = first_to_fail(evidence.endings, evidence.tails)
+    if evidence.fenced_after_s is not None:
+        return Verdict(FENCED, _fenced(evidence.fenced_after_s))
+    if evidence.stop_reason is not None:
+        return Verdict(evidence.stop_reason, evidence.stop_message or "Stopped as asked.")
+    if evidence.disk_over is not None:
+        return Verdict(DISK_FULL, evidence.disk_over, first)
+    if evidence.memory_over_bytes is not None:
+        used, limit = map(gibibytes, (evidence.memory_over_bytes, evidence.memory_limit_bytes))
+        return Verdict(OUT_OF_MEMORY, f"The task used {used}, more than its {limit}.", first)
+    if evidence.hung_for_s is not None:
+        return Verdict(HANG, _hung(evidence.hung_for_s))
+    if first is None:
+        return Verdict(COMPLETED, "All ranks ended with status 0.")
+    if evidence.oom_kills and (first.signal == signal.SIGKILL or first.signal is None):
+        limit = gibibytes(evidence.memory_limit_bytes)
+        sentence = f"The kernel stopped rank {first.rank}: the task used all of its {limit}."
+        return Verdict(OUT_OF_MEMORY, sentence, first)
+    if first.signal is not None and first.failure is None:
+        return _by_signal(first, evidence.disk_limit_bytes)
+    if evidence.has_peers_elsewhere and _lost_peers(first, evidence.tails):
+        return _by_peers(first, evidence)
+    return _by_exit(first, evidence)
+
+
+def _fenced(after_s: float) -> str:
+    return (
+        f"The node had not reached the portal for {after_s:.0f} s, so it ended the task itself: "
+        "by then the portal may have started it elsewhere."
+    )
+
+
+def over_disk(held_bytes: int | None, limit_bytes: int) -> str:
+    """A sentence on a task that holds too much on the disk; None if that cannot be measured."""
+    limit = gibibytes(limit_bytes)
+    if held_bytes is None:
+        return (
+            "The task's folders are nested too deep to measure whether they are below "
+            f"its limit of {limit} on the node's disk."
+        )
+    held = gibibytes(held_bytes)
+    return f"The task held {held} on the node's disk, more than its limit of {limit}."
+
+
+def _hung(for_s: float) -> str:
+    return (
+        f"No rank wrote output or finished a step for {for_s:.0f} s. "
+        "The stack of every rank stands at the end of its log."
+    )
+
+
+def _by_signal(first: RankEnding, disk_limit_bytes: int) -> Verdict:
+    assert first.signal is not None  # noqa: S101 - the caller looked
+    if first.signal == signal.SIGXFSZ:
+        return Verdict(DISK_FULL, _file_too_large(first.rank, disk_limit_bytes), first)
+    name = _signal_name(first.signal)
+    hint = {
+        "SIGSEGV": " It touched memory not its own; a compiled extension is the usual cause.",
+        "SIGILL": " It used an instruction this CPU does not have.",
+        "SIGBUS": " Shared memory or a mapped file ran out of space.",
+        "SIGKILL": " Somebody, or the kernel for want of memory on the machine, killed it.",
+    }.get(name, "")
+    return Verdict(SIGNAL, f"Rank {first.rank} was ended by {name}.{hint}", first)
+
+
+def _file_too_large(rank: int, limit_bytes: int) -> str:
+    limit = gibibytes(limit_bytes)
+    return f"A file of rank {rank} reached the task's limit of {limit} on the node's disk."
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _by_peers(first: RankEnding, evidence: Evidence) -> Verdict:
+    tail = evidence.tails.get(first.rank, "")
+    _, detail = _read_failure(first.failure) if first.failure else _read_output(tail)
+    sentence = f"Rank {first.rank} lost the ranks on other nodes: {_shorten(detail)}"
+    return Verdict(PEER_FAILED, sentence, first)
+
+
+def _by_exit(first: RankEnding, evidence: Evidence) -> Verdict:
+    tail = evidence.tails.get(first.rank, "")
+    reason, detail = _read_failure(first.failure) if first.failure else _read_output(tail)
+    if reason is None:
+        ended = "failed" if first.exit_code is None else f"ended with status {first.exit_code}"
+        said = f": {_shorten(detail)}" if detail else "."
+        sentence = f"Rank {first.rank} {ended}{said}"
+        return Verdict(EXIT, sentence, first)
+    if reason == DISK_FULL and _FILE_TOO_LARGE in detail and evidence.disk_limit_bytes:
+        return Verdict(reason, _file_too_large(first.rank, evidence.disk_limit_bytes), first)
+    sentence = _SENTENCES[reason].format(
+        rank=first.rank,
+        detail=_shorten(detail),
+        world_size=evidence.world_size,
+        limit=f" (the task may use {gibibytes(evidence.memory_limit_bytes)})",
+    )
+    return Verdict(reason, sentence, first)
+
+
+def _read_failure(failure: Failure) -> tuple[str | None, str]:
+    detail = f"{failure.type}: {failure.message}" if failure.message else failure.type
+    if failure.type == _EXIT:
+        detail = failure.message
+    name = failure.type.rpartition(".")[2]
+    if name in _TYPES:
+        return _TYPES[name], detail
+    if failure.errno in (_ENOSPC, _EDQUOT, _EFBIG):
+        return DISK_FULL, detail
+    for reason, pattern in _IN_OUTPUT:
+        if reason != IMPORT_ERROR and pattern.search(failure.message):
+            return reason, detail
+    return (WORLD_SIZE if _WORLD.search(failure.message) else None), detail
+
+
+def _read_output(tail: str) -> tuple[str | None, str]:
+    for reason, pattern in _IN_OUTPUT:
+        found = None
+        for found in pattern.finditer(tail):  # noqa: B007 - the last match counts
+            pass
+        if found is not None:
+            return reason, tail[tail.rfind("\n", 0, found.start()) + 1 :].splitlines()[0]
+    exceptions = _EXCEPTION.findall(tail)
+    lines = [line for line in tail.splitlines() if line.strip()]
+    return None, (exceptions or lines or [""])[-1]
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MESSAGE_LIMIT else f"{line[: _MESSAGE_LIMIT - 1]}…"

@@ -1,0 +1,90 @@
+"""`python -m workers.node_agent.cleanup DATA_DIR`: end what tasks of a node are left, now.
+
+For whoever started an agent and cannot wait for it any more: tasks run on when their agent is
+killed, which is right until nobody will start another one. How each ended is written down, and the
+next agent of the folder tells it.
+"""
+
+import asyncio
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from slipway.schemas.workloads import ReasonCode
+from workers.node_agent.attempts import Attempt, AttemptTable
+from workers.node_agent.backends.base import Backend, Phase
+from workers.node_agent.backends.docker import DockerBackend
+from workers.node_agent.backends.process import ProcessBackend
+from workers.node_agent.errors import AgentError
+from workers.node_agent.folders import NodeFolders
+from workers.node_agent.settings import AgentSettings
+
+log = logging.getLogger(__name__)
+_LOCK_PATIENCE_S: Final = 5.0
+_FAILED: Final = 1
+_WHY: Final = "The platform on this machine was ended without time for its tasks."
+
+
+async def clear(data_dir: Path) -> int:
+    """End every task of the node with this folder; answers how many. Its agent must be gone.
+
+    Raises AgentError while an agent runs there.
+    """
+    folders = NodeFolders(data_dir)
+    if not folders.tasks.is_dir():
+        return 0
+    _wait_for_lock(folders)
+    settings = AgentSettings(url="", data_dir=data_dir, token_file=None, name="", labels={})
+    backends: dict[str, Backend] = {"process": ProcessBackend(settings, folders)}
+    left = [attempt for attempt in AttemptTable(folders).left_behind() if not _is_over(attempt)]
+    if any(attempt.record.backend == "docker" for attempt in left):
+        backends["docker"] = DockerBackend(settings, folders)
+    await asyncio.gather(*(_end(attempt, backends) for attempt in left))
+    return len(left)
+
+
+def _wait_for_lock(folders: NodeFolders) -> None:
+    """Be the one who may touch the tasks; an agent that was just killed takes a moment to go."""
+    deadline = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        try:
+            folders.lock()
+        except AgentError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _is_over(attempt: Attempt) -> bool:
+    return attempt.journal.ended() and not attempt.shim_is_alive()
+
+
+async def _end(attempt: Attempt, backends: dict[str, Backend]) -> None:
+    backend = backends.get(attempt.record.backend)
+    if backend is None:
+        return
+    # First the reason, then the deed: whoever dies of it would write another one.
+    if (await backend.phase(attempt.handle)).phase is not Phase.ENDED:
+        attempt.end(ReasonCode.NODE_LOST, _WHY)
+    await backend.remove(attempt.handle)
+
+
+def main() -> int:
+    """Clear the folder named on the command line; returns the exit status."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    try:
+        count = asyncio.run(clear(Path(sys.argv[1])))
+    except AgentError as error:
+        sys.stderr.write(f"slipway node agent: {error}\n")
+        return _FAILED
+    if count:
+        sys.stderr.write(f"slipway node agent: ended {count} tasks that were left running\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
