@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
 from portal.storage.backend import open_store  # noqa: E402
 from portal.storage.digests import verified  # noqa: E402  (the path comes first)
-from portal.storage.ports import BlobStore, Promised, StoredBytes  # noqa: E402
+from portal.storage.ports import BlobStore, StoredBytes, UploadDeclaration  # noqa: E402
 from tests.portal.storage.live import MeasuredPortal, measured_portal  # noqa: E402
 from tests.portal.storage.swift_server import S3Server, s3_server  # noqa: E402
 
@@ -95,14 +95,16 @@ class Kept:
         measure = hashlib.sha256()
         for piece in pieces_of(source):
             measure.update(piece)
-        self._declared = Promised(sha256=measure.hexdigest())
+        self._declared = UploadDeclaration(sha256=measure.hexdigest())
 
-    def put(self, promised: Promised | None = None) -> None:
+    def put(self, promised: UploadDeclaration | None = None) -> None:
         """Put the file in place of the one before."""
         if self._stored is not None:
             self._store.delete(self._stored.key)
         self._stored = self._store.put(
-            pieces_of(self._source), promised=promised or Promised(), limit_bytes=LIMIT_BYTES
+            pieces_of(self._source),
+            promised=promised or UploadDeclaration(),
+            limit_bytes=LIMIT_BYTES,
         )
 
     def put_declared(self) -> None:

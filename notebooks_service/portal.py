@@ -17,7 +17,7 @@ class PortalAway(Exception):
     """The portal did not answer; the message says how."""
 
 
-class Refused(Exception):
+class PortalRefused(Exception):
     """The portal answered, and refused; `status` is its status."""
 
     def __init__(self, status: int, said: str) -> None:
@@ -89,7 +89,7 @@ class Portal:
         if answer.is_server_error:
             raise PortalAway(f"the portal answers {answer.status_code}")
         if not answer.is_success:
-            raise Refused(answer.status_code, _detail(answer.content))
+            raise PortalRefused(answer.status_code, _detail(answer.content))
         return answer.json()
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import httpx
 
-from notebooks_service.portal import Portal, PortalAway, Refused
+from notebooks_service.portal import Portal, PortalAway, PortalRefused
 from slipway.schemas.notebook_servers import HubServer, HubServers, NotebookState, hub_name
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Follower:
                     seen = told.version
                 elif told is not None:
                     await asyncio.sleep(_AGAIN_S)
-            except (PortalAway, Refused, httpx.HTTPError, ValueError) as error:
+            except (PortalAway, PortalRefused, httpx.HTTPError, ValueError) as error:
                 log.warning("the portal cannot be followed now: %s", error)
                 await asyncio.sleep(_AGAIN_S)
 
@@ -141,7 +141,7 @@ class Follower:
                 stands = await self._portal.routed(one.id, one.start)
                 wanted = stands if stands.start != one.start and stands.state in _OPEN else None
                 opened = await self._opened(one) if wanted is not None else None
-            except Refused as error:
+            except PortalRefused as error:
                 log.warning("the door to %s is not wanted any more: %s", one.id, error)
                 return
             except (PortalAway, GaveUp, httpx.HTTPError) as error:
@@ -177,7 +177,7 @@ class Follower:
             stands = await self._portal.trouble(one.id, one.start, why)
         except PortalAway:
             return one
-        except Refused:
+        except PortalRefused:
             return None
         return stands if stands.state in _OPEN else None
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from jupyterhub.spawner import Spawner, SpawnException
 from traitlets import Instance, Unicode
 
-from notebooks_service.portal import Portal, PortalAway, Refused
+from notebooks_service.portal import Portal, PortalAway, PortalRefused
 from slipway.schemas.notebook_servers import HubServer, NotebookState, server_id_of
 
 _LOOK_EVERY_S: Final = 0.1
@@ -56,7 +56,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
                 self._last = found
                 await asyncio.sleep(_LOOK_EVERY_S)
                 found = await self.portal.show(self._id)
-        except Refused as error:
+        except PortalRefused as error:
             said = str(error) if error.status != _NOT_FOUND else _NO_SUCH
             raise SpawnException(said, reason="refused") from error
         except PortalAway as error:
@@ -77,7 +77,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
             found = await self.portal.show(self._id)
         except PortalAway:
             return None
-        except Refused:
+        except PortalRefused:
             return _GONE
         runs = found.state in (*_ANSWERS, NotebookState.STARTING, NotebookState.STOPPING)
         return None if runs and found.start == self.start_id else _GONE

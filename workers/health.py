@@ -41,7 +41,7 @@ Checks = Mapping[str, Callable[[], Check]]
 
 
 @dataclass(frozen=True)
-class Answer:
+class HealthResponse:
     """Status, media type and body of an answer."""
 
     status: int
@@ -55,14 +55,14 @@ class Route:
 
     path: str
     policy: str
-    answer: Callable[[Checks, bool], Answer]
+    answer: Callable[[Checks, bool], HealthResponse]
 
 
-def _alive(_checks: Checks, _is_known: bool) -> Answer:
-    return Answer(200, "text/plain; charset=utf-8", b"ok\n")
+def _alive(_checks: Checks, _is_known: bool) -> HealthResponse:
+    return HealthResponse(200, "text/plain; charset=utf-8", b"ok\n")
 
 
-def _ready(checks: Checks, is_known: bool) -> Answer:
+def _ready(checks: Checks, is_known: bool) -> HealthResponse:
     results = {name: check() for name, check in checks.items()}
     ready = all(check.ok for check in results.values())
     body: dict[str, object] = {"ready": ready}
@@ -70,11 +70,11 @@ def _ready(checks: Checks, is_known: bool) -> Answer:
         body["checks"] = {
             name: {"ok": check.ok, "detail": check.detail} for name, check in results.items()
         }
-    return Answer(200 if ready else 503, "application/json", json.dumps(body).encode())
+    return HealthResponse(200 if ready else 503, "application/json", json.dumps(body).encode())
 
 
-def _metrics(_checks: Checks, _is_known: bool) -> Answer:
-    return Answer(200, CONTENT_TYPE_LATEST, generate_latest())
+def _metrics(_checks: Checks, _is_known: bool) -> HealthResponse:
+    return HealthResponse(200, CONTENT_TYPE_LATEST, generate_latest())
 
 
 ROUTES: Final = (
@@ -160,16 +160,16 @@ class _TimedReader(io.RawIOBase):
         return self._connection.recv_into(buffer)
 
 
-def _refusal(hosts: list[str], target: str, port: int) -> Answer | None:
+def _refusal(hosts: list[str], target: str, port: int) -> HealthResponse | None:
     """Return the answer to a request that does not name this server and a path."""
     allowed = AllowedHosts.of(f"http://localhost:{port}", port=port, listens_on=LOOPBACK_NAMES)
     try:
         allowed.accept(hosts)
     except HostRefused as refusal:
-        return Answer(refusal.status, "text/plain", f"{refusal.detail}\n".encode())
+        return HealthResponse(refusal.status, "text/plain", f"{refusal.detail}\n".encode())
     # A target may have a host of its own, which would then be the one that counts.
     if not target.startswith("/"):
-        return Answer(400, "text/plain", b"The request target is not a path.\n")
+        return HealthResponse(400, "text/plain", b"The request target is not a path.\n")
     return None
 
 
@@ -188,7 +188,7 @@ def _handler_for(checks: Checks, token: str) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             self._send(self._answer())
 
-        def _answer(self) -> Answer:
+        def _answer(self) -> HealthResponse:
             # A web page that got its name to point here must not read this through a browser.
             port = self.server.server_port  # type: ignore[attr-defined]
             refusal = _refusal(self.headers.get_all("Host", []), self.path, port)
@@ -200,9 +200,9 @@ def _handler_for(checks: Checks, token: str) -> type[BaseHTTPRequestHandler]:
                     continue
                 is_known = self._is_known()
                 if route.policy == BEARER and not is_known:
-                    return Answer(401, "text/plain", b"send Authorization: Bearer TOKEN\n")
+                    return HealthResponse(401, "text/plain", b"send Authorization: Bearer TOKEN\n")
                 return route.answer(checks, is_known)
-            return Answer(404, "text/plain", b"there is /healthz, /readyz and /metrics\n")
+            return HealthResponse(404, "text/plain", b"there is /healthz, /readyz and /metrics\n")
 
         def _is_known(self) -> bool:
             """Tell whether the request has exactly one credential and that is the token."""
@@ -211,7 +211,7 @@ def _handler_for(checks: Checks, token: str) -> type[BaseHTTPRequestHandler]:
                 credentials[0].encode("latin1", "replace"), expected
             )
 
-        def _send(self, answer: Answer) -> None:
+        def _send(self, answer: HealthResponse) -> None:
             self.connection.settimeout(_PATIENCE_S)
             self.send_response(answer.status)
             if answer.status == 401:

@@ -18,7 +18,7 @@ from platformdirs import user_cache_path
 from slipway.client import Client
 from slipway.connection import Download
 from slipway.errors import SlipwayError, UnexpectedAnswer
-from slipway.schemas.datasets import PIECE_BYTES, DataFileOut, VersionOut, digest_of, key_of
+from slipway.schemas.datasets import PIECE_BYTES, DataFileOut, DatasetVersionOut, digest_of, key_of
 
 _READ_BYTES = 1024**2
 # Files below this come many in one answer, larger ones by themselves, to go on where they stopped.
@@ -66,7 +66,7 @@ def cache_folder(url: str, project: str) -> Path:
     return Path(user_cache_path("slipway")) / "datasets" / mark
 
 
-def local_path(client: Client, project: str, version: VersionOut) -> Path:
+def local_path(client: Client, project: str, version: DatasetVersionOut) -> Path:
     """Return a folder of this machine with the files of a ready version, as they are there.
 
     They are fetched once, whoever asks at the same time, and each is proved by its digest. Nothing
@@ -97,7 +97,7 @@ def _locked(place: _Place, kind: int) -> Iterator[None]:
         yield
 
 
-def _hold(place: _Place, version: VersionOut) -> bool:
+def _hold(place: _Place, version: DatasetVersionOut) -> bool:
     """Keep the version from being pruned while this process lives; False when it is not whole."""
     lock = place.lock.open("w", encoding="utf-8")
     fcntl.flock(lock, fcntl.LOCK_SH)
@@ -109,7 +109,7 @@ def _hold(place: _Place, version: VersionOut) -> bool:
     return True
 
 
-def _is_whole(place: _Place, version: VersionOut) -> bool:
+def _is_whole(place: _Place, version: DatasetVersionOut) -> bool:
     """Whether the files are there as they were proved; what was touched since is read again."""
     if not place.facts.exists() or not place.files.is_dir():
         return False
@@ -129,7 +129,7 @@ def _is_whole(place: _Place, version: VersionOut) -> bool:
     return files == version.files
 
 
-def _fetch(client: Client, project: str, version: VersionOut, place: _Place) -> None:
+def _fetch(client: Client, project: str, version: DatasetVersionOut, place: _Place) -> None:
     """Bring all files here; those that came before a break stay."""
     shutil.rmtree(place.files, ignore_errors=True)
     place.facts.unlink(missing_ok=True)
@@ -152,7 +152,7 @@ def _fetch(client: Client, project: str, version: VersionOut, place: _Place) -> 
     manifest.unlink()
 
 
-def _fetch_manifest(client: Client, project: str, version: VersionOut, to: Path) -> None:
+def _fetch_manifest(client: Client, project: str, version: DatasetVersionOut, to: Path) -> None:
     """Write the list of files, and prove it by the version's digest."""
     with (
         client.datasets.manifest(version.dataset, version.id, project=project) as said,
@@ -184,7 +184,7 @@ def _safe(path: str) -> str:
 
 
 def _fetch_small(
-    client: Client, project: str, version: VersionOut, into: Path, manifest: Path
+    client: Client, project: str, version: DatasetVersionOut, into: Path, manifest: Path
 ) -> None:
     """Receive the small files as one tar, again from where it broke off."""
     after: str | None = next(
@@ -245,7 +245,7 @@ class _Source:
 
 
 def _fetch_one(
-    client: Client, project: str, version: VersionOut, file: DataFileOut, path: Path
+    client: Client, project: str, version: DatasetVersionOut, file: DataFileOut, path: Path
 ) -> None:
     """Receive one file, each time it breaks off from there on."""
     path.parent.mkdir(parents=True, exist_ok=True)

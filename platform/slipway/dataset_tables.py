@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slipway.errors import InvalidInput
-from slipway.schemas.datasets import DataTableOut, Problem
+from slipway.schemas.datasets import DataTableOut, TableProblem
 from slipway.schemas.tables import ReadSettings, TableSchema, distinct_partitions
 from slipway.tables import TableReader
 
@@ -107,7 +107,7 @@ class _Reading:
         self._reader = TableReader(settings, schema=schema, on_problem=self._refuse)
         self.arrow_schema = self._reader.arrow_schema
 
-    def _refuse(self, problem: Problem) -> None:
+    def _refuse(self, problem: TableProblem) -> None:
         if self._table.bad_rows:
             return
         place = f", line {problem.line}" if problem.line else ""

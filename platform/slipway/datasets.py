@@ -35,7 +35,7 @@ from slipway.credentials import default_project
 from slipway.dataset_cache import local_path
 from slipway.errors import InvalidInput, SlipwayError
 from slipway.retries import RETRIED_STATUSES, Retries, retry_after_s
-from slipway.schemas.datasets import REFERENCE_PATTERN, DataTableOut, VersionOut
+from slipway.schemas.datasets import REFERENCE_PATTERN, DatasetVersionOut, DataTableOut
 from slipway.schemas.tables import is_plain, table_key
 
 _REFERENCE = re.compile(REFERENCE_PATTERN.replace("$", r"\Z"))
@@ -51,7 +51,7 @@ _MLFLOW_DIGEST = 36
 class Dataset:
     """One version of a dataset; nothing is fetched before it is asked for."""
 
-    def __init__(self, client: Client, project: str, found: VersionOut) -> None:
+    def __init__(self, client: Client, project: str, found: DatasetVersionOut) -> None:
         self._client = client
         self._project = project
         self._found = found

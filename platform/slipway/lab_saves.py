@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from slipway.schemas.notebook import is_reserved
 from slipway.shared_folder import SharedFolder
-from slipway.workload_client import Door, door_of
+from slipway.workload_client import ApiAddress, door_of
 
 log = logging.getLogger("slipway.lab_saves")
 _SUFFIX = ".ipynb"
@@ -76,7 +76,7 @@ class OwnChangesError(Exception):
 class Sender:
     """Sends queued saves, and brings what the portal restored, in a thread of its own."""
 
-    def __init__(self, door: Door, *, workspace: Path, queue: SaveQueue) -> None:
+    def __init__(self, door: ApiAddress, *, workspace: Path, queue: SaveQueue) -> None:
         self._door = door
         self._workspace = SharedFolder(workspace)
         self._skipped: dict[str, int] = {}

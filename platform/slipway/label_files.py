@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from slipway.errors import InvalidInput
-from slipway.schemas.datasets import Problem
+from slipway.schemas.datasets import TableProblem
 from slipway.schemas.tables import ReadSettings, format_of
 from slipway.tables import TableReader
 
@@ -45,7 +45,7 @@ def read_labels(file: Path, *, name: str = "") -> list[LabelRow]:
 
     Raises InvalidInput where the file cannot be read, or not all of it.
     """
-    problems: list[Problem] = []
+    problems: list[TableProblem] = []
     name = name or str(file)
     try:
         rows = _rows(file, name, problems)
@@ -68,7 +68,7 @@ def read_labels(file: Path, *, name: str = "") -> list[LabelRow]:
     return rows
 
 
-def _rows(file: Path, name: str, problems: list[Problem]) -> list[LabelRow]:
+def _rows(file: Path, name: str, problems: list[TableProblem]) -> list[LabelRow]:
     format_ = format_of(name) or "csv"
     types = _AS_WRITTEN if format_ == "csv" else {}
     reader = TableReader(ReadSettings(types=types), on_problem=problems.append)

@@ -17,7 +17,7 @@ _MOST_FILES = 5_000
 _READ_BYTES = 1024**2
 
 
-class ModelFile:
+class ModelUpload:
     """One file of a model: what `Connection.put` takes. `path` is the one below its folder."""
 
     digest = ""
@@ -49,11 +49,11 @@ def is_here(source: object) -> bool:
     return isinstance(source, str) and Path(source).expanduser().exists()
 
 
-def model_files(source: str | os.PathLike[str]) -> list[ModelFile]:
+def model_files(source: str | os.PathLike[str]) -> list[ModelUpload]:
     """Return the files of a model: of a folder all that is in it; raises InvalidInput."""
     found = []
     for file in files_under([Path(source)]):
-        found.append(ModelFile(file.source, file.path))
+        found.append(ModelUpload(file.source, file.path))
         if len(found) > _MOST_FILES:
             raise InvalidInput(
                 f"A model has at most {_MOST_FILES} files.",

@@ -24,7 +24,7 @@ _IGNORE_HINT = "Fix what makes it random (a seed, an order), or tag the cell ver
 
 
 @dataclass(frozen=True)
-class Found:
+class CellFinding:
     """What was found in one cell; see `slipway.schemas.notebook_files.Finding`."""
 
     kind: str
@@ -37,14 +37,14 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckResult:
     """What came of a clean run; see `slipway.schemas.notebook_files.CheckReport`."""
 
     passed: bool
     code_cells: int
     ran: int
     duration_s: float
-    findings: Sequence[Found] = field(default=())
+    findings: Sequence[CellFinding] = field(default=())
     findings_left_out: int = 0
 
     def as_json(self) -> dict[str, Any]:
@@ -52,14 +52,16 @@ class Report:
         return asdict(self) | {"findings": [asdict(one) for one in self.findings]}
 
 
-def report_on(saved: Mapping[str, Any], fresh: Mapping[str, Any], *, duration_s: float) -> Report:
+def report_on(
+    saved: Mapping[str, Any], fresh: Mapping[str, Any], *, duration_s: float
+) -> CheckResult:
     """Compare a notebook as it was saved with the same after a clean run, top to bottom."""
     cells = [*_code_cells(saved)]
     after = dict(_code_cells(fresh))
     ran = [number for number, _ in cells if after.get(number, {}).get("execution_count")]
     found = [*_saved_order(cells), *_fresh_results(cells, after)]
     found.sort(key=lambda one: (one.cell, not one.is_problem))
-    return Report(
+    return CheckResult(
         passed=not any(one.is_problem for one in found),
         code_cells=len(cells),
         ran=len(ran),
@@ -81,7 +83,7 @@ def text_of(value: Any) -> str:
     return "".join(map(str, value)) if isinstance(value, list) else str(value or "")
 
 
-def _saved_order(cells: Sequence[tuple[int, Cell]]) -> Iterator[Found]:
+def _saved_order(cells: Sequence[tuple[int, Cell]]) -> Iterator[CellFinding]:
     """Tell which cells were run before one above them, and which never."""
     highest, above = 0, 0
     any_ran = any(cell.get("execution_count") for _, cell in cells)
@@ -89,7 +91,7 @@ def _saved_order(cells: Sequence[tuple[int, Cell]]) -> Iterator[Found]:
         count = cell.get("execution_count")
         if not isinstance(count, int) or not count:
             if any_ran:
-                yield Found(
+                yield CellFinding(
                     "never_run",
                     number,
                     is_problem=False,
@@ -99,7 +101,7 @@ def _saved_order(cells: Sequence[tuple[int, Cell]]) -> Iterator[Found]:
                 )
             continue
         if count < highest:
-            yield Found(
+            yield CellFinding(
                 "out_of_order",
                 number,
                 is_problem=False,
@@ -111,7 +113,9 @@ def _saved_order(cells: Sequence[tuple[int, Cell]]) -> Iterator[Found]:
             highest, above = count, number
 
 
-def _fresh_results(cells: Sequence[tuple[int, Cell]], after: Mapping[int, Cell]) -> Iterator[Found]:
+def _fresh_results(
+    cells: Sequence[tuple[int, Cell]], after: Mapping[int, Cell]
+) -> Iterator[CellFinding]:
     for number, cell in cells:
         fresh = after.get(number, {})
         error = next((one for one in _outputs(fresh) if one.get("output_type") == "error"), None)
@@ -122,11 +126,13 @@ def _fresh_results(cells: Sequence[tuple[int, Cell]], after: Mapping[int, Cell])
             yield from _difference(number, cell, fresh)
 
 
-def _failure(number: int, error: Mapping[str, Any], cells: Sequence[tuple[int, Cell]]) -> Found:
+def _failure(
+    number: int, error: Mapping[str, Any], cells: Sequence[tuple[int, Cell]]
+) -> CellFinding:
     name, value = str(error.get("ename", "")), text_of(error.get("evalue"))
     missing = _NAME_ERROR.search(value) if name == "NameError" else None
     if missing is None:
-        return Found(
+        return CellFinding(
             "fails",
             number,
             is_problem=True,
@@ -143,7 +149,7 @@ def _failure(number: int, error: Mapping[str, Any], cells: Sequence[tuple[int, C
             "No cell makes it: one that did was deleted or changed while its kernel "
             "remembered. Write that cell again (the history of the notebook may have it)."
         )
-    return Found(
+    return CellFinding(
         "hidden_state",
         number,
         is_problem=True,
@@ -172,13 +178,13 @@ def _made_by(source: str) -> set[str]:
     return found
 
 
-def _difference(number: int, saved: Cell, fresh: Cell) -> Iterator[Found]:
+def _difference(number: int, saved: Cell, fresh: Cell) -> Iterator[CellFinding]:
     if IGNORED_TAGS & set(tags_of(saved)):
         return
     before, now = _results(saved), _results(fresh)
     if before == now:
         return
-    yield Found(
+    yield CellFinding(
         "differs",
         number,
         is_problem=True,

@@ -26,7 +26,7 @@ from jupyter_client.manager import AsyncKernelManager
 from papermill.engines import NBClientEngine, NotebookExecutionManager
 from papermill.parameterize import parameterize_notebook
 
-from slipway.notebook_check import Report, report_on
+from slipway.notebook_check import CheckResult, report_on
 
 # Where a socket may lie, less what Jupyter adds to it.
 _LONGEST_SOCKET_PATH = 85
@@ -117,7 +117,7 @@ def verify_notebook(
     on_cell: OnCell | None = None,
     cell_timeout_s: int | None = None,
     shows_output: bool = False,
-) -> tuple[Report, Ran]:
+) -> tuple[CheckResult, Ran]:
     """Run a notebook as it is in a clean kernel and tell what comes out differently."""
     ran = run_notebook(
         notebook,

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from slipway import job
 from slipway.notebook_outputs import fit_notebook
-from slipway.workload_client import Door, door_of
+from slipway.workload_client import ApiAddress, door_of
 
 _NEEDED = ("papermill", "nbclient", "nbformat", "ipykernel")
 # Between two sendings while it runs; each pause is longer than the one before.
@@ -34,14 +34,14 @@ _LIMIT_BYTES = 20 * 1024**2
 _TRIED_FOR_WHEN_STOPPED_S = 15.0
 
 
-class Stopped(BaseException):
+class JobStopRequested(BaseException):
     """The job was asked to stop."""
 
 
 class Shipper:
     """Sends the output notebook now and then while it grows, in a thread of its own."""
 
-    def __init__(self, door: Door | None, output: Path, *, name: str) -> None:
+    def __init__(self, door: ApiAddress | None, output: Path, *, name: str) -> None:
         self._door = door
         self._output = output
         self._name = name
@@ -97,7 +97,7 @@ class Shipper:
         self._sent = b"" if fault else content
         return fault
 
-    def _send(self, door: Door, what: str, body: bytes, kind: str, tried_for_s: float) -> str:
+    def _send(self, door: ApiAddress, what: str, body: bytes, kind: str, tried_for_s: float) -> str:
         where = f"notebook-runs/{quote(door.workload, safe='')}/{what}"
         return door.send("PUT", where, body, kind=kind, tried_for_s=tried_for_s).fault
 
@@ -149,7 +149,7 @@ def _run(
         ran = running.run_notebook(
             notebook, folder=folder, output=output, params=params, on_cell=_tell
         )
-    except Stopped:
+    except JobStopRequested:
         shipper.finish(None, tried_for_s=_TRIED_FOR_WHEN_STOPPED_S)
         return 128 + signal.SIGTERM
     except Exception as error:  # noqa: BLE001 - a kernel that died; what it did is kept all the same
@@ -177,7 +177,7 @@ def _tell(number: int, count: int) -> None:
 
 def _listen() -> None:
     def stop(_number: int, _frame: FrameType | None) -> None:
-        raise Stopped
+        raise JobStopRequested
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, stop)

@@ -14,7 +14,7 @@ _HEAD_PARTS, _ALL_PARTS = 2, 3
 
 
 @dataclass(frozen=True)
-class Shortened:
+class TruncatedNotebook:
     """The notebook as bytes. `cells` lists cell (from 1), bytes left out, and bytes there were."""
 
     content: bytes
@@ -29,13 +29,13 @@ class Shortened:
         )
 
 
-def fit_notebook(content: bytes, limit_bytes: int) -> Shortened:
+def fit_notebook(content: bytes, limit_bytes: int) -> TruncatedNotebook:
     """Return a notebook with outputs short enough for the limit, the same one where it fits.
 
     Raises ValueError for what is no notebook, or is too large without any output.
     """
     if len(content) <= limit_bytes:
-        return Shortened(content, [])
+        return TruncatedNotebook(content, [])
     notebook = json.loads(content)
     cells = [cell for cell in notebook["cells"] if isinstance(cell.get("outputs"), list)]
     whole = [[_joined(output) for output in cell["outputs"]] for cell in cells]
@@ -57,7 +57,7 @@ def fit_notebook(content: bytes, limit_bytes: int) -> Shortened:
                 shortened.append((notebook["cells"].index(cell) + 1, left_out, size))
         written = _written(notebook)
         if len(written) <= limit_bytes:
-            return Shortened(written, shortened)
+            return TruncatedNotebook(written, shortened)
         budget -= max(len(written) - limit_bytes, budget // 20, 1)
     raise ValueError(
         f"the notebook has {_size(bare)} without any output, and at most {_size(limit_bytes)} "

@@ -11,11 +11,11 @@ from slipway.errors import InvalidInput
 from slipway.model_files import is_here
 from slipway.schemas.registry import (
     EvaluationOut,
+    ModelVersionOut,
     MoveOut,
     PlanOut,
     RequestOut,
     VersionDetail,
-    VersionOut,
 )
 from slipway.schemas.signatures import SignatureIn
 
@@ -122,7 +122,7 @@ class Model:
     def __repr__(self) -> str:
         return f"<slipway.Model {self.name}>"
 
-    def versions(self) -> Sequence[VersionOut]:
+    def versions(self) -> Sequence[ModelVersionOut]:
         """Return the versions, newest first."""
         with _opened(self._client) as client:
             return list(client.models.versions(self.name, project=_project(client, self._given)))

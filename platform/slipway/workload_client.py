@@ -15,7 +15,7 @@ _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True)
-class Answer:
+class ApiResponse:
     """What came back. `fault` is empty when it went well; `may_pass` says that later it might."""
 
     content: bytes = b""
@@ -24,7 +24,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Door:
+class ApiAddress:
     """Where a workload reaches its project."""
 
     url: str
@@ -32,7 +32,9 @@ class Door:
     project: str
     workload: str
 
-    def ask(self, method: str, where: str, body: bytes | None = None, *, kind: str = "") -> Answer:
+    def ask(
+        self, method: str, where: str, body: bytes | None = None, *, kind: str = ""
+    ) -> ApiResponse:
         """Send one request to an address below the project's; never raises."""
         request = urllib.request.Request(  # noqa: S310 - the address is the portal's own
             f"{self.url}/api/v1/projects/{quote(self.project, safe='')}/{where}",
@@ -43,18 +45,18 @@ class Door:
         )
         try:
             with urllib.request.urlopen(request, timeout=_REQUEST_TIMEOUT_S) as answer:  # noqa: S310
-                return Answer(answer.read())
+                return ApiResponse(answer.read())
         except urllib.error.HTTPError as error:
             said = error.read(4000).decode("utf-8", "replace")
-            return Answer(
+            return ApiResponse(
                 fault=f"{error.code} {_words_of(said)}".strip(), may_pass=error.code in _AGAIN
             )
         except (OSError, ValueError) as error:
-            return Answer(fault=str(error) or type(error).__name__, may_pass=True)
+            return ApiResponse(fault=str(error) or type(error).__name__, may_pass=True)
 
     def send(
         self, method: str, where: str, body: bytes, *, kind: str, tried_for_s: float
-    ) -> Answer:
+    ) -> ApiResponse:
         """Send something, trying again for so long while that may help."""
         until, pause = time.monotonic() + tried_for_s, 0.5
         while True:
@@ -72,8 +74,8 @@ def _words_of(problem: str) -> str:
         return problem[:200]
 
 
-def door_of(environment: Mapping[str, str]) -> Door | None:
+def door_of(environment: Mapping[str, str]) -> ApiAddress | None:
     """Return the door of the workload this process is part of; None outside of Slipway."""
     names = ("SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_WORKLOAD")
     found = [environment.get(name, "") for name in names]
-    return Door(found[0].rstrip("/"), *found[1:]) if all(found) else None
+    return ApiAddress(found[0].rstrip("/"), *found[1:]) if all(found) else None

@@ -12,7 +12,7 @@ from scripts.loop.running import ROOT
 from scripts.loop.telling import DemoError, show
 from slipway import Client
 from slipway.errors import NotFound
-from slipway.schemas.datasets import VersionOut
+from slipway.schemas.datasets import DatasetVersionOut
 
 PROJECT: Final = "demo"
 DATASET: Final = "digits"
@@ -42,7 +42,7 @@ class Digits:
             self.rows = [[float(cell) for cell in row] for row in list(csv.reader(lines))[1:]]
 
 
-def push(client: Client, digits: Digits) -> VersionOut:
+def push(client: Client, digits: Digits) -> DatasetVersionOut:
     """Make the digits a version of a dataset; the same digits make no second one."""
     note = "From scikit-learn."
     version = client.datasets.push(DATASET, digits.file, project=PROJECT, note=note)

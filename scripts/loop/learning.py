@@ -9,7 +9,7 @@ from scripts.loop.telling import DemoError, show, wait_for
 from slipway import Client, train
 from slipway.console import headline, progress_of
 from slipway.money import dollars
-from slipway.schemas.datasets import VersionOut
+from slipway.schemas.datasets import DatasetVersionOut
 from slipway.schemas.experiments import RunOut
 from slipway.schemas.training import JobOut
 from slipway.schemas.workloads import WorkloadState
@@ -34,7 +34,7 @@ SHORT: Final = Training("a short training", 4)
 LONG: Final = Training("a longer training", 16)
 
 
-def run_job(client: Client, wanted: Training, data: VersionOut) -> JobOut:
+def run_job(client: Client, wanted: Training, data: DatasetVersionOut) -> JobOut:
     """Train on two ranks, unless the same code has trained it on the same data before."""
     found = _trained_before(client, wanted, data)
     if found is not None:
@@ -67,7 +67,7 @@ def _params(wanted: Training) -> dict[str, str]:
     return {"epochs": str(wanted.epochs), "register": MODEL}
 
 
-def _trained_before(client: Client, wanted: Training, data: VersionOut) -> JobOut | None:
+def _trained_before(client: Client, wanted: Training, data: DatasetVersionOut) -> JobOut | None:
     with take_snapshot(EXAMPLE, script=_SCRIPT) as snapshot:
         digest = snapshot.digest
     for job in client.jobs.list(project=PROJECT, state=WorkloadState.SUCCEEDED):
@@ -133,7 +133,7 @@ def check(client: Client, job: JobOut) -> None:
     show("checkpoints", f"{len(saved)} kept, the latest at step {max(one.step for one in saved)}")
 
 
-def compare_runs(client: Client, jobs: Sequence[JobOut], data: VersionOut) -> None:
+def compare_runs(client: Client, jobs: Sequence[JobOut], data: DatasetVersionOut) -> None:
     """Show the runs of the jobs side by side, and that the data knows who has read it."""
     runs = []
     for job in jobs:

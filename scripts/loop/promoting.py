@@ -7,7 +7,7 @@ from scripts.loop.learning import MODEL
 from scripts.loop.people import Person
 from scripts.loop.telling import DemoError, show
 from slipway import Client
-from slipway.schemas.datasets import VersionOut
+from slipway.schemas.datasets import DatasetVersionOut
 from slipway.schemas.registry import (
     ApprovalGate,
     EvaluationGate,
@@ -47,7 +47,7 @@ def _page(client: Client, number: int) -> str:
     return f"{client.url}/p/{PROJECT}/models/{MODEL}/versions/{number}"
 
 
-def declare_gates(client: Client, data: VersionOut) -> None:
+def declare_gates(client: Client, data: DatasetVersionOut) -> None:
     """Ask four things of every version before it reaches the stage, unless they are asked."""
     asked: list[Gate] = [
         SignatureGate(kind="signature"),

@@ -29,7 +29,13 @@ from portal.workloads.services.logs import append_log
 from portal.workloads.services.reports import accept_reports
 from portal.workloads.services.snapshots import take_build_report
 from portal.workloads.tokens import token_of
-from slipway.schemas.agent import EnvironmentReport, Heartbeat, IsolationFacts, NodeFacts, Report
+from slipway.schemas.agent import (
+    EnvironmentReport,
+    Heartbeat,
+    IsolationFacts,
+    NodeFacts,
+    TaskReport,
+)
 from slipway.schemas.training import JobIn
 from slipway.schemas.workloads import Resources
 from tests.checkpoints import make_packed
@@ -163,7 +169,7 @@ def _join(name: str) -> tuple[Node, str]:
 def _let_run(lease: Lease) -> None:
     """Let the agent say what a running task makes it say."""
     for sequence, kind in enumerate(("starting", "running"), start=1):
-        report = Report.model_validate(
+        report = TaskReport.model_validate(
             {
                 "task_id": lease.task_id,
                 "epoch": lease.epoch,

@@ -9,7 +9,7 @@ import pytest
 from pytest_django import Settings
 
 from portal.api.mlflow.answers import Refusal
-from portal.api.mlflow.upstream import Upstream
+from portal.api.mlflow.upstream import MlflowServer
 
 pytestmark = pytest.mark.postgres
 
@@ -54,7 +54,7 @@ class Client:
     """Requests through the portal's side of the connection."""
 
     def __init__(self) -> None:
-        self.upstream = Upstream()
+        self.upstream = MlflowServer()
 
     async def send(
         self,

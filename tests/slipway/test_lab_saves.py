@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slipway.lab_saves import SaveQueue, Sender, sender_of
-from slipway.workload_client import Door, door_of
+from slipway.workload_client import ApiAddress, door_of
 from tests.slipway.servers import Answer, answer_json, serve
 
 CONTENT = b'{"cells": []}'
@@ -17,7 +17,7 @@ NOTEBOOK = {"cells": [], "nbformat": 4}
 
 
 @pytest.fixture
-def door(monkeypatch: pytest.MonkeyPatch) -> Door:
+def door(monkeypatch: pytest.MonkeyPatch) -> ApiAddress:
     """The way to a portal that is away."""
     monkeypatch.setenv("SLIPWAY_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("SLIPWAY_TOKEN", "slw_none")
@@ -29,7 +29,7 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Door:
 
 
 def test_the_queue_is_in_the_personal_folder(
-    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    door: ApiAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace, personal = tmp_path / "workspace", tmp_path / "person"
     old = workspace / ".slipway" / "people" / "usr_1" / "saves"
@@ -45,7 +45,7 @@ def test_the_queue_is_in_the_personal_folder(
 
 @pytest.mark.parametrize("planted", ["link", "folder", "pipe", "nonsense"])
 def test_planted_notes_are_not_believed_and_not_written_through(
-    door: Door, tmp_path: Path, planted: str
+    door: ApiAddress, tmp_path: Path, planted: str
 ) -> None:
     workspace, personal = tmp_path / "workspace", tmp_path / "person"
     (workspace / ".slipway").mkdir(parents=True)
@@ -111,7 +111,7 @@ def sender_to(url: str, folders: tuple[Path, Path]) -> Sender:
     """Return a sender whose portal is at `url`."""
     workspace, personal = folders
     return Sender(
-        Door(url, "slw_none", "vision", "wl_1"),
+        ApiAddress(url, "slw_none", "vision", "wl_1"),
         workspace=workspace,
         queue=SaveQueue(personal / "saves"),
     )

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pydantic
 
 from slipway.schemas.agent import (
-    Desired,
+    DesiredState,
     DesiredTask,
     EnvironmentReport,
     EnvironmentSpec,
@@ -26,12 +26,12 @@ from slipway.schemas.agent import (
     Join,
     Joined,
     Rendezvous,
-    Report,
     Reports,
     ReportsAnswer,
     Sample,
     Samples,
     TaskKey,
+    TaskReport,
     TaskSpec,
 )
 from slipway.schemas.workloads import ReasonCode, Resources
@@ -94,7 +94,7 @@ class PortalState:
         self.fenced: list[TaskKey] = []
         self.stale: set[Key] = set()
         self.heartbeats: list[Heartbeat] = []
-        self.reports: dict[Key, list[Report]] = defaultdict(list)
+        self.reports: dict[Key, list[TaskReport]] = defaultdict(list)
         self.logs: dict[tuple[str, int, int], bytearray] = defaultdict(bytearray)
         self.log_sizes: dict[tuple[str, int, int], int] = defaultdict(int)
         self.ended_logs: set[tuple[str, int, int]] = set()
@@ -181,7 +181,7 @@ class PortalState:
         """Kinds of the reports that came, in order."""
         return [report.kind for report in self.reports[key]]
 
-    def end_of(self, key: Key) -> Report | None:
+    def end_of(self, key: Key) -> TaskReport | None:
         """The report of the end, if it came."""
         return next((report for report in self.reports[key] if report.kind == "ended"), None)
 
@@ -332,12 +332,12 @@ class _Handler(BaseHTTPRequestHandler):
                     return found
         raise Problem(404, "not_found", f"there is no {'/'.join(steps)}")
 
-    def _desired(self, seen: int, wait_s: float) -> Desired:
+    def _desired(self, seen: int, wait_s: float) -> DesiredState:
         state = self.state
         with state.changed:
             state.polls += 1
             state.changed.wait_for(lambda: state.version != seen, timeout=wait_s)
-            return Desired.model_validate(
+            return DesiredState.model_validate(
                 {
                     "version": state.version,
                     "tasks": [

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slipway.schemas.agent import Report
+from slipway.schemas.agent import TaskReport
 from tests.workers.fake_portal import LASTING_TOKEN, FakePortal, Key
 from workers.launcher.atomic_files import read_json
 from workers.launcher.cgroup import Cgroup
@@ -180,11 +180,11 @@ class Site:
         """Start a script as a new task."""
         return self.portal.state.run(self.new_name(), script, *arguments, **changes)
 
-    def run_to_end(self, script: str, *arguments: str, **changes: Any) -> Report:
+    def run_to_end(self, script: str, *arguments: str, **changes: Any) -> TaskReport:
         """Run a script and wait for the report of its end."""
         return self.end_of(self.run(script, *arguments, **changes))
 
-    def end_of(self, key: Key, *, within_s: float = 60.0) -> Report:
+    def end_of(self, key: Key, *, within_s: float = 60.0) -> TaskReport:
         """Wait for the report of an end."""
         found = eventually(
             lambda: self.portal.state.end_of(key), within_s=within_s, what=f"the end of {key}"
@@ -192,7 +192,7 @@ class Site:
         assert found is not None
         return found
 
-    def whole_log(self, end: Report, rank: int = 0) -> str:
+    def whole_log(self, end: TaskReport, rank: int = 0) -> str:
         """The log of a rank once its last line, `<end>`, has come."""
         key = (end.task_id, end.epoch)
         state = self.portal.state

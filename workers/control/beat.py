@@ -9,7 +9,7 @@ from django.db import close_old_connections, connection
 from prometheus_client import Gauge
 
 from portal.config.celery import app
-from portal.config.leader_lock import Office
+from portal.config.leader_lock import LeaderLock
 from portal.config.schedule import Periods, claim_due, note_tasks
 from workers.health import Check
 
@@ -27,7 +27,7 @@ class Beat:
     they must not need a bell themselves. Each runs at most once at a time.
     """
 
-    def __init__(self, office: Office, periods: Periods) -> None:
+    def __init__(self, office: LeaderLock, periods: Periods) -> None:
         self._office = office
         self._periods = periods
         self._noted = False

@@ -17,7 +17,7 @@ from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from portal.config.celery import TASK_LIMIT_S, app
 from portal.config.env import env
 from portal.config.keyfiles import metrics_token
-from portal.config.leader_lock import Office
+from portal.config.leader_lock import LeaderLock
 from portal.config.schedule import declared_periods
 from portal.config.supervision.probes import ALIVE_FILE
 from workers.control.beat import Beat
@@ -64,7 +64,7 @@ def main() -> int:
     watch = TaskWatch(limit_s=TASK_LIMIT_S, alive_file=os.environ.get(ALIVE_FILE, ""))
     readiness = _Readiness()
     holder = f"{socket.gethostname()[:40]}:{os.getpid()}:{secrets.token_hex(4)}"
-    beat = Beat(Office("beat", holder), declared_periods())
+    beat = Beat(LeaderLock("beat", holder), declared_periods())
     checks: dict[str, Callable[[], Check]] = {
         "database": check_database,
         "broker": BrokerCheck(settings.redis),

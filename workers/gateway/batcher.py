@@ -10,22 +10,22 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from workers.gateway.request import Pending
+from workers.gateway.request import PredictionRequest
 
 LONGEST_S: Final = 0.001
 
 
-class Gathering:
+class FrameBatcher:
     """Collects what comes without a pause, for `LONGEST_S` at most, and sends it at once."""
 
-    def __init__(self, send: Callable[[list[Pending]], None]) -> None:
+    def __init__(self, send: Callable[[list[PredictionRequest]], None]) -> None:
         self.last = 1
         self._send = send
-        self._held: list[Pending] = []
+        self._held: list[PredictionRequest] = []
         self._seen = 0
         self._loop = asyncio.get_running_loop()
 
-    def add(self, pending: Pending) -> None:
+    def add(self, pending: PredictionRequest) -> None:
         """Have it go with those that are here, and with those that come next."""
         self._held.append(pending)
         if len(self._held) == 1:

@@ -7,8 +7,8 @@ from typing import Final, cast
 
 from workers.gateway import answers
 from workers.gateway.http_parser import MAX_HEAD_BYTES, BadRequest, ChunkedBody
-from workers.gateway.request import Pending
-from workers.gateway.routes import Doorkeeper, Entry, Usual
+from workers.gateway.request import PredictionRequest
+from workers.gateway.routes import CachedRequestHead, Doorkeeper, RequestHead
 from workers.gateway.routing_table import Key
 
 _MAX_AHEAD_BYTES: Final = 64 * 1024
@@ -80,14 +80,14 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._rest = b""
-        self._entry: Entry | None = None
+        self._entry: RequestHead | None = None
         self._parts: list[bytes] = []
         self._chunks: ChunkedBody | None = None
         self._need = 0
         self._held = 0
         self._busy = False
         self._turning = False
-        self._usual: Usual | None = None
+        self._usual: CachedRequestHead | None = None
         self._is_reading = True
         self._is_lingering = False
         self._is_blocked = False
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol):
                 return data[whole:]
         return self._begin_body(entry, data[begin:])
 
-    def _begin_body(self, entry: Entry, data: bytes) -> bytes | None:
+    def _begin_body(self, entry: RequestHead, data: bytes) -> bytes | None:
         refused = entry.refused
         if refused is None and entry.key is not None:
             refused = entry.key.endpoint.refusal()
@@ -296,7 +296,7 @@ class Connection(asyncio.Protocol):
         self._deadline = time.monotonic() + _BODY_GRACE_S + size / _SLOWEST_BYTES_PER_S
         return self._take_body(entry, data) if data else None
 
-    def _take_body(self, entry: Entry, data: bytes) -> bytes | None:
+    def _take_body(self, entry: RequestHead, data: bytes) -> bytes | None:
         """Collect a body; serve it once whole and return what follows. Raises BadRequest."""
         if self._chunks is not None:
             found = self._chunks.feed(data)
@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
         self._serve(entry, body)
         return rest
 
-    def _serve(self, entry: Entry, body: bytes) -> None:
+    def _serve(self, entry: RequestHead, body: bytes) -> None:
         """Answer, or have somebody answer later."""
         self._entry = entry
         if entry.refused is not None:
@@ -330,7 +330,7 @@ class Connection(asyncio.Protocol):
         self._usual = entry.usual
         self._predict(entry, entry.key, body)
 
-    def _predict(self, entry: Entry, key: Key, body: bytes) -> None:
+    def _predict(self, entry: RequestHead, key: Key, body: bytes) -> None:
         self._entry = entry
         endpoint = key.endpoint
         now = time.monotonic()
@@ -341,7 +341,7 @@ class Connection(asyncio.Protocol):
             self.finish(refused)
             return
         self._busy = True
-        endpoint.admit(Pending(self, key.id, entry.ask, body, now))
+        endpoint.admit(PredictionRequest(self, key.id, entry.ask, body, now))
 
     # The socket
 

@@ -25,7 +25,7 @@ from workers.gateway.capture_log.format import AT_WORK
 from workers.gateway.connection import Clients, Connection
 from workers.gateway.metrics import GatewayCollector
 from workers.gateway.routes import Doorkeeper
-from workers.gateway.routing_table import Table
+from workers.gateway.routing_table import RoutingTable
 from workers.gateway.settings import GatewaySettings
 from workers.gateway.snapshot import SnapshotKeeper, read_revoked, read_snapshot
 from workers.health import Check, HealthServer
@@ -60,7 +60,7 @@ class Gateway:
         self._stop = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._capture = CaptureLog(settings.capture_dir, limit_bytes=settings.capture_bytes)
-        self._table = Table(self._capture)
+        self._table = RoutingTable(self._capture)
         self._keeper = Doorkeeper(self._table)
         self._clients = Clients(
             self._keeper,

@@ -8,7 +8,7 @@ from slipway.schemas.serving import Datatype, FieldSpec, Signature
 from slipway.version import __version__
 from workers.gateway import answers
 from workers.gateway.routing import Endpoint
-from workers.gateway.routing_table import Table
+from workers.gateway.routing_table import RoutingTable
 
 _JSON_TYPES: Final = {
     Datatype.BOOL: "boolean",
@@ -19,22 +19,22 @@ _JSON_TYPES: Final = {
 }
 
 
-def alive(_table: Table) -> bytes:
+def alive(_table: RoutingTable) -> bytes:
     """The process answers."""
     return answers.answer(200, b"ok\n", b"text/plain; charset=utf-8")
 
 
-def live(_table: Table) -> bytes:
+def live(_table: RoutingTable) -> bytes:
     """The same in the words of the Open Inference Protocol."""
     return answers.json_answer({"live": True})
 
 
-def gateway_ready(table: Table) -> bytes:
+def gateway_ready(table: RoutingTable) -> bytes:
     """There is a configuration, from the portal or from the disk."""
     return answers.json_answer({"ready": table.is_loaded}, 200 if table.is_loaded else 503)
 
 
-def server(_table: Table) -> bytes:
+def server(_table: RoutingTable) -> bytes:
     """Metadata of the server."""
     return answers.json_answer(
         {"name": "slipway", "version": __version__, "extensions": ["binary_tensor_data"]}

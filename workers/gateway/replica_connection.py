@@ -11,7 +11,7 @@ import pydantic
 
 from slipway.schemas.serving import ReplicaLink, ReplicaRoute
 from slipway.schemas.truncation import shorten
-from workers.gateway.request import Pending
+from workers.gateway.request import PredictionRequest
 from workers.serving.wire import (
     LARGE_FRAME_BYTES,
     MAC_BYTES,
@@ -19,11 +19,11 @@ from workers.serving.wire import (
     NONCE_BYTES,
     NUMBERS,
     SMALL_FRAME_BYTES,
-    Answered,
     BrokenFrame,
     Frame,
     FrameReader,
     Kind,
+    ResponseFrame,
     Welcome,
     frame,
     only_answer,
@@ -52,24 +52,26 @@ class LinkOwner(Protocol):
     def link_changed(self) -> None:
         """A replica came or went."""
 
-    def answered(self, pairs: list[tuple[Pending, Answered]]) -> None:
+    def answered(self, pairs: list[tuple[PredictionRequest, ResponseFrame]]) -> None:
         """Answers came."""
 
-    def answered_plainly(self, pendings: list[Pending], bodies: list[bytes], queue_us: int) -> None:
+    def answered_plainly(
+        self, pendings: list[PredictionRequest], bodies: list[bytes], queue_us: int
+    ) -> None:
         """Good answers in JSON came, to requests that waited for the model as long."""
 
-    def lost(self, pendings: list[Pending]) -> None:
+    def lost(self, pendings: list[PredictionRequest]) -> None:
         """A replica died with these unanswered."""
 
 
-class Link(asyncio.Protocol):
+class ReplicaConnection(asyncio.Protocol):
     """One replica. `start` connects and stays connected until `close`."""
 
     def __init__(self, route: ReplicaRoute, owner: LinkOwner) -> None:
         self.route = route
         self.state: Literal["connecting", "ready", "draining"] = "connecting"
         self.reason = "not connected yet"
-        self.waiting: dict[int, Pending] = {}
+        self.waiting: dict[int, PredictionRequest] = {}
         self.welcome: Welcome | None = None
         self._owner = owner
         self._number = 0
@@ -102,7 +104,7 @@ class Link(asyncio.Protocol):
         elif self._task is not None:
             self._task.cancel()
 
-    def send(self, pendings: list[Pending]) -> None:
+    def send(self, pendings: list[PredictionRequest]) -> None:
         """Ask for these predictions; the link has to be ready."""
         if self._transport is None:
             self._owner.lost(pendings)
@@ -128,7 +130,7 @@ class Link(asyncio.Protocol):
         for at in range(0, len(requests), MAX_COUNT):
             self._transport.write(pack_requests(requests[at : at + MAX_COUNT]))
 
-    def _numbered(self, pendings: list[Pending]) -> int:
+    def _numbered(self, pendings: list[PredictionRequest]) -> int:
         """Have these wait for their answers; returns the number of the first."""
         first = self._number + 1
         if first + len(pendings) > NUMBERS:
@@ -137,7 +139,7 @@ class Link(asyncio.Protocol):
         self.waiting.update(zip(range(first, first + len(pendings)), pendings, strict=True))
         return first
 
-    def expire(self, before: float) -> list[Pending]:
+    def expire(self, before: float) -> list[PredictionRequest]:
         """Take out what was asked before that moment and is not answered."""
         late = []
         for number, pending in self.waiting.items():
@@ -200,7 +202,7 @@ class Link(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.abort()
 
-    def _answered(self, answers: list[Answered]) -> None:
+    def _answered(self, answers: list[ResponseFrame]) -> None:
         take = self.waiting.pop
         pairs = []
         for answer in answers:

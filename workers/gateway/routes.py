@@ -21,7 +21,7 @@ from workers.gateway import answers, metadata
 from workers.gateway.http_parser import BadRequest, Head, read_head
 from workers.gateway.request import Ask
 from workers.gateway.routing import Endpoint
-from workers.gateway.routing_table import Key, Table
+from workers.gateway.routing_table import Key, RoutingTable
 from workers.serving.wire import Contract
 
 OPEN: Final = "open"
@@ -32,12 +32,12 @@ _STEP: Final = rb"([A-Za-z0-9._~-]{1,200})"
 _JSON_TYPES: Final = frozenset({b"", b"application/json", b"text/json"})
 _V1: Final = rb"/v1/%b" % _STEP
 _V2: Final = rb"/v2/models/%b(?:/versions/%b)?" % (_STEP, _STEP)
-TellAll = Callable[[Table], bytes]
+TellAll = Callable[[RoutingTable], bytes]
 Tell = Callable[[Endpoint], bytes]
 
 
 @dataclass(frozen=True)
-class Door:
+class RoutePattern:
     """A pattern of paths, its method and policy, and what it does.
 
     `tell` and `tell_all` answer at once; without them the door predicts, in the words of
@@ -53,17 +53,19 @@ class Door:
     is_sagemaker: bool = False
 
 
-def _open(path: bytes, tell_all: TellAll) -> Door:
-    return Door(b"GET", re.compile(path), OPEN, tell_all=tell_all)
+def _open(path: bytes, tell_all: TellAll) -> RoutePattern:
+    return RoutePattern(b"GET", re.compile(path), OPEN, tell_all=tell_all)
 
 
-def _read(path: bytes, tell: Tell) -> Door:
-    return Door(b"GET", re.compile(path), KeyScope.READ, tell)
+def _read(path: bytes, tell: Tell) -> RoutePattern:
+    return RoutePattern(b"GET", re.compile(path), KeyScope.READ, tell)
 
 
-def _predict(path: bytes, contract: Contract, *, is_sagemaker: bool = False) -> Door:
+def _predict(path: bytes, contract: Contract, *, is_sagemaker: bool = False) -> RoutePattern:
     pattern = re.compile(path)
-    return Door(b"POST", pattern, KeyScope.PREDICT, contract=contract, is_sagemaker=is_sagemaker)
+    return RoutePattern(
+        b"POST", pattern, KeyScope.PREDICT, contract=contract, is_sagemaker=is_sagemaker
+    )
 
 
 DOORS: Final = (
@@ -84,7 +86,7 @@ DOORS: Final = (
 )
 
 
-class Entry:
+class RequestHead:
     """What is known of a request by its head alone. `refused` is the answer if that is no."""
 
     __slots__ = (
@@ -115,10 +117,10 @@ class Entry:
         self.head_len = 0
         self.variant = False
         self.ask = Ask()
-        self.usual: Usual | None = None
+        self.usual: CachedRequestHead | None = None
 
 
-class Usual:
+class CachedRequestHead:
     """A request for a prediction as its client sends one after the other.
 
     What begins with `start`, up to `body_at`, and has `size` bytes is a whole one, as long as the
@@ -127,7 +129,7 @@ class Usual:
 
     __slots__ = ("body_at", "entry", "generation", "key", "size", "start")
 
-    def __init__(self, start: bytes, entry: Entry, key: Key, generation: int) -> None:
+    def __init__(self, start: bytes, entry: RequestHead, key: Key, generation: int) -> None:
         self.start = start
         self.body_at = len(start)
         self.size = len(start) + entry.length
@@ -139,11 +141,11 @@ class Usual:
 class Doorkeeper:
     """Reads heads and finds doors; heads seen before cost nothing until the table changes."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: RoutingTable) -> None:
         self.table = table
         # Which hosts it answers to; set before the gateway listens.
         self.hosts: AllowedHosts | None = None
-        self.known: dict[bytes, Entry] = {}
+        self.known: dict[bytes, RequestHead] = {}
         # Of what was learned of heads: counts up when the table changes.
         self.generation = 0
 
@@ -152,14 +154,14 @@ class Doorkeeper:
         self.generation += 1
         self.known.clear()
 
-    def open(self, block: bytes) -> Entry:
+    def open(self, block: bytes) -> RequestHead:
         """Return what a head asks for; raises BadRequest when it is none."""
         entry = self.known.get(block)
         if entry is not None:
             return entry
         head = read_head(block)
         self._check_host(head)
-        entry = Entry(head)
+        entry = RequestHead(head)
         self._judge(entry, head)
         entry.ask = Ask(entry.contract, entry.head_len, entry.variant)
         if len(block) <= _LONGEST_MEMO_BYTES and b"AWS4" not in block:
@@ -167,7 +169,9 @@ class Doorkeeper:
                 self.known.clear()
             self.known[block] = entry
             if entry.key and not (entry.refused or entry.tell or entry.is_chunked):
-                entry.usual = Usual(block + b"\r\n\r\n", entry, entry.key, self.generation)
+                entry.usual = CachedRequestHead(
+                    block + b"\r\n\r\n", entry, entry.key, self.generation
+                )
         return entry
 
     def refuse_now(self, key: Key, now: float) -> bytes | None:
@@ -196,7 +200,7 @@ class Doorkeeper:
         except HostRefused as refusal:
             raise BadRequest(refusal.status, refusal.code, refusal.detail) from None
 
-    def _judge(self, entry: Entry, head: Head) -> None:
+    def _judge(self, entry: RequestHead, head: Head) -> None:
         matches = [(door, found) for door in DOORS if (found := door.path.fullmatch(head.path))]
         if not matches:
             entry.refused = answers.NOT_FOUND
@@ -223,7 +227,9 @@ class Doorkeeper:
         else:
             entry.tell = partial(door.tell, key.endpoint)
 
-    def _let_in(self, entry: Entry, head: Head, door: Door, found: re.Match[bytes]) -> Key | None:
+    def _let_in(
+        self, entry: RequestHead, head: Head, door: RoutePattern, found: re.Match[bytes]
+    ) -> Key | None:
         key = self.table.key(_credential(head))
         if key is None:
             entry.refused = _UNAUTHORIZED
@@ -251,7 +257,9 @@ class Doorkeeper:
             return None
         return key
 
-    def _read_body_headers(self, entry: Entry, endpoint: Endpoint, head: Head, door: Door) -> None:
+    def _read_body_headers(
+        self, entry: RequestHead, endpoint: Endpoint, head: Head, door: RoutePattern
+    ) -> None:
         entry.contract, entry.variant = door.contract, door.is_sagemaker
         limit = endpoint.route.limits.max_body_bytes
         if head.length > limit:
@@ -277,7 +285,7 @@ class Doorkeeper:
         elif media not in _JSON_TYPES:
             entry.refused = _wrong_type("The body has to be application/json or text/csv.")
 
-    def _read_head_length(self, entry: Entry, head: Head) -> None:
+    def _read_head_length(self, entry: RequestHead, head: Head) -> None:
         told = head.headers.get(b"inference-header-content-length")
         if told is None:
             return

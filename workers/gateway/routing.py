@@ -20,16 +20,16 @@ from slipway.schemas.serving import (
 )
 from workers.gateway import answers
 from workers.gateway.answer_lines import TYPES, deliver, named, success, write_all
-from workers.gateway.batcher import Gathering
+from workers.gateway.batcher import FrameBatcher
 from workers.gateway.busy_poll import BusyPoll
 from workers.gateway.capture import CaptureLog
 from workers.gateway.capture_log.format import FALLBACK, RECORD, SHADOW, Entry, entry
 from workers.gateway.comparison import agree
 from workers.gateway.counters import EndpointCount, RevisionCount
 from workers.gateway.limits import TokenBucket, bucket_for
-from workers.gateway.replica_connection import Link
-from workers.gateway.request import Caller, Pending
-from workers.serving.wire import Answered, Content, new
+from workers.gateway.replica_connection import ReplicaConnection
+from workers.gateway.request import Caller, PredictionRequest
+from workers.serving.wire import Content, ResponseFrame, new
 
 _MOST_TRIES: Final = 2
 _MOST_SHADOWS: Final = 256
@@ -44,8 +44,8 @@ class Revision:
     def __init__(self, endpoint: "Endpoint", route: RevisionRoute) -> None:
         self.endpoint = endpoint
         self.route = route
-        self.links: dict[str, Link] = {}
-        self.ready: list[Link] = []
+        self.links: dict[str, ReplicaConnection] = {}
+        self.ready: list[ReplicaConnection] = []
         self.count = RevisionCount()
         # Some of what it has to answer came to it in place of the revisions with traffic.
         self.has_fallback = False
@@ -74,7 +74,7 @@ class Revision:
                 link.close()
         for name, replica in wanted.items():
             if name not in self.links:
-                self.links[name] = Link(replica, self)
+                self.links[name] = ReplicaConnection(replica, self)
                 self.links[name].start()
         self.link_changed()
 
@@ -98,7 +98,7 @@ class Revision:
         """The format of the model, as far as a replica told."""
         return next((link.welcome.platform for link in self.ready if link.welcome), "")
 
-    def send(self, pendings: list[Pending]) -> None:
+    def send(self, pendings: list[PredictionRequest]) -> None:
         """Ask the least busy of the ready replicas; there has to be one."""
         self.count.in_flight += len(pendings)
         ready = self.ready
@@ -107,7 +107,7 @@ class Revision:
             return
         # All that came together go together, as far as replicas are equally busy.
         loads = [len(link.waiting) for link in ready]
-        shares: list[list[Pending]] = [[] for _ in ready]
+        shares: list[list[PredictionRequest]] = [[] for _ in ready]
         for pending in pendings:
             place = loads.index(min(loads))
             loads[place] += 1
@@ -123,17 +123,19 @@ class Revision:
         self.ready = [link for link in self.links.values() if link.state == "ready"]
         self.endpoint.choose_again()
 
-    def answered(self, pairs: list[tuple[Pending, Answered]]) -> None:
+    def answered(self, pairs: list[tuple[PredictionRequest, ResponseFrame]]) -> None:
         """Answers came."""
         self.count.in_flight -= len(pairs)
         self.endpoint.answered(self, pairs)
 
-    def answered_plainly(self, pendings: list[Pending], bodies: list[bytes], queue_us: int) -> None:
+    def answered_plainly(
+        self, pendings: list[PredictionRequest], bodies: list[bytes], queue_us: int
+    ) -> None:
         """Good answers in JSON came, to requests that waited for the model as long."""
         self.count.in_flight -= len(pendings)
         self.endpoint.answered_plainly(self, pendings, bodies, queue_us)
 
-    def lost(self, pendings: list[Pending]) -> None:
+    def lost(self, pendings: list[PredictionRequest]) -> None:
         """A replica died: each request is tried once more, elsewhere, or answered 502."""
         self.count.in_flight -= len(pendings)
         self.endpoint.lost(self, pendings)
@@ -151,7 +153,7 @@ class Endpoint:
         self.admits = route.limits.max_in_flight
         self._capture = capture
         self._busy_poll = busy_poll
-        self._gathering = Gathering(self._dispatch)
+        self._gathering = FrameBatcher(self._dispatch)
         self._choices: list[Revision] = []
         self._falls_back = False
         self._shares: list[float] = []
@@ -228,7 +230,7 @@ class Endpoint:
             )
         return None
 
-    def admit(self, pending: Pending) -> None:
+    def admit(self, pending: PredictionRequest) -> None:
         """Predict and answer; what is admitted without a pause goes out together."""
         self.in_flight += 1
         if self.in_flight == 1:
@@ -279,13 +281,15 @@ class Endpoint:
 
     # From the revisions
 
-    def answered(self, revision: Revision, pairs: list[tuple[Pending, Answered]]) -> None:
+    def answered(
+        self, revision: Revision, pairs: list[tuple[PredictionRequest, ResponseFrame]]
+    ) -> None:
         """Capture, then answer; whatever else there is to do, nobody waits for."""
         now, at_ns = time.monotonic(), time.time_ns()
         count, ok, shadow = revision.count, revision.ok, self._shadow
         entries: list[Entry] = []
         ready: list[tuple[Caller, bytes]] = []
-        shadows: list[Pending] = []
+        shadows: list[PredictionRequest] = []
         took_us: list[int] = []
         queued_us, pack = 0, RECORD.pack
         names = self._capture.ids.next_ids(len(pairs), at_ns // 1_000_000)
@@ -329,12 +333,16 @@ class Endpoint:
             shadow.send(shadows)
 
     def answered_plainly(
-        self, revision: Revision, pendings: list[Pending], bodies: list[bytes], queue_us: int
+        self,
+        revision: Revision,
+        pendings: list[PredictionRequest],
+        bodies: list[bytes],
+        queue_us: int,
     ) -> None:
         """Do the same for good answers in JSON, in the few steps that these need."""
         callers = [one.caller for one in pendings if one.caller and one.ask.is_plain]
         if self._shadow or revision.has_fallback or len(callers) < len(pendings):
-            said = [new(Answered, (0, 200, _JSON, 0, queue_us, body)) for body in bodies]
+            said = [new(ResponseFrame, (0, 200, _JSON, 0, queue_us, body)) for body in bodies]
             self.answered(revision, list(zip(pendings, said, strict=True)))
             return
         now, at_ns = time.monotonic(), time.time_ns()
@@ -357,7 +365,7 @@ class Endpoint:
         self._give(partial(deliver, callers, data, now), is_kept=is_kept)
         revision.count.answer(took_us, queue_us * len(pendings))
 
-    def lost(self, revision: Revision, pendings: list[Pending]) -> None:
+    def lost(self, revision: Revision, pendings: list[PredictionRequest]) -> None:
         """Try each once more, or answer 502."""
         again, given_up = [], []
         for pending in pendings:
@@ -387,7 +395,7 @@ class Endpoint:
     def _give_up(
         self,
         revision: Revision,
-        pendings: list[Pending],
+        pendings: list[PredictionRequest],
         status: int,
         code: str,
         detail: str,
@@ -430,7 +438,7 @@ class Endpoint:
         if not self.in_flight:
             self._busy_poll.answered()
 
-    def _dispatch(self, pendings: list[Pending]) -> None:
+    def _dispatch(self, pendings: list[PredictionRequest]) -> None:
         choices = self._choices
         if self._falls_back:
             for revision in choices:
@@ -444,14 +452,14 @@ class Endpoint:
             self._nobody(pendings)
             return
         shares, total = self._shares, self._shares[-1]
-        parts: list[list[Pending]] = [[] for _ in choices]
+        parts: list[list[PredictionRequest]] = [[] for _ in choices]
         for pending in pendings:
             parts[min(bisect(shares, random() * total), len(parts) - 1)].append(pending)  # noqa: S311
         for revision, part in zip(choices, parts, strict=True):
             if part:
                 revision.send(part)
 
-    def _nobody(self, pendings: list[Pending]) -> None:
+    def _nobody(self, pendings: list[PredictionRequest]) -> None:
         self.in_flight -= len(pendings)
         self.count.unavailable += len(pendings)
         data = answers.problem(
@@ -465,7 +473,9 @@ class Endpoint:
             if pending.caller is not None:
                 pending.caller.finish(data)
 
-    def _failed(self, count: RevisionCount, answer: Answered, took: float, headers: bytes) -> bytes:
+    def _failed(
+        self, count: RevisionCount, answer: ResponseFrame, took: float, headers: bytes
+    ) -> bytes:
         if answer.status < 500:
             count.refused += 1
         else:
@@ -485,7 +495,12 @@ class Endpoint:
         return False
 
     def _shadowed(
-        self, count: RevisionCount, pending: Pending, answer: Answered, at_ns: int, took: float
+        self,
+        count: RevisionCount,
+        pending: PredictionRequest,
+        answer: ResponseFrame,
+        at_ns: int,
+        took: float,
     ) -> Entry | None:
         if answer.status != 200 or pending.shadow_of is None:
             count.shadow_failed += 1

@@ -27,7 +27,7 @@ class Key:
             self.scopes |= {KeyScope.READ}
 
 
-class Table:
+class RoutingTable:
     """Everything that is served. `apply` replaces it in one turn of the loop."""
 
     def __init__(self, capture: CaptureLog) -> None:

@@ -35,7 +35,12 @@ from workers.gateway.capture_log.arrow import SCHEMA, WRITTEN, Part, by_hour, ta
 from workers.gateway.capture_log.format import AT_REST, AT_WORK, OPEN, SEALED
 from workers.gateway.capture_log.reader import read_parts
 from workers.gateway.redaction import Hider
-from workers.gateway.shipping_priority import GROUP_BYTES, HURRIED_GROUP_BYTES, Attempt, go_last
+from workers.gateway.shipping_priority import (
+    GROUP_BYTES,
+    HURRIED_GROUP_BYTES,
+    Attempt,
+    use_idle_priority,
+)
 
 log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.25
@@ -212,7 +217,7 @@ def is_abandoned(segment: str | os.PathLike[str]) -> bool:
     return True
 
 
-class Crew:
+class ShipperThreads:
     """Two threads that ship: one to which everybody else goes first, one for what is late.
 
     There are two because a thread that gave up its priority may not take it back. What the calm one
@@ -232,7 +237,7 @@ class Crew:
         self._capture = capture
         self._predictions = predictions
         self._hider = hider
-        self._calm = ThreadPoolExecutor(1, "calm", go_last)
+        self._calm = ThreadPoolExecutor(1, "calm", use_idle_priority)
         self._hurried = ThreadPoolExecutor(1, "hurried")
         self._under_way: dict[Path, Future[int]] = {}
         self._calm_now: Future[int] | None = None
@@ -392,7 +397,7 @@ def main() -> int:
     fcntl.flock(lock, fcntl.LOCK_EX)
     next_merge = 0.0
     hider = Hider(capture.parent / "snapshot.json")
-    crew = Crew(capture, predictions, hider, _tell_gateway)
+    crew = ShipperThreads(capture, predictions, hider, _tell_gateway)
     while True:
         is_last = _orphaned.is_set()
         pause_s = _LOOK_S

@@ -89,7 +89,7 @@ class Attempt:
             self._has_ended = True
 
 
-def go_last() -> None:
+def use_idle_priority() -> None:
     """Have whoever wakes up get the place of this thread at once."""
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

@@ -18,14 +18,14 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from jupyter_server.utils import ApiPath
 from traitlets import default
 
-from workers.lab.notices import Refused
+from workers.lab.notices import NoticeError
 from workers.lab.personal import PERSONAL, path_in_personal, personal_folder
 
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 
 
-class LinkRefused(Refused, PermissionError):
+class LinkRefused(NoticeError, PermissionError):
     """The path leads through the workspace into the personal folder: 403, and not listed."""
 
     def __init__(self, path: str) -> None:
@@ -58,7 +58,7 @@ class TwoFolders:
         root = str(personal_folder())
         os_path = os.path.normpath(os.path.join(root, rest))  # noqa: PTH118 - not resolved
         if "\0" in rest or not Path(os_path).is_relative_to(root):
-            raise Refused(_NOT_FOUND, f"{path} is outside of the personal folder")
+            raise NoticeError(_NOT_FOUND, f"{path} is outside of the personal folder")
         return os_path
 
 
@@ -105,7 +105,7 @@ class Contents(TwoFolders, AsyncLargeFileManager):  # type: ignore[misc]
 
     def _require_not_personal(self, path: str) -> None:
         if path_in_personal(path) == "":
-            raise Refused(_FORBIDDEN, "The personal folder stays as it is.")
+            raise NoticeError(_FORBIDDEN, "The personal folder stays as it is.")
 
 
 class Kernels(AsyncMappingKernelManager):

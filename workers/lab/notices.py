@@ -14,7 +14,7 @@ from workers.lab.reports import Reporter
 PAGE_EXTENSIONS: Final = Path(__file__).parent / "labextensions"
 
 
-class Refused(web.HTTPError):
+class NoticeError(web.HTTPError):
     """An error that Jupyter answers with this status and these words."""
 
     def __init__(self, status: int, message: str) -> None:

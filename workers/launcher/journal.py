@@ -23,7 +23,7 @@ _TAIL_BYTES: Final = LINE_LIMIT_BYTES + 1
 
 
 @dataclass(frozen=True)
-class Entry:
+class JournalEntry:
     """One line: what it says, and the offset behind it."""
 
     event: dict[str, Any]
@@ -76,20 +76,20 @@ class Journal:
         event = self.last()
         return event is not None and event.get("kind") == ENDED
 
-    def read(self, offset: int, *, limit: int = 500) -> list[Entry]:
+    def read(self, offset: int, *, limit: int = 500) -> list[JournalEntry]:
         """Whole events from `offset` on, at most `limit` of them."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return []
-        found: list[Entry] = []
+        found: list[JournalEntry] = []
         with os.fdopen(descriptor, "rb") as file:
             file.seek(offset)
             while len(found) < limit:
                 line = file.readline(LINE_LIMIT_BYTES)
                 if not line.endswith(b"\n"):
                     break
-                found.append(Entry(_event_of(line) or {}, file.tell()))
+                found.append(JournalEntry(_event_of(line) or {}, file.tell()))
         return found
 
     @contextmanager

@@ -26,7 +26,7 @@ class MeetingPoint:
 
 
 @dataclass(frozen=True)
-class Confined:
+class SandboxBoundary:
     """The boundary around the ranks of a task.
 
     `level` is `namespaces` (a sandbox of their own), `users` (the Unix user of their project and
@@ -46,7 +46,7 @@ class Confined:
     services: tuple[Service, ...] = ()
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> "Confined":
+    def from_json(cls, fields: dict[str, Any]) -> "SandboxBoundary":
         """The inverse of `dataclasses.asdict`."""
         lists = {name: tuple(fields[name]) for name in ("readable", "hidden")}
         services = tuple(Service(**service) for service in fields["services"])
@@ -92,7 +92,7 @@ class Launch:
     personal_dir: str = ""
     tmp_link: str = ""
     cgroup: Cgroup = field(default_factory=Cgroup)
-    confined: Confined = field(default_factory=Confined)
+    confined: SandboxBoundary = field(default_factory=SandboxBoundary)
     in_container: bool = False
     hang_after_s: float | None = None
     keep_on_fence: bool = False
@@ -108,7 +108,7 @@ class Launch:
         """The inverse of `to_json`."""
         found: dict[str, Any] = json.loads(text)
         meeting = found.pop("meeting")
-        confined = Confined.from_json(found.pop("confined"))
+        confined = SandboxBoundary.from_json(found.pop("confined"))
         return cls(
             **{
                 **found,

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from workers.launcher.processes import uptime_s
-from workers.launcher.task_socket import Saved, Step, Strategy
+from workers.launcher.task_socket import CheckpointSaved, OptimizerStep, Strategy
 
 _STEP_EVERY_S: Final = 2.0
 _CHECKPOINT_EVERY_S: Final = 0.2
 _MOST_WAITING: Final = 16
 
 
-class Progress:
+class RankProgress:
     """Hears ranks and notes their news: the first step at once, later ones every other second.
 
     Ranks are user code and may speak as often as they like. Checkpoints are noted five times a
@@ -24,17 +24,17 @@ class Progress:
         self._note = note
         self._step = self._noted_step = 0
         self._noted_at_s = self._saved_at_s = 0.0
-        self._saved: dict[int, Saved] = {}
+        self._saved: dict[int, CheckpointSaved] = {}
         self._has_strategy = False
 
-    def hear(self, news: Step | Saved | Strategy) -> None:
+    def hear(self, news: OptimizerStep | CheckpointSaved | Strategy) -> None:
         """Take in what a rank told."""
-        if isinstance(news, Step):
+        if isinstance(news, OptimizerStep):
             first = self._step == 0
             self._step = max(self._step, news.step)
             if first or uptime_s() - self._noted_at_s >= _STEP_EVERY_S:
                 self._note_step({})
-        elif isinstance(news, Saved):
+        elif isinstance(news, CheckpointSaved):
             self._wait(news)
             self.look()
         elif not self._has_strategy:
@@ -52,7 +52,7 @@ class Progress:
         if self._step > self._noted_step:
             self._note_step({})
 
-    def _wait(self, news: Saved) -> None:
+    def _wait(self, news: CheckpointSaved) -> None:
         """Put a checkpoint behind those that wait, and forget which of them it says are gone."""
         if news.kept:
             self._saved = {step: saved for step, saved in self._saved.items() if step in news.kept}

@@ -31,11 +31,11 @@ from workers.launcher.lease import Lease
 from workers.launcher.network import listen_on_free_port, own_address, port_of, reserve_port
 from workers.launcher.processes import ProcessMark, uptime_s
 from workers.launcher.program import Program, plan
-from workers.launcher.progress import Progress
+from workers.launcher.progress import RankProgress
 from workers.launcher.rank_env import rank_environment, without_contract
 from workers.launcher.ranks import InRank, Rank, confinement_of, start_rank, view_of
 from workers.launcher.sandbox import Sandbox
-from workers.launcher.shutdown import Ending, left_over, offer_to_oom_killer
+from workers.launcher.shutdown import Shutdown, left_over, offer_to_oom_killer
 from workers.launcher.sidecars import Beside
 from workers.launcher.task_socket import ContactDoor, Failure, ring
 from workers.launcher.usage import SAMPLE_EVERY_S, UsageMeter, keep_sample
@@ -64,7 +64,7 @@ class Shim:
         self._host = host
         self._journal = Journal(launch.folder.journal)
         self._ranks: list[Rank] = []
-        self._ending = Ending(launch)
+        self._ending = Shutdown(launch)
         own_ipc = launch.confined.level == "namespaces"
         self._usage = UsageMeter(launch.cgroup, own_ipc=own_ipc)
         self._disk = DiskWatch(launch, self._usage)
@@ -76,7 +76,7 @@ class Shim:
         now = uptime_s()
         self._active_at_s = self._sampled_at_s = now
         self._rang_at_s = 0.0
-        self._progress = Progress(lambda fields: self._note("progress", **fields))
+        self._progress = RankProgress(lambda fields: self._note("progress", **fields))
         self._looked_at_s = 0.0
         self._asked_to_end = False
         self._output_waits = False

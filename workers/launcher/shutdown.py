@@ -22,7 +22,7 @@ _STACK_PATIENCE_S: Final = 2.0
 _KILL_PATIENCE_S: Final = 10.0
 
 
-class Ending:
+class Shutdown:
     """The one ending of a task. The first cause stays; later ones can only make it quicker."""
 
     def __init__(self, launch: Launch) -> None:

@@ -36,7 +36,7 @@ _REMEMBERED_S: Final = 5.0
 
 
 @dataclass(frozen=True)
-class Step:
+class OptimizerStep:
     """A rank finished an optimisation step."""
 
     rank: int
@@ -44,7 +44,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Saved:
+class CheckpointSaved:
     """A checkpoint is whole and in its place. `kept` are the steps that can be resumed from now."""
 
     step: int
@@ -74,7 +74,7 @@ class Failure:
     errno: int | None = None
 
 
-Message = Step | Saved | Strategy | Failure
+Message = OptimizerStep | CheckpointSaved | Strategy | Failure
 
 
 class ContactDoor:
@@ -193,16 +193,16 @@ def _read(data: bytes) -> Message | None:
         if "strategy" in message:
             reason = _line(message.get("reason", ""), _TEXT_LIMIT)
             return Strategy(_line(message["strategy"], _WORD_LIMIT), reason)
-        return Step(rank=_count(message.get("rank", 0)), step=_count(message["step"]))
+        return OptimizerStep(rank=_count(message.get("rank", 0)), step=_count(message["step"]))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
-def _saved(body: dict[str, Any]) -> Saved:
+def _saved(body: dict[str, Any]) -> CheckpointSaved:
     kept = body.get("kept", [])
     if not isinstance(kept, list):
         raise TypeError("not a list")
-    return Saved(
+    return CheckpointSaved(
         step=_count(body["step"]),
         size_bytes=_count(body["size_bytes"]),
         kept=tuple(_count(step) for step in kept[-_KEPT_LIMIT:]),

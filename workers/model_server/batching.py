@@ -19,7 +19,7 @@ from workers.model_server.codecs import Batch, Model
 from workers.model_server.engine import Engine
 from workers.model_server.golden import first_difference
 from workers.model_server.predictions import UnevenOutputs, cut, write_scoring
-from workers.serving.wire import Asked, Contract
+from workers.serving.wire import Contract, RequestFrame
 
 _MOST_ROWS: Final = 32
 _MOST_NULLED: Final = 16
@@ -337,8 +337,8 @@ class _Prover:
         return time.monotonic() > self._deadline - _WITHIN_S * (1 - share)
 
 
-def _asked(body: bytes) -> Asked:
-    return Asked(0, Contract.SCORING, 0, body)
+def _asked(body: bytes) -> RequestFrame:
+    return RequestFrame(0, Contract.SCORING, 0, body)
 
 
 def single_rows(request: dict[str, Any]) -> list[dict[str, Any]]:

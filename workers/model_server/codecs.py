@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from slipway.schemas.serving import Signature
-from workers.serving.wire import Asked
+from workers.serving.wire import RequestFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Batch:
 class Codec(Protocol):
     """Reads requests for one model."""
 
-    def read(self, asked: Asked) -> Batch:
+    def read(self, asked: RequestFrame) -> Batch:
         """Return what a request asks for; raises BadInput."""
 
     def join(self, batches: Sequence[Batch]) -> Any:

@@ -21,7 +21,7 @@ from workers.model_server.errors import BadInput, whole_text
 from workers.model_server.infer import write_infer
 from workers.model_server.predictions import cut, write_rows, write_scoring
 from workers.serving.problem import problem_body
-from workers.serving.wire import Answered, Asked, Content, new
+from workers.serving.wire import Content, RequestFrame, ResponseFrame, new
 
 INLINE_BELOW_MS: Final = 1.0
 # Requests that are not merged are taken together for so long, to share the way to the thread and
@@ -29,13 +29,13 @@ INLINE_BELOW_MS: Final = 1.0
 _TURN_MS: Final = 2.0
 _LEARNING_RATE: Final = 0.05
 _JSON: Final = int(Content.JSON)
-Reply = Callable[[list[Answered]], None]
+Reply = Callable[[list[ResponseFrame]], None]
 
 
-class Waiting(NamedTuple):
+class QueuedRequest(NamedTuple):
     """A request, whom to answer, and when it came."""
 
-    asked: Asked
+    asked: RequestFrame
     reply: Reply
     since: float
 
@@ -54,12 +54,14 @@ class Engine:
     ) -> None:
         self._model = model
         self._read_many = getattr(model.codec, "read_many", None)
-        self._predict_row: Callable[[Asked], Any] | None = getattr(model, "predict_row", None)
+        self._predict_row: Callable[[RequestFrame], Any] | None = getattr(
+            model, "predict_row", None
+        )
         self._name = name
         self._version = version
         self._max_rows = max_rows
         self._batching = batching
-        self._queue: list[Waiting] = []
+        self._queue: list[QueuedRequest] = []
         self._scheduled = False
         self._busy = False
         self._can_join = True
@@ -75,7 +77,7 @@ class Engine:
         """Whether nothing waits and nothing runs."""
         return not self._queue and not self._busy
 
-    def submit(self, asked: Sequence[Asked], reply: Reply, *, is_all: bool = False) -> None:
+    def submit(self, asked: Sequence[RequestFrame], reply: Reply, *, is_all: bool = False) -> None:
         """Predict and reply, in this turn of the loop's end or after what runs now.
 
         With `is_all` nobody else can ask in this turn, so it need not end first.
@@ -84,7 +86,7 @@ class Engine:
         if is_all and self._is_free and len(asked) <= self._most_in_turn:
             reply(self._answers(asked, now))
             return
-        self._queue += [Waiting(one, reply, now) for one in asked]
+        self._queue += [QueuedRequest(one, reply, now) for one in asked]
         if is_all and not self._scheduled:
             self._turn()
         else:
@@ -105,7 +107,7 @@ class Engine:
         bodies, began = quick
         return bodies, int((began - since) * 1e6)
 
-    def answer(self, asked: Sequence[Asked]) -> list[Answered]:
+    def answer(self, asked: Sequence[RequestFrame]) -> list[ResponseFrame]:
         """Predict at once, for warming up and golden predictions."""
         return self._answers(asked, time.monotonic())
 
@@ -132,7 +134,7 @@ class Engine:
         """Whether what comes now can be answered now, in the loop."""
         return not (self._queue or self._busy) and self.forward_ms < INLINE_BELOW_MS
 
-    def _answers(self, asked: Sequence[Asked], since: float) -> list[Answered]:
+    def _answers(self, asked: Sequence[RequestFrame], since: float) -> list[ResponseFrame]:
         """Answer what came at one moment; plain requests without an object for each."""
         if len(asked) > 1 and not self._merges:
             return [self._answers([one], since)[0] for one in asked]
@@ -143,17 +145,20 @@ class Engine:
                 return answer
         quick = self._quick(_scoring(asked))
         if quick is None:
-            return self._work_slowly([Waiting(one, _nobody, since) for one in asked])
+            return self._work_slowly([QueuedRequest(one, _nobody, since) for one in asked])
         bodies, began = quick
         queue_us = int((began - since) * 1e6)
         return [
-            new(Answered, (one.number, 200, _JSON, 0, queue_us, body))
+            new(ResponseFrame, (one.number, 200, _JSON, 0, queue_us, body))
             for one, body in zip(asked, bodies, strict=True)
         ]
 
     def _only(
-        self, predict_row: Callable[[Asked], Any], asked: Sequence[Asked], since: float
-    ) -> list[Answered] | None:
+        self,
+        predict_row: Callable[[RequestFrame], Any],
+        asked: Sequence[RequestFrame],
+        since: float,
+    ) -> list[ResponseFrame] | None:
         """Answer a plain request for one row; None where it is not that."""
         (one,) = asked
         began = time.monotonic()
@@ -164,8 +169,8 @@ class Engine:
             self._learn(began)
             body = write_scoring(outputs)
         except Exception:  # noqa: BLE001 (a model may raise anything; the slow way tells of it)
-            return self._work_slowly([Waiting(one, _nobody, since)])
-        return [new(Answered, (one.number, 200, _JSON, 0, int((began - since) * 1e6), body))]
+            return self._work_slowly([QueuedRequest(one, _nobody, since)])
+        return [new(ResponseFrame, (one.number, 200, _JSON, 0, int((began - since) * 1e6), body))]
 
     def _schedule(self) -> None:
         if self._queue and not self._scheduled and not self._busy:
@@ -188,7 +193,9 @@ class Engine:
         done = loop.run_in_executor(self._pool, self._work, taken)
         done.add_done_callback(lambda future: self._after(taken, future))
 
-    def _after(self, taken: list[Waiting], done: "asyncio.Future[list[Answered]]") -> None:
+    def _after(
+        self, taken: list[QueuedRequest], done: "asyncio.Future[list[ResponseFrame]]"
+    ) -> None:
         self._busy = False
         if self._batching is BatchingMode.OFF:
             _deliver(taken, done.result())
@@ -200,7 +207,7 @@ class Engine:
 
     # Runs in the thread when the model is slow
 
-    def _work(self, taken: list[Waiting]) -> list[Answered]:
+    def _work(self, taken: list[QueuedRequest]) -> list[ResponseFrame]:
         """Answer each; the order is that of `taken`."""
         if len(taken) > 1 and not self._merges:
             return [self._work([waiting])[0] for waiting in taken]
@@ -209,12 +216,12 @@ class Engine:
             return self._work_slowly(taken)
         bodies, began = quick
         return [
-            new(Answered, (asked.number, 200, _JSON, 0, int((began - since) * 1e6), body))
+            new(ResponseFrame, (asked.number, 200, _JSON, 0, int((began - since) * 1e6), body))
             for (asked, _, since), body in zip(taken, bodies, strict=True)
         ]
 
-    def _work_slowly(self, taken: list[Waiting]) -> list[Answered]:
-        answers: dict[int, Answered] = {}
+    def _work_slowly(self, taken: list[QueuedRequest]) -> list[ResponseFrame]:
+        answers: dict[int, ResponseFrame] = {}
         groups: dict[object, list[tuple[int, Batch]]] = {}
         began = time.monotonic()
         for place, waiting in enumerate(taken):
@@ -265,9 +272,9 @@ class Engine:
 
     def _predict(
         self,
-        taken: list[Waiting],
+        taken: list[QueuedRequest],
         part: list[tuple[int, Batch]],
-        answers: dict[int, Answered],
+        answers: dict[int, ResponseFrame],
         began: float,
     ) -> None:
         batches = [batch for _, batch in part]
@@ -294,7 +301,7 @@ class Engine:
                 answers[place] = _failed(waiting, error)
                 continue
             queue_us = int((began - waiting.since) * 1e6)
-            answers[place] = Answered(waiting.asked.number, 200, content, head, queue_us, body)
+            answers[place] = ResponseFrame(waiting.asked.number, 200, content, head, queue_us, body)
 
     def _learn(self, began: float) -> None:
         """Keep to how long a batch takes: it decides where the model runs."""
@@ -323,34 +330,34 @@ class Engine:
         return write_infer(named, batch.infer, self._name, self._version)
 
 
-def _scoring(asked: Sequence[Asked]) -> list[bytes]:
+def _scoring(asked: Sequence[RequestFrame]) -> list[bytes]:
     """Return the bodies, if all are scoring requests in JSON."""
     bodies = [body for _, contract, _, body in asked if not contract]
     return bodies if len(bodies) == len(asked) else []
 
 
-def _nobody(_answers: list[Answered]) -> None:
+def _nobody(_answers: list[ResponseFrame]) -> None:
     """Whom to reply to when the caller has the answers already."""
 
 
-def _deliver(taken: list[Waiting], answers: list[Answered]) -> None:
+def _deliver(taken: list[QueuedRequest], answers: list[ResponseFrame]) -> None:
     first = taken[0].reply
     if all(waiting.reply is first for waiting in taken):
         first(answers)
         return
-    by_reply: dict[Reply, list[Answered]] = {}
+    by_reply: dict[Reply, list[ResponseFrame]] = {}
     for waiting, answer in zip(taken, answers, strict=True):
         by_reply.setdefault(waiting.reply, []).append(answer)
     for reply, found in by_reply.items():
         reply(found)
 
 
-def _refused(waiting: Waiting, error: BadInput) -> Answered:
+def _refused(waiting: QueuedRequest, error: BadInput) -> ResponseFrame:
     body = problem_body(400, "invalid_input", error.detail, error.next_step or None, error.faults)
-    return Answered(waiting.asked.number, 400, Content.PROBLEM, 0, 0, body)
+    return ResponseFrame(waiting.asked.number, 400, Content.PROBLEM, 0, 0, body)
 
 
-def _failed(waiting: Waiting, error: Exception) -> Answered:
+def _failed(waiting: QueuedRequest, error: Exception) -> ResponseFrame:
     if isinstance(error, BadInput):
         return _refused(waiting, error)
     said = whole_text(f"{type(error).__name__}: {error}")
@@ -360,4 +367,4 @@ def _failed(waiting: Waiting, error: Exception) -> Answered:
         f"The model failed on this input: {said}",
         "Look into the logs of the replica; the model's code raised this.",
     )
-    return Answered(waiting.asked.number, 500, Content.PROBLEM, 0, 0, body)
+    return ResponseFrame(waiting.asked.number, 500, Content.PROBLEM, 0, 0, body)

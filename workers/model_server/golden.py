@@ -10,7 +10,7 @@ from slipway.schemas.serving import FieldSpec, GoldenPrediction, Signature
 from workers.model_server.arrays import DTYPES
 from workers.model_server.engine import Engine
 from workers.model_server.errors import NotReady
-from workers.serving.wire import Asked, Contract
+from workers.serving.wire import Contract, RequestFrame
 
 _WARM_RUNS: Final = 3
 _TIMED_RUNS: Final = 5
@@ -28,7 +28,7 @@ def warm_up(engine: Engine, signature: Signature, golden: list[GoldenPrediction]
     took = []
     for run in range(_WARM_RUNS + _TIMED_RUNS):
         began = time.perf_counter()
-        engine.answer([Asked(0, Contract.SCORING, 0, bodies[run % len(bodies)])])
+        engine.answer([RequestFrame(0, Contract.SCORING, 0, bodies[run % len(bodies)])])
         took.append((time.perf_counter() - began) * 1000)
     return min(took[_WARM_RUNS:])
 
@@ -57,7 +57,7 @@ def _block(shape: list[int], value: Any) -> Any:
 def check_golden(engine: Engine, golden: list[GoldenPrediction]) -> None:
     """Raise NotReady unless every golden request is answered as it has to be."""
     for number, one in enumerate(golden, start=1):
-        asked = Asked(0, Contract.SCORING, 0, orjson.dumps(one.request))
+        asked = RequestFrame(0, Contract.SCORING, 0, orjson.dumps(one.request))
         answer = engine.answer([asked])[0]
         said = orjson.loads(answer.body)
         if answer.status != 200:

@@ -15,14 +15,14 @@ from workers.model_server.errors import BadInput
 from workers.model_server.json_text import read_object
 from workers.model_server.plain import dumps, plain, text_of
 from workers.model_server.predictions import INFINITE
-from workers.serving.wire import Asked, Content
+from workers.serving.wire import Content, RequestFrame
 
 _MAX_NDIM: Final = 32
 _MAX_ELEMENTS: Final = 2**31
 
 
 def read_infer(
-    asked: Asked, *, raw_names: frozenset[str] = frozenset()
+    asked: RequestFrame, *, raw_names: frozenset[str] = frozenset()
 ) -> tuple[dict[str, Array], InferAsk, dict[str, Any]]:
     """Return tensors by name, what the answer should look like, and parameters; raises BadInput.
 

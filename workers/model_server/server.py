@@ -18,12 +18,12 @@ from workers.serving.wire import (
     MAC_BYTES,
     MAX_COUNT,
     NONCE_BYTES,
-    Answered,
-    Asked,
     BrokenFrame,
     Contract,
     FrameReader,
     Kind,
+    RequestFrame,
+    ResponseFrame,
     Welcome,
     frame,
     new,
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
             if one is not None:
                 self._ask([one])
                 return
-        asked: list[Asked] = []
+        asked: list[RequestFrame] = []
         try:
             frames = self._frames.feed(data)
             for received in frames:
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
                     first, bodies = unpack_plain_requests(received)
                     if len(frames) > 1 or not self._answered_plainly(first, bodies):
                         asked += [
-                            new(Asked, (first + at, _SCORING, 0, body))
+                            new(RequestFrame, (first + at, _SCORING, 0, body))
                             for at, body in enumerate(bodies)
                         ]
                 elif self._is_known and received.kind == Kind.REQUESTS:
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
         self.send(pack_plain_answers(first, queue_us, answers))
         return True
 
-    def _ask(self, asked: list[Asked]) -> None:
+    def _ask(self, asked: list[RequestFrame]) -> None:
         server = self._server
         server.engine.submit(asked, self._reply, is_all=len(server.connections) == 1)
 
@@ -213,7 +213,7 @@ class Connection(asyncio.Protocol):
         if not self._is_known:
             self.close()
 
-    def _send_answers(self, answers: list[Answered]) -> None:
+    def _send_answers(self, answers: list[ResponseFrame]) -> None:
         if len(answers) <= MAX_COUNT:
             self.send(pack_answers(answers))
             return

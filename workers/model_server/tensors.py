@@ -17,7 +17,7 @@ from workers.model_server.errors import BadInput
 from workers.model_server.infer import read_infer
 from workers.model_server.json_text import check_params, read_scoring
 from workers.model_server.plain import dumps
-from workers.serving.wire import Asked, Contract
+from workers.serving.wire import Contract, RequestFrame
 
 _WHOLE: Final = re.compile(r"\s*[+-]?\d{1,400}\s*", re.ASCII)
 _TRUTHS: Final = {"true": True, "false": False, "1": True, "0": False}
@@ -51,7 +51,7 @@ class TensorCodec:
                 self.row = np.zeros((1, only.shape[1]), self._dtype)
                 self._row_memory = self.row.data
 
-    def read_row(self, asked: Asked) -> bool:
+    def read_row(self, asked: RequestFrame) -> bool:
         """Write the only row of a plain request into `row`; False if it is not that.
 
         Whoever asks alone pays three times for each step that is not in the processor's caches:
@@ -107,7 +107,7 @@ class TensorCodec:
                 return None
         return {only.name: array.reshape(len(rows), only.shape[1])}, counts
 
-    def read(self, asked: Asked) -> Batch:
+    def read(self, asked: RequestFrame) -> Batch:
         """Return what a request asks for; raises BadInput."""
         infer = None
         if asked.contract == Contract.INFER:

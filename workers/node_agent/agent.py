@@ -16,7 +16,7 @@ from workers.launcher.atomic_files import write_atomically
 from workers.launcher.confinement import adopt_orphans
 from workers.launcher.lease import Lease
 from workers.node_agent.attempts import AttemptTable
-from workers.node_agent.backends.base import Backend, Prepared
+from workers.node_agent.backends.base import Backend, PreparedEnvironment
 from workers.node_agent.backends.docker import DockerBackend
 from workers.node_agent.backends.process import ProcessBackend
 from workers.node_agent.builds import EnvironmentBuilds
@@ -77,7 +77,7 @@ class Agent:
         self._lease = Lease(self._folders.shared)
         self._shipper = LogShipper(self._portal, self._table, self._backends, self._bell)
         self._builds = EnvironmentBuilds(self._portal, self._folders.root / "builds")
-        self._default: Prepared | None = None
+        self._default: PreparedEnvironment | None = None
         rooms = NodeRooms(
             folders=self._folders,
             backends=self._backends,

@@ -15,7 +15,7 @@ from typing import Any
 from slipway.schemas.agent import DesiredTask, TaskKey
 from slipway.schemas.workloads import ReasonCode
 from workers.launcher.atomic_files import read_json, write_atomically
-from workers.launcher.journal import ENDED, Entry, Journal
+from workers.launcher.journal import ENDED, Journal, JournalEntry
 from workers.launcher.launch import StateFolder, StopRequest
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
 from workers.node_agent.notifier import News
@@ -178,11 +178,11 @@ class Attempt:
         mark = StateFolder(self.folder.state).shim()
         return mark is not None and mark.is_alive()
 
-    def unsent_events(self, *, limit: int) -> list[Entry]:
+    def unsent_events(self, *, limit: int) -> list[JournalEntry]:
         """Events the portal does not have yet, in order."""
         entries = self.journal.read(self.cursors.journal, limit=limit)
         if not entries and self.unwritten_end is not None:
-            return [Entry(self.unwritten_end, self.cursors.journal)]
+            return [JournalEntry(self.unwritten_end, self.cursors.journal)]
         return entries
 
     def end(self, reason: ReasonCode, message: str, **fields: Any) -> None:

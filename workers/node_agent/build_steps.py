@@ -55,7 +55,7 @@ class StepFailed(StartError):
 
 
 @dataclass(frozen=True)
-class Step:
+class BuildStep:
     """One command of a build, and what it may reach.
 
     With `project`, it runs code that this project chose. `network` says whether it may connect to
@@ -84,7 +84,7 @@ class BuildSteps:
         self._code = code
         self._isolation = isolation
 
-    def _step_command(self, step: Step, user: ProjectUser | None) -> list[str]:
+    def _step_command(self, step: BuildStep, user: ProjectUser | None) -> list[str]:
         """The command line that gives up what the step does not need, and then runs it."""
         level = self._isolation.level
         if level == "none":
@@ -104,7 +104,7 @@ class BuildSteps:
         services = [Service(host.host, host.port) for host in step.hosts]
         return self._isolation.command(self._code, view, step.command, user=user, services=services)
 
-    def _user(self, step: Step) -> ProjectUser | None:
+    def _user(self, step: BuildStep) -> ProjectUser | None:
         """The user that a step runs as, who is then the owner of what it may write."""
         if step.project is None:
             return None
@@ -114,13 +114,13 @@ class BuildSteps:
                 give_to(folder, user.uid, user.gid)
         return user
 
-    async def answer(self, step: Step) -> str:
+    async def answer(self, step: BuildStep) -> str:
         """Run a step whose output is not for the log; returns the output. Raises StepFailed."""
         lines = _Lines()
         await self.run(step, lines)
         return lines.text.partition("\n")[2]
 
-    async def run(self, step: Step, build_log: BuildLog) -> None:
+    async def run(self, step: BuildStep, build_log: BuildLog) -> None:
         """Run a step to its end; the log has the command line first.
 
         Raises StepFailed, or BuildTooLarge.
@@ -170,7 +170,7 @@ class BuildSteps:
             raise _failed("its last lines were:\n" + "\n".join(last))
 
 
-def _environment(step: Step) -> dict[str, str]:
+def _environment(step: BuildStep) -> dict[str, str]:
     return {
         **(build_variables() if step.network else {}),
         "PATH": "/usr/local/bin:/usr/bin:/bin",

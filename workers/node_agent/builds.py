@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from slipway.schemas.agent import EnvironmentReport, EnvironmentSpec
 from workers.launcher.atomic_files import read_json, write_atomically
-from workers.node_agent.backends.base import Backend, Prepared
+from workers.node_agent.backends.base import Backend, PreparedEnvironment
 from workers.node_agent.errors import PortalError, PortalRefused, PortalUnreachable, StartError
 from workers.node_agent.folders import checked_digest, checked_name
 from workers.node_agent.portal import Portal
@@ -91,9 +91,9 @@ class Build:
         self._log = build_log
         self._ended = asyncio.Event()
         self._state: Literal["building", "ready", "failed"] = "building"
-        self._prepared: Prepared | None = None
+        self._prepared: PreparedEnvironment | None = None
 
-    def end(self, prepared: Prepared | None) -> None:
+    def end(self, prepared: PreparedEnvironment | None) -> None:
         """It is ready, or it failed."""
         self._state = "failed" if prepared is None else "ready"
         self._prepared = prepared
@@ -157,7 +157,7 @@ class EnvironmentBuilds:
         *,
         on_build: Callable[[], None],
         project: str | None = None,
-    ) -> Prepared:
+    ) -> PreparedEnvironment:
         """An environment for a task of a project on a back end. Raises StartError.
 
         `on_build` is called when it has to be built. No digest stands for the environment of tasks
@@ -190,7 +190,7 @@ class EnvironmentBuilds:
         project: str | None,
         *,
         known: bool,
-    ) -> Prepared:
+    ) -> PreparedEnvironment:
         """Prepare, and tell of it unless it was there and the portal has heard so (`known`)."""
         build: Build | None = None
         scope = project or ""
@@ -202,7 +202,7 @@ class EnvironmentBuilds:
             build = self._begin(scope, spec.digest, number, build_log)
 
         build_log = GrowingLog(begin)
-        prepared: Prepared | None = None
+        prepared: PreparedEnvironment | None = None
         last = ""
         try:
             prepared = await backend.prepare(spec, build_log, project)

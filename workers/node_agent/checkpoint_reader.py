@@ -17,7 +17,7 @@ from slipway.schemas.checkpoints import (
     FILE_NAME,
     MAX_MANIFEST_BYTES,
     BadCheckpoint,
-    Contents,
+    ManifestContents,
     contents_of,
     ending,
     folder_name,
@@ -82,7 +82,7 @@ def manifest_in(folder: int) -> bytes:
         return b"".join(_blocks(file, size))
 
 
-def packed(folder: int, manifest: bytes, contents: Contents) -> Iterator[bytes]:
+def packed(folder: int, manifest: bytes, contents: ManifestContents) -> Iterator[bytes]:
     """A checkpoint that is open, as it travels; raises OSError, BadCheckpoint on the way."""
     yield header(FILE_NAME, len(manifest)) + manifest + padding(len(manifest))
     for name in sorted(contents.files):

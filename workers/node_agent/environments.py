@@ -24,7 +24,7 @@ from slipway.schemas.agent import EnvironmentSpec
 from slipway.schemas.workloads import ReasonCode
 from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.processes import uptime_s
-from workers.node_agent.backends.base import BuildLog, Prepared
+from workers.node_agent.backends.base import BuildLog, PreparedEnvironment
 from workers.node_agent.build_disk import BuildDisk
 from workers.node_agent.build_steps import BuildSteps, build_variables
 from workers.node_agent.build_verification import Skeleton, break_hard_links, seal, skeleton_of
@@ -79,8 +79,8 @@ class _Published:
     def manifest(self) -> Path:
         return self.attempt.with_name(f"manifest-{self.attempt.name}")
 
-    def prepared(self) -> Prepared:
-        return Prepared(
+    def prepared(self) -> PreparedEnvironment:
+        return PreparedEnvironment(
             str(self.python),
             size_bytes=self.size_bytes,
             locked=self.locked,
@@ -136,7 +136,7 @@ class VirtualEnvironments:
 
     async def ensure(
         self, spec: EnvironmentSpec, build_log: BuildLog, project: str | None = None
-    ) -> Prepared:
+    ) -> PreparedEnvironment:
         """The environment with its interpreter, built now if it is not there. Raises StartError.
 
         Without a project it consists of wheels alone, like all that projects share.
@@ -166,7 +166,7 @@ class VirtualEnvironments:
         )
         return await self._ensure_in(replace(build, home=own, project=project))
 
-    async def _ensure_in(self, build: "_Build") -> Prepared:
+    async def _ensure_in(self, build: "_Build") -> PreparedEnvironment:
         """Build unless another task has. Raises NeedsSource, and StartError."""
         build.home.mkdir(mode=0o711, parents=True, exist_ok=True)
         for folder in (build.home, build.home.parent):
@@ -181,7 +181,7 @@ class VirtualEnvironments:
             raise _failed("it was gone a moment after it was ready")
         return ready
 
-    async def _ready(self, home: Path) -> Prepared | None:
+    async def _ready(self, home: Path) -> PreparedEnvironment | None:
         """What is published, compared with its manifest. Raises StartError if it was changed."""
         published = _Published.read(home)
         if published is None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from slipway.schemas.workloads import ReasonCode
 from workers.node_agent.backends.base import BuildLog
-from workers.node_agent.build_steps import BuildSteps, Step, StepFailed
+from workers.node_agent.build_steps import BuildStep, BuildSteps, StepFailed
 from workers.node_agent.errors import StartError
 from workers.node_agent.index_hosts import HostPort
 from workers.node_agent.interpreters import Interpreter, places_of_this_interpreter
@@ -68,9 +68,9 @@ class Site:
         """The requirements."""
         return self.scratch / "requirements.txt"
 
-    def step(self, command: list[str], *writable: Path, network: bool = False) -> Step:
+    def step(self, command: list[str], *writable: Path, network: bool = False) -> BuildStep:
         """A step of this attempt."""
-        return Step(
+        return BuildStep(
             command,
             self.scratch,
             writable,

@@ -30,7 +30,7 @@ class ContentChanged(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManifestEntry:
     """One file, folder or link. `content` is a SHA-256, or the target of a link."""
 
     mode: int
@@ -39,7 +39,7 @@ class Entry:
     inode: int
     content: str = ""
 
-    def has_same_status(self, other: "Entry") -> bool:
+    def has_same_status(self, other: "ManifestEntry") -> bool:
         """Whether nothing has touched it: every write changes the ctime."""
         if stat.S_ISDIR(self.mode):
             return self.mode == other.mode
@@ -50,7 +50,7 @@ class Entry:
 class Manifest:
     """All entries of an environment by their path inside it."""
 
-    entries: dict[str, Entry]
+    entries: dict[str, ManifestEntry]
 
     def digest(self) -> str:
         """One digest over everything that must not change."""
@@ -80,10 +80,10 @@ class Manifest:
     def read(cls, path: Path) -> "Manifest":
         """The inverse of `write`. Raises OSError and ValueError."""
         rows = (json.loads(line) for line in path.read_text("utf-8").splitlines())
-        return cls({row[0]: Entry(*row[1:]) for row in rows})
+        return cls({row[0]: ManifestEntry(*row[1:]) for row in rows})
 
 
-def walk(root: Path) -> Iterator[tuple[str, Entry]]:
+def walk(root: Path) -> Iterator[tuple[str, ManifestEntry]]:
     """Everything below a folder, in a fixed order, without contents. Follows no link."""
     todo = [""]
     while todo:
@@ -97,7 +97,7 @@ def walk(root: Path) -> Iterator[tuple[str, Entry]]:
                 todo.append(path)
             yield (
                 path,
-                Entry(status.st_mode, status.st_size, status.st_ctime_ns, status.st_ino),
+                ManifestEntry(status.st_mode, status.st_size, status.st_ctime_ns, status.st_ino),
             )
 
 
@@ -148,7 +148,7 @@ def compare(
     return Manifest({path: both[path] for path in now})
 
 
-def _is_same(entry: Entry, before: Entry) -> bool:
+def _is_same(entry: ManifestEntry, before: ManifestEntry) -> bool:
     is_folder = stat.S_ISDIR(entry.mode)
     return (
         entry.mode == before.mode
@@ -161,7 +161,7 @@ def _is_bytecode(path: str) -> bool:
     return "__pycache__" in path.split("/")
 
 
-def _with_contents(root: Path, entries: dict[str, Entry]) -> dict[str, Entry]:
+def _with_contents(root: Path, entries: dict[str, ManifestEntry]) -> dict[str, ManifestEntry]:
     def content(path: str) -> str:
         mode = entries[path].mode
         whole = os.path.join(root, path)  # noqa: PTH118 - many thousands of them
@@ -184,7 +184,7 @@ def _with_contents(root: Path, entries: dict[str, Entry]) -> dict[str, Entry]:
         }
 
 
-def _fingerprint(entries: Iterable[tuple[str, Entry]]) -> str:
+def _fingerprint(entries: Iterable[tuple[str, ManifestEntry]]) -> str:
     total = hashlib.sha256()
     for path, entry in entries:
         if stat.S_ISDIR(entry.mode):

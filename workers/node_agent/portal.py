@@ -8,7 +8,7 @@ import httpx
 import pydantic
 
 from slipway.schemas.agent import (
-    Desired,
+    DesiredState,
     EnvironmentReport,
     EnvironmentSpec,
     Heartbeat,
@@ -61,11 +61,11 @@ class Portal:
         answer = await self._post("heartbeat", heartbeat, timeout=HEARTBEAT_PATIENCE_S)
         return _read(HeartbeatAnswer, answer)
 
-    async def desired(self, seen: int) -> Desired:
+    async def desired(self, seen: int) -> DesiredState:
         """What this node should run; held by the portal until there is news."""
         query = {"seen": str(seen), "wait_s": str(int(_POLL_S))}
         answer = await self._call("GET", "desired", params=query, timeout=_POLL_S + _PATIENCE_S)
-        return _read(Desired, answer)
+        return _read(DesiredState, answer)
 
     async def report(self, reports: Reports) -> ReportsAnswer:
         """Tell what happened to tasks, in order."""

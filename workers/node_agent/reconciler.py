@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Final
 
-from slipway.schemas.agent import Desired, DesiredTask, TaskKey
+from slipway.schemas.agent import DesiredState, DesiredTask, TaskKey
 from workers.node_agent.attempts import Attempt, TaskRecord
 from workers.node_agent.errors import PortalRefused, PortalUnreachable, StartError
 from workers.node_agent.folders import handle_of
@@ -54,7 +54,7 @@ class Reconciler:
             seen = desired.version
             self.apply(desired)
 
-    def apply(self, desired: Desired) -> None:
+    def apply(self, desired: DesiredState) -> None:
         """Start what is new, tell the others what is wanted of them."""
         self.prewarm = list(desired.prewarm)
         listed: set[str] = set()

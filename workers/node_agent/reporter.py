@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pydantic
 
-from slipway.schemas.agent import Report, Reports, TaskKey
+from slipway.schemas.agent import Reports, TaskKey, TaskReport
 from slipway.schemas.base import forbidden_character
 from slipway.schemas.truncation import shorten
-from workers.launcher.journal import Entry
+from workers.launcher.journal import JournalEntry
 from workers.node_agent.attempts import Attempt, AttemptTable
 from workers.node_agent.errors import PortalRefused, PortalUnreachable
 from workers.node_agent.notifier import News
@@ -50,8 +50,8 @@ class Reporter:
 
     async def send(self) -> bool:
         """Send one batch; answers whether there may be more. Raises PortalUnreachable."""
-        batch: list[Report] = []
-        sent: list[tuple[Attempt, list[Entry]]] = []
+        batch: list[TaskReport] = []
+        sent: list[tuple[Attempt, list[JournalEntry]]] = []
         for attempt in self._table:
             room = min(_PER_ATTEMPT, _BATCH - len(batch))
             if attempt.stale or room <= 0:
@@ -75,7 +75,7 @@ class Reporter:
             attempt.news.ring()
         return True
 
-    async def _deliver(self, batch: list[Report]) -> None:
+    async def _deliver(self, batch: list[TaskReport]) -> None:
         """Hand a batch over. One report that is refused must not hold up the others for ever."""
         try:
             answer = await self._portal.report(Reports(reports=batch))
@@ -95,7 +95,7 @@ class Reporter:
                 attempt.news.ring()
 
 
-def report_of(key: TaskKey, sequence: int, event: dict[str, Any]) -> Report:
+def report_of(key: TaskKey, sequence: int, event: dict[str, Any]) -> TaskReport:
     """Make the report of one event. A journal from a container may hold anything: what cannot be
     read becomes a report without content, so that the count stays whole."""
     at_unix_ms = event.get("at_unix_ms")
@@ -106,14 +106,14 @@ def report_of(key: TaskKey, sequence: int, event: dict[str, Any]) -> Report:
         "kind": event.get("kind") if event.get("kind") in _KINDS else "progress",
         "at_unix_ms": at_unix_ms if isinstance(at_unix_ms, int) else 0,
     }
-    fields = {name: value for name, value in event.items() if name in Report.model_fields}
+    fields = {name: value for name, value in event.items() if name in TaskReport.model_fields}
     fields["message"] = _clean(str(event.get("message", "")))
     fields["log_tail"] = str(event.get("log_tail", "")).replace("\0", "\ufffd")[-_TAIL_LIMIT:]
     try:
-        return Report.model_validate({**fields, **base})
+        return TaskReport.model_validate({**fields, **base})
     except pydantic.ValidationError as error:
         log.warning("an event of %s cannot be reported as it is: %s", key, error)
-        return Report.model_validate({**base, "message": fields["message"]})
+        return TaskReport.model_validate({**base, "message": fields["message"]})
 
 
 def _clean(message: str) -> str:

@@ -13,7 +13,13 @@ from workers.launcher.launch import MeetingPoint, StopRequest
 from workers.launcher.lease import Lease
 from workers.launcher.processes import uptime_s
 from workers.node_agent.attempts import Attempt, AttemptTable
-from workers.node_agent.backends.base import Backend, Observation, Order, Phase, Prepared
+from workers.node_agent.backends.base import (
+    Backend,
+    LaunchSpec,
+    Observation,
+    Phase,
+    PreparedEnvironment,
+)
 from workers.node_agent.builds import EnvironmentBuilds
 from workers.node_agent.checkpoints import CheckpointStore
 from workers.node_agent.errors import StartError
@@ -148,7 +154,7 @@ class AttemptRunner:
         )
         meeting = await self._meeting_point(spec)
         await self._wait_for_lease()
-        order = Order(
+        order = LaunchSpec(
             key=attempt.key,
             workload_id=attempt.record.workload_id,
             spec=spec,
@@ -183,7 +189,7 @@ class AttemptRunner:
         while self._rooms.table.predecessors(self._attempt):
             await self._news(self._attempt.news.version)
 
-    async def _environment(self, backend: Backend, spec: TaskSpec) -> Prepared:
+    async def _environment(self, backend: Backend, spec: TaskSpec) -> PreparedEnvironment:
         return await self._rooms.builds.ensure(
             backend,
             spec.environment,

@@ -109,7 +109,7 @@ class Frame:
     payload: bytes
 
 
-class Asked(NamedTuple):
+class RequestFrame(NamedTuple):
     """A request in a frame. `head_len` is the length of the JSON before binary tensors, or 0."""
 
     number: int
@@ -118,7 +118,7 @@ class Asked(NamedTuple):
     body: bytes
 
 
-class Answered(NamedTuple):
+class ResponseFrame(NamedTuple):
     """An answer in a frame; `queue_us` is how long the request waited for its forward pass."""
 
     number: int
@@ -189,27 +189,27 @@ def pack_requests(requests: list[tuple[int, int, int, bytes]]) -> bytes:
     return frame(Kind.REQUESTS, b"".join(records), len(requests))
 
 
-def only_request(data: bytes) -> Asked | None:
+def only_request(data: bytes) -> RequestFrame | None:
     """Return the request of a frame of one, when that is all there is; None for anything else."""
     if len(data) < _ONE_REQUEST.size:
         return None
     length, kind, _, count, number, size, head, contract = _ONE_REQUEST.unpack_from(data)
     if kind != _REQUESTS or count != 1 or not length + 4 == len(data) == _ONE_REQUEST.size + size:
         return None
-    return new(Asked, (number, contract, head, data[_ONE_REQUEST.size :]))
+    return new(RequestFrame, (number, contract, head, data[_ONE_REQUEST.size :]))
 
 
-def only_answer(data: bytes) -> Answered | None:
+def only_answer(data: bytes) -> ResponseFrame | None:
     """Return the answer of a frame of one, when that is all there is; None for anything else."""
     if len(data) < _ONE_ANSWER.size:
         return None
     length, kind, _, count, number, size, head, status, content, us = _ONE_ANSWER.unpack_from(data)
     if kind != _ANSWERS or count != 1 or not length + 4 == len(data) == _ONE_ANSWER.size + size:
         return None
-    return new(Answered, (number, status, content, head, us, data[_ONE_ANSWER.size :]))
+    return new(ResponseFrame, (number, status, content, head, us, data[_ONE_ANSWER.size :]))
 
 
-def unpack_requests(received: Frame) -> list[Asked]:
+def unpack_requests(received: Frame) -> list[RequestFrame]:
     """Return the requests of a frame; raises BrokenFrame."""
     payload, at = received.payload, received.count * REQUEST.size
     if at > len(payload):
@@ -217,14 +217,14 @@ def unpack_requests(received: Frame) -> list[Asked]:
     found = []
     for number, length, head, contract in REQUEST.iter_unpack(payload[:at]):
         end = at + length
-        found.append(new(Asked, (number, contract, head, payload[at:end])))
+        found.append(new(RequestFrame, (number, contract, head, payload[at:end])))
         at = end
     if at != len(payload):
         raise BrokenFrame("lengths do not add up")
     return found
 
 
-def pack_answers(answers: list[Answered]) -> bytes:
+def pack_answers(answers: list[ResponseFrame]) -> bytes:
     """Return a frame of answers, at most MAX_COUNT of them."""
     if len(answers) == 1:
         number, status, content, head, queue_us, body = answers[0]
@@ -241,7 +241,7 @@ def pack_answers(answers: list[Answered]) -> bytes:
     return frame(Kind.ANSWERS, b"".join(records), len(answers))
 
 
-def unpack_answers(received: Frame) -> list[Answered]:
+def unpack_answers(received: Frame) -> list[ResponseFrame]:
     """Return the answers of a frame; raises BrokenFrame."""
     payload, at = received.payload, received.count * ANSWER.size
     if at > len(payload):
@@ -249,7 +249,7 @@ def unpack_answers(received: Frame) -> list[Answered]:
     found = []
     for number, length, head, status, content, queue_us in ANSWER.iter_unpack(payload[:at]):
         end = at + length
-        found.append(new(Answered, (number, status, content, head, queue_us, payload[at:end])))
+        found.append(new(ResponseFrame, (number, status, content, head, queue_us, payload[at:end])))
         at = end
     if at != len(payload):
         raise BrokenFrame("lengths do not add up")

@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class AccountsConfig(Room):
+class AccountsConfig(App):
     default = True
     name = "portal.accounts"
     label = "accounts"

@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class ApiConfig(Room):
+class ApiConfig(App):
     default = True
     name = "portal.api"
     label = "api"

@@ -16,7 +16,7 @@ from portal.core.db_errors import raced
 from portal.core.errors import InvalidInput, NotFound, SlipwayError
 from portal.core.middleware import request_id_of
 from portal.core.text import json_bytes
-from portal.core.validation_messages import words_of_fault
+from portal.core.validation_messages import describe_validation_error
 from slipway.schemas.problem import FieldFault, Problem
 
 log = structlog.get_logger(__name__)
@@ -84,7 +84,9 @@ def _fault(entry: dict[str, Any]) -> FieldFault:
     places = [str(part) for part in entry.get("loc", ())]
     # ("body", "payload", "name") → "name"; the argument's own name means nothing to a client.
     shown = places[2:] if places[:1] == ["body"] else places[1:]
-    return FieldFault(field=".".join(shown) or ".".join(places), message=words_of_fault(entry))
+    return FieldFault(
+        field=".".join(shown) or ".".join(places), message=describe_validation_error(entry)
+    )
 
 
 def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:

@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class ComputeConfig(Room):
+class ComputeConfig(App):
     default = True
     name = "portal.compute"
     label = "compute"

@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class ConfigConfig(Room):
+class ConfigConfig(App):
     default = True
     name = "portal.config"
     label = "config"

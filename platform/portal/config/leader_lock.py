@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from portal.config.models import Leadership
 
 
-class Office:
+class LeaderLock:
     """A claim of `holder` (unique to a process) on the office `name`."""
 
     def __init__(self, name: str, holder: str, *, lease_s: float = 6.0) -> None:

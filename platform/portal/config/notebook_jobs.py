@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from portal.accounts.models import Project, User
 from portal.notebooks.ports import JobWanted, register_jobs
 from portal.spend.presenters import with_cost
-from portal.storage.ports import Promised
+from portal.storage.ports import UploadDeclaration
 from portal.training.services.jobs import admission_request, quote_job, submit_job
 from portal.training.services.snapshots import take_in
 from portal.workloads.models import Workload
@@ -19,7 +19,7 @@ class TrainingJobs:
 
     def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
         """Keep code and return its digest."""
-        return take_in(project=project, by=by, chunks=tar, promised=Promised()).digest
+        return take_in(project=project, by=by, chunks=tar, promised=UploadDeclaration()).digest
 
     def submit(self, *, project: Project, by: User, code: str, wanted: JobWanted) -> Workload:
         """Queue the job."""

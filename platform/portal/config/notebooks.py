@@ -31,7 +31,7 @@ _STOP_GRACE_S = 8.0
 
 
 @dataclass(frozen=True)
-class Admission:
+class HubCredentials:
     """What the Hub of this machine was let in with. `url` is where browsers were sent then."""
 
     url: str
@@ -49,18 +49,18 @@ def _file(settings: Env) -> Path:
     return folder_of(settings) / "admission.json"
 
 
-def admission_of(settings: Env) -> Admission | None:
+def admission_of(settings: Env) -> HubCredentials | None:
     """Return what the Hub was let in with; None before that, and when its address has changed."""
     try:
-        found = Admission(**json.loads(_file(settings).read_text("utf-8")))
+        found = HubCredentials(**json.loads(_file(settings).read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return None
     return found if found.url == settings.notebooks_url else None
 
 
-def new_admission(settings: Env, *, token: str) -> Admission:
+def new_admission(settings: Env, *, token: str) -> HubCredentials:
     """Return what the Hub is to be let in with."""
-    return Admission(
+    return HubCredentials(
         url=settings.notebooks_url,
         token=token.strip(),
         client_secret=secrets.token_urlsafe(32),
@@ -68,7 +68,7 @@ def new_admission(settings: Env, *, token: str) -> Admission:
     )
 
 
-def keep_admission(settings: Env, admission: Admission) -> None:
+def keep_admission(settings: Env, admission: HubCredentials) -> None:
     """Leave it to the Hub; raises OSError."""
     write_for_owner(_file(settings), json.dumps(asdict(admission)))
 
@@ -96,7 +96,7 @@ def node_program() -> str:
     return str(program) if program is not None and program.exists() else "node"
 
 
-def _proxy(settings: Env, environ: dict[str, str], admission: Admission) -> ProcessSpec:
+def _proxy(settings: Env, environ: dict[str, str], admission: HubCredentials) -> ProcessSpec:
     bound = bind_of(settings)
     hosts = notebooks_hosts(settings).patterns
     hub = f"http://{LOOPBACK}:{settings.notebooks_hub_port}"

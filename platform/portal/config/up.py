@@ -24,7 +24,7 @@ from portal.config.supervision.children import die_with_parent
 from portal.config.supervision.console import Console, RotatingFile
 from portal.config.supervision.errors import StartError, start_error_from
 from portal.config.supervision.instance import check_space, lock_folder
-from portal.config.supervision.ports import Door, check_ports
+from portal.config.supervision.ports import ListeningPort, check_ports
 from portal.config.supervision.probes import (
     ALIVE_FILE,
     http_alive,
@@ -124,20 +124,22 @@ def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpe
     return specs
 
 
-def _doors(settings: Env) -> list[Door]:
+def _doors(settings: Env) -> list[ListeningPort]:
     doors = [
-        Door("SLIPWAY_PORTAL_PORT", settings.bind, settings.portal_port),
-        Door("SLIPWAY_CONTROL_HEALTH_PORT", _LOOPBACK, settings.control_health_port),
+        ListeningPort("SLIPWAY_PORTAL_PORT", settings.bind, settings.portal_port),
+        ListeningPort("SLIPWAY_CONTROL_HEALTH_PORT", _LOOPBACK, settings.control_health_port),
     ]
     if not settings.redis_url:
-        doors.append(Door("SLIPWAY_REDIS_PORT", _LOOPBACK, settings.redis_port))
+        doors.append(ListeningPort("SLIPWAY_REDIS_PORT", _LOOPBACK, settings.redis_port))
     if settings.embedded_gateway:
-        doors.append(Door("SLIPWAY_GATEWAY_PORT", settings.bind, settings.gateway_port))
+        doors.append(ListeningPort("SLIPWAY_GATEWAY_PORT", settings.bind, settings.gateway_port))
     if settings.runs_notebooks:
         doors += [
-            Door("SLIPWAY_NOTEBOOKS_PORT", notebooks.bind_of(settings), settings.notebooks_port),
-            Door("SLIPWAY_NOTEBOOKS_HUB_PORT", _LOOPBACK, settings.notebooks_hub_port),
-            Door("SLIPWAY_NOTEBOOKS_PROXY_PORT", _LOOPBACK, settings.notebooks_proxy_port),
+            ListeningPort(
+                "SLIPWAY_NOTEBOOKS_PORT", notebooks.bind_of(settings), settings.notebooks_port
+            ),
+            ListeningPort("SLIPWAY_NOTEBOOKS_HUB_PORT", _LOOPBACK, settings.notebooks_hub_port),
+            ListeningPort("SLIPWAY_NOTEBOOKS_PROXY_PORT", _LOOPBACK, settings.notebooks_proxy_port),
         ]
     return doors
 

@@ -6,7 +6,7 @@ from django.apps import AppConfig
 from django.utils.module_loading import module_has_submodule
 
 
-class Room(AppConfig):
+class App(AppConfig):
     """A room. Its `wiring.py`, if any, is imported once all models are loaded.
 
     There a room connects to news from below (`core.events`) and registers its answers to the ports
@@ -19,7 +19,7 @@ class Room(AppConfig):
             import_module(f"{self.name}.wiring")
 
 
-class CoreConfig(Room):
+class CoreConfig(App):
     default = True
     name = "portal.core"
     label = "core"

@@ -26,7 +26,7 @@ _AT_ONCE = 8
 _TURN_WITHIN_S = 0.4
 
 
-class Task(Protocol):
+class CeleryTask(Protocol):
     """What we need of a Celery task."""
 
     name: str
@@ -38,12 +38,12 @@ class Task(Protocol):
         """Send the message."""
 
 
-def doorbell(name: str) -> Callable[[Callable[..., None]], Task]:
+def doorbell(name: str) -> Callable[[Callable[..., None]], CeleryTask]:
     """Declare a function of a room's `tasks.py` as the Celery task `name` (`room.verb_noun`).
 
     It takes ids, is safe to run twice, and looks at the rows for what there is to do.
     """
-    return cast("Callable[[Callable[..., None]], Task]", shared_task(name=name))
+    return cast("Callable[[Callable[..., None]], CeleryTask]", shared_task(name=name))
 
 
 class Breaker:
@@ -81,12 +81,12 @@ _breaker = Breaker()
 _turns = threading.BoundedSemaphore(_AT_ONCE)
 
 
-def ring(task: Task, *ids: str) -> None:
+def ring(task: CeleryTask, *ids: str) -> None:
     """Ring `task` with `ids` once the surrounding transaction has committed (now without one)."""
     transaction.on_commit(lambda: ring_now(task, *ids))
 
 
-def ring_now(task: Task, *ids: str) -> bool:
+def ring_now(task: CeleryTask, *ids: str) -> bool:
     """Ring at once; tells whether the broker took it. Lasts at most about 1.2 s, never raises."""
     if not _breaker.allows():
         LOST.labels(task.name).inc()

@@ -3,7 +3,7 @@
 Whoever changes what others wait for calls `ring` in the transaction of the change. On PostgreSQL
 that is a NOTIFY, which comes once the transaction has committed and its rows can be seen. On SQLite
 the count of what others have committed is read forty times a second, which costs microseconds.
-Nothing depends on a ring: a `Listener` has its threads look every second all the same.
+Nothing depends on a ring: a `ChangeListener` has its threads look every second all the same.
 """
 
 import threading
@@ -29,7 +29,7 @@ def ring() -> None:
             cursor.execute(f"NOTIFY {_CHANNEL}")
 
 
-class Listener:
+class ChangeListener:
     """Tells the threads of a process when there may be something new.
 
     One thread with a connection of its own listens while anybody waits. On PostgreSQL it rings
@@ -108,4 +108,4 @@ class Listener:
             return False
 
 
-listener: Final = Listener()
+listener: Final = ChangeListener()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Problem:
+class HealthProblem:
     """A problem that there is now. `name` is for programs, `text` for people."""
 
     name: str
@@ -25,10 +25,10 @@ def add_check(name: str, check: Check) -> None:
     _checks[name] = check
 
 
-def current_problems() -> list[Problem]:
+def current_problems() -> list[HealthProblem]:
     """Ask all checks. Raises DatabaseError."""
     texts = ((name, check()) for name, check in _checks.items())
-    return [Problem(name, text) for name, text in texts if text]
+    return [HealthProblem(name, text) for name, text in texts if text]
 
 
 def problem_of(name: str) -> str:

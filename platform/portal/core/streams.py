@@ -13,7 +13,7 @@ from django.http import StreamingHttpResponse
 Result = TypeVar("Result")
 
 
-def let_go_of_the_database() -> None:
+def release_connection() -> None:
     """Give this thread's database connection back; the next query takes one again.
 
     A transfer lasts as long as the client wishes, and the pool has few connections: without this a

@@ -51,7 +51,7 @@ FORMS: Final[Mapping[str, str]] = {
 }
 
 
-def words_of_fault(entry: Mapping[str, Any]) -> str:
+def describe_validation_error(entry: Mapping[str, Any]) -> str:
     """Return what is wrong with one value; `entry` is one of `ValidationError.errors()`."""
     if entry.get("type") == "string_pattern_mismatch":
         form = FORMS.get(str((entry.get("ctx") or {}).get("pattern")))
@@ -65,7 +65,7 @@ def words_of_fault(entry: Mapping[str, Any]) -> str:
 
 def predicate_of_fault(entry: Mapping[str, Any]) -> str:
     """Return the same so that a sentence may begin with its subject."""
-    said = words_of_fault(entry)
+    said = describe_validation_error(entry)
     for subject in ("Input ", "String ", "Value ", "List "):
         said = said.removeprefix(subject)
     return said[:1].lower() + said[1:]

@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class DatasetsConfig(Room):
+class DatasetsConfig(App):
     default = True
     name = "portal.datasets"
     label = "datasets"

@@ -22,7 +22,7 @@ _MOST_PIECES = 20_000
 
 
 @dataclass(frozen=True)
-class Freed:
+class ReclaimedSpace:
     """What one round freed: versions for good, and pieces with their bytes."""
 
     versions: int
@@ -30,7 +30,7 @@ class Freed:
     size_bytes: int
 
 
-def free_unused() -> Freed:
+def free_unused() -> ReclaimedSpace:
     """Purge versions past their undo and drafts given up, then pieces that nothing refers to.
 
     The bytes themselves are freed by the sweep of the storage, a day later. Idempotent, and safe to
@@ -40,7 +40,7 @@ def free_unused() -> Freed:
     pieces, size_bytes = _drop_pieces()
     if versions or pieces:
         log.info("datasets_freed", versions=versions, pieces=pieces, bytes_freed=size_bytes)
-    return Freed(versions, pieces, size_bytes)
+    return ReclaimedSpace(versions, pieces, size_bytes)
 
 
 def _purge_versions() -> int:

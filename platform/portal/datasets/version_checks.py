@@ -16,7 +16,7 @@ from portal.datasets.models import Dataset, DataTable, Version
 from portal.datasets.signals import VersionReady, version_ready
 from portal.datasets.table_process import TableUnreadable, read_table
 from portal.datasets.tables import MAX_PARTS, Group, tables_in
-from slipway.schemas.datasets import Problem, VersionState, key_of
+from slipway.schemas.datasets import TableProblem, VersionState, key_of
 from slipway.schemas.statistics import TableStatistics
 from slipway.schemas.tables import ReadSettings, TableSchema, matches_pattern
 from slipway.schemas.truncation import shorten
@@ -39,11 +39,11 @@ _PROBLEMS_KEPT = 100
 
 
 @dataclass
-class _Found:
+class _CheckFindings:
     """What the check of one version has found."""
 
     tables: list[DataTable] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[TableProblem] = field(default_factory=list)
     bad_rows: int = 0
     rows: int | None = None
     tables_left_out: int = 0
@@ -132,7 +132,7 @@ def _check(turn: Turn) -> None:
     _publish(version, found, facts)
 
 
-def _refusal(found: _Found) -> str:
+def _refusal(found: _CheckFindings) -> str:
     first = found.problems[0]
     if not first.path:
         # A declaration is wrong, and no row.
@@ -157,7 +157,7 @@ def _refuse(version: Version, reason: str, **facts: Any) -> None:
     )
 
 
-def _publish(version: Version, found: _Found, facts: dict[str, Any]) -> None:
+def _publish(version: Version, found: _CheckFindings, facts: dict[str, Any]) -> None:
     """Give the version its number and make it seen, all at once."""
     with transaction.atomic():
         dataset = Dataset.objects.select_for_update(no_key=True).get(pk=version.dataset_id)
@@ -212,9 +212,9 @@ def _walk(turn: Turn) -> tuple[str, str, int, int]:
 _MOST_FOLDERS = 100_000
 
 
-def _examine(turn: Turn) -> _Found:
+def _examine(turn: Turn) -> _CheckFindings:
     version = turn.version
-    found = _Found()
+    found = _CheckFindings()
     until = time.monotonic() + READING_S
     tables = tables_in(version)
     found.tables_left_out = tables.left_out
@@ -232,7 +232,7 @@ def _examine(turn: Turn) -> _Found:
         if group.parts > len(group.paths):
             table.note, table.bad_rows = f"Not read: {_too_many_parts(group)}", 1
             found.bad_rows += 1
-            found.problems.append(Problem(path=group.name, message=_too_many_parts(group)))
+            found.problems.append(TableProblem(path=group.name, message=_too_many_parts(group)))
             continue
         if left_s < 1:
             table.note = "Not read: the other tables took all the time there is for a version."
@@ -243,7 +243,7 @@ def _examine(turn: Turn) -> _Found:
             log.warning("table_not_read", version=version.pk, table=group.name, why=str(error))
             table.note, table.bad_rows = f"Not read: {error}", 1
             found.bad_rows += 1
-            found.problems.append(Problem(path=group.name, message=str(error)))
+            found.problems.append(TableProblem(path=group.name, message=str(error)))
             continue
         statistics = TableStatistics.model_validate(result["statistics"])
         table.statistics = statistics.model_dump(mode="json")
@@ -253,7 +253,7 @@ def _examine(turn: Turn) -> _Found:
             table.note = f"Of the first {statistics.rows:,} rows; reading all takes too long."
         found.bad_rows += table.bad_rows
         found.rows = (found.rows or 0) + statistics.rows
-        found.problems += [Problem.model_validate(one) for one in result["problems"]]
+        found.problems += [TableProblem.model_validate(one) for one in result["problems"]]
     _require_declared_columns(version, found)
     _require_plain_files(turn, found)
     found.problems = found.problems[:_PROBLEMS_KEPT]
@@ -267,7 +267,7 @@ def _too_many_parts(group: Group) -> str:
     )
 
 
-def _require_declared_columns(version: Version, found: _Found) -> None:
+def _require_declared_columns(version: Version, found: _CheckFindings) -> None:
     """Note declared columns that no table has: such a declaration would have no effect."""
     names = {column["name"] for table in found.tables for column in table.schema.get("columns", [])}
     if any(not table.schema for table in found.tables):
@@ -275,10 +275,10 @@ def _require_declared_columns(version: Version, found: _Found) -> None:
     for name in sorted(_settings(version).types.keys() - names):
         found.bad_rows += 1
         message = "No table has this column, whose type is declared."
-        found.problems.insert(0, Problem(path="", column=name[:200], message=message))
+        found.problems.insert(0, TableProblem(path="", column=name[:200], message=message))
 
 
-def _require_plain_files(turn: Turn, found: _Found) -> None:
+def _require_plain_files(turn: Turn, found: _CheckFindings) -> None:
     """Note patterns of plain files that match no file: such a declaration would have no effect."""
     unmatched = _settings(turn.version).plain_files
     if unmatched:
@@ -288,4 +288,4 @@ def _require_plain_files(turn: Turn, found: _Found) -> None:
     for pattern in unmatched:
         found.bad_rows += 1
         message = f"No file matches {pattern[:200]}, which is declared as plain (plain_files)."
-        found.problems.insert(0, Problem(path="", message=message))
+        found.problems.insert(0, TableProblem(path="", message=message))

@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class EndpointsConfig(Room):
+class EndpointsConfig(App):
     default = True
     name = "portal.endpoints"
     label = "endpoints"

@@ -108,7 +108,7 @@ COMING = frozenset({_P.STARTING, _P.LOADING, _P.WARMING})
 OVER = frozenset({_P.STOPPED, _P.FAILED})
 
 
-class ForbiddenMove(Exception):
+class ForbiddenEndpointTransition(Exception):
     """The code asked for a move that no table knows: a fault of ours."""
 
 
@@ -116,5 +116,5 @@ def sources_of(moves: Moves[State], target: State) -> list[State]:
     """Return the states from which a row may move to `target`; raises ForbiddenMove for none."""
     found = [state for state, targets in moves.items() if target in targets]
     if not found:
-        raise ForbiddenMove(f"nothing becomes {target.value}")
+        raise ForbiddenEndpointTransition(f"nothing becomes {target.value}")
     return found

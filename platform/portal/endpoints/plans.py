@@ -12,7 +12,7 @@ ALL = 100
 
 
 @dataclass(frozen=True)
-class Step:
+class TrafficStep:
     """So much of the traffic goes to the new revision, for so long before the next step.
 
     `shadow_percent` of the answered predictions are copied to it and its answers only compared.
@@ -34,23 +34,23 @@ class Step:
         return f"{self.percent} % of the traffic goes to it"
 
 
-def steps_of(plan: Plan) -> list[Step]:
+def steps_of(plan: Plan) -> list[TrafficStep]:
     """Return the steps of a plan, in order."""
     if plan.kind == PlanKind.SHADOW:
-        return [Step(0, plan.bake_s, plan.shadow_percent)]
+        return [TrafficStep(0, plan.bake_s, plan.shadow_percent)]
     if plan.kind == PlanKind.ALL_AT_ONCE:
-        return [Step(ALL, plan.bake_s)]
+        return [TrafficStep(ALL, plan.bake_s)]
     percents = [*(plan.percents or CANARY_PERCENTS)]
     if percents[-1] != ALL:
         percents.append(ALL)
-    return [Step(percent, plan.bake_s) for percent in percents]
+    return [TrafficStep(percent, plan.bake_s) for percent in percents]
 
 
-def stored(steps: Sequence[Step]) -> list[dict[str, Any]]:
+def stored(steps: Sequence[TrafficStep]) -> list[dict[str, Any]]:
     """Return steps as they stand in the database."""
     return [asdict(step) for step in steps]
 
 
-def step_at(steps: Sequence[dict[str, Any]], index: int) -> Step:
+def step_at(steps: Sequence[dict[str, Any]], index: int) -> TrafficStep:
     """Return one of the stored steps; the last one for an index beyond."""
-    return Step(**steps[min(index, len(steps) - 1)])
+    return TrafficStep(**steps[min(index, len(steps) - 1)])

@@ -35,7 +35,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Step:
+class ScalingDecision:
     """How many replicas are wanted from now on, and why, in a sentence ("" for no change).
 
     `calm_since` is since when fewer would do, None while they would not.
@@ -70,21 +70,21 @@ class Cap:
 
 def step_of(
     wanted: int, load: Load, bounds: Bounds, *, calm_since: datetime | None, moment: datetime
-) -> Step:
+) -> ScalingDecision:
     """Decide: up at once, by what the load needs; down one step after a calm time."""
     if not bounds.least <= wanted <= bounds.most:
         held = min(max(wanted, bounds.least), bounds.most)
-        return Step(held, f"The endpoint runs {_between(bounds)}.")
+        return ScalingDecision(held, f"The endpoint runs {_between(bounds)}.")
     needed = _needed(wanted, load, bounds)
     target = min(needed, bounds.most)
     if target > wanted:
-        return Step(target, _because(load, bounds))
+        return ScalingDecision(target, _because(load, bounds))
     if needed >= wanted:
-        return Step(wanted)
+        return ScalingDecision(wanted)
     since = calm_since or moment
     if moment - since < CALM:
-        return Step(wanted, calm_since=since)
-    return Step(
+        return ScalingDecision(wanted, calm_since=since)
+    return ScalingDecision(
         wanted - 1,
         f"For {int(CALM.total_seconds() // 60)} minutes {wanted - 1} would have been enough "
         f"({load.in_flight} requests under way).",

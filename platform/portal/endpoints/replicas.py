@@ -24,7 +24,7 @@ from portal.workloads.lifecycle import ENDS, WAITING
 from portal.workloads.models import Lease
 from portal.workloads.retries import LOSSES
 from portal.workloads.services.cancellation import stop_workload
-from portal.workloads.services.submission import Wanted, submit_workload
+from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import spec_from
 from slipway.schemas.workloads import ReasonCode
 
@@ -144,7 +144,7 @@ def _start(endpoint: Endpoint, revision: Revision) -> None:
     workload = submit_workload(
         project=endpoint.project,
         by=revision.made_by,
-        wanted=Wanted(
+        wanted=WorkloadRequest(
             kind=KIND,
             name=f"{endpoint.name}-{revision.number}",
             tier=endpoint.tier,

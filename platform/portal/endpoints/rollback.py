@@ -7,7 +7,7 @@ from django.db.models import Q
 from portal.accounts.models import User
 from portal.endpoints.lifecycle import RevisionState, RolloutState
 from portal.endpoints.models import Endpoint, Revision, Rollout
-from portal.endpoints.plans import ALL, Step, stored
+from portal.endpoints.plans import ALL, TrafficStep, stored
 from portal.endpoints.replicas import CRASH_LOOP
 from portal.endpoints.rollouts import enter_step
 from portal.endpoints.transitions import add_event, move_revision, move_rollout
@@ -45,7 +45,7 @@ def switch(
         previous=current,
         made_by=by,
         plan=PlanKind.ALL_AT_ONCE,
-        steps=stored([Step(ALL, 0)]),
+        steps=stored([TrafficStep(ALL, 0)]),
         reason=why,
     )
     enter_step(endpoint, rollout, 0, moment)

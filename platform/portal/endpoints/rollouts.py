@@ -9,7 +9,7 @@ from typing import Any
 from portal.endpoints.canary_analysis import Rules, Traffic, trouble_with
 from portal.endpoints.lifecycle import EndpointState, ReplicaState, RevisionState, RolloutState
 from portal.endpoints.models import Endpoint, Revision, Rollout
-from portal.endpoints.plans import ALL, Step, step_at
+from portal.endpoints.plans import ALL, TrafficStep, step_at
 from portal.endpoints.ports import Evidence, judge
 from portal.endpoints.replicas import CRASH_LOOP
 from portal.endpoints.transitions import (
@@ -139,7 +139,7 @@ def _trouble(endpoint: Endpoint, rollout: Rollout, moment: datetime) -> str:
     )
 
 
-def _finish(endpoint: Endpoint, rollout: Rollout, step: Step, moment: datetime) -> None:
+def _finish(endpoint: Endpoint, rollout: Rollout, step: TrafficStep, moment: datetime) -> None:
     if not move_rollout(rollout, RolloutState.DONE):
         return
     revision = rollout.revision

@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class ExperimentsConfig(Room):
+class ExperimentsConfig(App):
     default = True
     name = "portal.experiments"
     label = "experiments"

@@ -9,10 +9,10 @@ from django.conf import settings
 
 from portal.experiments.adapters.artifacts import FsspecArtifacts
 from portal.experiments.adapters.mlflow.health import tracking_answers
-from portal.experiments.adapters.mlflow.run_writer import SqlOpener
+from portal.experiments.adapters.mlflow.run_writer import SqlRunWriter
 from portal.experiments.adapters.mlflow.tracker import SqlTracker
-from portal.experiments.adapters.mlflow.trash import SqlBin
-from portal.experiments.ports import ArtifactStore, Bin, Opener, Tracker
+from portal.experiments.adapters.mlflow.trash import SqlTrash
+from portal.experiments.ports import ArtifactStore, RunWriter, Tracker, Trash
 
 _PROBED_FOR_S = 5.0
 _probed: dict[str, tuple[float, bool]] = {}
@@ -36,14 +36,14 @@ def tracker() -> Tracker:
     return SqlTracker()
 
 
-def run_bin() -> Bin:
+def run_bin() -> Trash:
     """Return who puts runs in the bin."""
-    return SqlBin()
+    return SqlTrash()
 
 
-def opener() -> Opener:
+def opener() -> RunWriter:
     """Return who begins and ends runs of the platform's own."""
-    return SqlOpener()
+    return SqlRunWriter()
 
 
 @lru_cache(maxsize=8)

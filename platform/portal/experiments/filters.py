@@ -53,7 +53,7 @@ class RunField:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FilterCondition:
     """One condition; `value` is a number, a text, a tuple of texts (`in`) or None (`is null`)."""
 
     field: RunField
@@ -116,7 +116,7 @@ def bad_filter(what: str, at: int, next_step: str, *, field: str = "filter") -> 
     )
 
 
-def parse_filter(text: str) -> tuple[Comparison, ...]:
+def parse_filter(text: str) -> tuple[FilterCondition, ...]:
     """Return the comparisons that must all hold; an empty filter has none. Raises InvalidInput."""
     if len(text) > MAX_LENGTH:
         raise bad_filter(
@@ -125,7 +125,7 @@ def parse_filter(text: str) -> tuple[Comparison, ...]:
             "Narrow the runs down by fewer conditions.",
         )
     reader = _Reader(text)
-    found: list[Comparison] = []
+    found: list[FilterCondition] = []
     while not reader.is_over():
         if found:
             reader.take_and()
@@ -210,7 +210,7 @@ class _Reader:
         if self.is_over():
             raise self.wrong("a condition is missing", "Write one after `and`, or leave it out.")
 
-    def comparison(self) -> Comparison:
+    def comparison(self) -> FilterCondition:
         """Read one condition."""
         field = self.field()
         word = self._peek().word
@@ -219,7 +219,7 @@ class _Reader:
         if word in ("in", "not"):
             return self._listed(field)
         operator = self._operator(field)
-        return Comparison(field, operator, self._value(field))
+        return FilterCondition(field, operator, self._value(field))
 
     def field(self) -> RunField:
         """Read a field."""
@@ -333,7 +333,7 @@ class _Reader:
         self._take()
         return value
 
-    def _listed(self, field: RunField) -> Comparison:
+    def _listed(self, field: RunField) -> FilterCondition:
         negated = self._peek().word == "not"
         if negated:
             self._take()
@@ -351,9 +351,9 @@ class _Reader:
         if len(values) > MAX_LISTED:
             raise self.wrong(f"`in` takes at most {MAX_LISTED} values", "List fewer.")
         self._sign(")")
-        return Comparison(field, "not in" if negated else "in", tuple(values))
+        return FilterCondition(field, "not in" if negated else "in", tuple(values))
 
-    def _nothing(self, field: RunField) -> Comparison:
+    def _nothing(self, field: RunField) -> FilterCondition:
         self._take()
         negated = self._peek().word == "not"
         if negated:
@@ -368,7 +368,7 @@ class _Reader:
                 "For example params.lr is null.",
             )
         self._take()
-        return Comparison(field, "is not null" if negated else "is null", None)
+        return FilterCondition(field, "is not null" if negated else "is null", None)
 
     def _sign(self, sign: str) -> None:
         if self._peek().text != sign:

@@ -15,7 +15,7 @@ from slipway.schemas.accounts import Role, Scope
 
 
 @dataclass(frozen=True)
-class RunRole:
+class TrackedRunRole:
     """Members of the project in the path, with at least `role`, for a run of that project."""
 
     role: Role
@@ -45,7 +45,7 @@ class ArtifactLink:
         if redeemed is None:
             raise NotFound
         act_as(request, redeemed[1])
-        RunRole(Role.VIEWER, Scope.EXPERIMENTS_READ).check(request, path)
+        TrackedRunRole(Role.VIEWER, Scope.EXPERIMENTS_READ).check(request, path)
 
     def describe(self) -> str:
         return "a signed link, and project viewer"

@@ -6,8 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal, Protocol
 
-from portal.experiments.filters import Comparison, FieldKind, RunField
-from portal.storage.ports import Cleared
+from portal.experiments.filters import FieldKind, FilterCondition, RunField
+from portal.storage.ports import CleanupResult
 
 Axis = Literal["step", "time"]
 
@@ -83,14 +83,14 @@ class RunDetail:
 
 
 @dataclass(frozen=True)
-class Order:
+class SortOrder:
     """By what runs are sorted; runs without a value come last."""
 
     field: RunField
     descending: bool = True
 
 
-NEWEST = Order(RunField(FieldKind.ATTRIBUTE, "start_time"))
+NEWEST = SortOrder(RunField(FieldKind.ATTRIBUTE, "start_time"))
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class RunSearch:
 
     project_id: str
     experiment_ids: tuple[int, ...] = ()
-    conditions: tuple[Comparison, ...] = ()
-    order: Order = NEWEST
+    conditions: tuple[FilterCondition, ...] = ()
+    order: SortOrder = NEWEST
     stage: Stage = Stage.ACTIVE
     columns: tuple[RunField, ...] | None = ()
     limit: int = 50
@@ -201,7 +201,7 @@ class Tracker(Protocol):
         """Return the curves there are, each of at most about `most_points`."""
 
 
-class Bin(Protocol):
+class Trash(Protocol):
     """Puts runs and experiments in the bin and takes them out again, of one project at a time."""
 
     def put(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
@@ -248,7 +248,7 @@ class NewRun:
     tags: dict[str, str]
 
 
-class Opener(Protocol):
+class RunWriter(Protocol):
     """Begins and ends runs that the platform makes itself."""
 
     def exists(self, run_id: str) -> bool:
@@ -309,7 +309,7 @@ class ArtifactStore(Protocol):
     def read(self, place: str, *, start: int, length: int) -> Iterator[bytes]:
         """Yield `length` bytes of a file from byte `start` on."""
 
-    def remove(self, place: str) -> Cleared:
+    def remove(self, place: str) -> CleanupResult:
         """Remove a folder with all that is in it; returns what that was."""
 
     def weigh(self, place: str) -> int:

@@ -14,7 +14,7 @@ from portal.accounts.models import User
 from portal.accounts.models.tenancy import role_in
 from portal.core import clock
 from portal.endpoints.replicas import cipher
-from portal.monitoring.adapters.webhooks import NotDelivered, Refused, post, signature_of
+from portal.monitoring.adapters.webhooks import NotDelivered, WebhookRefused, post, signature_of
 from portal.monitoring.models import AlertChannel, AlertDelivery
 from portal.monitoring.models.alerts import MAX_ATTEMPTS
 from slipway.schemas.truncation import shorten
@@ -25,7 +25,7 @@ _LONGEST = timedelta(hours=1)
 _AT_ONCE = 50
 
 
-def tell_due() -> int:
+def deliver_pending() -> int:
     """Tell what is due; returns how many were told."""
     due = AlertDelivery.objects.filter(
         sent_at=None, attempts__lt=MAX_ATTEMPTS, next_attempt_at__lte=clock.now()
@@ -44,7 +44,7 @@ def _tell(one: AlertDelivery) -> bool:
         if one.channel.kind == "email":
             return _mail(one)
         _post(one)
-    except (Refused, NotDelivered) as problem:
+    except (WebhookRefused, NotDelivered) as problem:
         error = shorten(f"{one.channel.kind} {problem}", 500)
     mine = AlertDelivery.objects.filter(pk=one.pk, attempts=one.attempts + 1)
     if error:

@@ -42,7 +42,7 @@ _INCIDENT_ALERTS = {IncidentKind.UNCAPTURED: NOT_CAPTURED, IncidentKind.FALLBACK
 
 
 @dataclass(frozen=True)
-class Finding:
+class AlertReason:
     """A reason for an alert."""
 
     kind: str
@@ -79,7 +79,7 @@ def look(endpoint: Endpoint) -> None:
 
 def _findings(
     endpoint: Endpoint, serving: Iterable[Revision], chosen: MonitorSettings
-) -> Iterable[Finding]:
+) -> Iterable[AlertReason]:
     for revision in serving:
         yield from _drift(endpoint, revision, chosen)
         if chosen.watch_quality:
@@ -89,16 +89,18 @@ def _findings(
         yield from _traffic(endpoint, chosen)
 
 
-def _incidents(endpoint: Endpoint) -> Iterable[Finding]:
+def _incidents(endpoint: Endpoint) -> Iterable[AlertReason]:
     """Yield lost captures and answers of a standby; an alert outlasts pauses between incidents."""
     newest: dict[tuple[str, str], ServingIncident] = {}
     for incident in recent_incidents(endpoint, within=timedelta(minutes=_MINUTES)):
         newest.setdefault((incident.kind, incident.revision_id), incident)
     for (kind, revision_id), incident in newest.items():
-        yield Finding(_INCIDENT_ALERTS[IncidentKind(kind)], incident.event.message, revision_id)
+        yield AlertReason(_INCIDENT_ALERTS[IncidentKind(kind)], incident.event.message, revision_id)
 
 
-def _drift(endpoint: Endpoint, revision: Revision, chosen: MonitorSettings) -> Iterable[Finding]:
+def _drift(
+    endpoint: Endpoint, revision: Revision, chosen: MonitorSettings
+) -> Iterable[AlertReason]:
     last = _last_window(endpoint, revision.pk)
     if last is None or not last.drifted:
         return
@@ -117,7 +119,7 @@ def _drift(endpoint: Endpoint, revision: Revision, chosen: MonitorSettings) -> I
         )
         more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""
         plural = "s" if len(names) > 1 else ""
-        yield Finding(
+        yield AlertReason(
             kind,
             f"{len(names)} {noun}{plural} differ from the baseline in two windows in a row: "
             f"{shown}{more}. The last window has {last.rows:,} rows.",
@@ -132,7 +134,7 @@ def _last_window(endpoint: Endpoint, revision_id: str) -> DriftWindow | None:
 
 def quality_trouble(
     endpoint: Endpoint, revision: Revision, chosen: MonitorSettings
-) -> Iterable[Finding]:
+) -> Iterable[AlertReason]:
     """Yield what measured quality of the last 24 hours in which there are labels says."""
     labelled = HourSummary.objects.filter(
         endpoint=endpoint, revision_id=revision.pk, labelled__gt=0
@@ -150,7 +152,7 @@ def quality_trouble(
     if "accuracy" in figures:
         accuracy = figures["accuracy"]
         if chosen.min_accuracy is not None and accuracy < chosen.min_accuracy:
-            yield Finding(
+            yield AlertReason(
                 QUALITY,
                 f"Measured accuracy is {accuracy:.1%} {words}; at least "
                 f"{chosen.min_accuracy:.1%} is wanted.",
@@ -160,7 +162,7 @@ def quality_trouble(
         expected = estimate_of(hours)
         spread = 2.6 * (accuracy * (1 - accuracy) / sums["n"]) ** 0.5
         if expected is not None and accuracy + spread < expected[1]:
-            yield Finding(
+            yield AlertReason(
                 QUALITY,
                 f"Measured accuracy is {accuracy:.1%} {words}, below the range of the estimate "
                 f"({expected[1]:.1%} to {expected[2]:.1%}): the inputs may mean something else "
@@ -168,7 +170,7 @@ def quality_trouble(
                 revision.pk,
             )
     elif chosen.max_mean_error is not None and figures.get("mae", 0) > chosen.max_mean_error:
-        yield Finding(
+        yield AlertReason(
             QUALITY,
             f"The mean absolute error is {figures['mae']:.4g} {words}; at most "
             f"{chosen.max_mean_error:.4g} is wanted.",
@@ -188,7 +190,7 @@ def estimate_of(hours: Iterable[HourSummary]) -> tuple[float, float, float] | No
     return value, max(0.0, value - spread), min(1.0, value + spread)
 
 
-def _traffic(endpoint: Endpoint, chosen: MonitorSettings) -> Iterable[Finding]:
+def _traffic(endpoint: Endpoint, chosen: MonitorSettings) -> Iterable[AlertReason]:
     minutes = traffic_of(endpoint=endpoint, minutes=_MINUTES)
     answered = sum(one.answered for one in minutes)
     failed = sum(one.failed for one in minutes)
@@ -197,7 +199,7 @@ def _traffic(endpoint: Endpoint, chosen: MonitorSettings) -> Iterable[Finding]:
         return
     percent = 100 * failed / total
     if chosen.max_error_percent is not None and percent > chosen.max_error_percent:
-        yield Finding(
+        yield AlertReason(
             ERRORS,
             f"{failed} of {total} predictions of the last {_MINUTES} minutes failed "
             f"({percent:.1f} %); at most {chosen.max_error_percent:g} % is wanted.",
@@ -210,14 +212,14 @@ def _traffic(endpoint: Endpoint, chosen: MonitorSettings) -> Iterable[Finding]:
             whole.counts[place] += count
     slow = whole.percentile_ms(95)
     if slow is not None and slow > chosen.max_p95_ms:
-        yield Finding(
+        yield AlertReason(
             LATENCY,
             f"One prediction in twenty took longer than {slow:.0f} ms in the last {_MINUTES} "
             f"minutes; at most {chosen.max_p95_ms:g} ms is wanted.",
         )
 
 
-def raise_alert(endpoint: Endpoint, finding: Finding) -> None:
+def raise_alert(endpoint: Endpoint, finding: AlertReason) -> None:
     """Raise an alert and note who is to be told; one that fires already stays as it is."""
     with transaction.atomic():
         alert = _created(endpoint, finding)
@@ -234,7 +236,7 @@ def raise_alert(endpoint: Endpoint, finding: Finding) -> None:
         _tell(alert, "firing")
 
 
-def _created(endpoint: Endpoint, finding: Finding) -> Alert | None:
+def _created(endpoint: Endpoint, finding: AlertReason) -> Alert | None:
     """Insert an alert; None where the database says that it fires already."""
     try:
         with transaction.atomic():

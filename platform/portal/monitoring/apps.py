@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class MonitoringConfig(Room):
+class MonitoringConfig(App):
     default = True
     name = "portal.monitoring"
     label = "monitoring"

@@ -14,14 +14,14 @@ from typing import Any, Final, Protocol
 import structlog
 
 from portal.core.errors import Unavailable
-from portal.core.streams import ByteStream, let_go_of_the_database
+from portal.core.streams import ByteStream, release_connection
 from portal.endpoints.models import Endpoint
-from portal.monitoring.adapters.parquet import ANY, FAILED, FALLBACK, Flat, Where
+from portal.monitoring.adapters.parquet import ANY, FAILED, FALLBACK, Flat, ParquetConditions
 from portal.monitoring.analyst import AnalysisFailed, Analyst, analyst
 from portal.monitoring.exports_and_erasure import no_merging
 from portal.monitoring.models import Erasure, Monitor
 from portal.monitoring.paths import raw_files_of
-from portal.monitoring.prediction_search import condition, labels_of, patiently
+from portal.monitoring.prediction_search import condition, labels_of, retry_if_replaced
 from portal.monitoring.signature_types import column_types, signatures_of
 from slipway.schemas.monitoring import ExportFormat, SelectionFilters
 
@@ -102,7 +102,7 @@ class PredictionExport:
             for rows in self._pages():
                 lines = [self._fact(row, numbers) for row in rows]
                 self._add_labels(lines)
-                let_go_of_the_database()
+                release_connection()
                 yield from self._written(process, lines, facts)
 
     def _counts(self) -> _Counts:
@@ -113,9 +113,9 @@ class PredictionExport:
             count = chosen.count(rows)
             return _Counts(count, chosen.count(everything) - count if self._erasures else 0)
 
-        return patiently(self._endpoint, self._filters, ask)
+        return retry_if_replaced(self._endpoint, self._filters, ask)
 
-    def _where(self) -> Where:
+    def _where(self) -> ParquetConditions:
         """Return the filters, without predictions that somebody asked to erase."""
         where = condition(self._endpoint, self._filters, status=ANY)
         own = [erasure.reference for erasure in self._erasures if erasure.is_own]
@@ -131,7 +131,7 @@ class PredictionExport:
                 where.before(last["at"], last["prediction_id"], last["row"])
                 # Later hours need not be read again.
                 span = span.model_copy(update={"until": last["at"] + _MOMENT})
-            rows = patiently(self._endpoint, span, partial(_find, where))
+            rows = retry_if_replaced(self._endpoint, span, partial(_find, where))
             if rows:
                 yield rows
             if len(rows) < _ROWS_AT_ONCE:
@@ -219,7 +219,7 @@ def pieces_of(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-def _find(where: Where, chosen: Flat) -> list[Row]:
+def _find(where: ParquetConditions, chosen: Flat) -> list[Row]:
     return chosen.find(where, limit=_ROWS_AT_ONCE, columns=_COLUMNS)
 
 

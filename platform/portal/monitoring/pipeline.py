@@ -59,7 +59,7 @@ _STALE_AT_ONCE = 48
 
 
 @dataclass(frozen=True)
-class Looked:
+class EndpointPass:
     """An endpoint in one pass, and what stands about its revisions."""
 
     endpoint: Endpoint
@@ -69,7 +69,7 @@ class Looked:
     baselines: dict[str, BaselineRecord]
 
 
-def look_at_all() -> int:
+def process_all() -> int:
     """Take in and judge what is new, of all endpoints; returns at how many it looked."""
     known = captured_endpoints()
     looked = 0
@@ -103,9 +103,9 @@ def look_at(endpoint: Endpoint, asked: Analyst) -> bool:
     return not fault
 
 
-def _looked(endpoint: Endpoint, monitor: Monitor) -> Looked:
+def _looked(endpoint: Endpoint, monitor: Monitor) -> EndpointPass:
     revisions = {one.pk: one for one in endpoint.revisions.defer("served")}
-    return Looked(
+    return EndpointPass(
         endpoint,
         monitor,
         MonitorSettings.model_validate(monitor.settings),
@@ -137,7 +137,7 @@ def baselines_of(endpoint: Endpoint, revisions: Any) -> dict[str, BaselineRecord
     return found
 
 
-def _take_in(one: Looked, asked: Analyst, hour: datetime, files: Sequence[str]) -> None:
+def _take_in(one: EndpointPass, asked: Analyst, hour: datetime, files: Sequence[str]) -> None:
     row = CapturedHour.objects.filter(endpoint=one.endpoint, hour=hour).first()
     if row is None:
         row = CapturedHour(endpoint=one.endpoint, hour=hour)
@@ -190,7 +190,7 @@ def _make_stale(endpoint: Endpoint, hour: datetime | None) -> None:
         CapturedHour.objects.filter(endpoint=endpoint, hour__in=near).update(is_stale=True)
 
 
-def _sum_up(one: Looked, asked: Analyst) -> None:
+def _sum_up(one: EndpointPass, asked: Analyst) -> None:
     if is_outdated(one.monitor):
         infer_basis(one.endpoint, one.monitor, newest_revision(one.endpoint))
     stale = CapturedHour.objects.filter(endpoint=one.endpoint, is_stale=True)
@@ -207,7 +207,7 @@ def _sum_up(one: Looked, asked: Analyst) -> None:
             raise
 
 
-def _sum_up_hour(one: Looked, asked: Analyst, row: CapturedHour) -> None:
+def _sum_up_hour(one: EndpointPass, asked: Analyst, row: CapturedHour) -> None:
     result = asked.ask(
         "summarise",
         paths=parts_of([row]),
@@ -250,7 +250,7 @@ def _labels_near(endpoint: Endpoint, hour: datetime) -> list[list[Any]]:
     return [[prediction, place, value] for (prediction, place), value in found.items()]
 
 
-def _cut_windows(one: Looked, asked: Analyst) -> None:
+def _cut_windows(one: EndpointPass, asked: Analyst) -> None:
     until = clock.now() - _WATERMARK
     hours = list(CapturedHour.objects.filter(endpoint=one.endpoint).order_by("hour"))
     newest: defaultdict[str, datetime | None] = defaultdict(lambda: None)
@@ -278,7 +278,7 @@ def _last_window(endpoint: Endpoint, revision_id: str) -> DriftWindow | None:
 
 
 def _cut(
-    one: Looked,
+    one: EndpointPass,
     asked: Analyst,
     revision_id: str,
     base: BaselineRecord,

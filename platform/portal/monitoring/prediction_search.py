@@ -22,8 +22,8 @@ from portal.monitoring.adapters.parquet import (
     MEMORY,
     Flat,
     Gone,
-    TooLarge,
-    Where,
+    ParquetConditions,
+    QueryTooLarge,
     answer_of,
 )
 from portal.monitoring.exact_inputs import with_sent_integers
@@ -48,7 +48,7 @@ _FACTS = frozenset(
 
 
 @dataclass(frozen=True)
-class Found:
+class PredictionRow:
     """One row of a prediction; `label` is None while nobody said what is true."""
 
     prediction_id: str
@@ -112,7 +112,7 @@ def in_calendar(moment: datetime) -> datetime:
 
 def search(
     endpoint: Endpoint, filters: SelectionFilters, *, cursor: str | None = None, limit: int = 50
-) -> tuple[list[Found], str | None]:
+) -> tuple[list[PredictionRow], str | None]:
     """Return a page of predictions, newest first, and the cursor of the next one.
 
     Those that failed are among them, unless the filters say otherwise.
@@ -124,7 +124,7 @@ def search(
     def ask(chosen: Flat) -> list[dict[str, Any]]:
         return chosen.find(where, limit=limit + 1)
 
-    rows = patiently(endpoint, filters, ask)
+    rows = retry_if_replaced(endpoint, filters, ask)
     shown = rows[:limit]
     labels = labels_of(endpoint, [row["prediction_id"] for row in shown])
     predictions = with_sent_integers(endpoint, [_found(row, labels) for row in shown])
@@ -135,7 +135,7 @@ def search(
     return predictions, more
 
 
-def patiently(endpoint: Endpoint, filters: SelectionFilters, ask: Callable[[Flat], T]) -> T:
+def retry_if_replaced(endpoint: Endpoint, filters: SelectionFilters, ask: Callable[[Flat], T]) -> T:
     """Ask the files of a span, once more where one was replaced meanwhile.
 
     `ask` runs in another thread, which must not touch the database. Raises InvalidInput where this
@@ -146,7 +146,7 @@ def patiently(endpoint: Endpoint, filters: SelectionFilters, ask: Callable[[Flat
             return answer_of(paths_of(endpoint, filters), ask)
         except Gone:
             return answer_of(paths_of(endpoint, filters), ask)
-    except TooLarge as error:
+    except QueryTooLarge as error:
         raise InvalidInput(
             f"The predictions of {endpoint.name} in this span are too large to look through at "
             f"once ({MEMORY} of memory).",
@@ -168,12 +168,14 @@ def paths_of(endpoint: Endpoint, filters: SelectionFilters) -> list[str]:
     return parts_between(endpoint, since, until)
 
 
-def condition(endpoint: Endpoint, filters: SelectionFilters, *, status: str = ANSWERED) -> Where:
+def condition(
+    endpoint: Endpoint, filters: SelectionFilters, *, status: str = ANSWERED
+) -> ParquetConditions:
     """Return filters as a condition; raises InvalidInput for a feature nobody has seen.
 
     `status` counts where the filters name none.
     """
-    where = Where(filters.status or status)
+    where = ParquetConditions(filters.status or status)
     if filters.prediction_ids:
         where.among("prediction_id", filters.prediction_ids)
     if filters.since:
@@ -192,7 +194,9 @@ def condition(endpoint: Endpoint, filters: SelectionFilters, *, status: str = AN
     return where
 
 
-def _add_feature(endpoint: Endpoint, where: Where, feature: str, operator: str, value: str) -> None:
+def _add_feature(
+    endpoint: Endpoint, where: ParquetConditions, feature: str, operator: str, value: str
+) -> None:
     found = Monitor.objects.filter(endpoint=endpoint).values_list("columns", flat=True).first()
     columns: Mapping[str, str] = found or {}
     names = [name for name in (feature, f"in.{feature}", f"out.{feature}") if name in columns]
@@ -242,8 +246,8 @@ def _place(cursor: str) -> tuple[datetime, str, int]:
         ) from error
 
 
-def _found(row: Mapping[str, Any], labels: Mapping[tuple[str, int], Any]) -> Found:
-    return Found(
+def _found(row: Mapping[str, Any], labels: Mapping[tuple[str, int], Any]) -> PredictionRow:
+    return PredictionRow(
         prediction_id=row["prediction_id"],
         row=row["row"],
         at=row["at"],
@@ -293,7 +297,7 @@ def ids_of(endpoint: Endpoint, filters: SelectionFilters) -> Ids:
     def ask(chosen: Flat) -> list[dict[str, Any]]:
         return chosen.find(where, limit=_MOST_IDS + 1, columns=["prediction_id"])
 
-    rows = patiently(endpoint, filters, ask)
+    rows = retry_if_replaced(endpoint, filters, ask)
     if len(rows) > _MOST_IDS:
         raise InvalidInput(
             f"More than {_MOST_IDS:,} rows match, and a selection takes no part of them: narrow "

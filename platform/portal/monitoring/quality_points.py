@@ -15,8 +15,8 @@ from slipway.schemas.quality import (
     CalibrationBin,
     ClassQuality,
     ConfusionCell,
+    ModelTaskOut,
     QualityPoint,
-    TaskOut,
 )
 
 _OUT = "out."
@@ -24,9 +24,9 @@ _MOST_CLASSES = 50
 _MOST_CELLS = 400
 
 
-def task_out(basis: Basis) -> TaskOut:
+def task_out(basis: Basis) -> ModelTaskOut:
     """Describe the task of an endpoint."""
-    return TaskOut(
+    return ModelTaskOut(
         task=basis.task,
         label_type=basis.label_type,
         reason=basis.reason or "Not known before there are predictions and labels.",

@@ -15,7 +15,7 @@ from portal.monitoring.adapters.parquet import (
     ANSWERED,
     COLUMNS_AT_ONCE,
     Flat,
-    Where,
+    ParquetConditions,
 )
 from portal.monitoring.alerting import ENOUGH
 from portal.monitoring.drift_metrics import adjusted, psi, psi_p_value, share_moved
@@ -30,7 +30,12 @@ from portal.monitoring.models import (
     Monitor,
 )
 from portal.monitoring.pipeline import baselines_of
-from portal.monitoring.prediction_search import condition, filters_of, in_calendar, patiently
+from portal.monitoring.prediction_search import (
+    condition,
+    filters_of,
+    in_calendar,
+    retry_if_replaced,
+)
 from portal.monitoring.quality_points import (
     by_hour,
     by_revision,
@@ -67,7 +72,7 @@ _ORDER = [
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReportQuery:
     """What a view is of: a span, of one revision if it is given, of rows that match if they are."""
 
     endpoint: Endpoint
@@ -93,7 +98,7 @@ def asked_of(
     feature: str | None = None,
     operator: str = "=",
     value: str | None = None,
-) -> Asked:
+) -> ReportQuery:
     """Return what a view is of; raises InvalidInput, and NotFound for a revision."""
     end = in_calendar(until) if until else clock.now()
     begin = in_calendar(since) if since else end - _SPAN
@@ -125,10 +130,10 @@ def asked_of(
                 "value": value,
             }
         )
-    return Asked(endpoint, begin, end, found, chosen)
+    return ReportQuery(endpoint, begin, end, found, chosen)
 
 
-def view(asked: Asked) -> MonitoringOut:
+def view(asked: ReportQuery) -> MonitoringOut:
     """Return how an endpoint did."""
     endpoint = asked.endpoint
     monitor = Monitor.objects.filter(endpoint=endpoint).first() or Monitor(endpoint=endpoint)
@@ -189,7 +194,7 @@ def view(asked: Asked) -> MonitoringOut:
     )
 
 
-def _hours(asked: Asked) -> list[HourSummary]:
+def _hours(asked: ReportQuery) -> list[HourSummary]:
     found = HourSummary.objects.filter(
         endpoint=asked.endpoint,
         hour__gt=asked.since - timedelta(hours=1),
@@ -214,7 +219,10 @@ def _newest(hours: Sequence[HourSummary], revisions: Mapping[str, Revision]) -> 
 
 
 def _features(
-    asked: Asked, base: BaselineRecord | None, hours: Sequence[HourSummary], revision: str | None
+    asked: ReportQuery,
+    base: BaselineRecord | None,
+    hours: Sequence[HourSummary],
+    revision: str | None,
 ) -> list[FeatureOut]:
     if base is None:
         return []
@@ -310,7 +318,7 @@ class _Sliced:
 
 
 @dataclass
-class _Seen:
+class _SliceData:
     """What the files tell of a slice; `said` are the outputs of predictions that have a label."""
 
     rows: int = 0
@@ -322,7 +330,7 @@ class _Seen:
 
 
 def _slice(
-    asked: Asked,
+    asked: ReportQuery,
     base: BaselineRecord | None,
     revision: str | None,
     positive: str | None,
@@ -338,8 +346,8 @@ def _slice(
     )
     labelled.rows_among(sorted(labels))
 
-    def ask(chosen: Flat) -> _Seen:
-        seen = _Seen(rows=chosen.count(where))
+    def ask(chosen: Flat) -> _SliceData:
+        seen = _SliceData(rows=chosen.count(where))
         for start in range(0, max(1, len(features)), COLUMNS_AT_ONCE):
             some = features[start : start + COLUMNS_AT_ONCE]
             columns = [one["name"] for one in some]
@@ -356,19 +364,21 @@ def _slice(
             seen.said = chosen.find(labelled, limit=SLICE_LABELS, columns=wanted)
         return seen
 
-    seen = patiently(asked.endpoint, asked.slice, ask)
+    seen = retry_if_replaced(asked.endpoint, asked.slice, ask)
     counts = seen.counts or [[0] * len(one["counts"]) for one in features]
     measured = quality_of_rows(seen.said, labels, seen.rows, positive, basis)
     measured.labels_left_out = labels_left_out
     return _Sliced(seen.rows, seen.sampled, _both(seen), _judged(features, counts), measured)
 
 
-def _where(asked: Asked, chosen: SelectionFilters, revision: str | None, status: str) -> Where:
+def _where(
+    asked: ReportQuery, chosen: SelectionFilters, revision: str | None, status: str
+) -> ParquetConditions:
     where = condition(asked.endpoint, chosen, status=status)
     return where if revision is None else where.fact("revision", "=", revision)
 
 
-def _both(seen: _Seen) -> list[HourPoint]:
+def _both(seen: _SliceData) -> list[HourPoint]:
     """Return hours with what was answered in them and what failed."""
     found = {one["hour"]: HourPoint(**one, failed=0, refused=0) for one in seen.hours}
     for one in seen.failures:
@@ -413,7 +423,7 @@ def _judged(
     return _ranked(found)
 
 
-def _labels_between(asked: Asked) -> tuple[dict[tuple[str, int], Any], int]:
+def _labels_between(asked: ReportQuery) -> tuple[dict[tuple[str, int], Any], int]:
     """Return the newest labels of the span, and how many older ones are left out."""
     rows = Label.objects.filter(
         endpoint=asked.endpoint,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from portal.core.errors import Conflict, NotFound, Unavailable
-from portal.core.streams import ByteStream, let_go_of_the_database
+from portal.core.streams import ByteStream, release_connection
 from portal.datasets.bytes import content_of, entries_of
 from portal.datasets.models import Version
 from portal.endpoints.models import Endpoint
@@ -42,7 +42,7 @@ class SelectionExport:
             with self._source.open("wb") as file:
                 file.writelines(content_of(entries_of(version, "predictions.parquet")))
             self._erased = _erased_ids(selection)
-            let_go_of_the_database()
+            release_connection()
             with turn(self._process):
                 facts = self._process.ask(
                     "table_facts", source=str(self._source), erased=self._erased

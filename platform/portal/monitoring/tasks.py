@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 from portal.core.enqueue import doorbell
-from portal.monitoring.alert_delivery import tell_due
+from portal.monitoring.alert_delivery import deliver_pending
 from portal.monitoring.exports_and_erasure import carry_out_waiting
-from portal.monitoring.pipeline import look_at_all
+from portal.monitoring.pipeline import process_all
 from portal.monitoring.retention import forget_old
 
 # Task → how often it runs whether or not anybody rings.
@@ -20,13 +20,13 @@ PERIODIC = {
 @doorbell("monitoring.look")
 def look() -> None:
     """Look at what endpoints predicted since the last time."""
-    look_at_all()
+    process_all()
 
 
 @doorbell("monitoring.tell")
 def tell() -> None:
     """Tell the alerts that are due."""
-    tell_due()
+    deliver_pending()
 
 
 @doorbell("monitoring.carry_out")

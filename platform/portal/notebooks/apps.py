@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class NotebooksConfig(Room):
+class NotebooksConfig(App):
     default = True
     name = "portal.notebooks"
     label = "notebooks"

@@ -40,7 +40,7 @@ class NotebookRole:
 
 
 @dataclass(frozen=True)
-class RunRole:
+class NotebookRunRole:
     """Members of the project, with at least `role`, for a run of a notebook there."""
 
     role: Role

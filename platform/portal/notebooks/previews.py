@@ -24,21 +24,21 @@ class PreviewCell:
 
 
 @dataclass(frozen=True)
-class Preview:
+class NotebookPreview:
     """The first cells of a notebook; `more` counts those that are not shown."""
 
     cells: Sequence[PreviewCell]
     more: int
 
 
-def preview_of(content: bytes) -> Preview | None:
+def preview_of(content: bytes) -> NotebookPreview | None:
     """Return what is shown of a notebook; None for what is none."""
     try:
         found = json.loads(content)["cells"]
         cells = [cell for cell in found if isinstance(cell, dict)]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return Preview(
+    return NotebookPreview(
         [_cell(number, cell) for number, cell in enumerate(cells[:_MOST_CELLS], start=1)],
         more=max(0, len(cells) - _MOST_CELLS),
     )

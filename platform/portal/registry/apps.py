@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class RegistryConfig(Room):
+class RegistryConfig(App):
     default = True
     name = "portal.registry"
     label = "registry"

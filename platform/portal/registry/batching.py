@@ -26,19 +26,19 @@ _NOT_YET = (
 
 
 @dataclass(frozen=True)
-class Statement:
+class BatchingStatement:
     """The mode an author stated, and where."""
 
     mode: BatchingMode
     place: Literal["registration", "metadata"]
 
 
-def statement_of(record: VersionRecord) -> Statement | None:
+def statement_of(record: VersionRecord) -> BatchingStatement | None:
     """Return what was stated of a version; at its registration or later outweighs its metadata."""
     if record.given_batching:
-        return Statement(BatchingMode(record.given_batching), "registration")
+        return BatchingStatement(BatchingMode(record.given_batching), "registration")
     if record.noted_batching in list(BatchingMode):
-        return Statement(BatchingMode(record.noted_batching), "metadata")
+        return BatchingStatement(BatchingMode(record.noted_batching), "metadata")
     return None
 
 
@@ -68,7 +68,7 @@ def _report_of(record: VersionRecord) -> BatchingReport | None:
         return None
 
 
-def _expected(stated: Statement | None, *, has_golden: bool) -> BatchingReport:
+def _expected(stated: BatchingStatement | None, *, has_golden: bool) -> BatchingReport:
     """Return what a replica would work in before any has reported."""
     mode, reason = BatchingMode.REQUESTS, _NOT_YET if has_golden else _NO_GOLDEN
     if stated is not None:

@@ -59,7 +59,7 @@ class VersionFacts:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ModelPage:
     """One page of models, and where the next one begins."""
 
     items: Sequence[ModelFacts]
@@ -107,7 +107,7 @@ def born_at(project_id: str, created_ms: int) -> list[str]:
 
 def list_models(
     project_id: str, *, text: str = "", cursor: str | None = None, limit: int = 50
-) -> Listed:
+) -> ModelPage:
     """Return a page of models by name, those whose name holds `text`."""
     limit = max(1, min(limit, MAX_LIMIT))
     rows = _models(project_id)
@@ -118,7 +118,7 @@ def list_models(
     found = list(rows.order_by("name")[: limit + 1])
     items = _with_facts(project_id, found[:limit])
     more = len(found) > limit
-    return Listed(items, encode_cursor(json.dumps(items[-1].name)) if more else None)
+    return ModelPage(items, encode_cursor(json.dumps(items[-1].name)) if more else None)
 
 
 def _text_in(cursor: str) -> str:

@@ -13,14 +13,14 @@ from typing import Any
 from django.db.models import Q
 
 from portal.core import clock
-from portal.core.enqueue import Task, ring
+from portal.core.enqueue import CeleryTask, ring
 from portal.core.errors import InvalidInput
 from portal.registry.adapters.artifacts import artifact_files
 from portal.registry.artifact_uri import folder_of
 from portal.registry.catalog import VersionFacts
 from portal.registry.mlmodel import MAX_BYTES, BadModelFile, Description, read_mlmodel
 from portal.registry.models import VersionRecord
-from portal.registry.ports import FilesUnreadable, ModelFile
+from portal.registry.ports import FilesUnreadable, ModelFolderFile
 from portal.registry.single_file_models import find_bare
 from slipway.schemas.serving import ModelFormat
 
@@ -32,7 +32,7 @@ _TRY_AGAIN_AFTER = timedelta(seconds=20)
 _PER_SWEEP = 20
 
 
-def examine(record: VersionRecord, facts: VersionFacts, *, later: Task) -> VersionRecord:
+def examine(record: VersionRecord, facts: VersionFacts, *, later: CeleryTask) -> VersionRecord:
     """Return the record with what the files say, read now unless that was done before.
 
     `later` is rung for the digests of a large model. Call it outside a transaction.
@@ -89,7 +89,7 @@ class _Said:
     batching: str = ""
 
 
-def _said(record: VersionRecord, folder: str, found: Sequence[ModelFile]) -> _Said:
+def _said(record: VersionRecord, folder: str, found: Sequence[ModelFolderFile]) -> _Said:
     """Read what the files of a version say; raises BadModelFile, FilesUnreadable."""
     if len(found) > MAX_FILES:
         raise BadModelFile(f"there are more than {MAX_FILES} of them")
@@ -110,7 +110,7 @@ def _said(record: VersionRecord, folder: str, found: Sequence[ModelFile]) -> _Sa
     return _Said(bare.format, [bare.format.value], signature, bare.entry)
 
 
-def _described(folder: str, found: Sequence[ModelFile]) -> tuple[Description, str]:
+def _described(folder: str, found: Sequence[ModelFolderFile]) -> tuple[Description, str]:
     """Return what the MLmodel file says, and the recorded example as text."""
     store = artifact_files()
     described = read_mlmodel(store.head(folder, "MLmodel", limit_bytes=MAX_BYTES + 1))

@@ -14,7 +14,7 @@ class FilesUnreadable(Exception):
 
 
 @dataclass(frozen=True)
-class ModelFile:
+class ModelFolderFile:
     """A file below the folder of a model. `path` is relative to it, with slashes."""
 
     path: str
@@ -24,7 +24,7 @@ class ModelFile:
 class ModelFiles(Protocol):
     """The files of models where MLflow keeps them. They are read as bytes and never loaded."""
 
-    def files(self, folder: str, *, limit: int) -> Sequence[ModelFile]:
+    def files(self, folder: str, *, limit: int) -> Sequence[ModelFolderFile]:
         """Return at most `limit` files below a folder, by path; raises FilesUnreadable."""
 
     def has_files(self, place: str) -> bool:
@@ -59,7 +59,7 @@ class Downstream(Protocol):
         """Return what came of a version, whose node has that `key`."""
 
 
-class Upstream(Protocol):
+class LineageSource(Protocol):
     """A room above that knows which version something of its own came of."""
 
     def __call__(self, *, project: Project, name: str) -> tuple[str, int]:
@@ -67,7 +67,7 @@ class Upstream(Protocol):
 
 
 _downstream: list[Downstream] = []
-_upstream: dict[NodeKind, Upstream] = {}
+_upstream: dict[NodeKind, LineageSource] = {}
 
 
 def register_downstream(source: Downstream) -> None:
@@ -81,11 +81,11 @@ def downstream() -> Sequence[Downstream]:
     return tuple(_downstream)
 
 
-def register_upstream(kind: NodeKind, source: Upstream) -> None:
+def register_upstream(kind: NodeKind, source: LineageSource) -> None:
     """Let the graph around a node of that kind be asked for; called from a room's wiring."""
     _upstream[kind] = source
 
 
-def upstream(kind: NodeKind) -> Upstream | None:
+def upstream(kind: NodeKind) -> LineageSource | None:
     """Return who knows the versions behind nodes of a kind."""
     return _upstream.get(kind)

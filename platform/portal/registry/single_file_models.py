@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from portal.registry.mlmodel import BadModelFile
 from portal.registry.onnx_file import read_onnx
-from portal.registry.ports import ModelFile, ModelFiles
+from portal.registry.ports import ModelFiles, ModelFolderFile
 from portal.registry.torch_file import read_archive
 from slipway.schemas.serving import ModelFormat
 
@@ -36,7 +36,7 @@ class BareModel:
 
 
 def find_bare(
-    store: ModelFiles, folder: str, found: Sequence[ModelFile], wanted: ModelFormat | None
+    store: ModelFiles, folder: str, found: Sequence[ModelFolderFile], wanted: ModelFormat | None
 ) -> BareModel:
     """Return the model among the files of a folder without an MLmodel file.
 
@@ -53,7 +53,7 @@ def find_bare(
     return BareModel(format_, file.path, signature)
 
 
-def _the_one(found: Sequence[ModelFile], wanted: ModelFormat | None) -> ModelFile:
+def _the_one(found: Sequence[ModelFolderFile], wanted: ModelFormat | None) -> ModelFolderFile:
     able = [
         file
         for file in found
@@ -72,7 +72,7 @@ def _the_one(found: Sequence[ModelFile], wanted: ModelFormat | None) -> ModelFil
     )
 
 
-def _short(file: ModelFile) -> str:
+def _short(file: ModelFolderFile) -> str:
     return file.path[-100:]
 
 

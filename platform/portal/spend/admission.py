@@ -8,18 +8,18 @@ from django.db.models import F
 from portal.core import clock
 from portal.core.errors import Conflict
 from portal.spend.budget_usage import measure, window_name
-from portal.spend.estimates import Expected, expected_cost, to_set_aside
+from portal.spend.estimates import CostEstimate, expected_cost, to_set_aside
 from portal.spend.formats import dollars, period_words
 from portal.spend.models import Budget, Reservation
 from portal.workloads.models import Lease
-from portal.workloads.ports import AdmissionRequest, Admitted, Held, kind_of
+from portal.workloads.ports import AdmissionDeferred, AdmissionGranted, AdmissionRequest, kind_of
 
 
 @dataclass(frozen=True)
-class Quoted:
+class AdmissionQuote:
     """What a start would be told: what it is expected to cost, and each budget's answer."""
 
-    expected: Expected | None
+    expected: CostEstimate | None
     set_aside_nano_usd: int
     budgets: list[tuple[Budget, bool]]
 
@@ -27,7 +27,7 @@ class Quoted:
 class BudgetAdmission:
     """Admits what every budget of its project, team and person has room for, and sets it aside."""
 
-    def ask(self, request: AdmissionRequest) -> Admitted | Held:
+    def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         """Reserve in every budget, or raise Conflict with the reason and reserve in none.
 
         Database work alone, inside the caller's transaction. Asking again about the same workload
@@ -35,15 +35,15 @@ class BudgetAdmission:
         """
         budgets = _budgets_of(request)
         if not budgets:
-            return Admitted()
+            return AdmissionGranted()
         amount = quoted(request).set_aside_nano_usd
         moment = clock.now()
         for budget in budgets:
             _reserve(budget, request, amount, moment)
-        return Admitted()
+        return AdmissionGranted()
 
 
-def quoted(request: AdmissionRequest) -> Quoted:
+def quoted(request: AdmissionRequest) -> AdmissionQuote:
     """Return what a start would be told; reserves nothing."""
     expected = expected_cost(
         project_id=request.project_id,
@@ -58,7 +58,7 @@ def quoted(request: AdmissionRequest) -> Quoted:
         max_lifetime_s=request.max_lifetime_s,
     )
     moment = clock.now()
-    return Quoted(
+    return AdmissionQuote(
         expected, amount, [(one, _has_room(one, amount, moment)) for one in _budgets_of(request)]
     )
 

@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class SpendConfig(Room):
+class SpendConfig(App):
     default = True
     name = "portal.spend"
     label = "spend"

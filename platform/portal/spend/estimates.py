@@ -14,7 +14,7 @@ UNKNOWN_S = 60
 
 
 @dataclass(frozen=True)
-class Expected:
+class CostEstimate:
     """Median and middle 80 % of what like runs have cost."""
 
     nano_usd: int
@@ -25,7 +25,7 @@ class Expected:
 
 def expected_cost(
     *, project_id: str, kind: str, name: str, tier: str, tasks: int
-) -> Expected | None:
+) -> CostEstimate | None:
     """Return what runs of the same name, kind, tier and size have cost; None without any.
 
     Counts the last fifty that ended well.
@@ -49,7 +49,7 @@ def expected_cost(
     )
     if not costs:
         return None
-    return Expected(_at(costs, 0.5), _at(costs, 0.1), _at(costs, 0.9), len(costs))
+    return CostEstimate(_at(costs, 0.5), _at(costs, 0.1), _at(costs, 0.9), len(costs))
 
 
 def _at(costs: list[int], part: float) -> int:
@@ -57,7 +57,7 @@ def _at(costs: list[int], part: float) -> int:
 
 
 def to_set_aside(
-    expected: Expected | None, *, nano_usd_per_hour: int, max_lifetime_s: int | None
+    expected: CostEstimate | None, *, nano_usd_per_hour: int, max_lifetime_s: int | None
 ) -> int:
     """Return what a budget sets aside: what is expected, never more than its lifetime can cost.
 

@@ -11,7 +11,7 @@ from django.http import StreamingHttpResponse
 from portal.accounts.models import Project, User
 from portal.compute.models import Node, Tier
 from portal.core import clock
-from portal.spend.ledger import Entry, Source
+from portal.spend.ledger import LedgerEntry, Source
 from portal.spend.models import Line
 from portal.spend.models.ledger import KIND_CAPACITY
 from portal.spend.queries import Scope, live_of
@@ -63,7 +63,7 @@ def focus_download(scope: Scope, window: str) -> StreamingHttpResponse:
     return answer
 
 
-def _entry(line: Line) -> Entry:
+def _entry(line: Line) -> LedgerEntry:
     of = Source(
         line.source,
         line.kind,
@@ -74,13 +74,13 @@ def _entry(line: Line) -> Entry:
         line.node,
         line.workload,
     )
-    return Entry(of, line.begin_ms, line.end_ms, line.nano_usd, 0, line.is_correction)
+    return LedgerEntry(of, line.begin_ms, line.end_ms, line.nano_usd, 0, line.is_correction)
 
 
 class _Names:
     """What the ids in some rows are called."""
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: list[LedgerEntry]) -> None:
         self.projects = dict(
             Project.objects.filter(pk__in={one.of.project for one in entries}).values_list(
                 "pk", "slug"
@@ -104,12 +104,12 @@ class _Names:
         )
 
 
-def _rows(entries: list[Entry], window: Window, *, is_live: bool) -> bytes:
+def _rows(entries: list[LedgerEntry], window: Window, *, is_live: bool) -> bytes:
     names = _Names(entries)
     return _csv([_row(one, names, window, is_live=is_live) for one in entries])
 
 
-def _row(entry: Entry, names: _Names, window: Window, *, is_live: bool) -> list[str]:
+def _row(entry: LedgerEntry, names: _Names, window: Window, *, is_live: bool) -> list[str]:
     of = entry.of
     cost = format(Decimal(entry.nano_usd) / 10**9, "f")
     hours = format(Decimal(entry.end_ms - entry.begin_ms) / 3_600_000, ".9f")

@@ -18,7 +18,7 @@ _AMOUNTS = ("cpu_millis", "memory_bytes", "gpus", "stored_bytes")
 
 
 @dataclass(frozen=True)
-class Found:
+class CurrentHolding:
     """What is there now; a holding that began unseen is taken to have begun at `since_ms`."""
 
     cpu_millis: int = 0
@@ -45,7 +45,7 @@ def sync_holdings(moment: datetime | None = None) -> int:
     return changed
 
 
-def _sync(key: Key, found: Found | None, known: Holding | None, now_ms: int) -> bool:
+def _sync(key: Key, found: CurrentHolding | None, known: Holding | None, now_ms: int) -> bool:
     if found is not None and known is not None and _same(found, known):
         return False
     try:
@@ -63,11 +63,11 @@ def _sync(key: Key, found: Found | None, known: Holding | None, now_ms: int) -> 
     return True
 
 
-def _same(found: Found, known: Holding) -> bool:
+def _same(found: CurrentHolding, known: Holding) -> bool:
     return all(getattr(found, name) == getattr(known, name) for name in (*_AMOUNTS, "team"))
 
 
-def _begin(key: Key, found: Found, begin_ms: int) -> None:
+def _begin(key: Key, found: CurrentHolding, begin_ms: int) -> None:
     kind, what, project, node = key
     Holding.objects.create(
         kind=kind,
@@ -81,9 +81,9 @@ def _begin(key: Key, found: Found, begin_ms: int) -> None:
     )
 
 
-def _nodes() -> dict[Key, Found]:
+def _nodes() -> dict[Key, CurrentHolding]:
     return {
-        (KIND_CAPACITY, _NODE, "", node.pk): Found(
+        (KIND_CAPACITY, _NODE, "", node.pk): CurrentHolding(
             cpu_millis=node.cpu_millis,
             memory_bytes=node.memory_bytes,
             gpus=node.gpus,
@@ -93,10 +93,12 @@ def _nodes() -> dict[Key, Found]:
     }
 
 
-def _stored() -> dict[Key, Found]:
+def _stored() -> dict[Key, CurrentHolding]:
     teams = dict(Project.objects.values_list("pk", "team_id"))
     return {
-        (KIND_STORAGE, what, project, ""): Found(stored_bytes=size, team=teams.get(project) or "")
+        (KIND_STORAGE, what, project, ""): CurrentHolding(
+            stored_bytes=size, team=teams.get(project) or ""
+        )
         for what, sizes in stored_bytes().items()
         for project, size in sizes.items()
         if size > 0

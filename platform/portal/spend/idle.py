@@ -8,7 +8,7 @@ from django.db.models import Avg, Q
 
 from portal.accounts.principal import Principal
 from portal.compute.models import Node
-from portal.spend.ledger import Entry
+from portal.spend.ledger import LedgerEntry
 from portal.spend.meter import (
     due_of_holding,
     due_of_lease,
@@ -52,7 +52,7 @@ class NodeIdle:
 
 
 @dataclass(frozen=True)
-class HardlyUsed:
+class IdleUsage:
     """A task that holds hardware and hardly uses it."""
 
     lease: Lease
@@ -93,8 +93,8 @@ def idle_of_nodes(window: Window, moment: datetime) -> list[NodeIdle]:
     return sorted(found, key=lambda one: -one.idle_nano_usd)
 
 
-def _live(rates: Rates, now_ms: int) -> list[Entry]:
-    entries: list[Entry] = []
+def _live(rates: Rates, now_ms: int) -> list[LedgerEntry]:
+    entries: list[LedgerEntry] = []
     for holding in Holding.objects.filter(is_settled=False, kind=KIND_CAPACITY):
         entries += entries_of(due_of_holding(holding, rates, now_ms), rates)
     for lease in unsettled_leases():
@@ -110,7 +110,7 @@ def _free_an_hour(node: Node | None, rates: Rates, now_ms: int) -> int:
     return rates.an_hour(amounts, at_ms=now_ms)
 
 
-def hardly_used(principal: Principal, moment: datetime) -> list[HardlyUsed]:
+def hardly_used(principal: Principal, moment: datetime) -> list[IdleUsage]:
     """Return tasks in sight that have hardly used what they hold, the dearest first."""
     projects = frozenset(principal.projects().live().values_list("pk", flat=True))
     old_enough = Lease.objects.open().filter(
@@ -138,5 +138,5 @@ def hardly_used(principal: Principal, moment: datetime) -> list[HardlyUsed]:
         used = row["cpu"] * 1000 / lease.cpu_millis
         if used < HARDLY_PERCENT:
             price = lease_price(lease, steps.get(lease.tier_id, ()), at_ms=unix_ms(moment))
-            found.append(HardlyUsed(lease, used, price))
+            found.append(IdleUsage(lease, used, price))
     return sorted(found, key=lambda one: -one.nano_usd_per_hour)

@@ -57,7 +57,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """A line to be written; see `Line`."""
 
     of: Source
@@ -83,7 +83,7 @@ def month_of(day: date) -> str:
     return f"{day:%Y-%m}"
 
 
-def post(entries: Sequence[Entry]) -> None:
+def post(entries: Sequence[LedgerEntry]) -> None:
     """Add lines and count them in; call it in the transaction that moves the sources' cursors."""
     if not entries:
         return
@@ -125,7 +125,7 @@ def post(entries: Sequence[Entry]) -> None:
     _count(NodeDay, NodeDay.KEYS, ("capacity_nano_usd", "held_nano_usd"), nodes)
 
 
-def _row(entry: Entry) -> tuple[Any, ...]:
+def _row(entry: LedgerEntry) -> tuple[Any, ...]:
     of = entry.of
     who = of.source, of.kind, of.project, of.team, of.person, of.tier, of.node, of.workload
     span = entry.begin_ms, entry.end_ms

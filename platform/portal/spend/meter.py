@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from portal.core import clock
-from portal.spend.ledger import HOUR_MS, Entry, Source, post
+from portal.spend.ledger import HOUR_MS, LedgerEntry, Source, post
 from portal.spend.models import Holding
 from portal.spend.models.ledger import KIND_CAPACITY, TAG
 from portal.spend.rates import Amounts, Rates
@@ -179,7 +179,7 @@ def due_of_holding(holding: Holding, rates: Rates, hour_ms: int) -> Due:
     )
 
 
-def entries_of(due: Due, rates: Rates) -> list[Entry]:
+def entries_of(due: Due, rates: Rates) -> list[LedgerEntry]:
     """Return the lines of what is due, cut at full hours and at changes of prices.
 
     When the source ended before its cursor, they take back what was written too much; when a price
@@ -196,10 +196,10 @@ def entries_of(due: Due, rates: Rates) -> list[Entry]:
         total = due.cost(there)
         begin_ms, end_ms = min(here, there), max(here, there)
         value = _value(due, rates, begin_ms, end_ms, is_back=is_back)
-        entries.append(Entry(due.of, begin_ms, end_ms, total - written, value, is_back))
+        entries.append(LedgerEntry(due.of, begin_ms, end_ms, total - written, value, is_back))
         written = total
     if not entries and due.cost(last) != written:
-        entries.append(Entry(due.of, last, last, due.cost(last) - written, 0, True))
+        entries.append(LedgerEntry(due.of, last, last, due.cost(last) - written, 0, True))
     return entries
 
 
@@ -223,7 +223,7 @@ def _write(
     """Move the cursors of those that are still where they were, and write their lines."""
     if not rows:
         return 0
-    entries: list[Entry] = []
+    entries: list[LedgerEntry] = []
     moved = 0
     with transaction.atomic():
         for row in rows:

@@ -11,9 +11,9 @@ from portal.core import clock
 from portal.spend.admission import quoted
 from portal.spend.cost_by_tag import LABELS_SHOWN
 from portal.spend.forecasts import forecast_of
-from portal.spend.idle import HardlyUsed, NodeIdle, hardly_used, idle_of_nodes
+from portal.spend.idle import IdleUsage, NodeIdle, hardly_used, idle_of_nodes
 from portal.spend.models.ledger import KIND_CAPACITY, KIND_STORAGE, TAG
-from portal.spend.queries import RUNS_SHOWN, Scope, Spending, spending_of
+from portal.spend.queries import RUNS_SHOWN, Scope, SpendBreakdown, spending_of
 from portal.spend.windows import MONTH, window_of
 from portal.workloads.models import Workload
 from portal.workloads.ports import AdmissionRequest, groupings
@@ -79,7 +79,7 @@ def shown_spend(scope: Scope, window: str, *, with_runs: bool = True) -> SpendOu
     )
 
 
-def _forecast(scope: Scope, spending: Spending, moment: datetime) -> ForecastOut | None:
+def _forecast(scope: Scope, spending: SpendBreakdown, moment: datetime) -> ForecastOut | None:
     if spending.window.name != window_of(MONTH, moment).name:
         return None
     found = forecast_of(scope, moment, spent_nano_usd=spending.nano_usd)
@@ -89,7 +89,7 @@ def _forecast(scope: Scope, spending: Spending, moment: datetime) -> ForecastOut
 class _Names:
     """What people, projects and tiers in some figures are called."""
 
-    def __init__(self, spending: Spending) -> None:
+    def __init__(self, spending: SpendBreakdown) -> None:
         projects, people = set(spending.by_project), set(spending.by_person)
         projects |= {one.of.project for one in spending.stored}
         self.projects = dict(Project.objects.filter(pk__in=projects).values_list("pk", "slug"))
@@ -114,7 +114,7 @@ def _shares(split: Counter[str], names: Mapping[str, str]) -> list[ShareOut]:
     ]
 
 
-def _runs(spending: Spending, names: _Names) -> list[RunCostOut]:
+def _runs(spending: SpendBreakdown, names: _Names) -> list[RunCostOut]:
     return [
         RunCostOut(
             workload=workload,
@@ -130,18 +130,18 @@ def _runs(spending: Spending, names: _Names) -> list[RunCostOut]:
     ]
 
 
-def _other_runs(spending: Spending, shown: Sequence[RunCostOut]) -> int:
+def _other_runs(spending: SpendBreakdown, shown: Sequence[RunCostOut]) -> int:
     """Return what the runs that are not shown have cost."""
     others = (KIND_CAPACITY, KIND_STORAGE)
     all_runs = sum(cost for kind, cost in spending.by_kind.items() if kind not in others)
     return all_runs - sum(run.nano_usd for run in shown)
 
 
-def _has_more(spending: Spending, wanted: str) -> bool:
+def _has_more(spending: SpendBreakdown, wanted: str) -> bool:
     return sum(part == wanted for _, part, _ in spending.by_label) > LABELS_SHOWN
 
 
-def _groups(scope: Scope, spending: Spending, names: _Names) -> list[GroupCostOut]:
+def _groups(scope: Scope, spending: SpendBreakdown, names: _Names) -> list[GroupCostOut]:
     """Return experiments and endpoints, the dearest first, with what a thousand of theirs cost."""
     window, found = spending.window, []
     for kind, grouping in groupings().items():
@@ -172,7 +172,7 @@ def _groups(scope: Scope, spending: Spending, names: _Names) -> list[GroupCostOu
     return found
 
 
-def _stored(spending: Spending, names: _Names) -> list[StoredOut]:
+def _stored(spending: SpendBreakdown, names: _Names) -> list[StoredOut]:
     return [
         StoredOut(
             what=one.of.tier.removeprefix(_STORED),
@@ -192,7 +192,7 @@ def shown_idle(principal: Principal, window: str) -> list[IdleOut]:
     )
     return [
         *map(_free_capacity, nodes),
-        *map(_held_for_nothing, hardly_used(principal, moment)),
+        *map(_idle_workload, hardly_used(principal, moment)),
     ]
 
 
@@ -207,7 +207,7 @@ def _free_capacity(node: NodeIdle) -> IdleOut:
     )
 
 
-def _held_for_nothing(one: HardlyUsed) -> IdleOut:
+def _idle_workload(one: IdleUsage) -> IdleOut:
     workload = one.lease.workload
     return IdleOut(
         cause="held and hardly used",

@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet, Sum
 
 from portal.core import clock
 from portal.spend.cost_by_tag import Label, add_live, dearest, labels_of
-from portal.spend.ledger import Entry, Source, month_of
+from portal.spend.ledger import LedgerEntry, Source, month_of
 from portal.spend.meter import (
     due_of_holding,
     due_of_lease,
@@ -54,7 +54,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningCost:
     """A lease or bytes held now, and what an hour of it costs."""
 
     of: Source
@@ -66,8 +66,8 @@ class Running:
 class Live:
     """What no line says yet, as lines that would be written now, and what runs."""
 
-    entries: list[Entry]
-    running: list[Running]
+    entries: list[LedgerEntry]
+    running: list[RunningCost]
 
     @property
     def nano_usd_per_hour(self) -> int:
@@ -76,7 +76,7 @@ class Live:
 
 
 @dataclass
-class Spending:
+class SpendBreakdown:
     """What a window has cost, split in every way; each split adds up to `nano_usd`."""
 
     window: Window
@@ -91,7 +91,7 @@ class Spending:
     runs: dict[str, Source] = field(default_factory=dict)
     run_rates: Counter[str] = field(default_factory=Counter)
     by_label: Counter[Label] = field(default_factory=Counter)
-    stored: list[Running] = field(default_factory=list)
+    stored: list[RunningCost] = field(default_factory=list)
 
     @property
     def nano_usd(self) -> int:
@@ -114,8 +114,8 @@ def live_of(scope: Scope, moment: datetime) -> Live:
     leases = list(unsettled_leases().filter(scope.of_leases(), pk__in=ids)) if ids else []
     steps = price_steps({lease.tier_id for lease in leases}) if leases else {}
     rates = Rates.read()
-    entries: list[Entry] = []
-    running: list[Running] = []
+    entries: list[LedgerEntry] = []
+    running: list[RunningCost] = []
     for lease in leases:
         prices = steps.get(lease.tier_id, ())
         entries += entries_of(due_of_lease(lease, prices, rates, now_ms), rates)
@@ -130,13 +130,13 @@ def live_of(scope: Scope, moment: datetime) -> Live:
             if holding.end_ms is None:
                 held = Amounts(stored_bytes=holding.stored_bytes)
                 running.append(
-                    Running(due.of, rates.an_hour(held, at_ms=now_ms), holding.stored_bytes)
+                    RunningCost(due.of, rates.an_hour(held, at_ms=now_ms), holding.stored_bytes)
                 )
     return Live(entries, running)
 
 
-def _running(lease: Lease, steps: Steps, now_ms: int) -> Running:
-    return Running(source_of(lease), lease_price(lease, steps, at_ms=now_ms))
+def _running(lease: Lease, steps: Steps, now_ms: int) -> RunningCost:
+    return RunningCost(source_of(lease), lease_price(lease, steps, at_ms=now_ms))
 
 
 def _unmoved(read: Callable[[], Any]) -> Any:
@@ -174,15 +174,15 @@ def spent_in(scope: Scope, *, month: str, moment: datetime) -> int:
     return found
 
 
-def spending_of(scope: Scope, window: Window, *, with_runs: bool = True) -> Spending:
+def spending_of(scope: Scope, window: Window, *, with_runs: bool = True) -> SpendBreakdown:
     """Return what a window has cost some projects, live to the millisecond.
 
     The scope names projects, or is everything.
     """
     moment = clock.now()
 
-    def read() -> Spending:
-        found = Spending(window, moment)
+    def read() -> SpendBreakdown:
+        found = SpendBreakdown(window, moment)
         _add_sums(found, scope)
         if with_runs:
             _add_runs(found, scope)
@@ -190,7 +190,7 @@ def spending_of(scope: Scope, window: Window, *, with_runs: bool = True) -> Spen
         _add_live(found, scope, live_of(scope, moment), with_runs=with_runs)
         return found
 
-    spending: Spending = _unmoved(read)
+    spending: SpendBreakdown = _unmoved(read)
     return spending
 
 
@@ -203,7 +203,7 @@ def _of_projects(scope: Scope) -> Q:
     return Q() if scope.projects is None else Q(project__in=scope.projects)
 
 
-def _add_sums(found: Spending, scope: Scope) -> None:
+def _add_sums(found: SpendBreakdown, scope: Scope) -> None:
     window = found.window
     splits = Split.objects.filter(_of_projects(scope))
     days = splits.filter(period__in=[day.isoformat() for day in window.days], part="kind")
@@ -222,7 +222,7 @@ def _grouped(rows: QuerySet[Any], *names: str) -> "QuerySet[Any, Any]":
     return grouped
 
 
-def _add_runs(found: Spending, scope: Scope) -> None:
+def _add_runs(found: SpendBreakdown, scope: Scope) -> None:
     """Add the dearest runs."""
     names = ("workload", "kind", "project", "person", "tier")
     periods = _periods(found.window)
@@ -239,7 +239,7 @@ def _add_runs(found: Spending, scope: Scope) -> None:
         found.runs[workload] = Source("", kind, project, "", person, tier, "", workload)
 
 
-def _add_live(found: Spending, scope: Scope, live: Live, *, with_runs: bool) -> None:
+def _add_live(found: SpendBreakdown, scope: Scope, live: Live, *, with_runs: bool) -> None:
     window = found.window
     late: Counter[str] = Counter()
     late_labels: Counter[Label] = Counter()
@@ -266,7 +266,7 @@ def _add_live(found: Spending, scope: Scope, live: Live, *, with_runs: bool) -> 
         add_live(found.by_label, late_labels, _of_projects(scope), _periods(window))
 
 
-def _add_written(found: Spending, workloads: Sequence[str]) -> None:
+def _add_written(found: SpendBreakdown, workloads: Sequence[str]) -> None:
     """Add what lines say of runs that are not among the dearest but run now."""
     # Not by project as well: of many projects times many workloads a planner may try each pair.
     rows = WorkloadTotal.objects.filter(workload__in=workloads, period__in=_periods(found.window))

@@ -33,7 +33,7 @@ class Assumptions:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CostComparison:
     """What comes of it. Money in dollars; the curves have one point for each month from 0 on.
 
     `breaks_even_after_months` is None when owning never becomes cheaper within the write-off;
@@ -52,7 +52,7 @@ class Comparison:
     owning: list[float]
 
 
-def compare(given: Assumptions) -> Comparison:
+def compare(given: Assumptions) -> CostComparison:
     """Compare renting what is used with owning the whole machines that it takes."""
     usable = HOURS_A_MONTH * (1 - given.failing_percent / 100) * given.most_percent / 100
     machines = max(1, -int(-given.used_hours // usable)) if usable > 0 else 1
@@ -71,7 +71,7 @@ def compare(given: Assumptions) -> Comparison:
     )
     full = given.rent_per_hour * HOURS_A_MONTH
     percent = 100 * all_in / full if full > 0 else None
-    return Comparison(
+    return CostComparison(
         machines=machines,
         rent_per_month=rent,
         own_per_month=machines * running,

@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class StorageConfig(Room):
+class StorageConfig(App):
     default = True
     name = "portal.storage"
     label = "storage"

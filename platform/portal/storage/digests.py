@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from portal.core.errors import InvalidInput, TooLarge
 from portal.core.text import size_text
 from portal.storage.errors import FileDamaged
-from portal.storage.ports import Promised
+from portal.storage.ports import UploadDeclaration
 
 _HEX = re.compile(r"\A[0-9a-fA-F]{64}\Z")
 _STRUCTURED = re.compile(r"(?:\A|,)\s*sha-256=:([A-Za-z0-9+/=]{44}):\s*(?:,|\Z)")
@@ -18,7 +18,7 @@ _STRUCTURED = re.compile(r"(?:\A|,)\s*sha-256=:([A-Za-z0-9+/=]{44}):\s*(?:,|\Z)"
 class Intake:
     """Hashes and counts a stream, and stops it at the first byte too many."""
 
-    def __init__(self, promised: Promised, limit_bytes: int) -> None:
+    def __init__(self, promised: UploadDeclaration, limit_bytes: int) -> None:
         self._promised = promised
         self._limit_bytes = limit_bytes
         self._hash = hashlib.sha256()

@@ -12,7 +12,7 @@ _KEY = re.compile(r"\Asha256/([0-9a-f]{2})/([0-9a-f]{62})\.[0-9a-f]{16}\Z")
 
 
 @dataclass(frozen=True)
-class Promised:
+class UploadDeclaration:
     """What an uploader says of the bytes that follow; None is no promise."""
 
     sha256: str | None = None
@@ -29,7 +29,7 @@ class StoredBytes:
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredObject:
     """One object found in a store. `modified_at` is by the store's own clock, UTC-aware."""
 
     key: str
@@ -38,14 +38,14 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Cleared:
+class CleanupResult:
     """What a clean-up removed."""
 
     count: int = 0
     size_bytes: int = 0
 
-    def __add__(self, other: "Cleared") -> "Cleared":
-        return Cleared(self.count + other.count, self.size_bytes + other.size_bytes)
+    def __add__(self, other: "CleanupResult") -> "CleanupResult":
+        return CleanupResult(self.count + other.count, self.size_bytes + other.size_bytes)
 
 
 class BytesMissing(Exception):
@@ -59,7 +59,9 @@ class BlobStore(Protocol):
     the same bytes never meet, and removing one object can never take away another.
     """
 
-    def put(self, chunks: Iterable[bytes], *, promised: Promised, limit_bytes: int) -> StoredBytes:
+    def put(
+        self, chunks: Iterable[bytes], *, promised: UploadDeclaration, limit_bytes: int
+    ) -> StoredBytes:
         """Write a stream in constant memory; the object appears whole, or not at all.
 
         Raises InvalidInput when the bytes break a promise, TooLarge beyond `limit_bytes`, and
@@ -75,13 +77,13 @@ class BlobStore(Protocol):
     def delete(self, key: str) -> int:
         """Remove an object and return its size in bytes; 0 when there was none."""
 
-    def entries(self, *, digest_prefix: str) -> Iterator[Entry]:
+    def entries(self, *, digest_prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose digest begins with 0 to 2 hex digits, in no order.
 
         In memory are at most 1,000 of them, or a 256th of all.
         """
 
-    def clear_drafts(self, *, before: datetime) -> Cleared:
+    def clear_drafts(self, *, before: datetime) -> CleanupResult:
         """Remove what uploads begun before that moment left half-written."""
 
 

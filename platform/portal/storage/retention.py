@@ -11,7 +11,7 @@ import structlog
 from portal.core import clock
 from portal.storage.backend import blob_store
 from portal.storage.models import Blob
-from portal.storage.ports import BlobStore, Cleared, Entry
+from portal.storage.ports import BlobStore, CleanupResult, StoredObject
 
 log = structlog.get_logger(__name__)
 GRACE = timedelta(hours=24)
@@ -27,12 +27,12 @@ _STRAYS_ALLOWED = 100
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """What one sweep freed: blobs no file refers to, objects no row knows, half-written uploads."""
 
-    blobs: Cleared
-    orphans: Cleared
-    drafts: Cleared
+    blobs: CleanupResult
+    orphans: CleanupResult
+    drafts: CleanupResult
 
     @property
     def bytes_freed(self) -> int:
@@ -40,7 +40,7 @@ class Swept:
         return (self.blobs + self.orphans + self.drafts).size_bytes
 
 
-def sweep(*, grace: timedelta = GRACE, digest_prefixes: Sequence[str] = ALL_SHARDS) -> Swept:
+def sweep(*, grace: timedelta = GRACE, digest_prefixes: Sequence[str] = ALL_SHARDS) -> SweepResult:
     """Free blobs that no file has referred to for longer than `grace`, and abandoned uploads.
 
     Stray objects are looked for among the digests that begin with one of the prefixes. Idempotent,
@@ -50,12 +50,12 @@ def sweep(*, grace: timedelta = GRACE, digest_prefixes: Sequence[str] = ALL_SHAR
     store = blob_store()
     until = time.monotonic() + _LONGEST_S
     abandoned = clock.now() - ABANDONED_AFTER
-    swept = Swept(
+    swept = SweepResult(
         drafts=store.clear_drafts(before=abandoned),
         blobs=_free_blobs(store, clock.now() - grace, until),
         orphans=sum(
             (_free_orphans(store, prefix, abandoned, until) for prefix in digest_prefixes),
-            Cleared(),
+            CleanupResult(),
         ),
     )
     log.info(
@@ -73,7 +73,7 @@ def shard_of_the_hour() -> str:
     return ALL_SHARDS[int(clock.now().timestamp() // 3600) % len(ALL_SHARDS)]
 
 
-def _free_blobs(store: BlobStore, before: datetime, until: float) -> Cleared:
+def _free_blobs(store: BlobStore, before: datetime, until: float) -> CleanupResult:
     current = Blob.objects.current()
     current.filter(unreferenced_since__isnull=False).referenced().update(unreferenced_since=None)
     current.filter(unreferenced_since__isnull=True).unreferenced().update(
@@ -82,19 +82,19 @@ def _free_blobs(store: BlobStore, before: datetime, until: float) -> Cleared:
     idle = current.filter(unreferenced_since__lt=before).order_by("unreferenced_since")
     for blob_id in idle.values_list("pk", flat=True)[:_MOST_AT_ONCE]:
         Blob.objects.condemn(blob_id, unreferenced_before=before)
-    cleared = Cleared()
+    cleared = CleanupResult()
     for blob in Blob.objects.filter(condemned_at__isnull=False)[:_MOST_AT_ONCE]:
         if time.monotonic() > until:
             break
-        cleared += Cleared(1, store.delete(blob.key))
+        cleared += CleanupResult(1, store.delete(blob.key))
         blob.delete()
     return cleared
 
 
-def _free_orphans(store: BlobStore, prefix: str, before: datetime, until: float) -> Cleared:
+def _free_orphans(store: BlobStore, prefix: str, before: datetime, until: float) -> CleanupResult:
     """Remove objects that no blob names: uploads killed before their commit, replaced bytes."""
     known = 0
-    orphans: list[Entry] = []
+    orphans: list[StoredObject] = []
     entries = store.entries(digest_prefix=prefix)
     while time.monotonic() < until and (batch := list(islice(entries, _BATCH))):
         named = set(Blob.objects.filter(key__in=[one.key for one in batch]).values_list("key"))
@@ -103,10 +103,10 @@ def _free_orphans(store: BlobStore, prefix: str, before: datetime, until: float)
         orphans.extend(islice(old, _MOST_AT_ONCE - len(orphans)))
     if len(orphans) > max(known, _STRAYS_ALLOWED):
         log.error("storage_not_ours", known=known, unknown=len(orphans))
-        return Cleared()
-    cleared = Cleared()
+        return CleanupResult()
+    cleared = CleanupResult()
     for one in orphans:
         if time.monotonic() > until:
             break
-        cleared += Cleared(1, store.delete(one.key))
+        cleared += CleanupResult(1, store.delete(one.key))
     return cleared

@@ -18,13 +18,13 @@ from portal.storage.backend import blob_store
 from portal.storage.digests import verified
 from portal.storage.errors import FileDamaged
 from portal.storage.models import Blob, StoredFile
-from portal.storage.ports import BytesMissing, Promised, StoredBytes
-from portal.storage.signing import Grant, Link, sign
+from portal.storage.ports import BytesMissing, StoredBytes, UploadDeclaration
+from portal.storage.signing import Grant, SignedLink, sign
 from slipway.schemas.names import fault_of_path
 
 log = structlog.get_logger(__name__)
 MAX_FILE_BYTES = 64 * 1024**3
-_NO_PROMISE = Promised()
+_NO_PROMISE = UploadDeclaration()
 
 
 def clean_file_name(name: str) -> str:
@@ -47,7 +47,7 @@ def store_file(
     by: User,
     name: str,
     chunks: Iterable[bytes],
-    promised: Promised = _NO_PROMISE,
+    promised: UploadDeclaration = _NO_PROMISE,
 ) -> StoredFile:
     """Store a stream as a file of the project; call it outside a transaction.
 
@@ -66,7 +66,7 @@ def store_file(
 def receive_bytes(
     *,
     chunks: Iterable[bytes],
-    promised: Promised = _NO_PROMISE,
+    promised: UploadDeclaration = _NO_PROMISE,
     limit_bytes: int | None = None,
 ) -> StoredBytes:
     """Write a stream to the store, where no one sees it until `keep_file`.
@@ -206,13 +206,15 @@ def delete_file(*, file: StoredFile) -> None:
         ) from error
 
 
-def link_to_download(*, file: StoredFile, by: Principal, lifetime: timedelta) -> Link:
+def link_to_download(*, file: StoredFile, by: Principal, lifetime: timedelta) -> SignedLink:
     """Make a link to a file's bytes; raises InvalidInput over 15 minutes."""
     grant = Grant(method="GET", file_id=file.pk, expires_at=clock.now() + lifetime)
     return _audited(sign(grant, by=by), file)
 
 
-def link_to_upload(*, project: Project, by: Principal, name: str, lifetime: timedelta) -> Link:
+def link_to_upload(
+    *, project: Project, by: Principal, name: str, lifetime: timedelta
+) -> SignedLink:
     """Make a link that uploads one file of that name, once; raises InvalidInput over 15 minutes."""
     file = StoredFile(project=project, name=clean_file_name(name))
     grant = Grant(
@@ -225,7 +227,7 @@ def link_to_upload(*, project: Project, by: Principal, name: str, lifetime: time
     return _audited(sign(grant, by=by), file)
 
 
-def _audited(link: Link, file: StoredFile) -> Link:
+def _audited(link: SignedLink, file: StoredFile) -> SignedLink:
     audit.record(
         "file.link",
         kind="file",

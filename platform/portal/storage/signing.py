@@ -39,14 +39,14 @@ class Grant:
 
 
 @dataclass(frozen=True)
-class Link:
+class SignedLink:
     """A grant and its signed text."""
 
     grant: Grant
     text: str
 
 
-def sign(grant: Grant, *, by: Principal) -> Link:
+def sign(grant: Grant, *, by: Principal) -> SignedLink:
     """Return the link of a grant; raises InvalidInput when it would live longer than LONGEST."""
     lifetime = grant.expires_at - clock.now()
     if not timedelta() < lifetime <= LONGEST:
@@ -68,7 +68,7 @@ def sign(grant: Grant, *, by: Principal) -> Link:
         },
         salt=_SALT,
     )
-    return Link(grant, text)
+    return SignedLink(grant, text)
 
 
 def redeem(text: str, *, method: str, file_id: str) -> tuple[Grant, Principal] | None:

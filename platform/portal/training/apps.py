@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class TrainingConfig(Room):
+class TrainingConfig(App):
     default = True
     name = "portal.training"
     label = "training"

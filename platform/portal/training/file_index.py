@@ -9,12 +9,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from portal.core.errors import InvalidInput, SlipwayError, TooLarge
-from portal.storage.archives.limits import GIB, Limits
+from portal.storage.archives.limits import GIB, ArchiveLimits
 from portal.storage.archives.names import Places, parts_of
 from portal.storage.archives.tar import read_tar
 
 MAX_FILES = 50_000
-_LIMITS = Limits(members=100_000, total_bytes=2 * GIB, member_bytes=GIB)
+_LIMITS = ArchiveLimits(members=100_000, total_bytes=2 * GIB, member_bytes=GIB)
 _MARK_BYTES = 8
 
 

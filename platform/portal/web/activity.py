@@ -9,7 +9,7 @@ from portal.endpoints.models import Endpoint
 from portal.endpoints.services.queries import summaries_of
 from portal.training.models import JobQuerySet
 from portal.web.endpoints import why_of, word_of
-from portal.web.jobs import Standing, standings_of
+from portal.web.jobs import JobStatus, standings_of
 from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.models import Lease, Workload
 
@@ -32,7 +32,7 @@ def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> d
     }
 
 
-def _standings(user: User, found: JobQuerySet) -> Shortlist[Standing]:
+def _standings(user: User, found: JobQuerySet) -> Shortlist[JobStatus]:
     """Return jobs that run or wait, then those that ended last; ended ones are not counted."""
     unfinished = found.filter(workload__in=Workload.objects.unfinished()).order_by("-pk")
     jobs = shortlist(unfinished, _SHOWN)

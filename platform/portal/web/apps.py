@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class WebConfig(Room):
+class WebConfig(App):
     default = True
     name = "portal.web"
     label = "web"

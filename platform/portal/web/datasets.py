@@ -87,7 +87,7 @@ def _column(column: ColumnStatistics, note: str) -> ShownColumn:
 
 
 @dataclass(frozen=True)
-class Preview:
+class TablePreview:
     """Some of the first rows of a table, and where the next and the earlier ones begin."""
 
     table: str
@@ -100,7 +100,7 @@ class Preview:
     columns_left_out: int
 
 
-def previewed(version: Version, table: str, rows: str) -> Preview | None:
+def previewed(version: Version, table: str, rows: str) -> TablePreview | None:
     """Return a page of the preview, from row number `rows` on; None where there is no table."""
     tables = version.tables.order_by("name")
     row = (tables.filter(name=table).first() if table else None) or tables.first()
@@ -109,7 +109,7 @@ def previewed(version: Version, table: str, rows: str) -> Preview | None:
     kept = len(row.preview)
     first = min(int(rows), kept) if rows.isascii() and rows.isdecimal() and len(rows) < 6 else 0
     width = len(row.preview[0]) if row.preview else COLUMNS_SHOWN
-    return Preview(
+    return TablePreview(
         table=row.name,
         columns=[column["name"] for column in row.statistics["columns"]][:width],
         rows=row.preview[first : first + ROWS],

@@ -20,7 +20,7 @@ from portal.endpoints.lifecycle import (
 )
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout
 from portal.endpoints.plans import step_at
-from portal.endpoints.services.queries import Standing, example_of, why_coming
+from portal.endpoints.services.queries import EndpointStatus, example_of, why_coming
 from portal.training.services.jobs import cost_of, price_of
 from portal.workloads.costs import unix_ms
 from portal.workloads.explanations import Explainer
@@ -108,7 +108,7 @@ class RevisionLine:
     may_return: bool
 
 
-def revisions_of(standing: Standing) -> list[RevisionLine]:
+def revisions_of(standing: EndpointStatus) -> list[RevisionLine]:
     """Return the revisions of an endpoint as its page shows them."""
     return [
         RevisionLine(
@@ -218,7 +218,7 @@ def replica_of(endpoint: Endpoint, replica_id: str) -> Replica:
     return replica
 
 
-def current_of(standing: Standing) -> Revision | None:
+def current_of(standing: EndpointStatus) -> Revision | None:
     """Return the revision that answers most, or the newest while none does."""
     answering = [one for one in standing.revisions if one.weight]
     if answering:

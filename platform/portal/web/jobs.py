@@ -43,7 +43,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Standing:
+class JobStatus:
     """How a job stands: its state in one word, the sentence, how long and how much so far.
 
     `began` is when it started to run, or when it came while it has not; `until` is None while time
@@ -102,14 +102,14 @@ def job_of(project: Project, job_id: str) -> Job:
     return found
 
 
-def standing_of(job: Job, viewer: User) -> Standing:
+def standing_of(job: Job, viewer: User) -> JobStatus:
     """Say how one job stands."""
     return _standing(job, Explainer(viewer).explain(job.workload))
 
 
 def standings_of(
     jobs: Sequence[Job], viewer: User, *, explains_first: bool = False
-) -> list[Standing]:
+) -> list[JobStatus]:
     """Say how each of several jobs stands, with a fixed number of queries.
 
     Those that wait say how many go first; `explains_first` explains the first in the queue in full,
@@ -166,12 +166,12 @@ def _step(leases: Sequence[Lease]) -> int | None:
     return min((lease.step for lease in leases if lease.step is not None), default=None)
 
 
-def _standing(job: Job, why: str) -> Standing:
+def _standing(job: Job, why: str) -> JobStatus:
     workload = job.workload
     word, tone = _WORDS[workload.status]
     runs = any(lease.is_open for lease in workload.leases.all())
     waits = workload.status in WAITING
-    return Standing(
+    return JobStatus(
         job=job,
         workload=workload,
         word=word,

@@ -10,7 +10,7 @@ from portal.accounts.models import Project, Team
 from portal.accounts.models.tenancy import Group
 from portal.accounts.principal import Principal, principal_of
 from portal.core.errors import Unauthenticated
-from portal.web.navigation import IN_PROJECT, IN_SETTINGS, IN_TEAM, RAIL, Entry
+from portal.web.navigation import IN_PROJECT, IN_SETTINGS, IN_TEAM, RAIL, NavigationEntry
 from portal.web.sse import newest_id
 from slipway.schemas.accounts import Role
 
@@ -18,7 +18,7 @@ SWITCHER_PROJECTS = 8
 
 
 @dataclass(frozen=True)
-class Link:
+class NavigationLink:
     """An entry of the rail with its address."""
 
     label: str
@@ -67,12 +67,12 @@ class Shell:
         return list(self.principal.projects().live().order_by("-pk")[:SWITCHER_PROJECTS])
 
     @property
-    def rail(self) -> list[Link]:
+    def rail(self) -> list[NavigationLink]:
         """The rooms."""
         return [_link(entry) for entry in RAIL]
 
     @property
-    def local(self) -> list[Link]:
+    def local(self) -> list[NavigationLink]:
         """The pages of the project or team the page belongs to."""
         if self.project is not None:
             return self._within(IN_PROJECT, self.project)
@@ -81,7 +81,7 @@ class Shell:
         return []
 
     @property
-    def settings(self) -> list[Link]:
+    def settings(self) -> list[NavigationLink]:
         """The settings pages of the person."""
         return [_link(entry) for entry in IN_SETTINGS if self._may_see(entry)]
 
@@ -97,15 +97,15 @@ class Shell:
         since = getattr(self._request, "live_position", None)
         return f"{url}?since={newest_id() if since is None else since}"
 
-    def _may_see(self, entry: Entry) -> bool:
+    def _may_see(self, entry: NavigationEntry) -> bool:
         if entry.administrators:
             return self.principal is not None and self.principal.user.is_administrator
         return True
 
-    def _within(self, entries: tuple[Entry, ...], group: Group) -> list[Link]:
+    def _within(self, entries: tuple[NavigationEntry, ...], group: Group) -> list[NavigationLink]:
         role = self.role or Role.VIEWER
         return [_link(entry, group.slug) for entry in entries if role.at_least(entry.role)]
 
 
-def _link(entry: Entry, *args: str) -> Link:
-    return Link(entry.label, entry.icon, reverse(entry.route, args=args), entry.section)
+def _link(entry: NavigationEntry, *args: str) -> NavigationLink:
+    return NavigationLink(entry.label, entry.icon, reverse(entry.route, args=args), entry.section)

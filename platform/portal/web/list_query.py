@@ -19,7 +19,7 @@ NEWEST = "newest"
 
 
 @dataclass(frozen=True)
-class Listing(Generic[M]):
+class ListPage(Generic[M]):
     """One page of a list and how it was asked for."""
 
     page: Page[M]
@@ -47,7 +47,7 @@ def listing(
     sorts: Mapping[str, str] | None = None,
     filters: tuple[str, ...] = ("q",),
     limit: int = PAGE_ROWS,
-) -> Listing[M]:
+) -> ListPage[M]:
     """Page through `rows` as the address says: `sort`, `cursor`.
 
     `sorts` maps what stands in the address to a text column; a `-` in front turns the order round.
@@ -62,7 +62,7 @@ def listing(
         order = f"-{column}" if sort.startswith("-") else column
         page = paginate_sorted(rows, order=order, cursor=cursor, limit=limit)
     filtered = any(request.GET.get(name) for name in filters)
-    return Listing(page, sort, first=cursor is None, filtered=filtered)
+    return ListPage(page, sort, first=cursor is None, filtered=filtered)
 
 
 def day(request: HttpRequest, name: str, *, end: bool = False) -> datetime | None:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from portal.core.errors import RateLimited
-from portal.web.logs import TAIL_BYTES, Piece, piece_at
-from portal.web.sse import CUT, HEARTBEAT_S, Hub, hub
-from portal.web.sse_auth import Listener
+from portal.web.logs import TAIL_BYTES, LogChunk, piece_at
+from portal.web.sse import CUT, HEARTBEAT_S, SseHub, hub
+from portal.web.sse_auth import PageListener
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Workload
 from portal.workloads.services.logs import LogPlace, log_places
@@ -34,7 +34,7 @@ MOST_BEHIND_BYTES = 4 * 1024 * 1024
 
 
 @dataclass
-class Place:
+class LogPosition:
     """Where one browser stands in which log; `start` is None until the log is there."""
 
     workload_id: str
@@ -44,7 +44,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Standing:
+class LogStatus:
     """What the database says: the log if there is one, the latest attempt, whether it is over."""
 
     log: LogPlace | None
@@ -56,15 +56,15 @@ class Standing:
 class Look:
     """What one look at the log has found: text, and bytes that were left out before it."""
 
-    piece: Piece | None
+    piece: LogChunk | None
     gap: tuple[int, int] | None
 
 
 async def follow(
-    listener: Listener, *, workload_id: str, attempt: int, rank: int, start: int | None
+    listener: PageListener, *, workload_id: str, attempt: int, rank: int, start: int | None
 ) -> AsyncIterator[bytes]:
     """Stream a log from byte `start`, or from shortly before its end."""
-    place = Place(workload_id, attempt, rank, start)
+    place = LogPosition(workload_id, attempt, rank, start)
     house = hub()
     try:
         with house.joined(listener) as stream:
@@ -81,7 +81,7 @@ async def follow(
         yield f"retry: {1000 * (error.retry_after_s or 10)}\n\n".encode()
 
 
-async def _events(house: Hub, place: Place) -> AsyncIterator[bytes]:
+async def _events(house: SseHub, place: LogPosition) -> AsyncIterator[bytes]:
     """Yield events until the log is complete; nothing at all when there is nothing to say."""
     loop = asyncio.get_running_loop()
     moved_s = spoke_s = loop.time()
@@ -116,16 +116,16 @@ async def _events(house: Hub, place: Place) -> AsyncIterator[bytes]:
         await asyncio.sleep(CALM_S if calm else BRISK_S)
 
 
-def standing_of(place: Place) -> Standing:
+def standing_of(place: LogPosition) -> LogStatus:
     """Ask how the job stands, and where the log of a place is."""
     workload = Workload.objects.get(pk=place.workload_id)
     found = log_places(
         workload=workload, rank=place.rank, attempt=place.attempt, most_ranks=place.rank + 1
     )
-    return Standing(found[0] if found else None, workload.epoch, workload.status in ENDS)
+    return LogStatus(found[0] if found else None, workload.epoch, workload.status in ENDS)
 
 
-def look_at(place: Place, log: LogPlace | None) -> Look:
+def look_at(place: LogPosition, log: LogPlace | None) -> Look:
     """Read on from a place; moves it to near the end when it is too far behind, or nowhere yet."""
     if log is None:
         return Look(None, None)
@@ -141,7 +141,7 @@ def look_at(place: Place, log: LogPlace | None) -> Look:
     return Look(piece, gap)
 
 
-def _piece_written(piece: Piece) -> bytes:
+def _piece_written(piece: LogChunk) -> bytes:
     facts = {"start": piece.start, "end": piece.end, "size": piece.size, "text": piece.text}
     return f"id: {piece.end}\n".encode() + _written("log", facts)
 

@@ -25,7 +25,7 @@ _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
-class Piece:
+class LogChunk:
     """Text of a log from byte `start` to `end`; `size` is how far the log has come."""
 
     start: int
@@ -45,7 +45,9 @@ def number(request: HttpRequest, name: str, default: int = 0) -> int:
     return int(text)
 
 
-def piece_of(workload: Workload, *, attempt: int, rank: int, start: int, most_bytes: int) -> Piece:
+def piece_of(
+    workload: Workload, *, attempt: int, rank: int, start: int, most_bytes: int
+) -> LogChunk:
     """Read whole characters from byte `start` on; raises NotFound for a log there is not."""
     found = log_places(workload=workload, rank=rank, attempt=attempt, most_ranks=rank + 1)
     if not found:
@@ -53,7 +55,7 @@ def piece_of(workload: Workload, *, attempt: int, rank: int, start: int, most_by
     return piece_at(found[0], start=start, most_bytes=most_bytes)
 
 
-def piece_at(log: LogPlace, *, start: int, most_bytes: int) -> Piece:
+def piece_at(log: LogPlace, *, start: int, most_bytes: int) -> LogChunk:
     """Read whole characters from byte `start` on; asks no database.
 
     A character whose rest has not been written yet waits for the next time.
@@ -65,7 +67,7 @@ def piece_at(log: LogPlace, *, start: int, most_bytes: int) -> Piece:
     is_last = log.is_complete and start + len(data) >= size
     text = reader.decode(data, final=is_last)
     kept = len(reader.getstate()[0])
-    return Piece(start, start + len(data) - kept, size, is_last, text)
+    return LogChunk(start, start + len(data) - kept, size, is_last, text)
 
 
 def tail_of(workload: Workload, request: HttpRequest) -> dict[str, Any]:

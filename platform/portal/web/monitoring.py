@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from portal.monitoring.prediction_search import Found
+from portal.monitoring.prediction_search import PredictionRow
 from slipway.schemas.monitoring import (
     AlertOut,
     FeatureOut,
@@ -76,7 +76,7 @@ Cells = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Tag:
+class VerdictTag:
     """A verdict as a tag."""
 
     word: str
@@ -84,9 +84,9 @@ class Tag:
     is_active: bool = False
 
 
-def tag_of(verdict: VerdictName) -> Tag:
+def tag_of(verdict: VerdictName) -> VerdictTag:
     """Return a verdict as a tag."""
-    return Tag(*VERDICTS[verdict])
+    return VerdictTag(*VERDICTS[verdict])
 
 
 def words_of(verdict: VerdictName) -> str:
@@ -126,7 +126,7 @@ def confusion_of(point: QualityPoint) -> Confusion | None:
     return Confusion(names, rows)
 
 
-def rows_of(features: Sequence[FeatureOut]) -> list[tuple[FeatureOut, Tag]]:
+def rows_of(features: Sequence[FeatureOut]) -> list[tuple[FeatureOut, VerdictTag]]:
     """Return features with their tags."""
     return [(one, tag_of(one.verdict)) for one in features]
 
@@ -137,24 +137,24 @@ def alerts_of(alerts: Sequence[AlertOut]) -> list[tuple[AlertOut, str]]:
 
 
 @dataclass(frozen=True)
-class Line:
+class PredictionListRow:
     """A row of a prediction as a list shows it: `said` is what matters most of its outputs."""
 
-    row: Found
+    row: PredictionRow
     said: Cells
     inputs: Cells
     outputs: Cells
 
 
-def lines_of(rows: Sequence[Found]) -> list[Line]:
+def lines_of(rows: Sequence[PredictionRow]) -> list[PredictionListRow]:
     """Return predictions with their values in an order and a length that people can read."""
     return [_line(one) for one in rows]
 
 
-def _line(row: Found) -> Line:
+def _line(row: PredictionRow) -> PredictionListRow:
     outputs = _cells(row.outputs)
     said = [cell for cell in outputs if cell[0] in _SAID]
-    return Line(row, said or outputs[:_SAID_AT_MOST], _cells(row.inputs), outputs)
+    return PredictionListRow(row, said or outputs[:_SAID_AT_MOST], _cells(row.inputs), outputs)
 
 
 def _cells(values: Mapping[str, Any]) -> Cells:

@@ -10,7 +10,7 @@ from slipway.schemas.accounts import Role
 
 
 @dataclass(frozen=True)
-class Entry:
+class NavigationEntry:
     """One line of the rail. `route` is a route name; `section` marks the pages that light it up.
 
     `role` is the least role in the project or team that sees a project's or team's entry;
@@ -26,40 +26,42 @@ class Entry:
 
 
 RAIL = (
-    Entry("Home", "home", "home", "home"),
-    Entry("Projects", "folders", "projects", "projects"),
-    Entry("Teams", "users", "teams", "teams"),
-    Entry("Spend", "coins", "spend", "spend"),
+    NavigationEntry("Home", "home", "home", "home"),
+    NavigationEntry("Projects", "folders", "projects", "projects"),
+    NavigationEntry("Teams", "users", "teams", "teams"),
+    NavigationEntry("Spend", "coins", "spend", "spend"),
 )
 IN_PROJECT = (
-    Entry("Overview", "layout-dashboard", "project", "overview"),
-    Entry("Notebooks", "notebook", "project_notebooks", "notebooks"),
-    Entry("Notebook files", "book", "project_notebook_files", "notebook_files"),
-    Entry("Jobs", "rocket", "project_jobs", "jobs"),
-    Entry("Datasets", "folder", "project_datasets", "datasets"),
-    Entry("Experiments", "flask", "project_experiments", "experiments"),
-    Entry("Models", "packages", "project_models", "models"),
-    Entry("Endpoints", "broadcast", "project_endpoints", "endpoints"),
-    Entry("Spend", "coins", "project_spend", "spend"),
-    Entry("Members", "users", "project_members", "members"),
-    Entry("Secrets", "lock", "project_secrets", "secrets", Role.CONTRIBUTOR),
-    Entry("Audit log", "history", "project_audit", "audit", Role.MAINTAINER),
-    Entry("Project settings", "settings", "project_settings", "settings", Role.MAINTAINER),
+    NavigationEntry("Overview", "layout-dashboard", "project", "overview"),
+    NavigationEntry("Notebooks", "notebook", "project_notebooks", "notebooks"),
+    NavigationEntry("Notebook files", "book", "project_notebook_files", "notebook_files"),
+    NavigationEntry("Jobs", "rocket", "project_jobs", "jobs"),
+    NavigationEntry("Datasets", "folder", "project_datasets", "datasets"),
+    NavigationEntry("Experiments", "flask", "project_experiments", "experiments"),
+    NavigationEntry("Models", "packages", "project_models", "models"),
+    NavigationEntry("Endpoints", "broadcast", "project_endpoints", "endpoints"),
+    NavigationEntry("Spend", "coins", "project_spend", "spend"),
+    NavigationEntry("Members", "users", "project_members", "members"),
+    NavigationEntry("Secrets", "lock", "project_secrets", "secrets", Role.CONTRIBUTOR),
+    NavigationEntry("Audit log", "history", "project_audit", "audit", Role.MAINTAINER),
+    NavigationEntry(
+        "Project settings", "settings", "project_settings", "settings", Role.MAINTAINER
+    ),
 )
 IN_TEAM = (
-    Entry("Overview", "layout-dashboard", "team", "overview"),
-    Entry("Members", "users", "team_members", "members"),
-    Entry("Audit log", "history", "team_audit", "audit", Role.MAINTAINER),
-    Entry("Team settings", "settings", "team_settings", "settings", Role.MAINTAINER),
+    NavigationEntry("Overview", "layout-dashboard", "team", "overview"),
+    NavigationEntry("Members", "users", "team_members", "members"),
+    NavigationEntry("Audit log", "history", "team_audit", "audit", Role.MAINTAINER),
+    NavigationEntry("Team settings", "settings", "team_settings", "settings", Role.MAINTAINER),
 )
 IN_SETTINGS = (
-    Entry("Profile", "user", "profile", "profile"),
-    Entry("Password", "lock", "account_change_password", "password"),
-    Entry("Sessions", "devices", "sessions", "sessions"),
-    Entry("API tokens", "key", "tokens", "tokens"),
-    Entry("Audit log", "history", "audit", "audit"),
-    Entry("People", "user-cog", "people", "people", administrators=True),
-    Entry("Nodes", "server-2", "nodes", "nodes", administrators=True),
-    Entry("Hardware tiers", "cpu", "tiers", "tiers", administrators=True),
-    Entry("Quotas", "gauge", "quotas", "quotas", administrators=True),
+    NavigationEntry("Profile", "user", "profile", "profile"),
+    NavigationEntry("Password", "lock", "account_change_password", "password"),
+    NavigationEntry("Sessions", "devices", "sessions", "sessions"),
+    NavigationEntry("API tokens", "key", "tokens", "tokens"),
+    NavigationEntry("Audit log", "history", "audit", "audit"),
+    NavigationEntry("People", "user-cog", "people", "people", administrators=True),
+    NavigationEntry("Nodes", "server-2", "nodes", "nodes", administrators=True),
+    NavigationEntry("Hardware tiers", "cpu", "tiers", "tiers", administrators=True),
+    NavigationEntry("Quotas", "gauge", "quotas", "quotas", administrators=True),
 )

@@ -10,9 +10,9 @@ from portal.accounts.models import Project, User
 from portal.core.errors import InvalidInput
 from portal.notebooks.models import NotebookFile, NotebookRun, NotebookVersion
 from portal.notebooks.services.files import version_of
-from portal.notebooks.services.files_runs import Standing as Reproducible
+from portal.notebooks.services.files_runs import Reproducibility as Reproducible
 from portal.notebooks.services.files_runs import standing_of as reproducible
-from portal.web.jobs import Standing, jobs_of, standings_of
+from portal.web.jobs import JobStatus, jobs_of, standings_of
 from portal.web.list_query import word
 from portal.web.shortlist import Shortlist, shortlist
 
@@ -43,7 +43,7 @@ class ShownRun:
     """A verification or a run: how its job stands and what it found."""
 
     run: NotebookRun
-    it: Standing
+    it: JobStatus
     findings: Sequence[dict[str, Any]]
 
     @property

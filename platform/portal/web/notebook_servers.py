@@ -33,7 +33,7 @@ _STEPS = ("Waiting for hardware", "Starting JupyterLab", "Opening the door", "Re
 
 
 @dataclass(frozen=True)
-class Step:
+class StartStep:
     """One step of a start: `done`, `now` or `later`."""
 
     words: str
@@ -87,7 +87,7 @@ class ServerStanding:
         return idle_limit_s(self.server) < self.server.idle_after_s
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[StartStep]:
         """The true steps of its start, while it starts."""
         if self.server.status not in (_S.STARTING, _S.OPENING):
             return []
@@ -98,7 +98,7 @@ class ServerStanding:
         elif workload is not None and workload.status not in WAITING:
             at = 1
         states = ["done" if n < at else "now" if n == at else "later" for n in range(len(_STEPS))]
-        return [Step(words, state) for words, state in zip(_STEPS, states, strict=True)]
+        return [StartStep(words, state) for words, state in zip(_STEPS, states, strict=True)]
 
 
 def servers_of(project: Project) -> ServerQuerySet:

@@ -53,7 +53,7 @@ _TEXTS = frozenset(
 
 
 @dataclass
-class Preview:
+class FilePreview:
     """What is shown of a file. `kind` is picture, page, table, notebook, text or none.
 
     `head` has each column of a table with its type, where the file says that. `left_out` says what
@@ -96,10 +96,10 @@ def shown_artifacts(request: HttpRequest, project: Project, run: RunDetail) -> d
 
 def preview_of(
     request: HttpRequest, project: Project, run: RunDetail, artifact: Artifact
-) -> Preview:
+) -> FilePreview:
     """Return what can be shown of a file."""
     ending = artifact.name.rpartition(".")[2].lower()
-    preview = Preview(artifact, "none")
+    preview = FilePreview(artifact, "none")
     if ending in PICTURES or ending in PAGES:
         preview.kind = "picture" if ending in PICTURES else "page"
         preview.url = signed_url(request, project, run, artifact)
@@ -153,7 +153,7 @@ def _bytes(project: Project, run: RunDetail, artifact: Artifact, most: int) -> b
     return b"".join(read_artifact(project_id=project.pk, run=run, artifact=artifact, length=length))
 
 
-def _table(preview: Preview, content: str, separator: str) -> Preview:
+def _table(preview: FilePreview, content: str, separator: str) -> FilePreview:
     """Draw the first lines of a table; the last one may be cut off and is left out then."""
     lines = content.splitlines(keepends=True)
     unread = _unread(preview.artifact)
@@ -182,7 +182,7 @@ def _table(preview: Preview, content: str, separator: str) -> Preview:
     return preview
 
 
-def _parquet(preview: Preview, project: Project, run: RunDetail) -> Preview:
+def _parquet(preview: FilePreview, project: Project, run: RunDetail) -> FilePreview:
     """Draw the first rows of a Parquet file with its columns; another process reads it."""
     artifact = preview.artifact
     if artifact.size_bytes > MOST_PARQUET_BYTES:
@@ -212,7 +212,7 @@ def _parquet(preview: Preview, project: Project, run: RunDetail) -> Preview:
     return preview
 
 
-def _notebook(preview: Preview, content: bytes) -> Preview:
+def _notebook(preview: FilePreview, content: bytes) -> FilePreview:
     """Draw the cells of a notebook: sources, printed text and pictures; never its HTML."""
     try:
         cells = json.loads(content)["cells"]

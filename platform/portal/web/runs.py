@@ -34,7 +34,7 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """One run in a list. `cells` are (text, whether it is a number) in the order of headings."""
 
     run: RunFacts
@@ -63,7 +63,7 @@ class View:
     faulty: str = ""
     columns: list[RunField] = field(default_factory=list)
     headings: list[Heading] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[RunRow] = field(default_factory=list)
     groups: Sequence[RunGroup] = ()
     next_cursor: str | None = None
     first: bool = True
@@ -145,12 +145,12 @@ def _heading(column: RunField, order: str, asked: QueryDict) -> Heading:
     return Heading(column.key, column.kind.value.removesuffix("s"), f"?{query.urlencode()}", now)
 
 
-def row_of(run: RunFacts, columns: Sequence[RunField]) -> Row:
+def row_of(run: RunFacts, columns: Sequence[RunField]) -> RunRow:
     """Return a run as a line of a list."""
     lasted = None
     if run.started_ms is not None and run.ended_ms is not None:
         lasted = max(0, run.ended_ms - run.started_ms) / 1000
-    return Row(
+    return RunRow(
         run=run,
         word=word_of(run.status),
         tone=_TONES.get(run.status, ""),

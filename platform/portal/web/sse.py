@@ -26,7 +26,7 @@ from django.db.models import Min
 from portal.core.errors import RateLimited
 from portal.core.streams import OwnThread
 from portal.web.models import LiveEvent
-from portal.web.sse_auth import Listener, still_allowed
+from portal.web.sse_auth import PageListener, still_allowed
 
 log = structlog.get_logger(__name__)
 POLL_S = 0.5
@@ -53,7 +53,7 @@ def newest_id() -> int:
 class Stream:
     """One open page. `waiting` holds what it has not been told yet, each ring once."""
 
-    listener: Listener
+    listener: PageListener
     waiting: dict[str, None] = field(default_factory=dict)
     rung: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
@@ -73,7 +73,7 @@ class Stream:
         self.rung.set()
 
 
-class Hub:
+class SseHub:
     """All streams of one event loop and the task that feeds them; it rests when nobody listens."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Hub:
         return mine < STREAMS_A_PERSON
 
     @contextmanager
-    def joined(self, listener: Listener) -> Iterator[Stream]:
+    def joined(self, listener: PageListener) -> Iterator[Stream]:
         """Hear rings for the duration of a block; raises RateLimited for one stream too many."""
         if not self.room_for(listener.user_id):
             raise RateLimited("Too many pages of yours are open.", retry_after_s=10)
@@ -178,15 +178,15 @@ class Hub:
                 stream.end(cut=True)
 
 
-_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
+_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, SseHub] = WeakKeyDictionary()
 
 
-def hub() -> Hub:
+def hub() -> SseHub:
     """The hub of the running event loop."""
-    return _hubs.setdefault(asyncio.get_running_loop(), Hub())
+    return _hubs.setdefault(asyncio.get_running_loop(), SseHub())
 
 
-async def rings_for(listener: Listener, since: int) -> AsyncIterator[bytes]:
+async def rings_for(listener: PageListener, since: int) -> AsyncIterator[bytes]:
     """Stream server-sent events to one page: first what it missed since event `since`."""
     house = hub()
     try:
@@ -202,7 +202,7 @@ async def rings_for(listener: Listener, since: int) -> AsyncIterator[bytes]:
         yield f"retry: {1000 * (error.retry_after_s or 10)}\n\n".encode()
 
 
-async def _next(stream: Stream, house: Hub) -> bytes:
+async def _next(stream: Stream, house: SseHub) -> bytes:
     try:
         async with asyncio.timeout(HEARTBEAT_S):
             await stream.rung.wait()
@@ -211,13 +211,13 @@ async def _next(stream: Stream, house: Hub) -> bytes:
     return b"" if stream.ended else _written(stream, house)
 
 
-def _written(stream: Stream, house: Hub) -> bytes:
+def _written(stream: Stream, house: SseHub) -> bytes:
     rings, stream.waiting = stream.waiting, {}
     stream.rung.clear()
     return "".join(f"event: {what}\nid: {house.settled}\ndata: \n\n" for what in rings).encode()
 
 
-def _missed(listener: Listener, since: int) -> list[str]:
+def _missed(listener: PageListener, since: int) -> list[str]:
     """What rang since event `since`; everything, when that is longer ago than events are kept."""
     oldest = LiveEvent.objects.aggregate(oldest=Min("pk"))["oldest"]
     if since and oldest is not None and since < oldest - 1:

@@ -17,7 +17,7 @@ INSTALLATION = "installation"
 
 
 @dataclass(frozen=True)
-class Listener:
+class PageListener:
     """One page's right to listen: a person's session, and the project or team of the page.
 
     `proof` is the hash that ties the session to the person's password.
@@ -31,14 +31,14 @@ class Listener:
     topics: frozenset[str] = field(default=frozenset(), compare=False)
 
 
-def listener_of(user: User, session_key: str, group: Group | None = None) -> Listener:
+def listener_of(user: User, session_key: str, group: Group | None = None) -> PageListener:
     """Describe a page that has just been let in."""
     topics = {user.pk} | ({INSTALLATION} if user.is_administrator else set())
     if group is not None:
         topics.add(group.pk)
     if isinstance(group, Project) and group.team_id:
         topics.add(group.team_id)
-    return Listener(
+    return PageListener(
         user_id=user.pk,
         session_key=session_key,
         proof=user.get_session_auth_hash(),
@@ -48,7 +48,7 @@ def listener_of(user: User, session_key: str, group: Group | None = None) -> Lis
     )
 
 
-def still_allowed(listeners: Iterable[Listener]) -> set[Listener]:
+def still_allowed(listeners: Iterable[PageListener]) -> set[PageListener]:
     """Return those who may listen on, as the gates of their pages would say now.
 
     Asks a fixed number of queries, however many listen.
@@ -67,12 +67,12 @@ def still_allowed(listeners: Iterable[Listener]) -> set[Listener]:
     }
 
 
-def _people(listeners: list[Listener]) -> Iterable[User]:
+def _people(listeners: list[PageListener]) -> Iterable[User]:
     ids = {listener.user_id for listener in listeners}
     return User.objects.filter(pk__in=ids, is_active=True)
 
 
-def _sessions(listeners: list[Listener]) -> set[str]:
+def _sessions(listeners: list[PageListener]) -> set[str]:
     keys = {listener.session_key for listener in listeners}
     alive = Session.objects.filter(session_key__in=keys, expire_date__gt=clock.now())
     return set(alive.values_list("session_key", flat=True))
@@ -81,7 +81,7 @@ def _sessions(listeners: list[Listener]) -> set[str]:
 class _Roles:
     """The roles of all listeners in all their projects and teams, fetched at once."""
 
-    def __init__(self, listeners: list[Listener]) -> None:
+    def __init__(self, listeners: list[PageListener]) -> None:
         wanted = {listener.project_id for listener in listeners if listener.project_id}
         self.projects = {p.pk: p for p in Project.objects.filter(pk__in=wanted)}
         teams = {listener.team_id for listener in listeners if listener.team_id}
@@ -95,7 +95,7 @@ class _Roles:
             )
         }
 
-    def let_in(self, listener: Listener) -> bool:
+    def let_in(self, listener: PageListener) -> bool:
         """Whether the listener's page would still open."""
         if listener.team_id:
             return (listener.user_id, listener.team_id) in self.held

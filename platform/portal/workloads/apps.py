@@ -1,7 +1,7 @@
-from portal.core.apps import Room
+from portal.core.apps import App
 
 
-class WorkloadsConfig(Room):
+class WorkloadsConfig(App):
     default = True
     name = "portal.workloads"
     label = "workloads"

@@ -10,7 +10,7 @@ from portal.compute.lifecycle import LEASE
 from portal.compute.models import Node
 from portal.core import clock
 from portal.workloads.fairness import charged
-from portal.workloads.lifecycle import ACTIVE, LeaseState, Plan, end_of_stop
+from portal.workloads.lifecycle import ACTIVE, LeaseState, StopOutcome, end_of_stop
 from portal.workloads.models import Lease, Share, Workload
 from portal.workloads.retries import LOSSES, NEXT_STEPS, TaskEnd, root_cause
 from portal.workloads.signals import LeaseClosed, lease_closed
@@ -63,7 +63,7 @@ def _settle_shares(lease: Lease, at: datetime) -> None:
 
 
 def begin_stopping(
-    workload: Workload, *, plan: Plan, reason: ReasonCode, text: str, next_step: str = ""
+    workload: Workload, *, plan: StopOutcome, reason: ReasonCode, text: str, next_step: str = ""
 ) -> bool:
     """Order every task of an active workload to stop; tells whether anything changed.
 
@@ -76,12 +76,12 @@ def begin_stopping(
         "next_step": shorten(next_step, 300),
     }
     if workload.status == WorkloadState.STOPPING:
-        if plan != Plan.STOP or workload.plan == Plan.STOP:
+        if plan != StopOutcome.STOP or workload.plan == StopOutcome.STOP:
             return False
         same = Workload.objects.filter(
             pk=workload.pk, state=WorkloadState.STOPPING, epoch=workload.epoch
         )
-        if not same.exclude(plan=Plan.STOP).update(**facts):
+        if not same.exclude(plan=StopOutcome.STOP).update(**facts):
             return False
         for column, value in facts.items():
             setattr(workload, column, value)
@@ -115,7 +115,7 @@ def settle(workload: Workload) -> None:
             cause = root_cause(bad)
             begin_stopping(
                 workload,
-                plan=Plan.JUDGE,
+                plan=StopOutcome.JUDGE,
                 reason=cause.reason,
                 text=f"Stopping the other tasks: {sentence_of(cause, workload.nodes)}",
             )
@@ -159,10 +159,10 @@ def _conclude(workload: Workload, leases: list[Lease], ends: list[TaskEnd]) -> N
     said = sentence_of(cause, workload.nodes)
     if all(end.reason == ReasonCode.COMPLETED for end in ends):
         _end(workload, WorkloadState.SUCCEEDED, ReasonCode.COMPLETED, "Completed.", **facts)
-    elif workload.plan == Plan.STOP:
+    elif workload.plan == StopOutcome.STOP:
         reason = ReasonCode(workload.reason)
         _end(workload, end_of_stop(reason), reason, workload.reason_text, **facts)
-    elif workload.plan == Plan.REQUEUE or cause.reason == ReasonCode.PREEMPTED:
+    elif workload.plan == StopOutcome.REQUEUE or cause.reason == ReasonCode.PREEMPTED:
         put_back(workload, ReasonCode.PREEMPTED, workload.reason_text or said)
     elif cause.reason in _ASKED_FOR:
         _end(workload, WorkloadState.STOPPED, cause.reason, said, **facts)
@@ -192,7 +192,7 @@ def _end(
         target,
         kind=target.value,
         message=text,
-        plan=Plan.NONE,
+        plan=StopOutcome.NONE,
         reason=reason,
         reason_text=shorten(text, 500),
         next_step=workload.next_step or NEXT_STEPS.get(reason, ""),
@@ -207,7 +207,7 @@ def put_back(workload: Workload, reason: ReasonCode, text: str, **facts: Any) ->
         WorkloadState.QUEUED,
         kind="queued",
         message=text,
-        plan=Plan.NONE,
+        plan=StopOutcome.NONE,
         reason=reason,
         reason_text=shorten(text, 500),
         next_step="",

@@ -16,7 +16,7 @@ from portal.core import clock
 from portal.core.problems import problem_of
 from portal.workloads.feasibility import is_gang_without_network, why_never
 from portal.workloads.models import Lease, Share, Workload
-from portal.workloads.placement import Room, Site, Spot, missing_part
+from portal.workloads.placement import Capacity, Site, Spot, missing_part
 from portal.workloads.ports import kind_of
 from portal.workloads.scheduling import read_sites
 from slipway.schemas.truncation import name_some
@@ -137,7 +137,7 @@ class Explainer:
     def _by_room(self, workload: Workload) -> str:
         """Say what is missing where, and who has it, if it does not fit now."""
         need = workload.need
-        room = Room(self._sites)
+        room = Capacity(self._sites)
         fitting = room.count_of(need, project=workload.project_id)
         if fitting >= workload.nodes:
             return ""
@@ -161,7 +161,7 @@ class Explainer:
             f"{f', the rest is held by {holders}' if holders else ''}{self._behind(workload)}."
         )
 
-    def _by_other_project(self, workload: Workload, room: Room) -> str:
+    def _by_other_project(self, workload: Workload, room: Capacity) -> str:
         """Say which nodes run another project's work and cannot keep the two apart."""
         need = workload.need
         names = [

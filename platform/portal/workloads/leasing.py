@@ -16,9 +16,9 @@ from portal.compute.models import Node, Tier
 from portal.compute.resources import Amount
 from portal.core import clock
 from portal.core.bulk_insert import insert_rows
-from portal.workloads.lifecycle import Plan
+from portal.workloads.lifecycle import StopOutcome
 from portal.workloads.models import Lease, Share, Task, Workload, WorkloadEvent
-from portal.workloads.placement import Place
+from portal.workloads.placement import NodeSlot
 from portal.workloads.ports import kind_of
 from portal.workloads.queue import Candidate
 from portal.workloads.signals import WorkloadChanged, workload_changed
@@ -29,7 +29,7 @@ from slipway.schemas.workloads import WorkloadState
 _NOTHING = Amount(0, 0, 0)
 
 
-class Overtaken(Exception):
+class StalePass(Exception):
     """Something the pass had read has changed since; undo it and do it again."""
 
 
@@ -38,7 +38,7 @@ class Decision:
     """A workload and the places of its tasks, in the order of their indices."""
 
     candidate: Candidate
-    places: tuple[Place, ...]
+    places: tuple[NodeSlot, ...]
 
 
 def grant(decisions: Sequence[Decision]) -> int:
@@ -83,7 +83,7 @@ def _place_workloads(decisions: Sequence[Decision], moment: datetime) -> None:
             state=WorkloadState.PLACED,
             network=network,
             epoch=F("epoch") + 1,
-            plan=Plan.NONE,
+            plan=StopOutcome.NONE,
             reason="",
             reason_text="",
             placed_at=moment,
@@ -93,7 +93,7 @@ def _place_workloads(decisions: Sequence[Decision], moment: datetime) -> None:
             rendezvous_agent_store=False,
         )
         if moved != len(ids):
-            raise Overtaken
+            raise StalePass
 
 
 def _reserve(decisions: Sequence[Decision]) -> dict[str, str]:
@@ -107,7 +107,7 @@ def _reserve(decisions: Sequence[Decision]) -> dict[str, str]:
             tasks[place.node_id] += 1
     for node_id in sorted(amounts):
         if not Node.objects.reserve(node_id, amount=amounts[node_id], tasks=tasks[node_id]):
-            raise Overtaken
+            raise StalePass
     return dict(Node.objects.filter(pk__in=amounts).values_list("pk", "name"))
 
 
@@ -163,7 +163,7 @@ _LEASE_COLUMNS = (
 
 
 def _lease_row(
-    candidate: Candidate, index: int, place: Place, task_id: str, price: int, moment: datetime
+    candidate: Candidate, index: int, place: NodeSlot, task_id: str, price: int, moment: datetime
 ) -> tuple[Any, ...]:
     amount = candidate.need.amount
     # Clocks of machines may differ a little; the task's last lease ended before it waited again.

@@ -40,7 +40,7 @@ MOVES: Mapping[WorkloadState, frozenset[WorkloadState]] = {
 }
 
 
-class Plan(StrEnum):
+class StopOutcome(StrEnum):
     """What becomes of a stopping workload once its last lease is closed."""
 
     NONE = ""
@@ -66,14 +66,14 @@ LEASE_MOVES: Mapping[LeaseState, frozenset[LeaseState]] = {
 }
 
 
-class ForbiddenMove(Exception):
+class ForbiddenTransition(Exception):
     """The code asked for a move that the table does not know: a fault of ours."""
 
 
 def check_move(source: WorkloadState, target: WorkloadState) -> None:
     """Raise ForbiddenMove unless a workload may go from `source` to `target`."""
     if target not in MOVES[source]:
-        raise ForbiddenMove(f"{source.value} → {target.value}")
+        raise ForbiddenTransition(f"{source.value} → {target.value}")
 
 
 def lease_sources(target: LeaseState) -> list[LeaseState]:

@@ -137,7 +137,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeSlot:
     """A task's place: a node and the GPUs there."""
 
     node_id: str
@@ -174,7 +174,7 @@ def spread(counts: Sequence[int], rank: Sequence[tuple[float, ...]], tasks: int)
     return chosen
 
 
-class Room:
+class Capacity:
     """The free room of a pass, and what of it is kept for the head of the queue.
 
     `keep_for` reserves: from then on a workload gets kept room only if it is sure to be gone before
@@ -204,7 +204,7 @@ class Room:
         moment: datetime,
         lifetime: timedelta | None = None,
         avoid: frozenset[str] = frozenset(),
-    ) -> list[Place]:
+    ) -> list[NodeSlot]:
         """Take room for a gang, all tasks or none; empty when it does not fit.
 
         `avoid` holds the ids of nodes it must not be put on.
@@ -225,7 +225,7 @@ class Room:
         chosen = spread(counts, rank, tasks)
         return [self._take(i, need, project, is_short=is_short) for i in chosen]
 
-    def _place_one(self, need: Need, project: str) -> list[Place]:
+    def _place_one(self, need: Need, project: str) -> list[NodeSlot]:
         """Take room on about the tightest node that fits, without looking at all of them.
 
         Nodes stand in a heap for each need; what others took from one meanwhile is noticed when
@@ -339,7 +339,7 @@ class Room:
             [gpu for gpu in free.gpus if gpu in spare.gpus],
         )
 
-    def _take(self, i: int, need: Need, project: str, *, is_short: bool) -> Place:
+    def _take(self, i: int, need: Need, project: str, *, is_short: bool) -> NodeSlot:
         is_kept = i in self._spare and not is_short
         source = self._common(i) if is_kept else self.free[i]
         gpus = _of_model(source.gpus, need.gpu_model)[: need.amount.gpus]
@@ -348,7 +348,7 @@ class Room:
             self._spare[i].take(need, gpus)
         if self.sites[i].shared_backends:
             self._tenancies[i].add(project, is_shared=self.sites[i].is_shared(need))
-        return Place(self.sites[i].node_id, tuple(index for index, _ in gpus))
+        return NodeSlot(self.sites[i].node_id, tuple(index for index, _ in gpus))
 
     def _when_known(
         self, later: list[Spot], need: Need, tasks: int, ends: Iterable[KnownEnd], project: str

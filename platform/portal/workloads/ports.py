@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from portal.core.errors import InvalidInput
 from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import Scope
-from slipway.schemas.agent import Report, StoredCheckpoint
+from slipway.schemas.agent import StoredCheckpoint, TaskReport
 
 Warm = Literal["torch", "jupyterlab", "serving"]
 
@@ -33,12 +33,12 @@ class AdmissionRequest:
 
 
 @dataclass(frozen=True)
-class Admitted:
+class AdmissionGranted:
     """It may queue."""
 
 
 @dataclass(frozen=True)
-class Held:
+class AdmissionDeferred:
     """It may queue later, and is asked about again; `why` is a sentence: what it waits for."""
 
     why: str
@@ -47,16 +47,16 @@ class Held:
 class Admission(Protocol):
     """Decides whether a workload may queue. Refusing for good is raising a `SlipwayError`."""
 
-    def ask(self, request: AdmissionRequest) -> Admitted | Held:
+    def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         """Decide, inside the transaction that submits; database work alone."""
 
 
 class AdmitEverything:
     """The admission in force while no room above has an opinion."""
 
-    def ask(self, request: AdmissionRequest) -> Admitted | Held:
+    def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         """Admit."""
-        return Admitted()
+        return AdmissionGranted()
 
 
 class Surroundings(Protocol):
@@ -73,7 +73,7 @@ def _nothing(*, workload_id: str, index: int) -> Mapping[str, str]:
 class ReportKeeper(Protocol):
     """Keeps what tasks of a kind report beyond what every workload does."""
 
-    def __call__(self, *, workload_id: str, attempt: int, report: Report, at: datetime) -> str:
+    def __call__(self, *, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
         """Take in a report of progress of the present attempt; return a line for the story, or "".
 
         Called inside the transaction that takes the report in, and again when that is repeated; an
@@ -85,7 +85,7 @@ def _always() -> bool:
     return True
 
 
-def _keep_nothing(*, workload_id: str, attempt: int, report: Report, at: datetime) -> str:
+def _keep_nothing(*, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
     return ""
 
 

@@ -76,7 +76,7 @@ def _candidate(row: tuple[Any, ...]) -> Candidate:
 
 
 @dataclass(slots=True)
-class Ledger:
+class QuotaUsage:
     """What a project or team has queued and running, its limits, and which of them are reached."""
 
     share: Share
@@ -88,7 +88,7 @@ class Ledger:
     full: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, share: Share, quota: Quota | None) -> "Ledger":
+    def of(cls, share: Share, quota: Quota | None) -> "QuotaUsage":
         """Open the ledger of a share."""
         return cls(share, quota, share.running, share.cpu_millis, share.gpus, share.fair_millis)
 
@@ -133,12 +133,12 @@ def _parts(total: Amount) -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class Line:
+class ProjectQueue:
     """One project's queue, as read so far."""
 
     project_id: str
-    ledger: Ledger
-    team: Ledger | None
+    ledger: QuotaUsage
+    team: QuotaUsage | None
     waiting: list[Candidate]
     at: int = 0
     skipped: int = 0
@@ -195,7 +195,7 @@ class Queue:
         for line in self.lines:
             self._weigh(line)
 
-    def turn(self) -> Line | None:
+    def turn(self) -> ProjectQueue | None:
         """Return the line whose first is next; None when nothing is left to look at."""
         while self.lines:
             line = min(self.lines, key=self._order)
@@ -204,21 +204,21 @@ class Queue:
             self.lines.remove(line)
         return None
 
-    def took(self, line: Line) -> None:
+    def took(self, line: ProjectQueue) -> None:
         """Weigh a line anew after something was taken from it."""
         self._weigh(line)
 
-    def _weigh(self, line: Line) -> None:
+    def _weigh(self, line: ProjectQueue) -> None:
         line.key = line.ledger.key(self._at_s)
         if line.team is not None:
             self._team_keys[line.team.share.pk] = line.team.key(self._at_s)
 
-    def _order(self, line: Line) -> tuple[float, float, str]:
+    def _order(self, line: ProjectQueue) -> tuple[float, float, str]:
         account = line.key if line.team is None else self._team_keys[line.team.share.pk]
         return account, line.key, line.project_id
 
 
-def _lines(batch: int) -> list[Line]:
+def _lines(batch: int) -> list[ProjectQueue]:
     """Read the front of each waiting project's queue: five queries, whatever waits behind."""
     waiting = Share.objects.filter(queued__gt=0, project__isnull=False).order_by("score")
     shares = {share.project_id or "": share for share in waiting[:MAX_PROJECTS]}
@@ -231,12 +231,13 @@ def _lines(batch: int) -> list[Line]:
     quotas = Quota.objects.filter(Q(project__in=shares) | Q(team__in=teams))
     limits = {quota.project_id or quota.team_id: quota for quota in quotas}
     ledgers = {
-        share.team_id: Ledger.of(share, limits.get(share.team_id or "")) for share in team_shares
+        share.team_id: QuotaUsage.of(share, limits.get(share.team_id or ""))
+        for share in team_shares
     }
     return [
-        Line(
+        ProjectQueue(
             project_id=project_id,
-            ledger=Ledger.of(share, limits.get(project_id)),
+            ledger=QuotaUsage.of(share, limits.get(project_id)),
             team=ledgers.get(front[0].team_id) if front[0].team_id else None,
             waiting=front,
             is_whole=len(front) < ahead,

@@ -17,9 +17,9 @@ from portal.core import clock
 from portal.core.errors import SlipwayError
 from portal.workloads.completion import begin_stopping, close_lease, lose_lease, settle
 from portal.workloads.fairness import charged
-from portal.workloads.lifecycle import START_WITHIN, LeaseState, Plan
+from portal.workloads.lifecycle import START_WITHIN, LeaseState, StopOutcome
 from portal.workloads.models import Lease, SchedulerTurn, Share, UsageSample, Workload
-from portal.workloads.ports import Held, admission, kind_of
+from portal.workloads.ports import AdmissionDeferred, admission, kind_of
 from portal.workloads.services.submission import enqueue, request_of
 from portal.workloads.transitions import locked, move
 from slipway.schemas.truncation import shorten
@@ -96,7 +96,7 @@ def stop_overdue(moment: datetime) -> None:
                 continue
             begin_stopping(
                 workload,
-                plan=Plan.STOP,
+                plan=StopOutcome.STOP,
                 reason=ReasonCode.MAX_LIFETIME,
                 text=f"It reached its maximum lifetime of {workload.max_lifetime_s} s.",
             )
@@ -129,7 +129,7 @@ def _ask(workload: Workload, moment: datetime) -> None:
             hold="",
         )
         return
-    if isinstance(answer, Held):
+    if isinstance(answer, AdmissionDeferred):
         Workload.objects.filter(pk=workload.pk, state=WorkloadState.SUBMITTED).update(
             hold=shorten(answer.why, 300)
         )
@@ -154,7 +154,7 @@ def put_elsewhere(workload: Workload, why: str) -> None:
     """Stop an active workload so that it queues again."""
     active = {WorkloadState.PLACED, WorkloadState.STARTING, WorkloadState.RUNNING}
     if workload.status in active:
-        begin_stopping(workload, plan=Plan.REQUEUE, reason=ReasonCode.PREEMPTED, text=why)
+        begin_stopping(workload, plan=StopOutcome.REQUEUE, reason=ReasonCode.PREEMPTED, text=why)
 
 
 def charge_running(moment: datetime) -> None:

@@ -19,9 +19,9 @@ from portal.accounts.models import Project
 from portal.compute.models import Node, Tier
 from portal.core import clock
 from portal.workloads.feasibility import is_gang_without_network, need_of
-from portal.workloads.leasing import Decision, Overtaken, grant
+from portal.workloads.leasing import Decision, StalePass, grant
 from portal.workloads.models import Lease, SchedulerTurn
-from portal.workloads.placement import Gpu, KnownEnd, Place, Room, Site, Spot, Tenancy
+from portal.workloads.placement import Capacity, Gpu, KnownEnd, NodeSlot, Site, Spot, Tenancy
 from portal.workloads.queue import Candidate, Queue
 from slipway.schemas.workloads import ReasonCode
 
@@ -44,7 +44,7 @@ class PassResult:
 class _Pass:
     """The decisions of one pass."""
 
-    room: Room
+    room: Capacity
     decisions: list[Decision] = field(default_factory=list)
     examined: int = 0
     does_not_fit: set[tuple[object, ...]] = field(default_factory=set)
@@ -62,7 +62,7 @@ def run_pass() -> PassResult:
         try:
             with transaction.atomic():
                 return _run_locked()
-        except Overtaken:
+        except StalePass:
             continue
     return PassResult(placed=0, examined=0, more=True)
 
@@ -72,7 +72,7 @@ def _run_locked() -> PassResult:
     queue = Queue(clock.now().timestamp(), batch=BATCH)
     if not queue.lines:
         return PassResult(placed=0, examined=0, more=False)
-    run = _Pass(Room(read_sites()))
+    run = _Pass(Capacity(read_sites()))
     _decide(run, queue)
     placed = grant(run.decisions) if run.decisions else 0
     return PassResult(placed=placed, examined=run.examined, more=len(run.decisions) >= BATCH)
@@ -106,7 +106,7 @@ def _try(run: _Pass, candidate: Candidate) -> bool:
         return False
     moment = clock.now()
     place = partial(run.room.place, need, tasks, project=project, moment=moment, lifetime=lifetime)
-    places: list[Place] = []
+    places: list[NodeSlot] = []
     if avoided := _where_it_failed(candidate):
         places = place(avoid=avoided)
     places = places or place()
@@ -194,7 +194,7 @@ def _known_ends() -> Iterator[KnownEnd]:
             )
 
 
-def free_places(room: Room, project: Project, tier: Tier) -> int:
+def free_places(room: Capacity, project: Project, tier: Tier) -> int:
     """Return how many tasks of a project would fit now in a tier, on any back end."""
     return room.count_of(need_of(project, tier), project=project.pk)
 

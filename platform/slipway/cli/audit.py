@@ -16,7 +16,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Column, Fit
+from slipway.cli.tables import Fit, TableColumn
 from slipway.cli.transfer import receive, receive_file
 from slipway.schemas.accounts import AuditOut
 
@@ -101,14 +101,14 @@ def list_audit(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            Column("At"),
-            Column("Actor", fit=Fit.WRAPPED),
-            Column("Verb"),
-            Column("Target", fit=Fit.WRAPPED),
-            Column("Where", dispensable=2),
-            Column("Change", fit=Fit.CLIPPED, dispensable=3),
-            Column("From", dispensable=4),
-            Column("Request", dispensable=5, style="dim"),
+            TableColumn("At"),
+            TableColumn("Actor", fit=Fit.WRAPPED),
+            TableColumn("Verb"),
+            TableColumn("Target", fit=Fit.WRAPPED),
+            TableColumn("Where", dispensable=2),
+            TableColumn("Change", fit=Fit.CLIPPED, dispensable=3),
+            TableColumn("From", dispensable=4),
+            TableColumn("Request", dispensable=5, style="dim"),
         ],
         row=_row,
         key=lambda event: event.id,

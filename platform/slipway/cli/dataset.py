@@ -11,11 +11,11 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Column, Fit
+from slipway.cli.tables import Fit, TableColumn
 from slipway.cli.transfer import progress_bar
 from slipway.datasets import dataset as one_dataset
 from slipway.schemas.base import PageOf
-from slipway.schemas.datasets import ColumnShift, DataTableOut, UseOut, VersionOut
+from slipway.schemas.datasets import ColumnShift, DatasetVersionOut, DataTableOut, UseOut
 from slipway.schemas.statistics import ColumnStatistics
 from slipway.snapshots.limits import size_text
 
@@ -38,7 +38,7 @@ def _parts(reference: str) -> tuple[str, str]:
     return name, version or "latest"
 
 
-def _show(session: Session, version: VersionOut) -> None:
+def _show(session: Session, version: DatasetVersionOut) -> None:
     if session.output.as_json:
         session.output.document(version)
     elif session.output.quiet:
@@ -62,7 +62,7 @@ def _show(session: Session, version: VersionOut) -> None:
         )
 
 
-def _left_out(version: VersionOut) -> str:
+def _left_out(version: DatasetVersionOut) -> str:
     """Return a note about tables beyond the limit, "" where there are none."""
     count = version.tables_left_out
     return f"{count:,} more are beyond the limit of tables and not examined." if count else ""
@@ -84,12 +84,12 @@ def list_datasets(
         session,
         collect(found, limit=limit, cursor=cursor),
         columns=[
-            Column("Name", style="bold"),
-            Column("Latest"),
-            Column("Versions"),
-            Column("Size"),
-            Column("Description", fit=Fit.WRAPPED, dispensable=2),
-            Column("Created", dispensable=1),
+            TableColumn("Name", style="bold"),
+            TableColumn("Latest"),
+            TableColumn("Versions"),
+            TableColumn("Size"),
+            TableColumn("Description", fit=Fit.WRAPPED, dispensable=2),
+            TableColumn("Created", dispensable=1),
         ],
         row=lambda d: (
             d.name,
@@ -233,13 +233,13 @@ def versions(
         session,
         collect(found, limit=limit, cursor=cursor),
         columns=[
-            Column("Version", style="bold"),
-            Column("Files"),
-            Column("Size"),
-            Column("Rows"),
-            Column("Note", fit=Fit.WRAPPED, dispensable=2),
-            Column("By", dispensable=3),
-            Column("Created", dispensable=1),
+            TableColumn("Version", style="bold"),
+            TableColumn("Files"),
+            TableColumn("Size"),
+            TableColumn("Rows"),
+            TableColumn("Note", fit=Fit.WRAPPED, dispensable=2),
+            TableColumn("By", dispensable=3),
+            TableColumn("Created", dispensable=1),
         ],
         row=lambda v: (
             v.reference,
@@ -274,7 +274,11 @@ def files(
     show_list(
         session,
         collect(found, limit=limit, cursor=cursor),
-        columns=[Column("Path", style="bold"), Column("Size"), Column("Digest", dispensable=1)],
+        columns=[
+            TableColumn("Path", style="bold"),
+            TableColumn("Size"),
+            TableColumn("Digest", dispensable=1),
+        ],
         row=lambda f: (f.path, size_text(f.size_bytes), f.digest[:12]),
         key=lambda f: f.path,
         nothing="There is no such file.",
@@ -306,15 +310,15 @@ def stats(
         session,
         PageOf(items=list(found[0].statistics.columns)),
         columns=[
-            Column("Column", style="bold"),
-            Column("Type"),
-            Column("Values"),
-            Column("Missing"),
-            Column("Distinct", dispensable=1),
-            Column("Min"),
-            Column("Mean"),
-            Column("Max"),
-            Column("Most frequent", fit=Fit.WRAPPED, dispensable=2),
+            TableColumn("Column", style="bold"),
+            TableColumn("Type"),
+            TableColumn("Values"),
+            TableColumn("Missing"),
+            TableColumn("Distinct", dispensable=1),
+            TableColumn("Min"),
+            TableColumn("Mean"),
+            TableColumn("Max"),
+            TableColumn("Most frequent", fit=Fit.WRAPPED, dispensable=2),
         ],
         row=_column,
         key=lambda c: c.name,
@@ -413,7 +417,12 @@ def uses(session: Session, dataset: ReferenceArgument, project: ProjectOption = 
     show_list(
         session,
         PageOf[UseOut](items=list(found)),
-        columns=[Column("Job", style="bold"), Column("Run"), Column("Models"), Column("By")],
+        columns=[
+            TableColumn("Job", style="bold"),
+            TableColumn("Run"),
+            TableColumn("Models"),
+            TableColumn("By"),
+        ],
         row=_use,
         key=lambda use: use.job or use.run or "",
         nothing="Nothing has read it yet.",

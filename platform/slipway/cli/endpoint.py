@@ -15,7 +15,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import RETRIES, Session, command
-from slipway.cli.tables import Column, Fit
+from slipway.cli.tables import Fit, TableColumn
 from slipway.cli.transfer import receive_file
 from slipway.cli.watch import PipeScreen, shows_colours
 from slipway.console import LogLines
@@ -153,12 +153,12 @@ def list_endpoints(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            Column("Name", style="bold"),
-            Column("State"),
-            Column("Serves", fit=Fit.WRAPPED),
-            Column("Replicas"),
-            Column("An hour", dispensable=1),
-            Column("Created", dispensable=2),
+            TableColumn("Name", style="bold"),
+            TableColumn("State"),
+            TableColumn("Serves", fit=Fit.WRAPPED),
+            TableColumn("Replicas"),
+            TableColumn("An hour", dispensable=1),
+            TableColumn("Created", dispensable=2),
         ],
         row=lambda one: (
             one.name,
@@ -332,7 +332,7 @@ def story(
     show_list(
         session,
         collect(pages, limit=limit, cursor=cursor),
-        columns=[Column("When"), Column("What", fit=Fit.WRAPPED)],
+        columns=[TableColumn("When"), TableColumn("What", fit=Fit.WRAPPED)],
         row=lambda event: (event.at, event.message),
         key=lambda event: event.message,
         nothing="Nothing has happened yet.",
@@ -352,12 +352,12 @@ def replicas(session: Session, endpoint: EndpointArgument, project: ProjectOptio
     else:
         output.table(
             [
-                Column("Workload", style="bold"),
-                Column("Revision"),
-                Column("State"),
-                Column("Why", fit=Fit.WRAPPED),
-                Column("Node", dispensable=1),
-                Column("Created", dispensable=2),
+                TableColumn("Workload", style="bold"),
+                TableColumn("Revision"),
+                TableColumn("State"),
+                TableColumn("Why", fit=Fit.WRAPPED),
+                TableColumn("Node", dispensable=1),
+                TableColumn("Created", dispensable=2),
             ],
             [
                 (one.workload, one.revision, one.state, one.reason, one.node, one.created_at)

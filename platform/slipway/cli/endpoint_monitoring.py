@@ -15,7 +15,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Column, Fit
+from slipway.cli.tables import Fit, TableColumn
 from slipway.cli.transfer import receive, receive_file
 from slipway.sanitize import visible
 from slipway.schemas.monitoring import MonitoringOut
@@ -58,12 +58,12 @@ def show(
     session.output.facts(_facts(found))
     session.output.table(
         [
-            Column("Feature", style="bold"),
-            Column("Verdict"),
-            Column("Rows"),
-            Column("Would move"),
-            Column("PSI", dispensable=2),
-            Column("Missing", dispensable=1),
+            TableColumn("Feature", style="bold"),
+            TableColumn("Verdict"),
+            TableColumn("Rows"),
+            TableColumn("Would move"),
+            TableColumn("PSI", dispensable=2),
+            TableColumn("Missing", dispensable=1),
         ],
         [
             (
@@ -173,11 +173,11 @@ def alerts(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            Column("Id", style="bold"),
-            Column("What"),
-            Column("State"),
-            Column("Since"),
-            Column("Why"),
+            TableColumn("Id", style="bold"),
+            TableColumn("What"),
+            TableColumn("State"),
+            TableColumn("Since"),
+            TableColumn("Why"),
         ],
         row=lambda one: (
             one.id,
@@ -233,7 +233,12 @@ def told(session: Session, endpoint: EndpointArgument, project: ProjectOption = 
     if session.output.as_json:
         session.output.document({"items": [one.model_dump(mode="json") for one in found]})
         return
-    columns = [Column("Id", style="bold"), Column("Kind"), Column("Told to"), Column("Trouble")]
+    columns = [
+        TableColumn("Id", style="bold"),
+        TableColumn("Kind"),
+        TableColumn("Told to"),
+        TableColumn("Trouble"),
+    ]
     rows = [(one.id, one.kind, one.target, one.last_error) for one in found]
     session.output.table(columns, rows)
 
@@ -287,11 +292,11 @@ def predictions(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            Column("Id", style="bold"),
-            Column("When"),
-            Column("Version", dispensable=1),
-            Column("Said", fit=Fit.CLIPPED),
-            Column("Truth"),
+            TableColumn("Id", style="bold"),
+            TableColumn("When"),
+            TableColumn("Version", dispensable=1),
+            TableColumn("Said", fit=Fit.CLIPPED),
+            TableColumn("Truth"),
         ],
         row=lambda one: (
             one.prediction_id,

@@ -14,7 +14,7 @@ from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Column, Fit
+from slipway.cli.tables import Fit, TableColumn
 from slipway.cli.train import (
     DEFAULT_MAX_MB,
     ArgsArgument,
@@ -139,15 +139,15 @@ def list_jobs(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            Column("Id"),
-            Column("Name", fit=Fit.WRAPPED, style="bold"),
-            Column("State"),
-            Column("Step", dispensable=4),
-            Column("Tier", dispensable=3),
-            Column("Ranks", dispensable=5),
-            Column("By", fit=Fit.WRAPPED, dispensable=6),
-            Column("Created", dispensable=1),
-            Column("Why", fit=Fit.CLIPPED, dispensable=2),
+            TableColumn("Id"),
+            TableColumn("Name", fit=Fit.WRAPPED, style="bold"),
+            TableColumn("State"),
+            TableColumn("Step", dispensable=4),
+            TableColumn("Tier", dispensable=3),
+            TableColumn("Ranks", dispensable=5),
+            TableColumn("By", fit=Fit.WRAPPED, dispensable=6),
+            TableColumn("Created", dispensable=1),
+            TableColumn("Why", fit=Fit.CLIPPED, dispensable=2),
         ],
         row=lambda j: (
             j.workload.id,
@@ -354,10 +354,10 @@ def events(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            Column("At"),
-            Column("Attempt", dispensable=1),
-            Column("Kind"),
-            Column("Message", fit=Fit.WRAPPED),
+            TableColumn("At"),
+            TableColumn("Attempt", dispensable=1),
+            TableColumn("Kind"),
+            TableColumn("Message", fit=Fit.WRAPPED),
         ],
         row=lambda e: (e.at, e.attempt, e.kind, e.message),
         key=lambda e: e.kind,
@@ -373,11 +373,11 @@ def checkpoints(session: Session, job: JobArgument, project: ProjectOption = Non
         session,
         PageOf(items=list(found)),
         columns=[
-            Column("Step"),
-            Column("Size"),
-            Column("Attempt", dispensable=1),
-            Column("Created"),
-            Column("In store since"),
+            TableColumn("Step"),
+            TableColumn("Size"),
+            TableColumn("Attempt", dispensable=1),
+            TableColumn("Created"),
+            TableColumn("In store since"),
         ],
         row=lambda c: (c.step, size_text(c.size_bytes), c.attempt, c.created_at, c.copied_at),
         key=lambda c: str(c.step),

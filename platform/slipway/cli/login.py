@@ -10,7 +10,7 @@ import typer
 
 from slipway.cli.exits import UsageMistake
 from slipway.cli.output import Output
-from slipway.cli.prompts import Declined, confirm, read_piped_secret, read_secret
+from slipway.cli.prompts import PromptDeclined, confirm, read_piped_secret, read_secret
 from slipway.cli.session import RETRIES, Session, command
 from slipway.client import Client
 from slipway.credentials import (
@@ -205,7 +205,7 @@ def _revoke(server: str, known: ServerLogin, wanted: bool | None, output: Output
             return False
         try:
             confirm("Also revoke the token, so that it works nowhere?", yes=False, output=output)
-        except Declined:
+        except PromptDeclined:
             return False
     elif not wanted:
         return False

@@ -13,7 +13,7 @@ from slipway.cli import login
 from slipway.cli.exits import ExitCode, UsageMistake, exit_code_for
 from slipway.cli.lazy import Root
 from slipway.cli.output import write_error
-from slipway.cli.prompts import Declined
+from slipway.cli.prompts import PromptDeclined
 from slipway.errors import SlipwayError
 from slipway.version import __version__
 
@@ -58,8 +58,8 @@ def main(arguments: Sequence[str]) -> int:
         if error.format_message():
             write_error(_mistake(error), as_json=as_json)
         return ExitCode.USAGE
-    except (Declined, typer.Abort):
-        write_error(Interrupted("Nothing was changed."), as_json=as_json)
+    except (PromptDeclined, typer.Abort):
+        write_error(CommandInterrupted("Nothing was changed."), as_json=as_json)
         return ExitCode.INTERRUPTED
     except OSError as error:
         write_error(_no_output(error), as_json=as_json)
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else ExitCode.OK
 
 
-class Interrupted(SlipwayError):
+class CommandInterrupted(SlipwayError):
     """The person stopped the command or answered no."""
 
     title = "Stopped"

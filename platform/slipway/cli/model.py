@@ -10,7 +10,7 @@ from slipway.cli.exits import UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Column, Fit
+from slipway.cli.tables import Fit, TableColumn
 from slipway.cli.transfer import progress_bar
 from slipway.model_files import is_here, model_files, read_signature
 from slipway.registration import source_of, target_of
@@ -129,10 +129,10 @@ def list_models(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            Column("Name", style="bold"),
-            Column("Versions"),
-            Column("Stages", fit=Fit.WRAPPED),
-            Column("Aliases", fit=Fit.WRAPPED),
+            TableColumn("Name", style="bold"),
+            TableColumn("Versions"),
+            TableColumn("Stages", fit=Fit.WRAPPED),
+            TableColumn("Aliases", fit=Fit.WRAPPED),
         ],
         row=lambda model: (
             model.name,
@@ -159,11 +159,11 @@ def list_versions(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            Column("Version", style="bold"),
-            Column("Stage"),
-            Column("Aliases", fit=Fit.WRAPPED),
-            Column("Author", dispensable=2),
-            Column("Created", dispensable=1),
+            TableColumn("Version", style="bold"),
+            TableColumn("Stage"),
+            TableColumn("Aliases", fit=Fit.WRAPPED),
+            TableColumn("Author", dispensable=2),
+            TableColumn("Created", dispensable=1),
         ],
         row=lambda one: (
             one.version,
@@ -379,12 +379,12 @@ def history(
         session,
         found,
         columns=[
-            Column("Place", style="bold"),
-            Column("Version"),
-            Column("To"),
-            Column("In place of"),
-            Column("By", dispensable=2),
-            Column("When", dispensable=1),
+            TableColumn("Place", style="bold"),
+            TableColumn("Version"),
+            TableColumn("To"),
+            TableColumn("In place of"),
+            TableColumn("By", dispensable=2),
+            TableColumn("When", dispensable=1),
         ],
         row=lambda move: (
             move.sequence,

@@ -17,7 +17,7 @@ from slipway.cli.project import ProjectOption
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Column, Fit
+from slipway.cli.tables import Fit, TableColumn
 from slipway.cli.train import (
     DEFAULT_MAX_MB,
     CodeOption,
@@ -101,11 +101,11 @@ def files(
         session,
         collect(found, limit=limit, cursor=cursor),
         columns=[
-            Column("Notebook", style="bold", fit=Fit.WRAPPED),
-            Column("Version"),
-            Column("Reproducible"),
-            Column("Saved by", dispensable=2),
-            Column("Saved", dispensable=1),
+            TableColumn("Notebook", style="bold", fit=Fit.WRAPPED),
+            TableColumn("Version"),
+            TableColumn("Reproducible"),
+            TableColumn("Saved by", dispensable=2),
+            TableColumn("Saved", dispensable=1),
         ],
         row=lambda one: (
             *(one.path, one.latest.number, one.badge),
@@ -131,8 +131,16 @@ def history(
         session,
         collect(found, limit=limit, cursor=cursor),
         columns=[
-            *(Column("Version", style="bold"), Column("Saved"), Column("By", dispensable=2)),
-            *(Column("From", dispensable=1), Column("Cells"), Column("Source", dispensable=3)),
+            *(
+                TableColumn("Version", style="bold"),
+                TableColumn("Saved"),
+                TableColumn("By", dispensable=2),
+            ),
+            *(
+                TableColumn("From", dispensable=1),
+                TableColumn("Cells"),
+                TableColumn("Source", dispensable=3),
+            ),
         ],
         row=lambda one: (
             *(one.number, one.created_at, one.saved_by),

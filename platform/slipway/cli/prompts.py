@@ -11,7 +11,7 @@ from slipway.sanitize import visible
 MAX_SECRET_CHARACTERS = 1_000_000
 
 
-class Declined(Exception):
+class PromptDeclined(Exception):
     """The person answered no; nothing was changed."""
 
 
@@ -28,7 +28,7 @@ def confirm(question: str, *, yes: bool, output: Output) -> None:
             next_step="Add --yes to the command.",
         )
     if not typer.confirm(visible(question), err=True):
-        raise Declined
+        raise PromptDeclined
 
 
 def read_secret(prompt: str) -> str:

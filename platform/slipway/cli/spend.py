@@ -10,7 +10,7 @@ import typer
 from slipway.cli.completion import complete_project
 from slipway.cli.exits import UsageMistake
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Column, Fit
+from slipway.cli.tables import Fit, TableColumn
 from slipway.cli.transfer import receive_file
 from slipway.money import dollars
 from slipway.schemas.spend import ForecastOut, ShareOut, SpendOut
@@ -95,7 +95,11 @@ def _forecast_text(forecast: ForecastOut | None) -> str:
 def _table(session: Session, found: SpendOut, by: Split) -> None:
     if by is Split.RUN:
         session.output.table(
-            [Column("Id", style="bold"), Column("Name", fit=Fit.WRAPPED), Column("Cost")],
+            [
+                TableColumn("Id", style="bold"),
+                TableColumn("Name", fit=Fit.WRAPPED),
+                TableColumn("Cost"),
+            ],
             [(run.workload, run.name, dollars(run.nano_usd)) for run in found.runs],
         )
         if found.runs_left_out_nano_usd:
@@ -107,7 +111,12 @@ def _table(session: Session, found: SpendOut, by: Split) -> None:
         return
     if by is Split.STORED:
         session.output.table(
-            [Column("What", style="bold"), Column("Project"), Column("Size"), Column("An hour")],
+            [
+                TableColumn("What", style="bold"),
+                TableColumn("Project"),
+                TableColumn("Size"),
+                TableColumn("An hour"),
+            ],
             [
                 (one.what, one.project, size_text(one.size_bytes), dollars(one.nano_usd_per_hour))
                 for one in found.stored
@@ -121,7 +130,7 @@ def _table(session: Session, found: SpendOut, by: Split) -> None:
     else:
         shares: list[ShareOut] = getattr(found, f"by_{by.value}")
         rows = [(share.name, dollars(share.nano_usd)) for share in shares]
-    session.output.table([Column(by.value.title(), style="bold"), Column("Cost")], rows)
+    session.output.table([TableColumn(by.value.title(), style="bold"), TableColumn("Cost")], rows)
     if not rows:
         session.output.note("Nothing was spent in this window.")
     if by is Split.TAG and found.are_tags_left_out:
@@ -137,13 +146,17 @@ def _groups(session: Session, found: SpendOut, by: Split) -> None:
 
 def _group_rows(session: Session, found: SpendOut, by: Split) -> None:
     mine = [group for group in found.groups if group.noun == by.value]
-    columns = [Column(by.value.title(), style="bold"), Column("Project"), Column("Cost")]
+    columns = [
+        TableColumn(by.value.title(), style="bold"),
+        TableColumn("Project"),
+        TableColumn("Cost"),
+    ]
     if by is Split.EXPERIMENT:
         rows = [(group.name, group.project, dollars(group.nano_usd)) for group in mine]
         session.output.table(columns, rows)
         return
     session.output.table(
-        [*columns, Column("Predictions"), Column("Per 1,000")],
+        [*columns, TableColumn("Predictions"), TableColumn("Per 1,000")],
         [
             (
                 group.name,

@@ -33,7 +33,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SampleOrder:
     """The order in which `samples` samples are seen, `batch_size` at each step.
 
     What is left at the end of an epoch and fills no batch is left out; with shuffling that is
@@ -85,13 +85,13 @@ class Feed:
         self.position = Position()
         self.total: int | None = None  # samples in the global batch handed out last
         self._next: Position | None = None
-        self._order: Order | None = None
+        self._order: SampleOrder | None = None
         self._resumed: Mapping[str, int] | None = None
 
     def batches(
         self,
         dataset: "Dataset[Any] | Sequence[torch.Tensor]",
-        order: Order,
+        order: SampleOrder,
         *,
         epochs: int,
         workers: int,
@@ -137,7 +137,7 @@ class Feed:
         self._next = None
         self._resumed = state
 
-    def _follow(self, order: Order) -> None:
+    def _follow(self, order: SampleOrder) -> None:
         """Compare the order with that of the checkpoint that training goes on from."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None and (
@@ -153,7 +153,7 @@ class Feed:
                 order.seed,
             )
 
-    def _check(self, order: Order) -> None:
+    def _check(self, order: SampleOrder) -> None:
         size, count = order.batch_size, self.share.count
         if size < 1 or order.samples < size:
             raise NotPossible(
@@ -176,7 +176,7 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class EvaluationBatch:
     """A batch to evaluate and how many of its samples count (0: there only to take part)."""
 
     batch: Batch
@@ -185,13 +185,13 @@ class Measured:
 
 def batches_to_measure(
     dataset: "Dataset[Any] | Sequence[torch.Tensor]",
-    order: Order,
+    order: SampleOrder,
     share: Share,
     *,
     whole_only: bool,
     workers: int,
     collate: Callable[[list[Any]], Batch] | None,
-) -> Iterator[Measured]:
+) -> Iterator[EvaluationBatch]:
     """Yield this rank's share of every batch in order, the incomplete last one too.
 
     All ranks yield equally often: one without samples of the last batch repeats the first. With
@@ -199,14 +199,14 @@ def batches_to_measure(
     """
     rows = _Rows(order, order.epoch(0), 0, share)
     for batch in _fetch(dataset, rows, workers, collate):
-        yield Measured(batch, size_of(batch[0]))
+        yield EvaluationBatch(batch, size_of(batch[0]))
     rest = order.samples % order.batch_size
     if rest and not whole_only:
         indices = torch.arange(order.samples - rest, order.samples)
         mine = indices.tensor_split(share.count)[share.index]
         last = _Rest(mine if len(mine) else torch.zeros(1, dtype=torch.int64))
         for batch in _fetch(dataset, last, 0, collate):
-            yield Measured(batch, len(mine))
+            yield EvaluationBatch(batch, len(mine))
 
 
 class _Rest:
@@ -228,7 +228,7 @@ class _Rest:
 class _Rows:
     """The rows of this rank's share of each batch, made when they are asked for."""
 
-    def __init__(self, order: Order, indices: torch.Tensor, first: int, share: Share) -> None:
+    def __init__(self, order: SampleOrder, indices: torch.Tensor, first: int, share: Share) -> None:
         self._order = order
         self._indices = indices
         self._first = first

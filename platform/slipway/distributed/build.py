@@ -19,7 +19,7 @@ from slipway.distributed.errors import NotPossible
 from slipway.distributed.mesh import (
     PIPELINE,
     REPLICAS,
-    Place,
+    MeshPosition,
     axis,
     build_mesh,
     place_of,
@@ -63,7 +63,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingTarget:
     """Where the model is to be trained."""
 
     strategy: Strategy
@@ -73,7 +73,7 @@ class Job:
     timeout_s: float
 
 
-def build_engine(recipe: Recipe, job: Job) -> Engine:
+def build_engine(recipe: Recipe, job: TrainingTarget) -> Engine:
     """Return the engine of this rank. Collective."""
     _check(recipe, job)
     if job.ranks.world_size > 1:
@@ -94,7 +94,7 @@ def build_engine(recipe: Recipe, job: Job) -> Engine:
     return _Builder(recipe, job).build()
 
 
-def _check(recipe: Recipe, job: Job) -> None:
+def _check(recipe: Recipe, job: TrainingTarget) -> None:
     if any(tensor.is_meta for tensor in recipe.model.parameters()):
         raise NotPossible(
             "The model has weights on the meta device, which have no values to start from.",
@@ -139,11 +139,11 @@ def _equalise(model: nn.Module) -> None:
 class _Builder:
     """Wraps the model step by step: cut, split, share; then gives it an optimizer."""
 
-    def __init__(self, recipe: Recipe, job: Job) -> None:
+    def __init__(self, recipe: Recipe, job: TrainingTarget) -> None:
         self._recipe = recipe
         self._job = job
         self._layout = job.layout
-        self._place: Place = place_of(job.ranks.rank, job.layout)
+        self._place: MeshPosition = place_of(job.ranks.rank, job.layout)
         self._mesh: DeviceMesh | None = build_mesh(job.strategy, job.layout, job.device)
         self._share = Share(self._place.share(job.layout), job.layout.data)
         self._vote = Vote(job.device, job.ranks.world_size, repeats=job.layout.tensor)

@@ -39,7 +39,7 @@ from slipway.distributed.manifest import (
     write_manifest,
 )
 from slipway.distributed.retention import Retention
-from slipway.distributed.stored import StoredCheckpoint
+from slipway.distributed.stored import VerifiedCheckpoint
 from slipway.schemas.checkpoints import FileFacts, folder_name
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Checkpointer:
         if failure is not None:
             raise failure
 
-    def newest(self) -> tuple[Manifest, StoredCheckpoint] | None:
+    def newest(self) -> tuple[Manifest, VerifiedCheckpoint] | None:
         """Return the newest checkpoint that is whole, None if there is none.
 
         Collective over all ranks, which check the digests of some of the files each. A damaged
@@ -154,7 +154,7 @@ class Checkpointer:
                 fault = error.message
             faults = [found for found in gather_json(fault) if found]
             if manifest is not None and not faults:
-                return manifest, StoredCheckpoint(folder, manifest, self._group)
+                return manifest, VerifiedCheckpoint(folder, manifest, self._group)
             if rank == 0:
                 logger.warning("Passing over checkpoint %s: %s", folder.name, faults[0])
         return None

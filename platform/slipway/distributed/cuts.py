@@ -22,7 +22,7 @@ _NEXT_STEP = (
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CutSegment:
     """What lies between two neighbouring places to cut: a run of operations.
 
     `name` is the submodule it begins with, `weights` the number of parameters in it.
@@ -99,7 +99,7 @@ def _stands_for(target: str, defaults: Mapping[str, Any]) -> bool:
     return target in defaults or re.sub(r"_\d+\Z", "", target) in defaults
 
 
-def _pieces(graph: fx.Graph, model: nn.Module) -> list[Piece]:
+def _pieces(graph: fx.Graph, model: nn.Module) -> list[CutSegment]:
     """Cut the graph at every place where one value flows on into a submodule with weights.
 
     Never before another one: a function that works in place must not get what was received.
@@ -118,7 +118,7 @@ def _pieces(graph: fx.Graph, model: nn.Module) -> list[Piece]:
     for start, end in zip(starts, [*starts[1:], len(nodes)], strict=True):
         inside = tuple(nodes[start:end])
         named = next((str(node.target) for node in inside if node.op == "call_module"), "")
-        found.append(Piece(named, inside, sum(_weights(node, model) for node in inside)))
+        found.append(CutSegment(named, inside, sum(_weights(node, model) for node in inside)))
     return found
 
 
@@ -142,7 +142,7 @@ def _weights(node: fx.Node, model: nn.Module) -> int:
     return 0
 
 
-def _balance(pieces: list[Piece], stages: int) -> list[list[Piece]]:
+def _balance(pieces: list[CutSegment], stages: int) -> list[list[CutSegment]]:
     """Divide the pieces into runs, the heaviest as light as possible, each with weights."""
     if sum(1 for piece in pieces if piece.weights) < stages:
         names = ", ".join(piece.name for piece in pieces if piece.weights) or "none"
@@ -178,13 +178,13 @@ def _balance(pieces: list[Piece], stages: int) -> list[list[Piece]]:
     return [pieces[start:end] for start, end in zip((0, *ends[:-1]), ends, strict=True)]
 
 
-def _at(pieces: list[Piece], names: Sequence[str], stages: int) -> list[list[Piece]]:
+def _at(pieces: list[CutSegment], names: Sequence[str], stages: int) -> list[list[CutSegment]]:
     if len(names) != stages - 1:
         raise NotPossible(
             f"{stages} stages need {stages - 1} split_points; {len(names)} are given.",
             next_step="Name the submodule that begins each stage after the first.",
         )
-    groups: list[list[Piece]] = [[]]
+    groups: list[list[CutSegment]] = [[]]
     waiting = list(names)
     for number, piece in enumerate(pieces):
         if waiting and number and piece.name == waiting[0]:

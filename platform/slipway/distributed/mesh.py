@@ -14,7 +14,7 @@ PIPELINE, REPLICAS, SHARDS, TENSOR = "pipeline", "replicas", "shards", "tensor"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MeshPosition:
     """Where a rank stands on the grid, from 0 on each axis."""
 
     pipeline: int
@@ -27,12 +27,12 @@ class Place:
         return self.replica * layout.shards + self.shard
 
 
-def place_of(rank: int, layout: Layout) -> Place:
+def place_of(rank: int, layout: Layout) -> MeshPosition:
     """Return where `rank` stands on the grid."""
     rest, tensor = divmod(rank, layout.tensor)
     rest, shard = divmod(rest, layout.shards)
     pipeline, replica = divmod(rest, layout.replicas)
-    return Place(pipeline=pipeline, replica=replica, shard=shard, tensor=tensor)
+    return MeshPosition(pipeline=pipeline, replica=replica, shard=shard, tensor=tensor)
 
 
 def uses_fully_shard(strategy: Strategy, layout: Layout) -> bool:

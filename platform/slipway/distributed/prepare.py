@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor.parallel import ParallelStyle
 
-from slipway.distributed.build import Job, Recipe, build_engine
+from slipway.distributed.build import Recipe, TrainingTarget, build_engine
 from slipway.distributed.checkpoint import Checkpoints
 from slipway.distributed.choice import choose_strategy
 from slipway.distributed.engine import LossFunction
@@ -104,7 +104,9 @@ def _prepare(
             parsed, reason = _choose(recipe, ranks, chosen_device)
         if ranks.is_first:
             logger.info("Strategy %s on %d ranks: %s", parsed, ranks.world_size, reason)
-        job = Job(parsed, parsed.layout(ranks.world_size), ranks, chosen_device, timeout_s)
+        job = TrainingTarget(
+            parsed, parsed.layout(ranks.world_size), ranks, chosen_device, timeout_s
+        )
         seed = int(gather_json(torch.initial_seed() % 2**62)[0])
         engine = build_engine(recipe, job)
         return Trainer(engine, job, checkpoints, reason=reason, seed=seed, owns_group=owns_group)

@@ -101,7 +101,7 @@ def _read_index(file: IO[bytes]) -> Metadata:
     return metadata
 
 
-class StoredCheckpoint:
+class VerifiedCheckpoint:
     """A verified checkpoint whose tensors can be read, each rank its own parts."""
 
     def __init__(self, folder: Path, manifest: Manifest, group: dist.ProcessGroup) -> None:

@@ -16,13 +16,13 @@ from slipway.distributed.announce import Announcer
 from slipway.distributed.batches import (
     Batch,
     Feed,
-    Order,
+    SampleOrder,
     Share,
     batches_to_measure,
     samples_in,
     size_of,
 )
-from slipway.distributed.build import Job
+from slipway.distributed.build import TrainingTarget
 from slipway.distributed.checkpoint import FOLDER_VARIABLE, Checkpointer, Checkpoints
 from slipway.distributed.engine import Engine, LossFunction
 from slipway.distributed.errors import (
@@ -63,7 +63,7 @@ class Trainer:
     def __init__(
         self,
         engine: Engine,
-        job: Job,
+        job: TrainingTarget,
         checkpoints: Checkpoints,
         *,
         reason: str,
@@ -140,7 +140,7 @@ class Trainer:
             if self._engine.serve():
                 self.stop()
             return
-        order = Order(samples_in(dataset), batch_size, seed, shuffle)
+        order = SampleOrder(samples_in(dataset), batch_size, seed, shuffle)
         batches = self._feed.batches(
             dataset, order, epochs=epochs, workers=workers, collate=collate
         )
@@ -198,7 +198,9 @@ class Trainer:
         if isinstance(self._engine, ServerEngine):
             return math.nan
         together = not isinstance(self._engine, WorkerEngine)
-        order = Order(samples_in(dataset), min(batch_size, samples_in(dataset)), shuffle=False)
+        order = SampleOrder(
+            samples_in(dataset), min(batch_size, samples_in(dataset)), shuffle=False
+        )
         batches = batches_to_measure(
             dataset,
             order,

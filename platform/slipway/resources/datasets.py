@@ -18,6 +18,7 @@ from slipway.schemas.datasets import (
     DatasetEdit,
     DatasetIn,
     DatasetOut,
+    DatasetVersionOut,
     DataTableOut,
     DifferenceOut,
     DraftIn,
@@ -27,7 +28,6 @@ from slipway.schemas.datasets import (
     PreviewOut,
     UseIn,
     UseOut,
-    VersionOut,
     VersionState,
 )
 from slipway.schemas.tables import ReadSettings
@@ -77,23 +77,25 @@ class Datasets:
         """Bring back a deleted dataset."""
         return self._connection.fetch(DatasetOut, "POST", *_path(project, dataset), "restore")
 
-    def versions(self, dataset: str, *, project: str) -> Pages[VersionOut]:
+    def versions(self, dataset: str, *, project: str) -> Pages[DatasetVersionOut]:
         """List the versions that are ready, newest first."""
         segments = (*_path(project, dataset), "versions")
-        return Pages(self._connection, segments, PageOf[VersionOut])
+        return Pages(self._connection, segments, PageOf[DatasetVersionOut])
 
-    def version(self, dataset: str, version: int | str = "latest", *, project: str) -> VersionOut:
+    def version(
+        self, dataset: str, version: int | str = "latest", *, project: str
+    ) -> DatasetVersionOut:
         """Return one version."""
-        return self._connection.fetch(VersionOut, "GET", *_at(project, dataset, version))
+        return self._connection.fetch(DatasetVersionOut, "GET", *_at(project, dataset, version))
 
     def delete_version(self, dataset: str, version: int | str, *, project: str) -> None:
         """Delete a version; `restore_version` undoes it for three days."""
         self._connection.send("DELETE", *_at(project, dataset, version))
 
-    def restore_version(self, dataset: str, version: int, *, project: str) -> VersionOut:
+    def restore_version(self, dataset: str, version: int, *, project: str) -> DatasetVersionOut:
         """Bring back a deleted version."""
         segments = (*_at(project, dataset, version), "restore")
-        return self._connection.fetch(VersionOut, "POST", *segments)
+        return self._connection.fetch(DatasetVersionOut, "POST", *segments)
 
     def push(
         self,
@@ -110,7 +112,7 @@ class Datasets:
         plain_files: Sequence[str] | None = None,
         progress: Progress | None = None,
         timeout_s: float = 3600.0,
-    ) -> VersionOut:
+    ) -> DatasetVersionOut:
         """Make the files and folders a new version of the dataset, which is made if need be.
 
         Only pieces the project does not have are sent, so a push that was cut off goes on where it
@@ -138,7 +140,7 @@ class Datasets:
                 raise
         segments = (*_path(project, dataset), "versions")
         body = build(DraftIn, note=note)
-        draft = self._connection.fetch(VersionOut, "POST", *segments, body=body)
+        draft = self._connection.fetch(DatasetVersionOut, "POST", *segments, body=body)
         files = sent_bytes = 0
         for batch in batches(files_under(sources)):
             named = [found for _file, found in batch]
@@ -155,7 +157,7 @@ class Datasets:
                 progress(files, sent_bytes)
         at = _at(project, dataset, draft.id)
         committed = self._connection.fetch(
-            VersionOut,
+            DatasetVersionOut,
             "POST",
             *at,
             "commit",
@@ -170,7 +172,9 @@ class Datasets:
         body = FilesIn(files=[*files])
         return self._connection.fetch(MissingPieces, "POST", *segments, body=body).missing
 
-    def _checked(self, version: VersionOut, project: str, timeout_s: float) -> VersionOut:
+    def _checked(
+        self, version: DatasetVersionOut, project: str, timeout_s: float
+    ) -> DatasetVersionOut:
         """Wait until a version has been checked."""
         deadline = time.monotonic() + timeout_s
         pause_s = _FIRST_LOOK_S
@@ -182,7 +186,7 @@ class Datasets:
             version = self.version(version.dataset, version.id, project=project)
         return version
 
-    def _outcome(self, version: VersionOut, project: str) -> VersionOut:
+    def _outcome(self, version: DatasetVersionOut, project: str) -> DatasetVersionOut:
         if version.state == VersionState.READY:
             return version
         if version.same_as is not None:

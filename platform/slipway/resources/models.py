@@ -21,6 +21,7 @@ from slipway.schemas.registry import (
     ModelChange,
     ModelIn,
     ModelOut,
+    ModelVersionOut,
     MoveOut,
     PlanOut,
     PromoteIn,
@@ -32,7 +33,6 @@ from slipway.schemas.registry import (
     Verdict,
     VersionDetail,
     VersionIn,
-    VersionOut,
 )
 from slipway.schemas.serving import BatchingMode, ModelFormat
 from slipway.schemas.signatures import SignatureIn
@@ -83,10 +83,10 @@ class Models:
         body = build(ModelChange, card=card, description=description, tags=tags and dict(tags))
         return self._connection.fetch(ModelOut, "PATCH", *_path(project, model), body=body)
 
-    def versions(self, model: str, *, project: str) -> Pages[VersionOut]:
+    def versions(self, model: str, *, project: str) -> Pages[ModelVersionOut]:
         """List versions, newest first."""
         segments = (*_path(project, model), "versions")
-        return Pages(self._connection, segments, PageOf[VersionOut])
+        return Pages(self._connection, segments, PageOf[ModelVersionOut])
 
     def version(self, model: str, version: int, *, project: str) -> VersionDetail:
         """Return one version with what its files say."""

@@ -1,10 +1,10 @@
 """What a node agent and the portal say to each other, under `/api/agent/v1`.
 
 The agent dials out and authenticates with its node token (`Authorization: Bearer sln_…`). All it
-needs to know comes in `Desired`; all it knows goes out in `Heartbeat` and `Report`. Everything may
-be repeated: desired state is level-triggered, reports are idempotent by (task, epoch, sequence),
-log bytes by their offset. Messages of a stale epoch are answered 409 with code `stale_epoch` and
-must make the agent kill what it still runs under that epoch.
+needs to know comes in `DesiredState`. All it knows goes out in `Heartbeat` and `TaskReport`.
+Everything may be repeated: desired state is level-triggered, reports are idempotent by
+(task, epoch, sequence), log bytes by their offset. Messages of a stale epoch are answered 409 with
+code `stale_epoch` and must make the agent kill what it still runs under that epoch.
 
 POST join                                   Join → Joined (with a one-time join token in the body)
 POST heartbeat                              Heartbeat → HeartbeatAnswer, every `heartbeat_s`
@@ -206,7 +206,7 @@ class DesiredTask(AnswerSchema):
     spec: TaskSpec | None = None
 
 
-class Desired(AnswerSchema):
+class DesiredState(AnswerSchema):
     """Everything this node should run, as of `version`."""
 
     version: int
@@ -241,7 +241,7 @@ class TakenStrategy(AnswerSchema):
     reason: Annotated[Line, Field(max_length=2000)] = ""
 
 
-class Report(RequestSchema):
+class TaskReport(RequestSchema):
     """One step in the life of a task. `sequence` counts from 1 within (task, epoch).
 
     `at_unix_ms` is the node's clock at the moment it speaks of; the portal maps it to its own time
@@ -274,7 +274,7 @@ class Report(RequestSchema):
 class Reports(RequestSchema):
     """Reports in order. `sent_unix_ms` is the node's clock when this request was sent."""
 
-    reports: list[Report] = Field(max_length=500)
+    reports: list[TaskReport] = Field(max_length=500)
     sent_unix_ms: Moment | None = None
 
 

@@ -47,7 +47,7 @@ class FileFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class ManifestContents:
     """What a manifest says: the step, and the files by name."""
 
     step: int
@@ -74,7 +74,7 @@ def digest_of(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def contents_of(manifest: bytes) -> Contents:
+def contents_of(manifest: bytes) -> ManifestContents:
     """Read a manifest that somebody else wrote; raises BadCheckpoint."""
     try:
         body = read_json(manifest)
@@ -94,7 +94,7 @@ def contents_of(manifest: bytes) -> Contents:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadCheckpoint("its manifest is none") from error
-    return Contents(step, files)
+    return ManifestContents(step, files)
 
 
 def _is_fit(name: str) -> bool:
@@ -132,7 +132,7 @@ def ending() -> bytes:
     return _END
 
 
-def size_of_tar(manifest: bytes, contents: Contents) -> int:
+def size_of_tar(manifest: bytes, contents: ManifestContents) -> int:
     """Return how many bytes travel."""
     sizes = [len(manifest), *(facts.size_bytes for facts in contents.files.values())]
     return sum(_BLOCK + size + -size % _BLOCK for size in sizes) + len(_END)

@@ -151,7 +151,7 @@ class CommitIn(RequestSchema):
     settings: ReadSettings | None = None
 
 
-class Problem(AnswerSchema):
+class TableProblem(AnswerSchema):
     """Something in a file that cannot be read as what it claims to be. Lines count from 1."""
 
     path: str
@@ -160,7 +160,7 @@ class Problem(AnswerSchema):
     message: str
 
 
-class VersionOut(AnswerSchema):
+class DatasetVersionOut(AnswerSchema):
     """A version. `reference` is how jobs name it; None until it is ready.
 
     `reason` says in a sentence why it was refused; `same_as` names the version it equals then.
@@ -182,7 +182,7 @@ class VersionOut(AnswerSchema):
     same_as: int | None = None
     settings: ReadSettings = ReadSettings()
     bad_rows: int = 0
-    problems: list[Problem] = []
+    problems: list[TableProblem] = []
     tables_left_out: int = 0
     created_by: UserOut
     created_at: datetime
@@ -217,7 +217,7 @@ class PiecesKept(AnswerSchema):
     size_bytes: int
 
 
-class Received(AnswerSchema):
+class UploadProgress(AnswerSchema):
     """How much of a file has arrived: where the next piece goes on."""
 
     path: str

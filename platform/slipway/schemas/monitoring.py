@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, Strict, StrictBool, StrictFloat, StrictI
 
 from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
 from slipway.schemas.dates import Moment
-from slipway.schemas.quality import QualityPoint, TaskOut
+from slipway.schemas.quality import ModelTaskOut, QualityPoint
 
 LABELS_AT_ONCE = 10_000
 PREDICTION_PATTERN = r"^prd_[0-9A-HJKMNP-TV-Z]{26}$"
@@ -31,7 +31,7 @@ LabelValue = Annotated[
 ]
 
 
-class Task(StrEnum):
+class ModelTask(StrEnum):
     """Tasks of models, which decide how predictions are compared with labels.
 
     `probability`: the output is the probability that the label is true. `ranking`: the rows of a
@@ -100,7 +100,7 @@ class MonitorSettings(RequestSchema):
     positive: Annotated[Line, Field(max_length=200)] | None = None
     hidden: dict[FeatureName, Hiding] = Field(default={}, max_length=500)
     keep_days: Whole = Field(default=90, ge=1, le=3650)
-    task: Task | None = None
+    task: ModelTask | None = None
     label_type: LabelType | None = None
 
 
@@ -130,7 +130,7 @@ class MonitorChange(RequestSchema):
     positive: Annotated[Line, Field(max_length=200)] | None = None
     hidden: dict[FeatureName, Hiding] | None = Field(default=None, max_length=500)
     keep_days: Whole | None = Field(default=None, ge=1, le=3650)
-    task: Task | None = None
+    task: ModelTask | None = None
     label_type: LabelType | None = None
 
 
@@ -338,7 +338,7 @@ class MonitoringOut(AnswerSchema):
     alerts: list[AlertOut]
     alerts_left_out: int = 0
     settings: MonitorSettings
-    task: TaskOut = TaskOut()
+    task: ModelTaskOut = ModelTaskOut()
     empty_labels: int = 0
     looked_at: datetime | None = None
     fault: str = ""

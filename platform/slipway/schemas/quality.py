@@ -29,7 +29,7 @@ class CalibrationBin(AnswerSchema):
     accuracy: float
 
 
-class TaskOut(AnswerSchema):
+class ModelTaskOut(AnswerSchema):
     """The task of an endpoint and the type of its labels, and the reason where it is inferred.
 
     Both are empty while they are unknown. Correct them by the settings `task` and `label_type`.

@@ -225,7 +225,7 @@ class ModelFileOut(AnswerSchema):
     sha256: str
 
 
-class VersionOut(AnswerSchema):
+class ModelVersionOut(AnswerSchema):
     """A version of a model."""
 
     model: str
@@ -269,7 +269,7 @@ class GoldenFacts(AnswerSchema):
     created_at: datetime
 
 
-class VersionDetail(VersionOut):
+class VersionDetail(ModelVersionOut):
     """A version with what its files say. `fault` says why they could not be read.
 
     `digest` stands for all files; it and the digests of `files` are there when `are_files_known`.

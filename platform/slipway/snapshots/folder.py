@@ -10,7 +10,7 @@ from pathlib import Path
 
 from slipway.errors import InvalidInput
 from slipway.sanitize import visible
-from slipway.snapshots.git import GitFailed, Listing, list_files
+from slipway.snapshots.git import GitFailed, GitFileListing, list_files
 from slipway.snapshots.limits import MAX_FILES, leads_out, too_many
 from slipway.snapshots.patterns import Pattern, is_ignored, leave_out, read_patterns
 from slipway.snapshots.secrecy import looks_secret
@@ -58,7 +58,7 @@ class LeftOut:
 
 
 @dataclass
-class Contents:
+class SnapshotContents:
     """The files of a snapshot: where each lies on this machine, and its size in bytes.
 
     `new_files` are those git does not know yet; `in_git` is whether git was asked at all, and
@@ -73,13 +73,13 @@ class Contents:
     note: str = ""
 
 
-def contents_of(folder: Path, *, include: Sequence[str] = ()) -> Contents:
+def contents_of(folder: Path, *, include: Sequence[str] = ()) -> SnapshotContents:
     """Return what of `folder` travels.
 
     `include` names files and folders in it that travel although they are ignored or look secret.
     Raises InvalidInput for links that lead out, TooLarge for more files than code has.
     """
-    found = Contents()
+    found = SnapshotContents()
     listed = _listed(folder, found)
     forced = dict.fromkeys(path for name in include for path in _forced(folder, name))
     paths = dict.fromkeys([*listed, *forced])
@@ -93,21 +93,21 @@ def contents_of(folder: Path, *, include: Sequence[str] = ()) -> Contents:
     return found
 
 
-def _listed(folder: Path, found: Contents) -> list[str]:
+def _listed(folder: Path, found: SnapshotContents) -> list[str]:
     try:
         listing = list_files(folder)
     except GitFailed as failure:
         # Saying nothing would be wrong where there is a repository that git refuses to read.
         if any((above / ".git").exists() for above in (folder, *folder.parents)):
             found.note = f"The repository was not asked ({visible(str(failure))})."
-        listing = Listing()
+        listing = GitFileListing()
     if listing.tracked or listing.others:
         found.in_git = True
         return _from_git(folder, listing, found)
     return list(_walked(folder))
 
 
-def _from_git(folder: Path, listing: Listing, found: Contents) -> list[str]:
+def _from_git(folder: Path, listing: GitFileListing, found: SnapshotContents) -> list[str]:
     ending = f"/{_ENVIRONMENT_MARK}"
     environments = [f"{path[: -len(ending)]}/" for path in listing.others if path.endswith(ending)]
     others = [path for path in listing.others if not path.startswith(tuple(environments))]
@@ -190,7 +190,7 @@ def _forced(folder: Path, name: str) -> list[str]:
     ]
 
 
-def _look_at(folder: Path, paths: Iterable[str], found: Contents) -> None:
+def _look_at(folder: Path, paths: Iterable[str], found: SnapshotContents) -> None:
     """Note size and place of every file, and follow links that stay inside."""
     links: list[str] = []
     for path in paths:
@@ -215,7 +215,7 @@ def _look_at(folder: Path, paths: Iterable[str], found: Contents) -> None:
         raise leads_out(outside)
 
 
-def _follow(folder: Path, link: str, plain: list[str], found: Contents) -> bool:
+def _follow(folder: Path, link: str, plain: list[str], found: SnapshotContents) -> bool:
     """Take what a link leads to, at the link's own place. False when that is outside."""
     try:
         target = (folder / link).resolve()
@@ -243,7 +243,7 @@ def _follow(folder: Path, link: str, plain: list[str], found: Contents) -> bool:
     return True
 
 
-def _take(place: str, path: str, found: Contents) -> None:
+def _take(place: str, path: str, found: SnapshotContents) -> None:
     found.sources[place] = found.sources[path]
     found.sizes[place] = found.sizes[path]
     if len(found.sizes) > MAX_FILES:

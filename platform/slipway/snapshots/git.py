@@ -42,19 +42,19 @@ class GitFailed(Exception):
 
 
 @dataclass
-class Listing:
+class GitFileListing:
     """The files of a folder, relative to it: those under version control and the others."""
 
     tracked: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
 
 
-def list_files(folder: Path) -> Listing:
+def list_files(folder: Path) -> GitFileListing:
     """Return the files git would show in `folder`, ignored ones left out; raises GitFailed.
 
     Repositories inside it, submodules or not, are listed like folders.
     """
-    found = Listing()
+    found = GitFileListing()
     _list_into(found, folder, "", depth=0)
     return found
 
@@ -100,7 +100,7 @@ def without_credentials(url: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
-def _list_into(found: Listing, folder: Path, prefix: str, *, depth: int) -> None:
+def _list_into(found: GitFileListing, folder: Path, prefix: str, *, depth: int) -> None:
     inner = folder / prefix
     for tracked, options in ((True, ("--cached",)), (False, ("--others", "--exclude-standard"))):
         for name in _names(_run(inner, "ls-files", "-z", *options)):

@@ -13,7 +13,7 @@ from slipway.errors import InvalidInput
 from slipway.sanitize import visible
 from slipway.schemas.notebook import SUFFIX, script_name
 from slipway.schemas.training import GitFacts
-from slipway.snapshots.folder import Contents, LeftOut, contents_of
+from slipway.snapshots.folder import LeftOut, SnapshotContents, contents_of
 from slipway.snapshots.git import GitFailed, facts_of
 from slipway.snapshots.limits import DEFAULT_LIMIT_BYTES, check_names, check_size
 from slipway.snapshots.notebook import script_of
@@ -161,7 +161,7 @@ def _packed(members: list[Member]) -> tuple[str, int, IO[bytes]]:
     return sha256.hexdigest(), size_bytes, archive
 
 
-def _git_facts(root: Path, contents: Contents) -> GitFacts | None:
+def _git_facts(root: Path, contents: SnapshotContents) -> GitFacts | None:
     if not contents.in_git:
         return None
 
@@ -178,7 +178,7 @@ def _git_facts(root: Path, contents: Contents) -> GitFacts | None:
 
 
 def _made_of_notebook(
-    root: Path, script: str | Path | None, contents: Contents
+    root: Path, script: str | Path | None, contents: SnapshotContents
 ) -> dict[str, bytes]:
     path = _inside(root, script) if script is not None else None
     if path is None or not path.endswith(SUFFIX) or path not in contents.sources:

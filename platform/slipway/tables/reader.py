@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from slipway.schemas.datasets import Problem
+from slipway.schemas.datasets import TableProblem
 from slipway.schemas.tables import (
     MAX_COLUMNS,
     MISSING_WORDS,
@@ -47,7 +47,7 @@ class TableReader:
         *,
         schema: TableSchema | None = None,
         partitions: Mapping[str, Sequence[str | None]] | None = None,
-        on_problem: Callable[[Problem], None],
+        on_problem: Callable[[TableProblem], None],
     ) -> None:
         self._settings = settings
         self._on_problem = on_problem
@@ -133,7 +133,7 @@ class TableReader:
 
     def _tell(self, path: str, message: str, line: int | None, column: str | None) -> None:
         self._on_problem(
-            Problem(
+            TableProblem(
                 path=path,
                 line=line,
                 column=column and _clean(column[:200]),

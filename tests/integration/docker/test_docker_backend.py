@@ -26,7 +26,7 @@ from tests.workers.node_agent.backend_contract import (
     node_folders,
 )
 from tests.workers.node_agent.test_process_backend import make_settings
-from workers.node_agent.backends.base import Backend, Order, Phase
+from workers.node_agent.backends.base import Backend, LaunchSpec, Phase
 from workers.node_agent.backends.docker import DockerBackend
 from workers.node_agent.backends.images import INTERPRETER
 from workers.node_agent.errors import StartError
@@ -103,7 +103,7 @@ class TestDockerBackend(BackendContract):
     def _remember(self, engine: Engine, engine_socket: Path, base_image: str) -> None:
         self.engine, self.socket, self.image = engine, engine_socket, base_image
 
-    def kill_supervisor(self, bench: Bench, order: Order, handle: str) -> None:
+    def kill_supervisor(self, bench: Bench, order: LaunchSpec, handle: str) -> None:
         self.engine.run("kill", f"slipway-{BENCH}-{handle}")
 
     def renewed(self, bench: Bench) -> Backend:

@@ -6,7 +6,7 @@ import pytest
 from celery import current_app
 from django.db.models.functions import Now
 
-from portal.config.leader_lock import Office
+from portal.config.leader_lock import LeaderLock
 from portal.config.models import Leadership, Schedule
 from portal.config.schedule import claim_due, declared_periods, note_tasks
 
@@ -18,7 +18,7 @@ def _expire() -> None:
 
 
 def test_the_first_to_ask_leads_and_keeps_the_office_by_renewing() -> None:
-    one, two = Office("beat", "one"), Office("beat", "two")
+    one, two = LeaderLock("beat", "one"), LeaderLock("beat", "two")
     assert one.hold()
     assert not two.hold()
     assert one.hold()
@@ -26,7 +26,7 @@ def test_the_first_to_ask_leads_and_keeps_the_office_by_renewing() -> None:
 
 
 def test_a_leader_that_stops_renewing_is_followed_by_another() -> None:
-    one, two = Office("beat", "one"), Office("beat", "two")
+    one, two = LeaderLock("beat", "one"), LeaderLock("beat", "two")
     one.hold()
     _expire()
     assert two.hold()
@@ -35,7 +35,7 @@ def test_a_leader_that_stops_renewing_is_followed_by_another() -> None:
 
 
 def test_a_leader_that_overslept_and_was_not_followed_leads_again() -> None:
-    one = Office("beat", "one")
+    one = LeaderLock("beat", "one")
     one.hold()
     _expire()
     assert one.hold()
@@ -43,7 +43,7 @@ def test_a_leader_that_overslept_and_was_not_followed_leads_again() -> None:
 
 
 def test_who_resigns_is_followed_at_once_and_a_stranger_cannot_resign_for_it() -> None:
-    one, two = Office("beat", "one"), Office("beat", "two")
+    one, two = LeaderLock("beat", "one"), LeaderLock("beat", "two")
     one.hold()
     two.resign()
     assert not two.hold()
@@ -52,7 +52,7 @@ def test_who_resigns_is_followed_at_once_and_a_stranger_cannot_resign_for_it() -
 
 
 def test_the_lease_is_as_long_as_it_says() -> None:
-    Office("beat", "one", lease_s=60).hold()
+    LeaderLock("beat", "one", lease_s=60).hold()
     row = Leadership.objects.annotate(now=Now()).get()
     assert timedelta(seconds=59) < row.expires_at - row.now <= timedelta(seconds=60)
 

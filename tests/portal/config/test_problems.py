@@ -6,7 +6,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from portal.config.leader_lock import Office
+from portal.config.leader_lock import LeaderLock
 from portal.config.models import Leadership
 from portal.workloads.scheduling import run_passes
 from tests.personas import Api, Personas, json_of
@@ -19,7 +19,7 @@ NOBODY = "No control worker has run for 3 minutes, so nothing is scheduled, star
 
 def stop_scheduling(for_s: int) -> None:
     """Let the last control worker have ended a while ago."""
-    Office("beat", "control").hold()
+    LeaderLock("beat", "control").hold()
     Leadership.objects.update(expires_at=Now() - timedelta(seconds=for_s))
 
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import slipway.schemas
-from portal.core.validation_messages import FORMS, predicate_of_fault, words_of_fault
+from portal.core.validation_messages import FORMS, describe_validation_error, predicate_of_fault
 from slipway.schemas.registry import DatasetRef
 
 
@@ -41,7 +41,7 @@ def test_words_name_what_a_good_value_looks_like() -> None:
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(DatasetRef).validate_python("Digits")
     (fault,) = refused.value.errors()
-    assert "such as digits:3" in words_of_fault(fault)
+    assert "such as digits:3" in describe_validation_error(fault)
     assert "^" not in predicate_of_fault(fault)
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(int).validate_python("x")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import slipway
-from slipway.schemas.datasets import VersionOut
+from slipway.schemas.datasets import DatasetVersionOut
 from tests.live import ROOT, LivePortal
 from tests.personas import Api, Personas, json_of
 from tests.portal.datasets.hostile import nested_parquet
@@ -107,7 +107,7 @@ def project(alice: slipway.Client) -> str:
 
 
 @pytest.fixture
-def waiting(alice: slipway.Client, project: str, tmp_path: Path) -> VersionOut:
+def waiting(alice: slipway.Client, project: str, tmp_path: Path) -> DatasetVersionOut:
     """A version with one table that was sent and closed, and waits to be checked."""
     (tmp_path / "rows.csv").write_text("x,y\n" + "1,a\n" * 50_000)
     with pytest.raises(TimeoutError) as waited:
@@ -117,7 +117,7 @@ def waiting(alice: slipway.Client, project: str, tmp_path: Path) -> VersionOut:
 
 
 def test_a_check_that_was_killed_is_made_again_by_another_worker(
-    alice: slipway.Client, project: str, waiting: VersionOut, workers: Workers
+    alice: slipway.Client, project: str, waiting: DatasetVersionOut, workers: Workers
 ) -> None:
     workers.kill_within_a_check(0)
     workers.begin(0)
@@ -132,7 +132,7 @@ def test_a_check_that_was_killed_is_made_again_by_another_worker(
 
 
 def test_a_version_whose_check_always_dies_is_refused_and_never_stuck(
-    alice: slipway.Client, project: str, waiting: VersionOut, workers: Workers
+    alice: slipway.Client, project: str, waiting: DatasetVersionOut, workers: Workers
 ) -> None:
     for minute in (10, 12, 14):
         workers.kill_within_a_check(minute)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipway.schemas.datasets import Problem
+from slipway.schemas.datasets import TableProblem
 from slipway.schemas.tables import MAX_ROW_BYTES, ReadSettings
 from slipway.tables import TableReader, text_files
 from slipway.tables.csv_files import CsvFile
@@ -21,11 +21,13 @@ _AS_TEXT = ReadSettings(missing=[])
 _CELLS = st.text(st.sampled_from("ab1é \",;\n\t'0.-"), max_size=6)
 
 
-def read(content: bytes, *, kind: str = "csv", **options: Any) -> tuple[pa.Table, list[Problem]]:
+def read(
+    content: bytes, *, kind: str = "csv", **options: Any
+) -> tuple[pa.Table, list[TableProblem]]:
     """Read one file as both sides do: again with its schema where the first pass was not enough."""
     chosen, schema = ReadSettings(**options), None
     while True:
-        problems: list[Problem] = []
+        problems: list[TableProblem] = []
         reader = TableReader(chosen, schema=schema, on_problem=problems.append)
         batches = list(reader.read(BytesIO(content), path=f"t.{kind}", format=kind))
         schema = reader.schema()

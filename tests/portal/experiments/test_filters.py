@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from portal.core.errors import InvalidInput
 from portal.experiments.filters import (
-    Comparison,
     FieldKind,
+    FilterCondition,
     RunField,
     parse_field,
     parse_filter,
@@ -30,15 +30,15 @@ def test_a_filter_is_read_as_mlflow_reads_it() -> None:
     )
     metric, param, tag = FieldKind.METRIC, FieldKind.PARAM, FieldKind.TAG
     assert found == (
-        Comparison(RunField(metric, "loss"), "<", 0.5),
-        Comparison(RunField(param, "learning rate"), "=", "0.1"),
-        Comparison(RunField(tag, "a b"), "like", "%x%"),
-        Comparison(RunField(FieldKind.ATTRIBUTE, "status"), "!=", "FAILED"),
-        Comparison(RunField(FieldKind.ATTRIBUTE, "run_name"), "ilike", "calm%"),
-        Comparison(RunField(FieldKind.ATTRIBUTE, "start_time"), ">=", 17.0),
-        Comparison(RunField(param, "opt"), "in", ("sgd", "adam")),
-        Comparison(RunField(tag, "team"), "is not null", None),
-        Comparison(RunField(metric, "val/acc.top1"), ">=", 0.001),
+        FilterCondition(RunField(metric, "loss"), "<", 0.5),
+        FilterCondition(RunField(param, "learning rate"), "=", "0.1"),
+        FilterCondition(RunField(tag, "a b"), "like", "%x%"),
+        FilterCondition(RunField(FieldKind.ATTRIBUTE, "status"), "!=", "FAILED"),
+        FilterCondition(RunField(FieldKind.ATTRIBUTE, "run_name"), "ilike", "calm%"),
+        FilterCondition(RunField(FieldKind.ATTRIBUTE, "start_time"), ">=", 17.0),
+        FilterCondition(RunField(param, "opt"), "in", ("sgd", "adam")),
+        FilterCondition(RunField(tag, "team"), "is not null", None),
+        FilterCondition(RunField(metric, "val/acc.top1"), ">=", 0.001),
     )
 
 
@@ -76,7 +76,7 @@ def test_any_key_and_value_comes_back_as_it_was_written(
     quoted = "'" + text.replace("'", "''") + "'"
     value = repr(number) if kind is FieldKind.METRIC else quoted
     expected = number if kind is FieldKind.METRIC else text
-    assert parse_filter(f"{field} = {value}") == (Comparison(field, "=", expected),)
+    assert parse_filter(f"{field} = {value}") == (FilterCondition(field, "=", expected),)
     assert parse_field(str(field), name="sort") == field
 
 

@@ -9,7 +9,7 @@ from portal.accounts.models import Project
 from portal.experiments.adapters.mlflow import search
 from portal.experiments.adapters.mlflow.tracker import SqlTracker
 from portal.experiments.filters import parse_field, parse_filter
-from portal.experiments.ports import Order, RunSearch, Stage
+from portal.experiments.ports import RunSearch, SortOrder, Stage
 from tests.personas import Personas
 from tests.portal.experiments.world import log_curve, make_experiment, make_run
 
@@ -23,7 +23,7 @@ def wanted(project: Project, **changes: Any) -> RunSearch:
     if "order" in changes:
         text = changes["order"]
         field = parse_field(text.removeprefix("-"), name="order")
-        changes["order"] = Order(field, descending=text.startswith("-"))
+        changes["order"] = SortOrder(field, descending=text.startswith("-"))
     return RunSearch(project_id=project.pk, **changes)
 
 

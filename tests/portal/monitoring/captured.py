@@ -15,7 +15,7 @@ from portal.core import clock
 from portal.endpoints.models import Endpoint
 from portal.monitoring.models import CapturedHour
 from portal.monitoring.paths import flat_root, raw_root
-from portal.monitoring.pipeline import look_at_all
+from portal.monitoring.pipeline import process_all
 from tests.personas import Api, json_of
 from tests.portal.endpoints.serving import Lab
 from workers.gateway.capture_log.format import entry, pack_block
@@ -123,7 +123,7 @@ class Traffic:
 
     def look(self) -> None:
         """Let the control task run."""
-        look_at_all()
+        process_all()
 
     def shown(self, **query: Any) -> Any:
         """Show how it did."""

@@ -14,9 +14,9 @@ import httpx
 import pytest
 
 from portal.monitoring.adapters import webhooks
-from portal.monitoring.adapters.webhooks import NotDelivered, Refused, is_public, post
-from portal.monitoring.alert_delivery import tell_due
-from portal.monitoring.alerting import Finding, raise_alert
+from portal.monitoring.adapters.webhooks import NotDelivered, WebhookRefused, is_public, post
+from portal.monitoring.alert_delivery import deliver_pending
+from portal.monitoring.alerting import AlertReason, raise_alert
 from portal.monitoring.models import AlertChannel, AlertDelivery
 from tests.personas import Api, Personas, json_of
 from tests.portal.monitoring.captured import Traffic
@@ -100,7 +100,7 @@ def ear(settings: Any) -> Iterator[_Ear]:
     ],
 )
 def test_addresses_inside_are_refused(url: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(WebhookRefused):
         webhooks.checked(url)
 
 
@@ -119,7 +119,7 @@ def test_a_name_that_leads_inside_is_refused_and_rebinding_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: next(_names(_INSIDE)))
-    with pytest.raises(Refused, match="inside"):
+    with pytest.raises(WebhookRefused, match="inside"):
         post("https://rebound.example.org/hook", b"{}", {})
     # Public when it is looked at, inside when it is asked again: it is not asked again.
     answers = _names("93.184.215.14", "127.0.0.1")
@@ -137,13 +137,13 @@ def test_a_name_that_leads_inside_is_refused_and_rebinding_changes_nothing(
     assert request.extensions["sni_hostname"] == "rebound.example.org"
     mixed = [*next(_names("93.184.215.14")), *next(_names("127.0.0.1"))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: mixed)
-    with pytest.raises(Refused, match="inside"):
+    with pytest.raises(WebhookRefused, match="inside"):
         post("https://rebound.example.org/hook", b"{}", {})
 
 
 def test_redirects_are_not_followed_and_failures_are_told(ear: _Ear) -> None:
     ear.status = 302
-    with pytest.raises(Refused, match="redirect"):
+    with pytest.raises(WebhookRefused, match="redirect"):
         post(ear.url, b"{}", {})
     ear.status = 500
     with pytest.raises(NotDelivered, match="500"):
@@ -158,8 +158,8 @@ def test_an_alert_for_somebody_who_left_is_counted_as_not_delivered(
     traffic.post("monitoring/channels", wanted, status=201)
     left = Api.of(people.alice).delete(f"projects/vision/members/{people.vera.pk}")
     assert left.status_code == 204
-    raise_alert(traffic.endpoint, Finding("errors", "9 of 10 failed"))
-    tell_due()
+    raise_alert(traffic.endpoint, AlertReason("errors", "9 of 10 failed"))
+    deliver_pending()
     by_target = {one["target"]: one for one in traffic.get("monitoring/channels")}
     told = by_target[people.vera.email]
     assert told["undelivered"] == 1
@@ -179,12 +179,12 @@ def test_a_webhook_is_told_once_and_can_prove_who_sent_it(traffic: Traffic, ear:
     stranger = {"kind": "email", "target": "charlie@example.org"}
     refused = traffic.api.post(f"{traffic.root}/monitoring/channels", stranger)
     assert (refused.status_code, json_of(refused)["code"]) == (422, "no_member")
-    finding = Finding("errors", "9 of 10 failed <b>&")
+    finding = AlertReason("errors", "9 of 10 failed <b>&")
     raise_alert(traffic.endpoint, finding)
     raise_alert(traffic.endpoint, finding)
     assert AlertDelivery.objects.count() == 3
-    assert tell_due() == 3
-    assert tell_due() == 0
+    assert deliver_pending() == 3
+    assert deliver_pending() == 0
     bodies = {json.loads(body).get("news", "slack"): (head, body) for head, body in ear.heard}
     head, body = bodies["firing"]
     signed = head["X-Slipway-Timestamp"].encode() + b"." + body

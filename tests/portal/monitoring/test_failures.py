@@ -14,12 +14,12 @@ from portal.core import clock
 from portal.datasets.models import Version
 from portal.monitoring import prediction_search
 from portal.monitoring.adapters.parquet import Flat
-from portal.monitoring.analysis.rows import Named, is_too_large, request_rows
+from portal.monitoring.analysis.rows import SignatureColumns, is_too_large, request_rows
 from portal.monitoring.analyst import analyst
 from portal.monitoring.exports_and_erasure import carry_out_waiting
 from portal.monitoring.models import CapturedHour
 from portal.monitoring.paths import parts_of
-from portal.monitoring.prediction_search import patiently
+from portal.monitoring.prediction_search import retry_if_replaced
 from portal.monitoring.services.labels import label_predictions
 from slipway.schemas.monitoring import LabelIn, SelectionFilters
 from tests.personas import Api, Personas
@@ -141,7 +141,7 @@ def test_wide_and_long_inputs_are_shortened_with_a_count_and_a_word(traffic: Tra
 
 def test_no_cell_of_a_long_table_is_cut_in_half() -> None:
     table = "a,b\n" + "1.5,a long word\n" * 600_000
-    rows, _ = request_rows(table, Named())
+    rows, _ = request_rows(table, SignatureColumns())
     assert is_too_large(rows)
     assert rows[-1] == {"a": 1.5, "b": "a long word"}
 
@@ -294,7 +294,7 @@ def test_what_analyses_steps_back_behind_what_predicts(traffic: Traffic) -> None
         there = {one.name for one in Path("/proc/self/task").iterdir()} - before
         return {one: os.getpriority(os.PRIO_PROCESS, int(one)) for one in there}
 
-    found = patiently(traffic.endpoint, SelectionFilters(), ask)
+    found = retry_if_replaced(traffic.endpoint, SelectionFilters(), ask)
     # The one that asks, and at least one that DuckDB started for it.
     assert len(found) >= 2
     # The priority is set: under `nice make test` it is as far back as without.

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from portal.accounts.models import OutboxMail
-from portal.monitoring.alert_delivery import tell_due
+from portal.monitoring.alert_delivery import deliver_pending
 from tests.personas import Personas
 from tests.portal.endpoints.pages import ONE, browser_of
 from tests.portal.endpoints.serving import GatewayClient, Lab
@@ -69,7 +69,7 @@ def test_an_incident_raises_one_alert_that_is_mailed_and_resolves(
         traffic.look()
         (alert,) = traffic.get("monitoring")["alerts"]
         assert "between" in alert["reason"]
-    tell_due()
+    deliver_pending()
     (mail,) = OutboxMail.objects.filter(to=people.bob.email, subject__contains="digits")
     assert kind.replace("_", " ") in mail.subject
     assert sentence.partition(" since")[0] in mail.body

@@ -5,7 +5,7 @@ from datetime import timedelta
 from django.test import Client
 
 from portal.core import clock
-from portal.monitoring.alerting import Finding, raise_alert
+from portal.monitoring.alerting import AlertReason, raise_alert
 from portal.monitoring.models import Selection
 from tests.personas import Personas
 from tests.portal.monitoring.captured import Traffic
@@ -45,7 +45,7 @@ def test_alerts_are_snoozed_and_limits_and_channels_changed_on_pages(
     traffic: Traffic, people: Personas
 ) -> None:
     bob, vera = _browser(people), _browser(people, "vera")
-    raise_alert(traffic.endpoint, Finding("errors", "Most of them failed."))
+    raise_alert(traffic.endpoint, AlertReason("errors", "Most of them failed."))
     alert = traffic.shown()["alerts"][0]["id"]
     assert "Most of them failed." in vera.get(PAGE).content.decode()
     assert vera.post(f"{PAGE}/alerts/{alert}/snooze").status_code == 403

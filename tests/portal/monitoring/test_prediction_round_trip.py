@@ -29,7 +29,7 @@ from portal.monitoring.exports_and_erasure import carry_out_waiting
 from tests.portal.monitoring.captured import Traffic
 from tests.workers.model_server.echo import save_echo
 from workers.model_server.engine import Engine
-from workers.serving.wire import Asked, Contract
+from workers.serving.wire import Contract, RequestFrame
 
 with warnings.catch_warnings():
     # MLflow warns of its own types when it is imported.
@@ -193,7 +193,7 @@ def declared(traffic: Traffic, model: mlflow_model.MlflowModel) -> Traffic:
 def _given(engine: Engine, form: str, body: bytes) -> tuple[Rows, Any]:
     """Return what the model was given, and its answer."""
     contract = _FORMS[form][1]
-    answer = engine.answer([Asked(1, contract, 0, body)])[0]
+    answer = engine.answer([RequestFrame(1, contract, 0, body)])[0]
     said = json.loads(answer.body)
     assert answer.status == 200, said
     outputs = said["outputs"][0]["data"] if contract is Contract.INFER else said["predictions"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from portal.accounts.models import OutboxMail
 from portal.endpoints.ports import Evidence, judge
-from portal.monitoring.alert_delivery import tell_due
+from portal.monitoring.alert_delivery import deliver_pending
 from portal.monitoring.judge import MonitoringJudge
 from portal.monitoring.models import AlertDelivery, CapturedHour, DriftWindow
 from portal.monitoring.paths import parts_of
@@ -51,8 +51,8 @@ def test_drift_alarms_in_the_second_window_and_resolves_by_itself(
     (alert,) = shown["alerts"]
     assert (alert["kind"], alert["state"], alert["revision"]) == ("drift", "firing", 1)
     assert "c (" in alert["reason"]
-    assert tell_due() == 1
-    assert tell_due() == 0
+    assert deliver_pending() == 1
+    assert deliver_pending() == 0
     mail = OutboxMail.objects.get()
     assert (mail.to, "digits: drift" in mail.subject) == ("bob@example.org", True)
     assert alert["reason"] in mail.body

@@ -12,7 +12,7 @@ from portal.core.clock import frozen
 from portal.core.errors import Conflict, Forbidden, NotFound
 from portal.spend.admission import BudgetAdmission, quoted
 from portal.spend.budget_enforcement import watch_budgets
-from portal.spend.ledger import Entry, Source, post
+from portal.spend.ledger import LedgerEntry, Source, post
 from portal.spend.meter import meter
 from portal.spend.models import Budget, BudgetAlert, Reservation
 from portal.spend.services.budgets import change_budget, override_budget, set_budget
@@ -316,7 +316,7 @@ def test_a_forecast_above_the_limit_is_told_once(people: Personas) -> None:
     of = Source("lse_1", "job", people.vision.pk)
     for day in range(1, 21):
         at = unix_ms(datetime(2026, 11, day, tzinfo=UTC))
-        post([Entry(of, at, at + 1000, USD + day % 2)])
+        post([LedgerEntry(of, at, at + 1000, USD + day % 2)])
     limit(people, 45 * USD)
     with frozen(NOW):
         watch_budgets()

@@ -11,7 +11,7 @@ from portal.core.errors import NotFound
 from portal.spend.admission import BudgetAdmission
 from portal.spend.models import Budget, Reservation
 from portal.spend.services.budgets import override_budget, remove_budget, set_budget
-from portal.workloads.ports import Admitted
+from portal.workloads.ports import AdmissionGranted
 from portal.workloads.services.submission import request_of
 from slipway.schemas.spend import BudgetIn
 from tests.locks import Other
@@ -63,7 +63,7 @@ def test_a_start_that_waits_while_its_budget_is_removed_needs_no_room_in_it(
     with transaction.atomic():
         remove_budget(budget=Budget.objects.get(pk=budget.pk), by=people.alice)
         other.start()
-    assert other.end() == Admitted()
+    assert other.end() == AdmissionGranted()
 
 
 @pytest.mark.parametrize("door", ["API", "page"])

@@ -12,7 +12,7 @@ from portal.core.errors import InvalidInput, TooLarge
 from portal.storage import services
 from portal.storage.errors import FileDamaged
 from portal.storage.models import Blob, StoredFile
-from portal.storage.ports import BlobStore, Promised
+from portal.storage.ports import BlobStore, UploadDeclaration
 from portal.storage.services import delete_file, open_file, store_file
 from tests.personas import Personas
 
@@ -91,7 +91,7 @@ def test_bytes_that_break_a_promise_leave_neither_row_nor_bytes(
             by=people.bob,
             name="a.bin",
             chunks=chunks(),
-            promised=Promised(sha256="0" * 64),
+            promised=UploadDeclaration(sha256="0" * 64),
         )
 
     assert not StoredFile.objects.exists()

@@ -11,15 +11,15 @@ from portal.core.errors import Unavailable
 from portal.storage import retention, services, tasks
 from portal.storage.adapters.fake import FakeStore
 from portal.storage.models import Blob, StoredFile
-from portal.storage.ports import Cleared, Promised
-from portal.storage.retention import Swept, sweep
+from portal.storage.ports import CleanupResult, UploadDeclaration
+from portal.storage.retention import SweepResult, sweep
 from portal.storage.services import delete_file, open_file, receive_bytes, store_file
 from tests.personas import Personas
 
 pytestmark = pytest.mark.postgres
 
 DAY = timedelta(days=1, seconds=1)
-NOTHING = Swept(Cleared(), Cleared(), Cleared())
+NOTHING = SweepResult(CleanupResult(), CleanupResult(), CleanupResult())
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def make_file(people: Personas, content: bytes = b"content") -> StoredFile:
     return store_file(project=people.vision, by=people.bob, name="a", chunks=iter([content]))
 
 
-def sweep_after(wait: timedelta) -> Swept:
+def sweep_after(wait: timedelta) -> SweepResult:
     with clock.frozen(clock.now() + wait):
         return sweep()
 
@@ -63,7 +63,7 @@ def test_bytes_are_freed_a_day_after_their_last_file_is_gone(
     assert sweep_after(timedelta(hours=23)) == NOTHING
     swept = sweep_after(DAY)
 
-    assert swept.blobs == Cleared(count=1, size_bytes=len(b"content"))
+    assert swept.blobs == CleanupResult(count=1, size_bytes=len(b"content"))
     assert swept.bytes_freed == len(b"content")
     assert list(store.objects) == [other.blob.key]
     assert Blob.objects.count() == 1
@@ -94,17 +94,17 @@ def test_the_day_begins_anew_when_the_last_file_goes_again(
         delete_file(file=make_file(people))
         sweep()
 
-    assert sweep_after(timedelta(hours=25)).blobs == Cleared()
+    assert sweep_after(timedelta(hours=25)).blobs == CleanupResult()
     assert sweep_after(timedelta(hours=45)).blobs.count == 1
 
 
 def test_an_upload_killed_before_its_commit_is_freed_after_a_day(
     people: Personas, store: FakeStore
 ) -> None:
-    receive_bytes(chunks=iter([b"never kept"]), promised=Promised())
+    receive_bytes(chunks=iter([b"never kept"]), promised=UploadDeclaration())
 
     assert sweep() == NOTHING
-    assert sweep_after(DAY).orphans == Cleared(count=1, size_bytes=10)
+    assert sweep_after(DAY).orphans == CleanupResult(count=1, size_bytes=10)
     assert store.objects == {}
 
 
@@ -112,7 +112,7 @@ def test_half_written_uploads_are_freed_after_a_day(people: Personas, store: Fak
     store.drafts["draft"] = (b"half", clock.now())
 
     assert sweep() == NOTHING
-    assert sweep_after(DAY).drafts == Cleared(count=1, size_bytes=4)
+    assert sweep_after(DAY).drafts == CleanupResult(count=1, size_bytes=4)
 
 
 def test_damaged_bytes_that_were_replaced_are_freed(people: Personas, store: FakeStore) -> None:
@@ -132,7 +132,7 @@ def test_a_store_full_of_unknown_objects_is_left_alone(
 ) -> None:
     make_file(people)
     for number in range(4000):
-        store.put(iter([b"%d" % number]), promised=Promised(), limit_bytes=100)
+        store.put(iter([b"%d" % number]), promised=UploadDeclaration(), limit_bytes=100)
 
     assert sweep_after(DAY) == NOTHING
     assert len(store.objects) == 4001
@@ -222,7 +222,7 @@ def test_many_strays_go_in_several_sweeps(
 ) -> None:
     monkeypatch.setattr(retention, "_MOST_AT_ONCE", 3)
     for number in range(5):
-        receive_bytes(chunks=iter([b"%d" % number]), promised=Promised())
+        receive_bytes(chunks=iter([b"%d" % number]), promised=UploadDeclaration())
 
     with clock.frozen(clock.now() + DAY):
         freed = [sweep(digest_prefixes=[""]).orphans.count for _ in range(3)]
@@ -232,7 +232,7 @@ def test_many_strays_go_in_several_sweeps(
 
 def test_every_shard_has_its_turn_within_a_day(people: Personas, store: FakeStore) -> None:
     for number in range(100):
-        receive_bytes(chunks=iter([b"%d" % number]), promised=Promised())
+        receive_bytes(chunks=iter([b"%d" % number]), promised=UploadDeclaration())
 
     for hour in range(24, 41):
         with clock.frozen(clock.now() + timedelta(hours=hour, seconds=1)):

@@ -22,9 +22,9 @@ from portal.storage.backend import open_store
 from portal.storage.ports import (
     BlobStore,
     BytesMissing,
-    Cleared,
-    Promised,
+    CleanupResult,
     StoredBytes,
+    UploadDeclaration,
     digest_in,
     new_key,
 )
@@ -102,9 +102,14 @@ def in_chunks(content: bytes, size: int = 1_000_003) -> Iterator[bytes]:
 
 
 def put(
-    store: BlobStore, content: bytes, promised: Promised | None = None, limit_bytes: int = GIB
+    store: BlobStore,
+    content: bytes,
+    promised: UploadDeclaration | None = None,
+    limit_bytes: int = GIB,
 ) -> StoredBytes:
-    return store.put(in_chunks(content), promised=promised or Promised(), limit_bytes=limit_bytes)
+    return store.put(
+        in_chunks(content), promised=promised or UploadDeclaration(), limit_bytes=limit_bytes
+    )
 
 
 def keys(store: BlobStore) -> list[str]:
@@ -116,7 +121,9 @@ def keys(store: BlobStore) -> list[str]:
 def test_what_is_put_is_read_back_under_its_digest(place: Place, size: int, declared: bool) -> None:
     content = some_bytes(size)
     digest = hashlib.sha256(content).hexdigest()
-    promised = Promised(sha256=digest, size_bytes=size) if declared else Promised()
+    promised = (
+        UploadDeclaration(sha256=digest, size_bytes=size) if declared else UploadDeclaration()
+    )
 
     stored = put(place.store, content, promised)
 
@@ -141,11 +148,11 @@ def test_a_broken_promise_is_refused_and_leaves_nothing(place: Place, size: int)
     digest = hashlib.sha256(content).hexdigest()
 
     with pytest.raises(InvalidInput, match="SHA-256") as wrong_digest:
-        put(place.store, content, Promised(sha256="0" * 64))
+        put(place.store, content, UploadDeclaration(sha256="0" * 64))
     with pytest.raises(InvalidInput, match="declared") as too_short:
-        put(place.store, content, Promised(sha256=digest, size_bytes=size + 1))
+        put(place.store, content, UploadDeclaration(sha256=digest, size_bytes=size + 1))
     with pytest.raises(InvalidInput, match="declared") as too_long:
-        put(place.store, content, Promised(size_bytes=size - 1))
+        put(place.store, content, UploadDeclaration(size_bytes=size - 1))
 
     codes = [caught.value.code for caught in (wrong_digest, too_short, too_long)]
     assert codes == ["digest_mismatch", "size_mismatch", "size_mismatch"]
@@ -162,7 +169,7 @@ def test_a_stream_over_the_limit_is_cut_at_the_first_chunk_too_many(place: Place
             yield bytes(1_000_000)
 
     with pytest.raises(TooLarge):
-        place.store.put(endless(), promised=Promised(), limit_bytes=20_000_000)
+        place.store.put(endless(), promised=UploadDeclaration(), limit_bytes=20_000_000)
 
     assert len(sent) == 21
     assert keys(place.store) == []
@@ -173,7 +180,7 @@ def test_a_declared_size_over_the_limit_is_refused_before_a_byte_is_read(place: 
     untouched = iter([b"first"])
 
     with pytest.raises(TooLarge):
-        place.store.put(untouched, promised=Promised(size_bytes=11), limit_bytes=10)
+        place.store.put(untouched, promised=UploadDeclaration(size_bytes=11), limit_bytes=10)
 
     assert next(untouched) == b"first"
 
@@ -185,7 +192,7 @@ def test_a_client_that_goes_away_leaves_nothing(place: Place, after: int) -> Non
         raise ConnectionResetError("the client went away")
 
     with pytest.raises(ConnectionResetError):
-        place.store.put(broken(), promised=Promised(), limit_bytes=GIB)
+        place.store.put(broken(), promised=UploadDeclaration(), limit_bytes=GIB)
 
     assert keys(place.store) == []
     assert place.count_drafts() == 0
@@ -271,8 +278,8 @@ def test_drafts_are_cleared_by_age_and_never_listed(place: Place) -> None:
     young = place.store.clear_drafts(before=datetime.now(UTC) - timedelta(hours=1))
     old = place.store.clear_drafts(before=datetime.now(UTC) + timedelta(hours=1))
 
-    assert young == Cleared()
-    assert old == Cleared(count=1, size_bytes=10)
+    assert young == CleanupResult()
+    assert old == CleanupResult(count=1, size_bytes=10)
     assert place.count_drafts() == 0
     assert keys(place.store) == [kept]
 

@@ -8,7 +8,7 @@ from pytest_django import Settings
 
 from portal.core.clock import frozen
 from portal.web import logs
-from portal.web.log_stream import Look, Place, look_at, standing_of
+from portal.web.log_stream import LogPosition, Look, look_at, standing_of
 from portal.web.logs import plain
 from portal.web.views import job_logs
 from portal.workloads.models import UsageSample, Workload
@@ -19,7 +19,7 @@ from tests.portal.web.reading import html_of, text_of
 from tests.portal.workloads.machines import after, finish, leases_of, make_machine, make_tier
 
 
-def looked_at(place: Place) -> tuple[bool, Look]:
+def looked_at(place: LogPosition) -> tuple[bool, Look]:
     """Look once, as a stream does; answers whether the job is over, too."""
     standing = standing_of(place)
     return standing.is_over, look_at(place, standing.log)
@@ -150,13 +150,13 @@ def test_a_stream_goes_on_from_a_byte_and_knows_when_the_log_is_complete(
     workload: Workload,
 ) -> None:
     print_lines(workload, "one\ntwo\n")
-    _, look = looked_at(Place(workload.pk, 1, 0, 4))
+    _, look = looked_at(LogPosition(workload.pk, 1, 0, 4))
     assert look.piece is not None
     assert (look.piece.text, look.piece.end) == ("two\n", 8)
     assert not look.piece.is_complete
     finish(workload)
     with frozen(after(3600)):
-        is_over, look = looked_at(Place(workload.pk, 1, 0, 8))
+        is_over, look = looked_at(LogPosition(workload.pk, 1, 0, 8))
     assert is_over
     assert look.piece is not None
     assert (look.piece.text, look.piece.is_complete) == ("", True)
@@ -168,7 +168,7 @@ def test_a_browser_far_behind_is_told_what_it_misses_and_shown_the_end(
     size = 0
     for _ in range(6):
         size = print_lines(workload, "x" * (1024 * 1024 - 1) + "\n", offset=size)
-    place = Place(workload.pk, 1, 0, 10)
+    place = LogPosition(workload.pk, 1, 0, 10)
     _, look = looked_at(place)
     assert look.gap is not None
     assert look.piece is not None
@@ -179,7 +179,7 @@ def test_a_browser_far_behind_is_told_what_it_misses_and_shown_the_end(
 
 def test_a_page_that_asks_for_the_end_starts_shortly_before_it(workload: Workload) -> None:
     size = print_lines(workload, "line\n" * 100_000)
-    _, look = looked_at(Place(workload.pk, 1, 0, None))
+    _, look = looked_at(LogPosition(workload.pk, 1, 0, None))
     assert look.gap is None
     assert look.piece is not None
     assert 0 < size - look.piece.start <= 64 * 1024

@@ -20,7 +20,7 @@ from portal.core import clock
 from portal.core.errors import SlipwayError
 from portal.web import sse, wiring
 from portal.web.models import KEPT, LiveEvent
-from portal.web.sse_auth import Listener, listener_of, still_allowed
+from portal.web.sse_auth import PageListener, listener_of, still_allowed
 from slipway.schemas.accounts import Role, Scope
 from tests.personas import Personas
 
@@ -36,7 +36,7 @@ def _session(user: User) -> str:
     return key
 
 
-def _listener(user: User, project: Project) -> Listener:
+def _listener(user: User, project: Project) -> PageListener:
     return listener_of(user, _session(user), project)
 
 
@@ -125,9 +125,9 @@ def test_asking_for_many_listeners_costs_as_much_as_for_one(
         assert still_allowed(listeners) == set(listeners)
 
 
-def _hub(*topics: str) -> tuple[sse.Hub, sse.Stream]:
-    hub = sse.Hub()
-    stream = sse.Stream(Listener("usr_1", "key", "proof", topics=frozenset(topics)))
+def _hub(*topics: str) -> tuple[sse.SseHub, sse.Stream]:
+    hub = sse.SseHub()
+    stream = sse.Stream(PageListener("usr_1", "key", "proof", topics=frozenset(topics)))
     hub.streams.add(stream)
     return hub, stream
 

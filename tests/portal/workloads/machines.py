@@ -23,7 +23,7 @@ from portal.workloads.ports import Grouping, Kind, known_kind, register_kind
 from portal.workloads.retries import RetryRule
 from portal.workloads.services.heartbeats import heartbeat
 from portal.workloads.services.reports import accept_reports
-from portal.workloads.services.submission import Wanted, submit_workload
+from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import spec_from
 from slipway.schemas.agent import (
     GpuFacts,
@@ -31,9 +31,9 @@ from slipway.schemas.agent import (
     HeartbeatAnswer,
     IsolationFacts,
     NodeFacts,
-    Report,
     ReportsAnswer,
     TaskKey,
+    TaskReport,
 )
 from slipway.schemas.workloads import Resources
 
@@ -160,7 +160,7 @@ def submit(project: Project, by: User, tier: Tier, **changes: Any) -> Workload:
         "tier": tier,
         "spec": spec_from(argv=("python", "train.py")),
     } | changes
-    return submit_workload(project=project, by=by, wanted=Wanted(**facts))
+    return submit_workload(project=project, by=by, wanted=WorkloadRequest(**facts))
 
 
 def leases_of(workload: Workload) -> list[Lease]:
@@ -194,7 +194,7 @@ def send_report(
     lease: Lease, kind: str, sequence: int = 1, *, sent: datetime | None = None, **changes: Any
 ) -> ReportsAnswer:
     """Let the lease's node report on a task; `sent` is what its clock shows."""
-    report = Report.model_validate(report_of(lease, kind, sequence, **changes))
+    report = TaskReport.model_validate(report_of(lease, kind, sequence, **changes))
     return accept_reports(node=lease.node, reports=[report], sent_unix_ms=unix_ms(sent))
 
 

@@ -12,7 +12,12 @@ from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.workloads.explanations import Explainer, position_of
 from portal.workloads.models import Lease, Workload
-from portal.workloads.ports import AdmissionRequest, Admitted, Held, register_admission
+from portal.workloads.ports import (
+    AdmissionDeferred,
+    AdmissionGranted,
+    AdmissionRequest,
+    register_admission,
+)
 from portal.workloads.scheduling import run_passes
 from portal.workloads.services.cancellation import stop_workload
 from tests.personas import Api, Personas, json_of
@@ -179,8 +184,8 @@ def test_memory_that_ran_out_is_told_with_numbers_and_a_next_step(people: Person
 
 
 class _HoldEverything:
-    def ask(self, request: AdmissionRequest) -> Admitted | Held:
-        return Held(f"the budget is used up; {request.tasks} tasks cost more.")
+    def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
+        return AdmissionDeferred(f"the budget is used up; {request.tasks} tasks cost more.")
 
 
 def test_what_the_admission_holds_back_says_why(people: Personas) -> None:
@@ -195,8 +200,8 @@ def test_what_the_admission_holds_back_says_why(people: Personas) -> None:
 
 
 class _Open:
-    def ask(self, request: AdmissionRequest) -> Admitted | Held:
-        return Admitted()
+    def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
+        return AdmissionGranted()
 
 
 LARGEST = "it needs 64 CPUs and 1 GiB on one node; the largest, big, has 8 CPUs, 16 GiB and 1 GPU."

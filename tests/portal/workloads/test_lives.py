@@ -9,13 +9,13 @@ from portal.compute.models import Node
 from portal.compute.services.nodes import drain_node
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput
-from portal.workloads.lifecycle import ENDS, MOVES, ForbiddenMove, check_move
+from portal.workloads.lifecycle import ENDS, MOVES, ForbiddenTransition, check_move
 from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import (
+    AdmissionDeferred,
+    AdmissionGranted,
     AdmissionRequest,
     AdmitEverything,
-    Admitted,
-    Held,
     Kind,
     register_admission,
     register_kind,
@@ -77,7 +77,7 @@ def test_the_table_of_moves_lets_nothing_leave_an_end_but_what_is_resumed() -> N
         assert end.is_final
         resumed = {WorkloadState.QUEUED} if end == WorkloadState.STOPPED else set()
         assert MOVES[end] == resumed
-    with pytest.raises(ForbiddenMove):
+    with pytest.raises(ForbiddenTransition):
         check_move(WorkloadState.SUCCEEDED, WorkloadState.QUEUED)
 
 
@@ -441,10 +441,10 @@ class _Gate:
         self.is_open = False
         self.refuses = False
 
-    def ask(self, request: AdmissionRequest) -> Admitted | Held:
+    def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         if self.refuses:
             raise Conflict("The budget is gone.", next_step="Raise it.")
-        return Admitted() if self.is_open else Held("the budget is used up")
+        return AdmissionGranted() if self.is_open else AdmissionDeferred("the budget is used up")
 
 
 @pytest.fixture

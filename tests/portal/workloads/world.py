@@ -16,13 +16,13 @@ from portal.workloads.services.desired import desired_for
 from portal.workloads.services.heartbeats import heartbeat
 from portal.workloads.services.reports import accept_reports
 from slipway.schemas.agent import (
-    Desired,
+    DesiredState,
     Heartbeat,
     HeartbeatAnswer,
     NodeFacts,
-    Report,
     ReportsAnswer,
     TaskKey,
+    TaskReport,
 )
 from slipway.schemas.workloads import ReasonCode
 
@@ -46,7 +46,7 @@ class Message:
     """Something under way from an agent to the portal."""
 
     agent: "Agent"
-    body: Heartbeat | list[Report]
+    body: Heartbeat | list[TaskReport]
     sent: datetime
     sent_unix_ms: int
 
@@ -64,7 +64,7 @@ class Agent:
     is_connected: bool = True
     running: dict[Key, Process] = field(default_factory=dict)
     done: set[Key] = field(default_factory=set)
-    outbox: dict[Key, list[Report]] = field(default_factory=dict)
+    outbox: dict[Key, list[TaskReport]] = field(default_factory=dict)
     sequences: dict[Key, int] = field(default_factory=dict)
 
     def clock_ms(self, now: datetime) -> int:
@@ -74,7 +74,7 @@ class Agent:
     def report(self, key: Key, kind: str, now: datetime, **facts: Any) -> None:
         """Put a report into the outbox."""
         self.sequences[key] = self.sequences.get(key, 0) + 1
-        report = Report(
+        report = TaskReport(
             task_id=key[0],
             epoch=key[1],
             sequence=self.sequences[key],
@@ -84,7 +84,7 @@ class Agent:
         )
         self.outbox.setdefault(key, []).append(report)
 
-    def follow(self, desired: Desired, now: datetime) -> None:
+    def follow(self, desired: DesiredState, now: datetime) -> None:
         """Run what is desired, stop what is not."""
         wanted = {(task.task_id, task.epoch): task for task in desired.tasks}
         for key, task in wanted.items():
@@ -145,7 +145,7 @@ class World:
         self.agents: list[Agent] = []
         self.network: list[Message] = []
 
-    def desired_of(self, agent: Agent) -> Desired:
+    def desired_of(self, agent: Agent) -> DesiredState:
         """Ask what an agent should run."""
         with frozen(self.now):
             return desired_for(node=Node.objects.get(pk=agent.node.pk))

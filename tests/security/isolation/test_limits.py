@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slipway.schemas.agent import Report
+from slipway.schemas.agent import TaskReport
 from slipway.schemas.workloads import Resources
 from tests.security.isolation.arena import SMOKE, Arena, Neighbour, arena_at
 from tests.security.isolation.attacks import LEVELS, NAMESPACES, ROOTLESS
@@ -253,7 +253,7 @@ def still_writes(arena: Arena, writer: Key) -> None:
     assert arena.portal.state.end_of(writer) is None
 
 
-def end_of(arena: Arena, key: Key) -> Report:
+def end_of(arena: Arena, key: Key) -> TaskReport:
     return eventually(lambda: arena.portal.state.end_of(key), within_s=90, what=f"the end of {key}")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from slipway.distributed import NotPossible, Share
-from slipway.distributed.batches import Feed, Order, pieces, samples_in
+from slipway.distributed.batches import Feed, SampleOrder, pieces, samples_in
 
 pytestmark = pytest.mark.ranks
 
@@ -21,7 +21,7 @@ def _seen(
     """Return the samples that a rank trains on, in order."""
     data = torch.arange(samples)
     seen: list[int] = []
-    order = Order(samples, size)
+    order = SampleOrder(samples, size)
     for number, (inputs, _) in enumerate(
         feed.batches((data, data), order, epochs=epochs, workers=0, collate=None), start=1
     ):
@@ -56,16 +56,16 @@ def test_training_goes_on_where_it_was_with_any_number_of_ranks(
 
 
 def test_epochs_are_shuffled_differently_and_seeds_too() -> None:
-    first = Order(50, 10, seed=1)
+    first = SampleOrder(50, 10, seed=1)
     assert first.epoch(0).tolist() != first.epoch(1).tolist()
-    assert first.epoch(1).tolist() != Order(50, 10, seed=0).epoch(0).tolist()
-    assert Order(5, 1, shuffle=False).epoch(3).tolist() == [0, 1, 2, 3, 4]
+    assert first.epoch(1).tolist() != SampleOrder(50, 10, seed=0).epoch(0).tolist()
+    assert SampleOrder(5, 1, shuffle=False).epoch(3).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_batch_that_was_handed_out_but_not_used_does_not_count() -> None:
     feed = Feed(Share())
     data = torch.arange(8)
-    batches = feed.batches((data, data), Order(8, 2), epochs=1, workers=0, collate=None)
+    batches = feed.batches((data, data), SampleOrder(8, 2), epochs=1, workers=0, collate=None)
     next(batches)
     assert feed.state()["samples"] == 0
     feed.used()
@@ -93,7 +93,7 @@ def test_datasets_of_every_kind_give_the_same_batches() -> None:
     tensors = tuple(
         torch.stack(column) for column in zip(*(dataset[n] for n in range(10)), strict=True)
     )
-    order = Order(10, 4)
+    order = SampleOrder(10, 4)
     found = [
         list(Feed(Share(1, 2)).batches(kind, order, epochs=1, workers=0, collate=None))
         for kind in (dataset, TensorDataset(*tensors), tensors)

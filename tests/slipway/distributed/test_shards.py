@@ -18,11 +18,11 @@ from torch import nn
 
 from slipway.distributed import PeerLost
 from slipway.distributed.parameter_server import wire
-from slipway.distributed.parameter_server.client import Client
+from slipway.distributed.parameter_server.client import ParameterClient
 from slipway.distributed.parameter_server.server import Server
 from slipway.distributed.parameter_server.shard import Shard
 from slipway.distributed.parameter_server.shards import (
-    Packed,
+    PackedShard,
     ShardLayout,
     describe,
     describe_state,
@@ -75,12 +75,12 @@ def serve() -> Iterator[Callable[..., Server]]:
         server.close()
 
 
-def _join(server: Server, worker: int, **changes: Any) -> Client:
+def _join(server: Server, worker: int, **changes: Any) -> ParameterClient:
     wishes: dict[str, Any] = {"layouts": [LAYOUT], "secret": SECRET, "timeout_s": SOON_S} | changes
-    return Client([server.address], worker=worker, **wishes)
+    return ParameterClient([server.address], worker=worker, **wishes)
 
 
-def _push(client: Client, clock: int, value: float, weight: float = 1.0) -> list[float]:
+def _push(client: ParameterClient, clock: int, value: float, weight: float = 1.0) -> list[float]:
     gradient = {"w": torch.full((3,), value, dtype=torch.float64)}
     parameters, _ = client.push(gradient, clock=clock, weight=weight, loss=value, stop=False)
     return list(parameters["w"].tolist())
@@ -130,7 +130,7 @@ def test_a_stale_synchronous_worker_waits_for_the_slowest_beyond_its_bound(
     assert not second.is_alive()
 
 
-def _comes_to_lead(client: Client) -> bool:
+def _comes_to_lead(client: ParameterClient) -> bool:
     until = time.monotonic() + SOON_S
     while time.monotonic() < until:
         client.pull()
@@ -219,7 +219,9 @@ def test_a_server_that_does_not_know_the_secret_is_not_trusted() -> None:
 
         thread = _in_background(pretend)
         with pytest.raises(PeerLost, match="does not know the secret"):
-            Client([impostor.getsockname()], [LAYOUT], worker=0, secret=SECRET, timeout_s=SOON_S)
+            ParameterClient(
+                [impostor.getsockname()], [LAYOUT], worker=0, secret=SECRET, timeout_s=SOON_S
+            )
         thread.join(SOON_S)
 
 
@@ -283,7 +285,7 @@ def test_every_parameter_is_on_one_server_and_arrives_as_it_was_sent(
             name: (torch.arange(shape.numel()) % 100).to(dtype).view(shape)
             for name, (shape, dtype) in layout.described.items()
         }
-        sent, received = Packed(layout), Packed(layout)
+        sent, received = PackedShard(layout), PackedShard(layout)
         sent.fill(values)
         received.buffer[:] = sent.buffer
         for name, value in values.items():
@@ -322,7 +324,7 @@ def test_optimizer_state_describes_itself() -> None:
 def test_an_answer_of_the_wrong_length_is_not_taken(serve: Callable[..., Server]) -> None:
     server = serve()
     client = _join(server, 0)
-    client._parameters = [Packed(ShardLayout({"w": (torch.Size([2]), torch.float64)}))]
+    client._parameters = [PackedShard(ShardLayout({"w": (torch.Size([2]), torch.float64)}))]
     with pytest.raises(PeerLost, match="answered something else"):
         client.pull()
     frame = Frame(Operation.PULL)

@@ -18,13 +18,13 @@ from tests.workers.machines import eventually
 from tests.workers.serving import KEY, SECRET, Plane, endpoint, plane
 from workers.gateway.busy_poll import BusyPoll
 from workers.gateway.capture import CaptureLog
-from workers.gateway.request import Ask, Pending
+from workers.gateway.request import Ask, PredictionRequest
 from workers.gateway.routing import Endpoint
 from workers.serving.wire import (
     NONCE_BYTES,
-    Answered,
     FrameReader,
     Kind,
+    ResponseFrame,
     Welcome,
     frame,
     pack_answers,
@@ -95,7 +95,7 @@ class Listener:
                     continue
                 asked = unpack_requests(received)
                 self.frames.append(len(asked))
-                said = [Answered(one.number, 200, 0, 0, 0, b"{}") for one in asked]
+                said = [ResponseFrame(one.number, 200, 0, 0, 0, b"{}") for one in asked]
                 connection.sendall(pack_answers(said))
 
 
@@ -234,7 +234,7 @@ def test_who_comes_in_the_turns_that_follow_goes_with_those_before(tmp_path: Pat
         asked = Endpoint(endpoint([_revision(tmp_path / "r.sock")]), log, BusyPoll(lambda: False))
         await asyncio.to_thread(eventually, lambda: asked.is_ready, what="it is connected")
         for _ in range(TOGETHER):
-            asked.admit(Pending(None, b"", Ask(), BODY, 0.0))
+            asked.admit(PredictionRequest(None, b"", Ask(), BODY, 0.0))
             await asyncio.sleep(0)
         await asyncio.to_thread(eventually, lambda: len(listener.frames) == 2, what="all came")
         asked.close()

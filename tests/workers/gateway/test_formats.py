@@ -21,9 +21,9 @@ from workers.gateway.capture_log.reader import read_parts
 from workers.gateway.http_parser import BadRequest, read_head
 from workers.serving.wire import (
     LARGE_FRAME_BYTES,
-    Answered,
     BrokenFrame,
     FrameReader,
+    ResponseFrame,
     only_answer,
     only_request,
     pack_answers,
@@ -46,7 +46,7 @@ def test_frames_arrive_as_they_were_sent_however_they_are_cut(
     bodies: list[bytes], piece: int
 ) -> None:
     asked = [(number, 2, len(body) // 2, body) for number, body in enumerate(bodies)]
-    told = [Answered(number, 200, 1, 3, 7, body) for number, body in enumerate(bodies)]
+    told = [ResponseFrame(number, 200, 1, 3, 7, body) for number, body in enumerate(bodies)]
     sent = pack_requests(asked) + pack_answers(told)
     sent += pack_plain_requests(5, bodies) + pack_plain_answers(6, 7, bodies)
     reader = FrameReader(LARGE_FRAME_BYTES)
@@ -64,7 +64,7 @@ def test_frames_arrive_as_they_were_sent_however_they_are_cut(
 @settings(max_examples=200)
 def test_what_is_taken_as_a_frame_of_one_is_one(bodies: list[bytes], at: int, value: int) -> None:
     asked = [(number, 2, 1, body) for number, body in enumerate(bodies)]
-    told = [Answered(number, 200, 1, 3, 7, body) for number, body in enumerate(bodies)]
+    told = [ResponseFrame(number, 200, 1, 3, 7, body) for number, body in enumerate(bodies)]
     requests, answers = pack_requests(asked), pack_answers(told)
     assert (only_request(requests) is None) == (only_answer(answers) is None) == (len(bodies) > 1)
     assert only_request(answers) is None

@@ -2,14 +2,14 @@
 
 import asyncio
 
-from workers.gateway.batcher import LONGEST_S, Gathering
-from workers.gateway.request import Ask, Pending
+from workers.gateway.batcher import LONGEST_S, FrameBatcher
+from workers.gateway.request import Ask, PredictionRequest
 
 _LOOK_S = LONGEST_S / 100
 
 
-def _request(since: float) -> Pending:
-    return Pending(None, b"", Ask(), b"{}", since)
+def _request(since: float) -> PredictionRequest:
+    return PredictionRequest(None, b"", Ask(), b"{}", since)
 
 
 def _sizes_of(moments: list[float], *, pause_after: int = -1) -> list[int]:
@@ -20,7 +20,7 @@ def _sizes_of(moments: list[float], *, pause_after: int = -1) -> list[int]:
     sizes: list[int] = []
 
     async def come() -> None:
-        gathering = Gathering(lambda found: sizes.append(len(found)))
+        gathering = FrameBatcher(lambda found: sizes.append(len(found)))
         for number, since in enumerate(moments):
             for _ in range(3 if number == pause_after else 0):
                 await asyncio.sleep(0)

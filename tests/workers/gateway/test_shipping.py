@@ -15,7 +15,7 @@ import pytest
 from tests.workers.machines import ROOT, eventually
 from workers.gateway.capture_log.format import AT_REST, AT_WORK, entry, pack_block, pack_plain_block
 from workers.gateway.redaction import Hider
-from workers.gateway.shipper import Crew, merge_hours, ship
+from workers.gateway.shipper import ShipperThreads, merge_hours, ship
 from workers.gateway.shipping_priority import Attempt, GivenUp
 
 AT_NS = 1_700_000_000 * 10**9
@@ -56,10 +56,10 @@ class Slow(Hider):
             assert self.may_go_on.wait(60)
 
 
-def _kept_by_the_calm_thread(folder: Path, root: Path) -> tuple[Crew, Slow]:
+def _kept_by_the_calm_thread(folder: Path, root: Path) -> tuple[ShipperThreads, Slow]:
     """Return a crew whose calm thread has begun the only segment, and what keeps it."""
     slow = Slow(folder)
-    crew = Crew(folder, root, slow)
+    crew = ShipperThreads(folder, root, slow)
     _segment(folder / "1.seg")
     crew.begin()
     assert slow.has_asked.wait(60)

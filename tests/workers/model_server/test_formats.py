@@ -28,7 +28,7 @@ from workers.model_server.files import bring_files
 from workers.model_server.formats import open_model
 from workers.model_server.golden import check_golden, warm_up
 from workers.model_server.tensors import TensorCodec
-from workers.serving.wire import Asked, Contract
+from workers.serving.wire import Contract, RequestFrame
 
 pytestmark = pytest.mark.torch
 SIGNATURE = Signature(
@@ -107,7 +107,8 @@ def test_every_format_predicts_the_same(tmp_path: Path, kind: ModelFormat) -> No
     assert warm_up(engine, model.signature, [golden]) > 0
     check_golden(engine, [golden])
     asked = [
-        Asked(at, Contract.SCORING, 0, b'{"inputs": [[%d, 0, 0, 0]]}' % at) for at in range(20)
+        RequestFrame(at, Contract.SCORING, 0, b'{"inputs": [[%d, 0, 0, 0]]}' % at)
+        for at in range(20)
     ]
     answers = engine.answer(asked)
     assert [json.loads(one.body)["predictions"][0][0] for one in answers] == [
@@ -140,7 +141,9 @@ def test_one_bad_request_fails_nobody_else(tmp_path: Path) -> None:
     engine = Engine(model, name="digits", version="1", max_rows=64, batching=BatchingMode.ROWS)
     bodies = [b'{"inputs": [[1, 2, 3, 4]]}', b'{"inputs": [[1, 2, 3]]}', b"{", b'{"inputs": []}']
     bodies += [b'{"instances": [[0, 0, 0, 1], [0, 0, 0, 2]]}']
-    answers = engine.answer([Asked(n, Contract.SCORING, 0, body) for n, body in enumerate(bodies)])
+    answers = engine.answer(
+        [RequestFrame(n, Contract.SCORING, 0, body) for n, body in enumerate(bodies)]
+    )
     assert [answer.status for answer in answers] == [200, 400, 400, 200, 200]
     assert json.loads(answers[4].body) == {"predictions": [[2.0, 2.0], [4.0, 4.0]]}
 
@@ -150,7 +153,9 @@ def test_a_model_whose_outputs_cannot_be_cut_answers_each_alone(tmp_path: Path) 
     predict = model.predict
     model.predict = lambda *given: predict(*given).sum(0, keepdims=True)  # type: ignore[method-assign]
     engine = Engine(model, name="digits", version="1", max_rows=64, batching=BatchingMode.ROWS)
-    asked = [Asked(n, Contract.SCORING, 0, b'{"inputs": [[%d, 0, 0, 0]]}' % n) for n in range(3)]
+    asked = [
+        RequestFrame(n, Contract.SCORING, 0, b'{"inputs": [[%d, 0, 0, 0]]}' % n) for n in range(3)
+    ]
     found = [json.loads(one.body)["predictions"] for one in engine.answer(asked)]
     assert found == [[[0.0, 0.0]], [[2.0, 2.0]], [[4.0, 4.0]]]
 
@@ -163,7 +168,7 @@ def test_a_model_that_raises_is_its_own_fault_and_says_so(tmp_path: Path) -> Non
 
     model.predict = broken  # type: ignore[method-assign,assignment]
     engine = Engine(model, name="digits", version="1", max_rows=64)
-    answer = engine.answer([Asked(1, Contract.SCORING, 0, b'{"inputs": [[1, 2, 3, 4]]}')])[0]
+    answer = engine.answer([RequestFrame(1, Contract.SCORING, 0, b'{"inputs": [[1, 2, 3, 4]]}')])[0]
     assert answer.status == 500
     assert "KeyError" in json.loads(answer.body)["detail"]
 
@@ -197,7 +202,7 @@ def test_numbers_are_not_bent_into_other_types() -> None:
         (b'{"inputs":[[1,99999999999999999999]]}', False),
     ]:
         engine = Engine(_Echo(codec, whole), name="digits", version="1", max_rows=8)
-        answer = engine.answer([Asked(1, Contract.SCORING, 0, body)])[0]
+        answer = engine.answer([RequestFrame(1, Contract.SCORING, 0, body)])[0]
         assert (answer.status == 200) is fits, (body, answer.body)
 
 
@@ -252,10 +257,10 @@ def test_who_asks_alone_is_told_what_all_are_told(tmp_path: Path, datatype: Data
     whole = Signature(inputs=[FieldSpec(name="x", datatype=datatype, shape=[-1, 4])])
     model = torchscript(tmp_path, Echo(), signature=whole)
     engine = Engine(model, name="digits", version="1", max_rows=8, batching=BatchingMode.ROWS)
-    other = Asked(2, Contract.SCORING, 0, b'{"inputs":[[9,9,9,9]]}')
+    other = RequestFrame(2, Contract.SCORING, 0, b'{"inputs":[[9,9,9,9]]}')
     statuses = set()
     for odd in ODD:
-        asked = Asked(1, Contract.SCORING, 0, b'{"inputs":%b}' % odd)
+        asked = RequestFrame(1, Contract.SCORING, 0, b'{"inputs":%b}' % odd)
         (alone,), (together, _) = engine.answer([asked]), engine.answer([asked, other])
         assert (alone.status, alone.body) == (together.status, together.body), odd
         statuses.add(alone.status)
@@ -267,7 +272,7 @@ def test_a_module_that_keeps_its_inputs_finds_them_as_they_were(tmp_path: Path) 
     engine = Engine(torchscript(tmp_path, Remembering()), name="r", version="1", max_rows=8)
     found = []
     for number in range(1, 4):
-        asked = Asked(number, Contract.SCORING, 0, b'{"inputs":[[%d,0,0,0]]}' % number)
+        asked = RequestFrame(number, Contract.SCORING, 0, b'{"inputs":[[%d,0,0,0]]}' % number)
         found.append(json.loads(engine.answer([asked])[0].body)["predictions"][0][0])
     assert found == [0.0, 1.0, 2.0]
 

@@ -15,7 +15,7 @@ from sklearn.linear_model import LinearRegression
 from slipway.schemas.serving import BatchingMode, ModelFormat
 from tests.workers.serving import KEY, Plane, plane
 from workers.model_server.engine import Engine
-from workers.serving.wire import Asked, Contract
+from workers.serving.wire import Contract, RequestFrame
 
 with warnings.catch_warnings():
     # MLflow warns of its own types when it is imported.
@@ -90,7 +90,7 @@ def test_a_request_means_what_it_means_to_mlflow(
     theirs: Any = invocations(  # type: ignore[no-untyped-call]
         text, "application/json", stock, stock.metadata.get_input_schema()
     )
-    ours = engine.answer([Asked(1, Contract.SCORING, 0, text.encode())])[0]
+    ours = engine.answer([RequestFrame(1, Contract.SCORING, 0, text.encode())])[0]
     assert (ours.status, json.loads(ours.body)) == (200, json.loads(theirs.response))
 
 
@@ -107,7 +107,7 @@ def test_requests_that_wait_together_are_predicted_together(
     loaded.predict = counted  # type: ignore[method-assign]
     try:
         asked = [
-            Asked(at, Contract.SCORING, 0, json.dumps(body).encode())
+            RequestFrame(at, Contract.SCORING, 0, json.dumps(body).encode())
             for at, body in enumerate(BODIES[:3])
         ]
         answers = engine.answer(asked)
@@ -136,7 +136,7 @@ def test_requests_that_wait_together_are_predicted_together(
 def test_a_violation_names_the_column_and_what_was_expected(
     engine: Engine, body: dict[str, Any], said: str
 ) -> None:
-    answer = engine.answer([Asked(1, Contract.SCORING, 0, json.dumps(body).encode())])[0]
+    answer = engine.answer([RequestFrame(1, Contract.SCORING, 0, json.dumps(body).encode())])[0]
     assert answer.status == 400
     assert said in json.loads(answer.body)["detail"]
 
@@ -148,7 +148,7 @@ def test_columns_come_as_tensors_too(engine: Engine) -> None:
             {"name": "rooms", "datatype": "INT64", "shape": [2, 1], "data": [[1], [2]]},
         ]
     }
-    answer = engine.answer([Asked(1, Contract.INFER, 0, json.dumps(asked).encode())])[0]
+    answer = engine.answer([RequestFrame(1, Contract.INFER, 0, json.dumps(asked).encode())])[0]
     found = json.loads(answer.body)["outputs"][0]
     assert found["data"] == pytest.approx(PRICES[:2])
 

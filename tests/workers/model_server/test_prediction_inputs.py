@@ -15,7 +15,7 @@ from slipway.schemas.serving import ModelFormat
 from tests.workers.model_server.echo import save_echo
 from tests.workers.serving import Answer, Plane, plane
 from workers.model_server.engine import Engine
-from workers.serving.wire import Asked, Contract
+from workers.serving.wire import Contract, RequestFrame
 
 with warnings.catch_warnings():
     # MLflow warns of its own types when it is imported.
@@ -58,7 +58,7 @@ def engine(folder: Path) -> Engine:
 
 
 def _ask(engine: Engine, body: bytes, contract: Contract = Contract.SCORING) -> tuple[int, Any]:
-    answer = engine.answer([Asked(1, contract, 0, body)])[0]
+    answer = engine.answer([RequestFrame(1, contract, 0, body)])[0]
     return answer.status, json.loads(answer.body)
 
 
@@ -266,7 +266,7 @@ def test_bytes_of_a_tensor_are_bytes(engine: Engine) -> None:
         )
     ]
     head = json.dumps({"inputs": inputs}).encode()
-    asked = Asked(1, Contract.INFER, len(head), head + b"".join(tails))
+    asked = RequestFrame(1, Contract.INFER, len(head), head + b"".join(tails))
     answer = engine.answer([asked])[0]
     assert answer.status == 200, answer.body
     said = json.loads(answer.body)["outputs"][0]["data"][0]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from workers.model_server.engine import Engine
-from workers.serving.wire import Asked, Contract
+from workers.serving.wire import Contract, RequestFrame
 
 with warnings.catch_warnings():
     # MLflow warns of its own types when it is imported.
@@ -131,7 +131,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 
 
 def _answer(engine: Engine, body: bytes, contract: Contract) -> Any:
-    answer = engine.answer([Asked(1, contract, 0, body)])[0]
+    answer = engine.answer([RequestFrame(1, contract, 0, body)])[0]
     assert answer.status == 200, answer.body
     return json.loads(answer.body, parse_constant=_refuse)
 
@@ -205,7 +205,7 @@ def test_nullable_columns_keep_their_type_and_what_is_missing(
         assert _answer(engine, body, contract)["predictions"] == expected
     (tensor,) = _answer(engine, _infer(kind, "nullable"), Contract.INFER)["outputs"]
     assert (tensor["datatype"], tensor["data"]) == (datatype, expected)
-    asked = Asked(1, Contract.INFER, 0, _infer(kind, "nullable", binary=True))
+    asked = RequestFrame(1, Contract.INFER, 0, _infer(kind, "nullable", binary=True))
     answer = engine.answer([asked])[0]
     assert answer.status == 400
     assert b"has missing values" in answer.body
@@ -224,12 +224,16 @@ def test_tensors_say_so_too_and_hold_them_as_bytes(engine: Engine) -> None:
     (tensor,) = _answer(engine, _infer("infinity", "typed"), Contract.INFER)["outputs"]
     assert tensor["data"] == [None, None]
     assert "infinite numbers" in tensor["parameters"]["warning"]
-    answer = engine.answer([Asked(1, Contract.INFER, 0, _infer("infinity", "typed", binary=True))])
+    answer = engine.answer(
+        [RequestFrame(1, Contract.INFER, 0, _infer("infinity", "typed", binary=True))]
+    )
     assert answer[0].body[answer[0].head_len :] == struct.pack("<dd", -math.inf, -math.inf)
 
 
 def test_bytes_in_binary_tensors_are_the_text_of_json(engine: Engine) -> None:
-    answer = engine.answer([Asked(1, Contract.INFER, 0, _infer("bytes", "array", binary=True))])[0]
+    answer = engine.answer(
+        [RequestFrame(1, Contract.INFER, 0, _infer("bytes", "array", binary=True))]
+    )[0]
     assert answer.status == 200
     tail = answer.body[answer.head_len :]
     assert tail == (struct.pack("<I", 4) + b"AP8=") * 2

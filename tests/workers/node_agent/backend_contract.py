@@ -16,7 +16,7 @@ from workers.launcher.journal import Journal
 from workers.launcher.launch import StateFolder, StopRequest
 from workers.launcher.lease import Lease
 from workers.launcher.processes import uptime_s
-from workers.node_agent.backends.base import Backend, Order, Phase
+from workers.node_agent.backends.base import Backend, LaunchSpec, Phase
 from workers.node_agent.folders import NodeFolders, handle_of
 
 Answer = TypeVar("Answer")
@@ -46,7 +46,7 @@ class Bench:
         self.handles: list[str] = []
         Lease(folders.shared).renew(sent_at_s=uptime_s(), lease_s=3600)
 
-    async def order(self, script: str, **changes: Any) -> Order:
+    async def order(self, script: str, **changes: Any) -> LaunchSpec:
         """An order to run a script."""
         key = TaskKey(task_id=f"task{len(self.handles)}", epoch=1)
         handle = handle_of(key)
@@ -58,7 +58,7 @@ class Bench:
         persistent = self.folders.persistent / key.task_id
         persistent.mkdir(exist_ok=True)
         prepared = await self.backend.prepare(None, Silence())
-        return Order(
+        return LaunchSpec(
             key=key,
             workload_id=f"{BENCH}-{key.task_id}",
             spec=make_spec("python", "a.py", backend=self.backend.name, **changes),
@@ -69,7 +69,7 @@ class Bench:
             readable=prepared.readable,
         )
 
-    async def start(self, script: str, **changes: Any) -> tuple[Order, str]:
+    async def start(self, script: str, **changes: Any) -> tuple[LaunchSpec, str]:
         """Start a script."""
         order = await self.order(script, **changes)
         return order, await self.backend.start(order)
@@ -92,11 +92,11 @@ class Bench:
 
         await eventually(said, within_s=60, what=f"{handle} to say {words}")
 
-    def end(self, order: Order) -> dict[str, Any]:
+    def end(self, order: LaunchSpec) -> dict[str, Any]:
         """The last event of the journal."""
         return Journal(StateFolder(order.folder.state).journal).last() or {}
 
-    def starts(self, order: Order) -> int:
+    def starts(self, order: LaunchSpec) -> int:
         """How often the script was started."""
         return len((order.persistent / "starts").read_text().splitlines())
 
@@ -112,7 +112,7 @@ async def eventually(look: Callable[[], Awaitable[bool]], *, within_s: float, wh
 class BackendContract:
     """The promises. Subclasses give the fixture `bench` and the two ways to look from outside."""
 
-    def kill_supervisor(self, bench: Bench, order: Order, handle: str) -> None:
+    def kill_supervisor(self, bench: Bench, order: LaunchSpec, handle: str) -> None:
         """kill -9 of what supervises the task."""
         raise NotImplementedError
 

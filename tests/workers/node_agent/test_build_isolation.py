@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipway.schemas.agent import Report
+from slipway.schemas.agent import TaskReport
 from tests.workers.fake_portal import FakePortal, make_spec
 from tests.workers.machines import Machine, eventually
 from tests.workers.node_agent.packages import add_to_index, make_source, make_wheel
@@ -40,7 +40,7 @@ def node(make_machine: Callable[..., Machine], tmp_path: Path) -> Machine:
 
 def run(
     portal: FakePortal, name: str, requirements: str, code: str, *, project: str = "mallory"
-) -> Report:
+) -> TaskReport:
     """Run a script of a project in an environment, to its end."""
     digest = add_environment(portal, requirements)
     spec = make_spec(
@@ -234,7 +234,7 @@ def test_a_changed_environment_is_refused_and_built_anew(
     node.environment |= {"PIP_FIND_LINKS": str(tmp_path), "PIP_NO_INDEX": "1"}
     node.start().connected()
 
-    def run_default(name: str) -> Report:
+    def run_default(name: str) -> TaskReport:
         return eventually(
             partial(portal.state.end_of, portal.state.run(name, PRINT_VERSION)), within_s=60
         )

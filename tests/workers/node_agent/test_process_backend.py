@@ -14,7 +14,7 @@ import pytest
 
 from tests.workers.node_agent.backend_contract import BENCH, BackendContract, Bench, node_folders
 from workers.launcher.launch import StateFolder
-from workers.node_agent.backends.base import Backend, Order
+from workers.node_agent.backends.base import Backend, LaunchSpec
 from workers.node_agent.backends.process import ProcessBackend
 from workers.node_agent.errors import AgentError
 from workers.node_agent.folders import NodeFolders
@@ -62,7 +62,7 @@ class TestProcessBackend(BackendContract):
         assert isinstance(bench.backend, ProcessBackend)
         bench.backend.remove_now(handle)
 
-    def kill_supervisor(self, bench: Bench, order: Order, handle: str) -> None:
+    def kill_supervisor(self, bench: Bench, order: LaunchSpec, handle: str) -> None:
         shim = StateFolder(order.folder.state).shim()
         assert shim is not None
         os.kill(shim.pid, signal.SIGKILL)

@@ -62,7 +62,7 @@ class Mismatch(ValueError):
 
 
 @dataclass(frozen=True)
-class Column:
+class SignatureColumn:
     """A column of the signature."""
 
     name: str
@@ -82,7 +82,9 @@ class ColumnReader:
     def __init__(self, schema: Schema) -> None:
         self.has_names = schema.has_input_names()
         self.columns = [
-            Column(str(spec.name) if self.has_names else str(at), spec.type, bool(spec.required))
+            SignatureColumn(
+                str(spec.name) if self.has_names else str(at), spec.type, bool(spec.required)
+            )
             for at, spec in enumerate(schema.inputs)
         ]
 
@@ -115,7 +117,7 @@ class ColumnReader:
             table.columns = pd.Index([_place_or_name(name) for name in table.columns])
         return table
 
-    def _pairs(self, sent: Columns) -> list[tuple[Column, str]]:
+    def _pairs(self, sent: Columns) -> list[tuple[SignatureColumn, str]]:
         """Return each column of the signature with the name it was sent under."""
         if self.has_names:
             return [(column, column.name) for column in self.columns]
@@ -158,7 +160,7 @@ def _place_or_name(name: str) -> Any:
     return int(name) if name.isdecimal() else name
 
 
-def series_of(column: Column, values: Sequence[Any]) -> Any:
+def series_of(column: SignatureColumn, values: Sequence[Any]) -> Any:
     """Return the values of a column as pandas holds its type; raises _BadRow for the first bad."""
     cells = _alike(column.type, values)
     if cells is not None:

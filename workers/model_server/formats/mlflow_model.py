@@ -27,7 +27,7 @@ from workers.model_server.formats.mlflow_columns import ColumnReader, Mismatch, 
 from workers.model_server.infer import read_infer
 from workers.model_server.json_text import check_params, read_scoring
 from workers.model_server.tensors import TensorCodec
-from workers.serving.wire import Asked, Contract
+from workers.serving.wire import Contract, RequestFrame
 
 _COLUMN_TYPES: Final = {
     "boolean": Datatype.BOOL,
@@ -84,7 +84,7 @@ class MlflowCodec:
         """Return whether tables are read by the signature here and need no other check."""
         return self._reader is not None
 
-    def read(self, asked: Asked) -> Batch:
+    def read(self, asked: RequestFrame) -> Batch:
         """Return what a request asks for; raises BadInput."""
         if self._tensors is not None:
             batch = self._tensors.read(asked)

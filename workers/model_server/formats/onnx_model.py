@@ -10,7 +10,7 @@ import onnxruntime
 from slipway.schemas.serving import Datatype, FieldSpec, Signature
 from workers.model_server.errors import NotReady
 from workers.model_server.tensors import TensorCodec
-from workers.serving.wire import Asked
+from workers.serving.wire import RequestFrame
 
 _TYPES: Final = {
     "bool": Datatype.BOOL,
@@ -45,7 +45,7 @@ class OnnxModel:
         found = self._session.run(self._outputs, inputs)
         return found[0] if len(found) == 1 else dict(zip(self._outputs, found, strict=True))
 
-    def predict_row(self, asked: Asked) -> Any | None:
+    def predict_row(self, asked: RequestFrame) -> Any | None:
         """Return the outputs of a plain request for one row; None if it is not that."""
         if not self.codec.read_row(asked):
             return None

@@ -8,7 +8,7 @@ import torch
 
 from slipway.schemas.serving import Signature
 from workers.model_server.tensors import TensorCodec
-from workers.serving.wire import Asked
+from workers.serving.wire import RequestFrame
 
 
 class TorchModel:
@@ -47,7 +47,7 @@ class TorchModel:
             self._infer_only()
         return self._arrays(self._module(*tensors, **params))
 
-    def predict_row(self, asked: Asked) -> Any | None:
+    def predict_row(self, asked: RequestFrame) -> Any | None:
         """Return the outputs of a plain request for one row; None if it is not that."""
         if self._row is None or not self.codec.read_row(asked):
             return None

@@ -31,7 +31,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Order:
+class LaunchSpec:
     """Everything needed to start one attempt. `runtime` and `readable` are what `prepare` answered.
 
     `cache` is the folder in which tasks of the same project share what they have downloaded,
@@ -66,7 +66,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedEnvironment:
     """An environment that is ready: what orders call it, and what the back end found out about it.
 
     `locked` are its exact versions, one requirement a line; empty when they cannot be told.
@@ -98,14 +98,14 @@ class Backend(Protocol):
 
     async def prepare(
         self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
-    ) -> Prepared:
+    ) -> PreparedEnvironment:
         """Make an environment ready, once; nothing is written to the log if it is already.
 
         None stands for that of tasks which name none. What has to be built from source is built
         for the project alone. Raises StartError.
         """
 
-    async def start(self, order: Order) -> str:
+    async def start(self, order: LaunchSpec) -> str:
         """Start a task and answer its handle; raises StartError."""
 
     async def phase(self, handle: str) -> Observation:

@@ -14,9 +14,15 @@ from typing import Any, Final
 
 from slipway.schemas.agent import EnvironmentSpec
 from workers.launcher.journal import Journal
-from workers.launcher.launch import Confined, Launch, StateFolder, StopRequest
+from workers.launcher.launch import Launch, SandboxBoundary, StateFolder, StopRequest
 from workers.launcher.logs import Chunk, read_chunk
-from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase, Prepared
+from workers.node_agent.backends.base import (
+    BuildLog,
+    LaunchSpec,
+    Observation,
+    Phase,
+    PreparedEnvironment,
+)
 from workers.node_agent.backends.engine import Engine, EngineError
 from workers.node_agent.backends.images import INTERPRETER, Images
 from workers.node_agent.disk_limits import DiskLimits
@@ -67,14 +73,14 @@ class DockerBackend:
 
     async def prepare(
         self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
-    ) -> Prepared:
+    ) -> PreparedEnvironment:
         """Build the image of the environment; None stands for that of tasks which name none."""
         if spec is None:
             default = default_environment(self._settings.requirements)
-            return Prepared(await self._images.ensure(default, log))
-        return Prepared(await self._images.ensure(spec, log, project))
+            return PreparedEnvironment(await self._images.ensure(default, log))
+        return PreparedEnvironment(await self._images.ensure(spec, log, project))
 
-    async def start(self, order: Order) -> str:
+    async def start(self, order: LaunchSpec) -> str:
         """Create and start the container; the launch goes in by standard input alone."""
         handle = handle_of(order.key)
         if order.spec.network != "open":
@@ -108,7 +114,7 @@ class DockerBackend:
     def _named(self, handle: str) -> str:
         return f"slipway-{self._settings.name}-{handle}"
 
-    def _give_folders(self, order: Order) -> None:
+    def _give_folders(self, order: LaunchSpec) -> None:
         """Make the task's folders writable for the user inside."""
         if os.getuid() == 0:
             user = self._user(order.project)
@@ -133,7 +139,7 @@ class DockerBackend:
                 raise
         return name
 
-    async def _create(self, handle: str, order: Order, network: str) -> None:
+    async def _create(self, handle: str, order: LaunchSpec, network: str) -> None:
         description = self._description(handle, order, network)
         try:
             await self._engine.post("/containers/create", description, name=self._named(handle))
@@ -141,7 +147,7 @@ class DockerBackend:
             if error.status != _CONFLICT:  # another call for the same handle was quicker
                 raise
 
-    def _description(self, handle: str, order: Order, network: str) -> dict[str, Any]:
+    def _description(self, handle: str, order: LaunchSpec, network: str) -> dict[str, Any]:
         user = self._user(order.project)
         return {
             "Image": order.runtime,
@@ -157,7 +163,7 @@ class DockerBackend:
             "HostConfig": self._host_config(order, network),
         }
 
-    def _host_config(self, order: Order, network: str) -> dict[str, Any]:
+    def _host_config(self, order: LaunchSpec, network: str) -> dict[str, Any]:
         resources = order.spec.resources
         launcher = (self._folders.code / "workers" / "launcher").resolve()
         sdk = (self._folders.sdk / "slipway").resolve()
@@ -200,7 +206,7 @@ class DockerBackend:
             "DeviceRequests": [cards] if order.gpus else [],
         }
 
-    def _launch(self, order: Order) -> Launch:
+    def _launch(self, order: LaunchSpec) -> Launch:
         spec = order.spec
         return Launch(
             task_id=order.key.task_id,
@@ -232,7 +238,7 @@ class DockerBackend:
             meeting=order.meeting,
             gpus=tuple(map(str, range(len(order.gpus)))),
             # The container is the confinement, and its limits are the engine's.
-            confined=Confined(level="container"),
+            confined=SandboxBoundary(level="container"),
             in_container=True,
             hang_after_s=spec.hang_after_s,
             keep_on_fence=spec.keep_on_fence,

@@ -24,7 +24,7 @@ from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.cgroup import Cgroup, CgroupLimits, CgroupParent
 from workers.launcher.confinement import Confinement
 from workers.launcher.journal import Journal
-from workers.launcher.launch import Confined, Launch, StateFolder, StopRequest
+from workers.launcher.launch import Launch, SandboxBoundary, StateFolder, StopRequest
 from workers.launcher.logs import Chunk, read_chunk
 from workers.launcher.processes import (
     ProcessMark,
@@ -38,7 +38,13 @@ from workers.launcher.rank_env import why_not_warm
 from workers.launcher.ranks import PARTS
 from workers.launcher.service_forwarder import Service
 from workers.launcher.task_socket import VARIABLE
-from workers.node_agent.backends.base import BuildLog, Observation, Order, Phase, Prepared
+from workers.node_agent.backends.base import (
+    BuildLog,
+    LaunchSpec,
+    Observation,
+    Phase,
+    PreparedEnvironment,
+)
 from workers.node_agent.build_disk import BuildDisk
 from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.environments import VirtualEnvironments, default_environment
@@ -124,13 +130,15 @@ class ProcessBackend:
 
     async def prepare(
         self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
-    ) -> Prepared:
+    ) -> PreparedEnvironment:
         """Build the virtual environment; None stands for the one of tasks that name none."""
         if spec is not None:
             return await self._environments.ensure(spec, log, project)
         python = self._settings.python
         if python is not None:
-            prepared = Prepared(str(python), readable=await places_of_environment(python))
+            prepared = PreparedEnvironment(
+                str(python), readable=await places_of_environment(python)
+            )
         else:
             # Everybody's, so of wheels alone.
             spec = default_environment(self._settings.requirements)
@@ -138,7 +146,7 @@ class ProcessBackend:
         self.warm.trust(prepared.runtime)
         return prepared
 
-    async def start(self, order: Order) -> str:
+    async def start(self, order: LaunchSpec) -> str:
         """Start the shim; by the time this returns it has claimed the task."""
         handle = handle_of(order.key)
         state = StateFolder(order.folder.state)
@@ -163,7 +171,7 @@ class ProcessBackend:
         await self._start_cold(handle, launch)
         return handle
 
-    def _launch(self, order: Order) -> Launch:
+    def _launch(self, order: LaunchSpec) -> Launch:
         spec, folder = order.spec, order.folder
         limits = CgroupLimits(spec.resources.memory_bytes, spec.resources.cpu_millis)
         # Several agents of one machine make their groups in one place.
@@ -212,7 +220,7 @@ class ProcessBackend:
             meeting=order.meeting,
             gpus=order.gpus,
             cgroup=cgroup,
-            confined=Confined(
+            confined=SandboxBoundary(
                 level=self._isolation.level,
                 readable=(*self._settings.readable, *order.readable),
                 hidden=self._isolation.hidden,

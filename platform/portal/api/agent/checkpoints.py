@@ -8,7 +8,7 @@ from ninja import Router, Status
 from portal.api.agent.requires import agent_gate
 from portal.api.uploads import body_of
 from portal.compute.gates import NodeToken, gated_node
-from portal.core.streams import ByteStream, let_go_of_the_database
+from portal.core.streams import ByteStream, release_connection
 from portal.training.services.checkpoint_copies import copy_for, take_copy
 
 router = Router(tags=["Checkpoints"])
@@ -32,7 +32,7 @@ def put_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) ->
 
 def _arriving(request: HttpRequest) -> Iterator[bytes]:
     """Yield the body as it comes; the database is not kept waiting for a slow network."""
-    let_go_of_the_database()
+    release_connection()
     yield from body_of(request)
 
 

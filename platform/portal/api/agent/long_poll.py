@@ -38,7 +38,7 @@ _HELD_A_TOKEN = 64
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldRequest:
     """A request that is held: its path, whose tokens count, what its sender has seen already.
 
     `seen_of` returns the version from the headers and the query; raises ValueError.
@@ -58,22 +58,22 @@ def _seen_by_etag(headers: dict[bytes, bytes], _query: dict[str, list[str]]) -> 
     return int(headers.get(b"if-none-match", b'"-1"').decode("latin1").strip('W/" ') or -1)
 
 
-DESIRED = Held("/api/agent/v1/desired", has_node_shape, _seen_by_query)
-SNAPSHOT = Held("/api/gateway/v1/snapshot", has_gateway_shape, _seen_by_etag)
-SERVERS = Held("/api/hub/v1/servers", has_hub_shape, _seen_by_etag)
+DESIRED = HeldRequest("/api/agent/v1/desired", has_node_shape, _seen_by_query)
+SNAPSHOT = HeldRequest("/api/gateway/v1/snapshot", has_gateway_shape, _seen_by_etag)
+SERVERS = HeldRequest("/api/hub/v1/servers", has_hub_shape, _seen_by_etag)
 
 
 def hold(app: ASGI3Application) -> ASGI3Application:
     """Let agents wait for what they should run, gateways and Hubs for what they should serve."""
-    nodes = Hold(app, DESIRED, VersionWatch(versions_of_nodes))
-    gateways = Hold(nodes, SNAPSHOT, VersionWatch(versions_of_gateways))
-    return Hold(gateways, SERVERS, VersionWatch(versions_of_hubs))
+    nodes = LongPoll(app, DESIRED, VersionWatch(versions_of_nodes))
+    gateways = LongPoll(nodes, SNAPSHOT, VersionWatch(versions_of_gateways))
+    return LongPoll(gateways, SERVERS, VersionWatch(versions_of_hubs))
 
 
-class Hold:
+class LongPoll:
     """An ASGI application around another one, which answers the request after the wait."""
 
-    def __init__(self, app: ASGI3Application, held: Held, watch: VersionWatch) -> None:
+    def __init__(self, app: ASGI3Application, held: HeldRequest, watch: VersionWatch) -> None:
         self.app = app
         self._held = held
         self._watch = watch
@@ -114,7 +114,7 @@ class Hold:
             await asyncio.gather(changed, left, return_exceptions=True)
 
 
-def _asked(scope: HTTPScope, held: Held) -> tuple[str, int, float] | None:
+def _asked(scope: HTTPScope, held: HeldRequest) -> tuple[str, int, float] | None:
     """Return (hash of the token, version seen, seconds to wait), or None if there is no waiting."""
     headers = dict(scope["headers"])
     secret = bearer_of(headers.get(b"authorization", b"").decode("latin1"))

@@ -10,7 +10,7 @@ from portal.compute.services.node_registration import join_node
 from portal.core.policy import Public
 from portal.workloads.services.desired import desired_for
 from portal.workloads.services.heartbeats import heartbeat
-from slipway.schemas.agent import Desired, Heartbeat, HeartbeatAnswer, Join, Joined
+from slipway.schemas.agent import DesiredState, Heartbeat, HeartbeatAnswer, Join, Joined
 
 router = Router(tags=["Nodes"])
 
@@ -39,7 +39,7 @@ def beat(request: HttpRequest, payload: Heartbeat) -> HeartbeatAnswer:
     return heartbeat(node=gated_node(request), beat=payload)
 
 
-@router.get("/desired", auth=agent_gate(NodeToken()), response=Desired)
-def desired(request: HttpRequest, query: Query[DesiredQuery]) -> Desired:
+@router.get("/desired", auth=agent_gate(NodeToken()), response=DesiredState)
+def desired(request: HttpRequest, query: Query[DesiredQuery]) -> DesiredState:
     """Return what the node should run, after the long poll of `portal.api.agent.long_poll`."""
     return desired_for(node=gated_node(request))

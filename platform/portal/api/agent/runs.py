@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from portal.api.agent.requires import agent_gate
 from portal.api.uploads import body_of
 from portal.compute.gates import NodeToken, gated_node
-from portal.core.streams import ByteStream, let_go_of_the_database
+from portal.core.streams import ByteStream, release_connection
 from portal.workloads.services.logs import append_log
 from portal.workloads.services.reports import accept_reports
 from portal.workloads.services.samples import accept_samples
@@ -62,7 +62,7 @@ def put_log(
 
 def _arriving(request: HttpRequest) -> Iterator[bytes]:
     """Yield the body as it comes; the database is not kept waiting for a slow network."""
-    let_go_of_the_database()
+    release_connection()
     yield from body_of(request)
 
 

@@ -5,7 +5,7 @@ from ninja import Query, Router, Status
 from pydantic import BaseModel, Field
 
 from portal.api.agent.requires import agent_gate
-from portal.core.streams import ByteStream, let_go_of_the_database
+from portal.core.streams import ByteStream, release_connection
 from portal.endpoints.gates import GatewayToken, ReplicaToken, gated_gateway, gated_replica
 from portal.endpoints.models import ServingVersion
 from portal.endpoints.replica_spec import orders_of
@@ -71,7 +71,7 @@ def get_orders(request: HttpRequest, replica: str) -> ReplicaSpec:
 def get_model_file(request: HttpRequest, replica: str, number: int) -> ByteStream:
     """Stream a file of the replica's model."""
     pieces, size = read_model_file(replica=gated_replica(request), number=number)
-    let_go_of_the_database()
+    release_connection()
     answer = ByteStream(pieces, content_type="application/octet-stream")
     answer.headers["Content-Length"] = str(size)
     return answer

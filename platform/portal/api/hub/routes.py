@@ -29,7 +29,7 @@ router = Router(tags=["Notebooks"])
 _OF_ONE = agent_gate(HubToken(parameter="server"))
 
 
-class ServersQuery(BaseModel):
+class HubServersQuery(BaseModel):
     """The answer waits up to `wait_s` for something newer than `If-None-Match` names."""
 
     wait_s: float = Field(default=0, ge=0, le=60)
@@ -37,7 +37,7 @@ class ServersQuery(BaseModel):
 
 @router.get("/servers", auth=agent_gate(HubToken()), response={200: HubServers, 304: None})
 def list_servers(
-    request: HttpRequest, response: HttpResponse, query: Query[ServersQuery]
+    request: HttpRequest, response: HttpResponse, query: Query[HubServersQuery]
 ) -> Status[HubServers | None]:
     """Tell every server that runs (`portal.api.agent.long_poll` has waited before this)."""
     note_heard(secret=bearer_of(request.headers.get("Authorization", "")))

@@ -17,7 +17,7 @@ from slipway.schemas.accounts import Scope
 
 
 @dataclass(frozen=True)
-class Right:
+class StreamAuthorization:
     """By what somebody follows jobs of a project: a token, or the session of a browser.
 
     `proof` is the hash that ties a session to the person's password.
@@ -30,14 +30,14 @@ class Right:
     proof: str = field(default="", repr=False)
 
 
-def right_of(request: HttpRequest) -> Right:
+def right_of(request: HttpRequest) -> StreamAuthorization:
     """Describe a request that its gate has just let in."""
     principal = require_principal(request)
     project = gated_project(request)
     if principal.token is not None:
         bearer = request.headers.get("Authorization", "")
-        return Right(principal.user_id, project.pk, bearer=bearer)
-    return Right(
+        return StreamAuthorization(principal.user_id, project.pk, bearer=bearer)
+    return StreamAuthorization(
         principal.user_id,
         project.pk,
         session_key=request.session.session_key or "",
@@ -45,12 +45,12 @@ def right_of(request: HttpRequest) -> Right:
     )
 
 
-def still_allowed(rights: Iterable[Right]) -> set[Right]:
+def still_allowed(rights: Iterable[StreamAuthorization]) -> set[StreamAuthorization]:
     """Return the rights that hold now; each is looked at once, however many follow by it."""
     return {right for right in set(rights) if _holds(right)}
 
 
-def _holds(right: Right) -> bool:
+def _holds(right: StreamAuthorization) -> bool:
     principal = _principal(right)
     if principal is None or not principal.allows(Scope.WORKLOADS_READ):
         return False
@@ -58,7 +58,7 @@ def _holds(right: Right) -> bool:
     return project is not None and role_in(principal.user, project) is not None
 
 
-def _principal(right: Right) -> Principal | None:
+def _principal(right: StreamAuthorization) -> Principal | None:
     if right.bearer:
         try:
             return principal_of_bearer(right.bearer)

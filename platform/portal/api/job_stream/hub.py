@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import structlog
 
-from portal.api.job_stream.authorization import Right, still_allowed
+from portal.api.job_stream.authorization import StreamAuthorization, still_allowed
 from portal.api.job_stream.log_reader import Mark, marks_of
 from portal.core.errors import RateLimited
 from portal.core.streams import OwnThread
@@ -68,7 +68,7 @@ seats = Seats()
 class Follower:
     """One open stream; `mark` differs when how the job stands has changed."""
 
-    right: Right
+    right: StreamAuthorization
     job_id: str
     mark: Mark | None = None
     rung: asyncio.Event = field(default_factory=asyncio.Event)
@@ -93,7 +93,7 @@ class Follower:
         self.rung.set()
 
 
-class Hub:
+class JobStreamHub:
     """All followers of one event loop, and the task that looks for them."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Hub:
         self._asked: dict[Hashable, asyncio.Future[Any]] = {}
 
     @contextmanager
-    def joined(self, right: Right, job_id: str) -> Iterator[Follower]:
+    def joined(self, right: StreamAuthorization, job_id: str) -> Iterator[Follower]:
         """Follow for the duration of a block; the first follower starts the looking."""
         follower = Follower(right, job_id)
         self._followers.add(follower)
@@ -164,9 +164,9 @@ class Hub:
                 follower.cut()
 
 
-_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
+_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, JobStreamHub] = WeakKeyDictionary()
 
 
-def hub() -> Hub:
+def hub() -> JobStreamHub:
     """Return the hub of the running event loop."""
-    return _hubs.setdefault(asyncio.get_running_loop(), Hub())
+    return _hubs.setdefault(asyncio.get_running_loop(), JobStreamHub())

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from portal.accounts.models import User
-from portal.api.job_stream.authorization import Right
+from portal.api.job_stream.authorization import StreamAuthorization
 from portal.api.job_stream.cursor import Bookmark
-from portal.api.job_stream.hub import Follower, Hub, hub
+from portal.api.job_stream.hub import Follower, JobStreamHub, hub
 from portal.api.job_stream.log_reader import LogReader, Mark, event, new_samples, progress_for
 from portal.training.models import Job
 from slipway.schemas.training import JobProgress
@@ -21,31 +21,31 @@ _HEARTBEAT = b": still here\n\n"
 
 
 @dataclass(frozen=True)
-class Wish:
+class StreamRequest:
     """What somebody wants to follow, and the id of the last event they have."""
 
     job: Job
     viewer: User
-    right: Right
+    right: StreamAuthorization
     rank: int | None
     attempt: int | None
     logs: bool
     last_id: str
 
 
-async def news_of(wish: Wish) -> AsyncIterator[bytes]:
+async def news_of(wish: StreamRequest) -> AsyncIterator[bytes]:
     """Stream server-sent events until the job has ended and all is told, or the right is lost."""
     house = hub()
     with house.joined(wish.right, wish.job.pk) as follower:
         yield _HELLO
-        async for told in _Telling(wish, house, follower).events():
+        async for told in _EventStream(wish, house, follower).events():
             yield told
 
 
-class _Telling:
+class _EventStream:
     """One stream."""
 
-    def __init__(self, wish: Wish, house: Hub, follower: Follower) -> None:
+    def __init__(self, wish: StreamRequest, house: JobStreamHub, follower: Follower) -> None:
         self._wish, self._house, self._follower = wish, house, follower
         self._bookmark = Bookmark.read(wish.last_id)
         self._log = LogReader(wish.job, self._bookmark, rank=wish.rank, attempt=wish.attempt)

@@ -10,7 +10,7 @@ RETRY_SOON = (b"retry-after", b"2")
 
 
 @dataclass(frozen=True)
-class Answer:
+class FullResponse:
     """A whole answer. Headers are ASGI's pairs of bytes."""
 
     status: int
@@ -24,9 +24,9 @@ class Answer:
         await send({"type": "http.response.body", "body": self.body})
 
 
-def answer(content: Any) -> Answer:
+def answer(content: Any) -> FullResponse:
     """Return 200 with some JSON."""
-    return Answer(200, orjson.dumps(content))
+    return FullResponse(200, orjson.dumps(content))
 
 
 @dataclass
@@ -41,10 +41,10 @@ class Refusal(Exception):
     message: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
-    def as_answer(self) -> Answer:
+    def as_answer(self) -> FullResponse:
         """Return it as the answer to send."""
         body = orjson.dumps({"error_code": self.code, "message": self.message})
-        return Answer(self.status, body, (_JSON, *self.headers))
+        return FullResponse(self.status, body, (_JSON, *self.headers))
 
 
 def invalid(message: str) -> Refusal:

@@ -20,18 +20,18 @@ from django.db import connections
 
 from portal.accounts.client_address import network_of
 from portal.api.mlflow import request_checks
-from portal.api.mlflow.answers import Answer, Refusal, unavailable
+from portal.api.mlflow.answers import FullResponse, Refusal, unavailable
 from portal.api.mlflow.artifact_checks import check_artifact
 from portal.api.mlflow.audit import record
-from portal.api.mlflow.auth import Visitor, Visitors
-from portal.api.mlflow.fast_path import NATIVE, Asked
+from portal.api.mlflow.auth import Caller, Visitors
+from portal.api.mlflow.fast_path import NATIVE, TrackingRequest
 from portal.api.mlflow.jobs import BEGIN, follow
 from portal.api.mlflow.model_sources import complete_source, store_location
 from portal.api.mlflow.promotions import CREATE, guarded, note_author
 from portal.api.mlflow.routes import READ, MlflowRoute, is_known_path, route_of
 from portal.api.mlflow.search_limits import check_searches
 from portal.api.mlflow.spans import SPANS, checked_headers, unpacked
-from portal.api.mlflow.upstream import LARGEST_FILE, Upstream, arriving
+from portal.api.mlflow.upstream import LARGEST_FILE, MlflowServer, arriving
 from portal.api.throttle import api_throttle, tracking_throttle
 from portal.core.db_errors import database_problem
 from portal.core.db_patience import Patience, limited_by
@@ -57,7 +57,7 @@ class MlflowDoor:
     def __init__(self, app: Any) -> None:
         self.app = app
         self.visitors = Visitors()
-        self._upstream = Upstream()
+        self._upstream = MlflowServer()
         # Threads of their own: each keeps its connections, and a busy training job never takes a
         # thread from the pages.
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mlflow")
@@ -177,7 +177,7 @@ class _Visit:
         path, project = self._place()
         if path in _OPEN and self.scope["method"] in ("GET", "HEAD"):
             text = b"OK" if path == "/health" else _VERSION.encode()
-            await Answer(200, text, ((b"content-type", b"text/plain"),)).send(self.send)
+            await FullResponse(200, text, ((b"content-type", b"text/plain"),)).send(self.send)
             return
         if self.route is None:
             raise _unserved(self.scope["method"], path)
@@ -205,7 +205,7 @@ class _Visit:
         self.route = route_of(method, f"/{below}")
         return f"/{below}", project
 
-    async def _visitor(self, project: str) -> Visitor:
+    async def _visitor(self, project: str) -> Caller:
         given = dict(self.scope["headers"]).get(b"authorization", b"").decode("latin1")
         if not given:
             raise Refusal(
@@ -224,7 +224,7 @@ class _Visit:
             await self._in_thread(partial(_counted, partial(tracking_throttle.tell, key, count)))
         return known
 
-    def _recognised(self, given: str, project: str) -> Visitor:
+    def _recognised(self, given: str, project: str) -> Caller:
         """Recognise a visitor; who is none counts against the address, as in the API."""
         try:
             return self.door.visitors.recognise(given, project)
@@ -234,14 +234,14 @@ class _Visit:
             raise
 
     async def _exchange(
-        self, visitor: Visitor, path: str, target: str, query: list[tuple[str, str]]
+        self, visitor: Caller, path: str, target: str, query: list[tuple[str, str]]
     ) -> None:
         """Read the whole request, answer it here if that can be, else pass it on."""
         assert self.route is not None  # noqa: S101  (`_answer` has seen to it)
         body = await request_checks.read_body(self.receive, most=request_checks.LARGEST_JSON)
         route, request = self.route, _Request(path, query, body)
         found = await self._in_thread(partial(self._look, visitor, route, request))
-        if isinstance(found, Answer):
+        if isinstance(found, FullResponse):
             await found.send(self.send)
             return
 
@@ -260,8 +260,8 @@ class _Visit:
             await self._remember()
 
     def _look(
-        self, visitor: Visitor, route: MlflowRoute, request: _Request
-    ) -> Answer | tuple[bytes, str]:
+        self, visitor: Caller, route: MlflowRoute, request: _Request
+    ) -> FullResponse | tuple[bytes, str]:
         """Return the answer to a request, or the body and the query to pass on."""
         project_id, query = visitor.project_id, request.query
         check_artifact(project_id, route, request.path, query)
@@ -278,7 +278,7 @@ class _Visit:
         handler = NATIVE.get((route.method, route.path)) if route.native else None
         if handler is not None:
             try:
-                return handler(Asked(project_id, query, content, len(request.body)))
+                return handler(TrackingRequest(project_id, query, content, len(request.body)))
             except Unusual:
                 request_checks.check_numbers(content)
         request_checks.check_sizes(content, query)
@@ -289,14 +289,12 @@ class _Visit:
         passed = request_checks.as_bytes(content) if changed else request.body
         return passed, request_checks.query_with_default(project_id, query)
 
-    async def _stream(self, visitor: Visitor, target: str, query: list[tuple[str, str]]) -> None:
+    async def _stream(self, visitor: Caller, target: str, query: list[tuple[str, str]]) -> None:
         """Pass a body on as it comes."""
         body = arriving(self.receive, most=LARGEST_FILE)
         await self._pass_on(visitor, target, request_checks.joined(query), body)
 
-    async def _take_spans(
-        self, visitor: Visitor, target: str, query: list[tuple[str, str]]
-    ) -> None:
+    async def _take_spans(self, visitor: Caller, target: str, query: list[tuple[str, str]]) -> None:
         """Pass spans on, once it is clear that they belong here."""
         given = dict(self.scope["headers"])
         project_id = visitor.project_id
@@ -312,7 +310,7 @@ class _Visit:
             more=headers,
         )
 
-    async def _pass_on(self, visitor: Visitor, target: str, query: str, body: Any) -> None:
+    async def _pass_on(self, visitor: Caller, target: str, query: str, body: Any) -> None:
         await self.door.pass_on(
             self.scope,
             self.send,

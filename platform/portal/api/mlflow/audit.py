@@ -6,7 +6,7 @@ from typing import Any
 from portal.accounts import audit
 from portal.accounts.models import Project
 from portal.accounts.request_origin import Origin, acting_as
-from portal.api.mlflow.auth import Visitor
+from portal.api.mlflow.auth import Caller
 from slipway.schemas.truncation import shorten_name
 
 _NAMES = ("name", "new_name", "version", "alias", "stage", "experiment_id", "run_id")
@@ -21,7 +21,7 @@ class _Target:
 
 
 def record(
-    visitor: Visitor, verb: str, content: dict[str, Any], query: list[tuple[str, str]]
+    visitor: Caller, verb: str, content: dict[str, Any], query: list[tuple[str, str]]
 ) -> None:
     """Note that a visitor changed something; called once MLflow has said that it is done."""
     given = {**dict(query), **content}

@@ -25,7 +25,7 @@ _MOST_KNOWN = 10_000
 
 
 @dataclass(frozen=True)
-class Visitor:
+class Caller:
     """A person (or their job) in one project."""
 
     principal: Principal
@@ -59,15 +59,15 @@ class Visitors:
     """Recognises visitors, and remembers them for a few seconds. Safe between threads."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], tuple[float, Visitor]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], tuple[float, Caller]] = OrderedDict()
         self._lock = Lock()
 
-    def remembered(self, authorization: str, project: str) -> Visitor | None:
+    def remembered(self, authorization: str, project: str) -> Caller | None:
         """Return a visitor who was recognised a moment ago; no database is asked."""
         found = self._known.get((authorization, project))
         return found[1] if found is not None and found[0] > time.monotonic() else None
 
-    def recognise(self, authorization: str, project: str) -> Visitor:
+    def recognise(self, authorization: str, project: str) -> Caller:
         """Return who stands behind a header, in the project named in the address ("" for none).
 
         Raises Refusal: 401 for a bad token, 404 for a project that is not theirs, 400 when they
@@ -98,7 +98,7 @@ def _credentials(authorization: str) -> tuple[str, str]:
     return f"Bearer {secret}", name
 
 
-def _recognised(authorization: str, project: str) -> Visitor:
+def _recognised(authorization: str, project: str) -> Caller:
     header, name = _credentials(authorization)
     try:
         principal = principal_of_bearer(header)
@@ -127,4 +127,4 @@ def _recognised(authorization: str, project: str) -> Visitor:
     role = role_in(principal.user, listed[0])
     if role is None:
         raise missing(f"There is no project {wanted} that this token may use.")
-    return Visitor(principal, listed[0].pk, listed[0].slug, role)
+    return Caller(principal, listed[0].pk, listed[0].slug, role)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from portal.api.mlflow.answers import Answer, answer
+from portal.api.mlflow.answers import FullResponse, answer
 from portal.experiments.adapters.mlflow import batches, responses, runs, search_filters, writes
 from portal.experiments.adapters.mlflow.batches import Unusual
 from portal.experiments.adapters.mlflow.curves import curves_of
@@ -21,7 +21,7 @@ _DEFAULT_RUNS = 1_000
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrackingRequest:
     """A request: the project, the pairs of its query, its JSON and the size of its body."""
 
     project_id: str
@@ -37,47 +37,47 @@ class Asked:
         return found[0] if found else None
 
 
-def _record(asked: Asked, batch: batches.Batch) -> Answer:
+def _record(asked: TrackingRequest, batch: batches.Batch) -> FullResponse:
     writes.record(asked.project_id, batch)
     return _DONE
 
 
-def log_metric(asked: Asked) -> Answer:
+def log_metric(asked: TrackingRequest) -> FullResponse:
     """Answer `runs/log-metric`."""
     return _record(asked, batches.metric_of(asked.content))
 
 
-def log_batch(asked: Asked) -> Answer:
+def log_batch(asked: TrackingRequest) -> FullResponse:
     """Answer `runs/log-batch`."""
     return _record(asked, batches.batch_of(asked.content, asked.size))
 
 
-def log_parameter(asked: Asked) -> Answer:
+def log_parameter(asked: TrackingRequest) -> FullResponse:
     """Answer `runs/log-parameter`."""
     return _record(asked, batches.param_of(asked.content))
 
 
-def set_tag(asked: Asked) -> Answer:
+def set_tag(asked: TrackingRequest) -> FullResponse:
     """Answer `runs/set-tag`."""
     return _record(asked, batches.tag_of(asked.content))
 
 
-def create_run(asked: Asked) -> Answer:
+def create_run(asked: TrackingRequest) -> FullResponse:
     """Answer `runs/create`."""
     return answer({"run": runs.create_run(asked.project_id, runs.new_run_of(asked.content))})
 
 
-def update_run(asked: Asked) -> Answer:
+def update_run(asked: TrackingRequest) -> FullResponse:
     """Answer `runs/update`."""
     return answer({"run_info": runs.update_run(asked.project_id, asked.content)})
 
 
-def _run_id(asked: Asked) -> str:
+def _run_id(asked: TrackingRequest) -> str:
     given = {"run_id": asked.one("run_id"), "run_uuid": asked.one("run_uuid")}
     return batches.run_id_of(given)
 
 
-def get_run(asked: Asked) -> Answer:
+def get_run(asked: TrackingRequest) -> FullResponse:
     """Answer `runs/get`."""
     found = responses.run_answer(asked.project_id, _run_id(asked))
     if found is None:
@@ -96,7 +96,7 @@ def _offset(token: object) -> int:
         raise Unusual from error
 
 
-def search_runs(asked: Asked) -> Answer:
+def search_runs(asked: TrackingRequest) -> FullResponse:
     """Answer `runs/search`; a filter or order that is not written plainly is MLflow's to read."""
     content = asked.content
     known = {"experiment_ids", "filter", "run_view_type", "max_results", "order_by", "page_token"}
@@ -132,7 +132,7 @@ def search_runs(asked: Asked) -> Answer:
     return answer(page)
 
 
-def get_history(asked: Asked) -> Answer:
+def get_history(asked: TrackingRequest) -> FullResponse:
     """Answer `metrics/get-history`."""
     run_id, key, most = _run_id(asked), asked.one("metric_key"), asked.one("max_results")
     if not key or not runs.is_ours(asked.project_id, run_id):
@@ -152,7 +152,7 @@ def get_history(asked: Asked) -> Answer:
     return answer(page)
 
 
-def get_curves(asked: Asked) -> Answer:
+def get_curves(asked: TrackingRequest) -> FullResponse:
     """Answer `metrics/get-history-bulk-interval`: curves for a chart, minima and maxima kept."""
     run_ids = [value for key, value in asked.query if key == "run_ids"]
     key, most = asked.one("metric_key"), asked.one("max_results") or str(_DEFAULT_POINTS)
@@ -183,7 +183,7 @@ def get_curves(asked: Asked) -> Answer:
 
 
 _V2 = "/api/2.0/mlflow"
-NATIVE: dict[tuple[str, str], Callable[[Asked], Answer]] = {
+NATIVE: dict[tuple[str, str], Callable[[TrackingRequest], FullResponse]] = {
     ("POST", f"{_V2}/runs/log-metric"): log_metric,
     ("POST", f"{_V2}/runs/log-batch"): log_batch,
     ("POST", f"{_V2}/runs/log-parameter"): log_parameter,

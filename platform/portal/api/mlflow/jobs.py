@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from portal.api.mlflow.auth import Visitor
+from portal.api.mlflow.auth import Caller
 from portal.api.mlflow.routes import WRITE
 from portal.experiments.services.job_runs import follow_script, run_id_of
 
@@ -12,7 +12,7 @@ _EXPERIMENT = b"x-slipway-experiment"
 _MOST_DIGITS = 9
 
 
-def follow(visitor: Visitor, scope: Any, query: list[tuple[str, str]]) -> None:
+def follow(visitor: Caller, scope: Any, query: list[tuple[str, str]]) -> None:
     """Move the job's run to the experiment that the script has set, if it told of one."""
     told = [value for name, value in scope["headers"] if name == _EXPERIMENT]
     token = visitor.principal.token

@@ -10,8 +10,8 @@ import orjson
 
 from portal.accounts.models import Project
 from portal.accounts.request_origin import Origin, acting_as
-from portal.api.mlflow.answers import Answer, Refusal, answer, invalid
-from portal.api.mlflow.auth import Visitor
+from portal.api.mlflow.answers import FullResponse, Refusal, answer, invalid
+from portal.api.mlflow.auth import Caller
 from portal.core.errors import Conflict, Forbidden, InvalidInput, NotFound, SlipwayError
 from portal.experiments.models import ModelVersion, RegisteredModelTag
 from portal.registry.catalog import PROMPT_TAG, find_model, find_version
@@ -24,7 +24,7 @@ from slipway.schemas.accounts import Scope
 from slipway.schemas.registry import TargetKind
 
 Content = dict[str, Any]
-Guard = Callable[[Visitor, Project, Content], Answer | None]
+Guard = Callable[[Caller, Project, Content], FullResponse | None]
 _V2 = "/api/2.0/mlflow"
 CREATE = f"{_V2}/model-versions/create"
 _NONE = "none"
@@ -36,7 +36,7 @@ _CODES: tuple[tuple[type[SlipwayError], int, str], ...] = (
 )
 
 
-def guarded(visitor: Visitor, method: str, path: str, content: Content) -> Answer | None:
+def guarded(visitor: Caller, method: str, path: str, content: Content) -> FullResponse | None:
     """Return the answer to a call that moves a version, None for every other call.
 
     Raises Refusal, in MLflow's words, with the sentence and the next step of the portal.
@@ -52,7 +52,7 @@ def guarded(visitor: Visitor, method: str, path: str, content: Content) -> Answe
         raise _refusal(error) from error
 
 
-def _origin(visitor: Visitor) -> Origin:
+def _origin(visitor: Caller) -> Origin:
     return Origin(user=visitor.principal.user, token=visitor.principal.token)
 
 
@@ -84,7 +84,7 @@ def _is_prompt(project: Project, name: str) -> bool:
     return tags.exists()
 
 
-def _set_alias(visitor: Visitor, project: Project, content: Content) -> Answer | None:
+def _set_alias(visitor: Caller, project: Project, content: Content) -> FullResponse | None:
     name, alias = _text(content, "name"), _text(content, "alias")
     if _is_prompt(project, name):
         return None
@@ -96,7 +96,7 @@ def _set_alias(visitor: Visitor, project: Project, content: Content) -> Answer |
 
 
 def _move(
-    visitor: Visitor,
+    visitor: Caller,
     project: Project,
     name: str,
     number: int,
@@ -122,7 +122,7 @@ def _move(
     )
 
 
-def _delete_alias(visitor: Visitor, project: Project, content: Content) -> Answer | None:
+def _delete_alias(visitor: Caller, project: Project, content: Content) -> FullResponse | None:
     name, alias = _text(content, "name"), _text(content, "alias")
     if _is_prompt(project, name):
         return None
@@ -132,7 +132,7 @@ def _delete_alias(visitor: Visitor, project: Project, content: Content) -> Answe
     return answer({})
 
 
-def _transition(visitor: Visitor, project: Project, content: Content) -> Answer | None:
+def _transition(visitor: Caller, project: Project, content: Content) -> FullResponse | None:
     name, number, said = _text(content, "name"), _number(content), _text(content, "stage")
     stages: list[str] = rules_of(project).stages
     named = {stage.lower(): stage for stage in stages}
@@ -164,7 +164,7 @@ def _described(project: Project, name: str, number: int) -> Content:
     return {key: value for key, value in described.items() if value is not None}
 
 
-def _refuse_prompt_tag(_visitor: Visitor, project: Project, content: Content) -> Answer | None:
+def _refuse_prompt_tag(_visitor: Caller, project: Project, content: Content) -> FullResponse | None:
     """Keep a model from being called a prompt for as long as it takes to move its alias."""
     name = content.get("name")
     if content.get("key") == PROMPT_TAG and isinstance(name, str) and not _is_prompt(project, name):
@@ -180,7 +180,7 @@ _GUARDS: dict[tuple[str, str], Guard] = {
 }
 
 
-def note_author(visitor: Visitor, body: bytes) -> None:
+def note_author(visitor: Caller, body: bytes) -> None:
     """Remember who registered a version, from MLflow's answer to that call."""
     try:
         made = orjson.loads(body)["model_version"]

@@ -7,7 +7,7 @@ import httpx
 import structlog
 from django.conf import settings
 
-from portal.api.mlflow.answers import RETRY_SOON, Answer, invalid, unavailable
+from portal.api.mlflow.answers import RETRY_SOON, FullResponse, invalid, unavailable
 from portal.api.mlflow.request_checks import too_large
 from portal.api.mlflow.upstream_errors import clean_error
 
@@ -67,7 +67,7 @@ class _Attempt:
         return is_idempotent and (isinstance(self._body, bytes) or not self.is_body_begun)
 
 
-class Upstream:
+class MlflowServer:
     """MLflow's server behind its Unix socket. One for each event loop."""
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ async def _hand_back_error(answer: httpx.Response, send: Any, target: str) -> in
     headers = [(b"content-type", kind), (b"x-content-type-options", b"nosniff")]
     if answer.status_code == 503:
         headers.append(RETRY_SOON)
-    await Answer(answer.status_code, body, tuple(headers)).send(send)
+    await FullResponse(answer.status_code, body, tuple(headers)).send(send)
     return answer.status_code
 
 

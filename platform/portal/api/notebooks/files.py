@@ -15,7 +15,7 @@ from portal.api.uploads import body_of
 from portal.api.v1.serializers import PageParameters, SearchQuery, page_of
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.pagination import paginate
-from portal.core.streams import let_go_of_the_database
+from portal.core.streams import release_connection
 from portal.notebooks.file_gates import NotebookRole, gated_notebook
 from portal.notebooks.models import NotebookFile, NotebookVersion
 from portal.notebooks.services.files import (
@@ -54,7 +54,7 @@ class PathQuery(BaseModel):
     path: NotebookPath
 
 
-class ContentQuery(BaseModel):
+class NotebookContentQuery(BaseModel):
     """`outputs=false` leaves the results out."""
 
     outputs: bool = True
@@ -96,7 +96,7 @@ def save(request: HttpRequest, project: str, query: Query[PathQuery]) -> Noteboo
     What the newest version says already makes no new one, so that sending it twice is harmless.
     """
     found, by = gated_project(request), require_principal(request).user
-    let_go_of_the_database()
+    release_connection()
     content = bytes_of(body_of(request))
     saved = save_notebook(project=found, by=by, path=query.path, content=content)
     return shown(saved.version.file)
@@ -164,7 +164,11 @@ def list_notebook_versions(
     openapi_extra=DOWN,
 )
 def version_content(
-    request: HttpRequest, project: str, notebook: str, number: Number, query: Query[ContentQuery]
+    request: HttpRequest,
+    project: str,
+    notebook: str,
+    number: Number,
+    query: Query[NotebookContentQuery],
 ) -> HttpResponse:
     """Download a version as the .ipynb that was saved."""
     try:

@@ -13,8 +13,8 @@ from portal.core.errors import NotFound
 from portal.core.pagination import Page, paginate
 from portal.notebooks.file_gates import (
     NotebookRole,
+    NotebookRunRole,
     OwnJob,
-    RunRole,
     gated_notebook,
     gated_own_job,
     gated_run,
@@ -22,7 +22,7 @@ from portal.notebooks.file_gates import (
 from portal.notebooks.models import NotebookRun
 from portal.notebooks.services.files import bytes_of, clean_path, version_of
 from portal.notebooks.services.files_runs import (
-    Wish,
+    NotebookRunRequest,
     keep_output,
     keep_report,
     run_of_job,
@@ -36,12 +36,14 @@ from slipway.schemas.notebook_files import CheckReport, NotebookRunOut, RunIn, V
 
 router = Router(tags=["Notebook files"])
 _RUN = NotebookRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
-_SEE_RUN = RunRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_SEE_RUN = NotebookRunRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 _UP = {"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}}
 
 
-def _started(request: HttpRequest, number: int | None, wish: Wish) -> Status[NotebookRunOut]:
+def _started(
+    request: HttpRequest, number: int | None, wish: NotebookRunRequest
+) -> Status[NotebookRunOut]:
     by = require_principal(request).user
     run = start_run(version=version_of(gated_notebook(request), number), by=by, wish=wish)
     project = run.workload.project
@@ -58,7 +60,9 @@ def verify(
     request: HttpRequest, project: str, notebook: str, payload: VerifyIn
 ) -> Status[NotebookRunOut]:
     """Run a version top to bottom in a clean kernel, as a job, and report what differs."""
-    wish = Wish(purpose="verify", tier=payload.tier, requirements=payload.requirements)
+    wish = NotebookRunRequest(
+        purpose="verify", tier=payload.tier, requirements=payload.requirements
+    )
     return _started(request, payload.version, wish)
 
 
@@ -71,7 +75,7 @@ def run(
     request: HttpRequest, project: str, notebook: str, payload: RunIn
 ) -> Status[NotebookRunOut]:
     """Run a version as a job, with values for its cell tagged `parameters`."""
-    wish = Wish(
+    wish = NotebookRunRequest(
         purpose="run",
         tier=payload.tier,
         name=payload.name,

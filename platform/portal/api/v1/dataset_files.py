@@ -44,7 +44,7 @@ def _answer(kind: str) -> dict[str, object]:
     return {"responses": {200: {"description": "The bytes", "content": {kind: _BYTES}}}}
 
 
-class ContentQuery(BaseModel):
+class DatasetContentQuery(BaseModel):
     """Which file, and from which byte on."""
 
     path: Annotated[Line, Field(min_length=1, max_length=1000)]
@@ -90,7 +90,11 @@ def stream_manifest(request: HttpRequest, project: str, dataset: str, version: s
     openapi_extra=_answer("application/octet-stream"),
 )
 def stream_content(
-    request: HttpRequest, project: str, dataset: str, version: str, query: Query[ContentQuery]
+    request: HttpRequest,
+    project: str,
+    dataset: str,
+    version: str,
+    query: Query[DatasetContentQuery],
 ) -> ByteStream:
     """Download one file, from a byte on; each piece is verified on the way."""
     file = entries_of(gated_version(request), query.path)

@@ -8,12 +8,12 @@ from portal.datasets.services.uses import Use
 from slipway.schemas.datasets import (
     DataFileOut,
     DatasetOut,
+    DatasetVersionOut,
     DataTableOut,
     DerivedModelOut,
     PreviewOut,
-    Problem,
+    TableProblem,
     UseOut,
-    VersionOut,
     VersionState,
 )
 from slipway.schemas.statistics import TableStatistics
@@ -36,9 +36,9 @@ def dataset_out(dataset: Dataset) -> DatasetOut:
     )
 
 
-def version_out(version: Version) -> VersionOut:
+def version_out(version: Version) -> DatasetVersionOut:
     """Describe a version."""
-    return VersionOut(
+    return DatasetVersionOut(
         id=version.pk,
         dataset=version.dataset.name,
         number=version.number,
@@ -53,7 +53,7 @@ def version_out(version: Version) -> VersionOut:
         same_as=version.same_as,
         settings=ReadSettings.model_validate(version.settings),
         bad_rows=version.bad_rows,
-        problems=[Problem.model_validate(one) for one in version.problems],
+        problems=[TableProblem.model_validate(one) for one in version.problems],
         tables_left_out=version.tables_left_out,
         created_by=user_out(version.created_by),
         created_at=version.created_at,

@@ -13,7 +13,7 @@ from portal.api.uploads import body_of
 from portal.api.v1.dataset_serializers import dataset_out, file_out, version_out
 from portal.api.v1.serializers import PageParameters, SearchParameters, page_of
 from portal.core.pagination import paginate, paginate_sorted
-from portal.core.streams import let_go_of_the_database
+from portal.core.streams import release_connection
 from portal.datasets.gates import DatasetRole, VersionRole, gated_dataset, gated_version
 from portal.datasets.models import Dataset, Version
 from portal.datasets.services.datasets import (
@@ -40,12 +40,12 @@ from slipway.schemas.datasets import (
     DatasetEdit,
     DatasetIn,
     DatasetOut,
+    DatasetVersionOut,
     DraftIn,
     FilesIn,
     MissingPieces,
     PiecesKept,
-    Received,
-    VersionOut,
+    UploadProgress,
 )
 
 router = Router(tags=["Datasets"])
@@ -148,7 +148,7 @@ def upload_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesKep
     A frame is the 32 bytes of a piece's SHA-256, its length as 8 bytes (big endian), its bytes.
     """
     found, user = gated_dataset(request).project, require_principal(request).user
-    let_go_of_the_database()
+    release_connection()
     kept, size_bytes = take_pieces(project=found, by=user, chunks=body_of(request))
     return PiecesKept(kept=kept, size_bytes=size_bytes)
 
@@ -156,11 +156,11 @@ def upload_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesKep
 @router.get(
     "/projects/{project}/datasets/{dataset}/versions",
     auth=gate(_SEE_DATASET),
-    response=PageOf[VersionOut],
+    response=PageOf[DatasetVersionOut],
 )
 def list_versions(
     request: HttpRequest, project: str, dataset: str, query: PageParameters
-) -> PageOf[VersionOut]:
+) -> PageOf[DatasetVersionOut]:
     """List the versions that are ready, newest first."""
     found = Version.objects.ready().complete().filter(dataset=gated_dataset(request))
     return page_of(paginate(found, cursor=query.cursor, limit=query.limit), version_out)
@@ -169,11 +169,11 @@ def list_versions(
 @router.post(
     "/projects/{project}/datasets/{dataset}/versions",
     auth=gate(_WRITE_DATASET),
-    response={201: VersionOut},
+    response={201: DatasetVersionOut},
 )
 def begin_version(
     request: HttpRequest, project: str, dataset: str, payload: DraftIn
-) -> Status[VersionOut]:
+) -> Status[DatasetVersionOut]:
     """Begin a version: a draft that is seen by its id alone until it is committed and checked."""
     by = require_principal(request).user
     draft = open_draft(dataset=gated_dataset(request), by=by, note=payload.note)
@@ -183,9 +183,11 @@ def begin_version(
 @router.get(
     "/projects/{project}/datasets/{dataset}/versions/{version}",
     auth=gate(_SEE_VERSION),
-    response=VersionOut,
+    response=DatasetVersionOut,
 )
-def show_data_version(request: HttpRequest, project: str, dataset: str, version: str) -> VersionOut:
+def show_data_version(
+    request: HttpRequest, project: str, dataset: str, version: str
+) -> DatasetVersionOut:
     """Show a version: by its number, `latest`, or the id of a draft."""
     return version_out(gated_version(request))
 
@@ -204,11 +206,11 @@ def remove_version(request: HttpRequest, project: str, dataset: str, version: st
 @router.post(
     "/projects/{project}/datasets/{dataset}/versions/{version}/restore",
     auth=gate(_RESTORE_VERSION),
-    response=VersionOut,
+    response=DatasetVersionOut,
 )
 def bring_version_back(
     request: HttpRequest, project: str, dataset: str, version: str
-) -> VersionOut:
+) -> DatasetVersionOut:
     """Bring back a version that was deleted."""
     return version_out(restore_version(version=gated_version(request)))
 
@@ -245,12 +247,12 @@ def name_files(
 @router.post(
     "/projects/{project}/datasets/{dataset}/versions/{version}/append",
     auth=gate(_WRITE_VERSION),
-    response=Received,
+    response=UploadProgress,
     openapi_extra=_OCTETS,
 )
 def append_to_file(
     request: HttpRequest, project: str, dataset: str, version: str, query: Query[AppendQuery]
-) -> Received:
+) -> UploadProgress:
     """Send the next 16 MiB of a file of a draft, without knowing its digest beforehand.
 
     Offset 0 begins the file anew. 409 `wrong_offset` says where the file goes on.
@@ -264,17 +266,17 @@ def append_to_file(
         size_bytes=query.size_bytes,
         chunks=body_of(request),
     )
-    return Received(path=query.path, received_bytes=arrived, size_bytes=query.size_bytes)
+    return UploadProgress(path=query.path, received_bytes=arrived, size_bytes=query.size_bytes)
 
 
 @router.post(
     "/projects/{project}/datasets/{dataset}/versions/{version}/commit",
     auth=gate(_WRITE_VERSION),
-    response=VersionOut,
+    response=DatasetVersionOut,
 )
 def close_draft(
     request: HttpRequest, project: str, dataset: str, version: str, payload: CommitIn
-) -> VersionOut:
+) -> DatasetVersionOut:
     """Close a draft; it is checked and then gets its number, or is refused with the reason."""
     draft = commit_draft(
         draft=gated_version(request),

@@ -15,7 +15,7 @@ from portal.endpoints.models import (
 )
 from portal.endpoints.plans import step_at
 from portal.endpoints.services.keys import NewKey
-from portal.endpoints.services.queries import Standing, standing_of, why_coming
+from portal.endpoints.services.queries import EndpointStatus, standing_of, why_coming
 from portal.endpoints.services.traffic import Minute
 from portal.workloads.explanations import Explainer
 from slipway.schemas.endpoints import (
@@ -42,7 +42,7 @@ def url_of(endpoint: Endpoint) -> str:
     return f"{settings.SLIPWAY_GATEWAY_URL}/v1/{endpoint.name}"
 
 
-def _revisions_out(standing: Standing) -> list[RevisionOut]:
+def _revisions_out(standing: EndpointStatus) -> list[RevisionOut]:
     return [
         RevisionOut(
             number=revision.number,

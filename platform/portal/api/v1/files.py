@@ -23,11 +23,11 @@ from portal.api.v1.ranges import Unsatisfiable, part_of
 from portal.api.v1.serializers import SearchParameters, page_of, user_out
 from portal.core.errors import InvalidInput, SlipwayError
 from portal.core.pagination import paginate
-from portal.core.streams import ByteStream, let_go_of_the_database
+from portal.core.streams import ByteStream, release_connection
 from portal.storage.digests import sha256_from, structured
 from portal.storage.gates import LINK_PARAMETER, FileRole, UploadLink, gated_file, gated_grant
 from portal.storage.models import StoredFile
-from portal.storage.ports import Promised, StoredBytes
+from portal.storage.ports import StoredBytes, UploadDeclaration
 from portal.storage.services import (
     clean_file_name,
     delete_file,
@@ -38,7 +38,7 @@ from portal.storage.services import (
     open_file,
     receive_bytes,
 )
-from portal.storage.signing import Link
+from portal.storage.signing import SignedLink
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.files import DownloadLinkIn, FileName, FileOut, LinkOut, UploadLinkIn
@@ -87,7 +87,7 @@ def file_out(file: StoredFile) -> FileOut:
     )
 
 
-def promised_by(request: HttpRequest) -> Promised:
+def promised_by(request: HttpRequest) -> UploadDeclaration:
     """Return what the headers say of the body."""
     said = {
         sha256_from(request.headers[name], field=name)
@@ -102,7 +102,7 @@ def promised_by(request: HttpRequest) -> Promised:
             next_step="Send one of them.",
         )
     length = request.META.get("CONTENT_LENGTH") or ""
-    return Promised(
+    return UploadDeclaration(
         sha256=said.pop() if said else None, size_bytes=int(length) if length.isdigit() else None
     )
 
@@ -135,7 +135,7 @@ def _take(
     request: HttpRequest, project: Project, name: str, file_id: str | None = None
 ) -> HttpResponse:
     name = clean_file_name(name)
-    let_go_of_the_database()
+    release_connection()
     stored = receive_bytes(chunks=body_of(request), promised=promised_by(request))
     try:
         return _keep(request, project, name, stored, file_id)
@@ -278,7 +278,7 @@ def _attachment(name: str) -> str:
     return content_disposition_header(as_attachment=True, filename=name) or "attachment"
 
 
-def _link_out(link: Link) -> LinkOut:
+def _link_out(link: SignedLink) -> LinkOut:
     grant = link.grant
     path: Any = reverse("api:download_file", kwargs={"file_id": grant.file_id})
     return LinkOut(

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from portal.accounts.principal import require_principal
 from portal.api.job_stream.authorization import right_of
 from portal.api.job_stream.hub import seats
-from portal.api.job_stream.stream import Wish, news_of
+from portal.api.job_stream.stream import StreamRequest, news_of
 from portal.api.routing import gate
 from portal.api.v1.job_serializers import checkpoint_out
 from portal.api.v1.serializers import ListParameters, PageParameters, announce_rest, page_of
@@ -49,7 +49,7 @@ _LOG = {
 }
 
 
-class LogQuery(BaseModel):
+class JobLogQuery(BaseModel):
     """A range of one rank's log; `attempt` is the latest unless named."""
 
     rank: int = Field(default=0, ge=0, le=65_535)
@@ -84,7 +84,7 @@ def follow_job(
     """
     viewer = require_principal(request).user
     seats.check(viewer.pk)
-    wish = Wish(
+    wish = StreamRequest(
         job=gated_job(request),
         viewer=viewer,
         right=right_of(request),
@@ -110,7 +110,7 @@ def job_events(
 @router.get(
     "/projects/{project}/jobs/{job}/logs", auth=gate(_SEE), response=None, openapi_extra=_LOG
 )
-def job_log(request: HttpRequest, project: str, job: str, query: Query[LogQuery]) -> ByteStream:
+def job_log(request: HttpRequest, project: str, job: str, query: Query[JobLogQuery]) -> ByteStream:
     """Return bytes of one rank's log, as they are.
 
     `X-Log-Attempt` says of which attempt, `X-Log-Offset` where the first byte stands, `X-Log-Size`

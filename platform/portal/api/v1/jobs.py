@@ -16,7 +16,7 @@ from portal.api.v1.job_serializers import job_out, snapshot_out
 from portal.api.v1.serializers import PageQuery, page_of
 from portal.core.errors import NotFound
 from portal.core.pagination import Page, paginate
-from portal.core.streams import ByteStream, let_go_of_the_database
+from portal.core.streams import ByteStream, release_connection
 from portal.spend.presenters import with_cost
 from portal.storage.services import open_file
 from portal.training.gates import JobRole, gated_job
@@ -78,7 +78,7 @@ def upload_snapshot(request: HttpRequest, project: str) -> Status[SnapshotOut]:
     """
     found, user = gated_project(request), require_principal(request).user
     promised = promised_by(request)
-    let_go_of_the_database()
+    release_connection()
     made = take_in(project=found, by=user, chunks=body_of(request), promised=promised)
     return Status(201, snapshot_out(made))
 

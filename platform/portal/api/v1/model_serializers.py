@@ -17,13 +17,14 @@ from portal.registry.models import (
 from portal.registry.promotion_gates import Target
 from portal.registry.records import line_of, moment_of
 from portal.registry.services.evaluations import golden_of
-from portal.registry.services.promotions import Plan, stage_of
+from portal.registry.services.promotions import PromotionPlan, stage_of
 from slipway.schemas.registry import (
     EvaluationOut,
     GateResult,
     GoldenFacts,
     ModelFileOut,
     ModelOut,
+    ModelVersionOut,
     MoveOut,
     PlanOut,
     RequestOut,
@@ -32,7 +33,6 @@ from slipway.schemas.registry import (
     TargetGates,
     TargetKind,
     VersionDetail,
-    VersionOut,
     spelled,
 )
 from slipway.schemas.serving import ModelFormat
@@ -68,9 +68,9 @@ def model_out(facts: ModelFacts) -> ModelOut:
 
 def version_out(
     facts: VersionFacts, rules: ProjectRules, record: VersionRecord | None
-) -> VersionOut:
+) -> ModelVersionOut:
     author: User | None = record.author if record else None
-    return VersionOut(
+    return ModelVersionOut(
         model=facts.model,
         version=facts.number,
         stage=stage_of(record, rules),
@@ -86,7 +86,7 @@ def version_out(
 
 def versions_out(
     found: Sequence[VersionFacts], rules: ProjectRules, records: Mapping[int, VersionRecord]
-) -> list[VersionOut]:
+) -> list[ModelVersionOut]:
     return [version_out(facts, rules, records.get(facts.number)) for facts in found]
 
 
@@ -139,7 +139,7 @@ def evaluation_out(row: Evaluation) -> EvaluationOut:
     )
 
 
-def plan_out(plan: Plan) -> PlanOut:
+def plan_out(plan: PromotionPlan) -> PlanOut:
     return PlanOut(
         model=plan.model.name,
         version=plan.version.number,

@@ -42,12 +42,12 @@ from slipway.schemas.registry import (
     ModelIn,
     ModelName,
     ModelOut,
+    ModelVersionOut,
     NodeKind,
     RulesIn,
     RulesOut,
     VersionDetail,
     VersionIn,
-    VersionOut,
 )
 
 router = Router(tags=["Models"])
@@ -102,16 +102,16 @@ def edit_model(request: HttpRequest, project: str, model: str, payload: ModelCha
     return model_out(change_model(project=gated_project(request), model=model, change=payload))
 
 
-@router.get(f"{_ONE}/versions", auth=gate(_SEE), response=PageOf[VersionOut])
+@router.get(f"{_ONE}/versions", auth=gate(_SEE), response=PageOf[ModelVersionOut])
 def show_versions(
     request: HttpRequest, project: str, model: str, query: PageParameters
-) -> PageOf[VersionOut]:
+) -> PageOf[ModelVersionOut]:
     """List the versions of a model, newest first."""
     found = gated_project(request)
     facts = find_model(found.pk, model)
     page = list_versions(found.pk, model, cursor=query.cursor, limit=query.limit)
     items = versions_out(page.items, rules_of(found), records_of(facts))
-    return PageOf[VersionOut](items=items, next_cursor=page.next_cursor)
+    return PageOf[ModelVersionOut](items=items, next_cursor=page.next_cursor)
 
 
 @router.post(f"{_ONE}/versions", auth=gate(_WRITE), response={201: VersionDetail})

@@ -15,7 +15,7 @@ from portal.core.streams import ByteStream
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.monitoring.exports import export_answer
 from portal.monitoring.models import Erasure, Label, Selection
-from portal.monitoring.prediction_search import Found, filters_of, search
+from portal.monitoring.prediction_search import PredictionRow, filters_of, search
 from portal.monitoring.selection_exports import selection_answer
 from portal.monitoring.services.labels import label_predictions
 from portal.monitoring.services.selections import erase_predictions, select_predictions
@@ -123,7 +123,7 @@ def export_predictions(
     return selection_answer(found, query.selection, query.format)
 
 
-def prediction_out(one: Found, numbers: dict[str, int]) -> PredictionOut:
+def prediction_out(one: PredictionRow, numbers: dict[str, int]) -> PredictionOut:
     """Describe one row of a prediction."""
     return PredictionOut(
         prediction_id=one.prediction_id,

@@ -11,7 +11,7 @@ from portal.experiments.ports import (
     Stage,
 )
 from portal.experiments.services.job_runs import JOB_TAG
-from portal.experiments.services.queries import Comparison
+from portal.experiments.services.queries import RunComparison
 from slipway.schemas.experiments import (
     ArtifactOut,
     ComparisonOut,
@@ -78,7 +78,7 @@ def curve_out(curve: Curve) -> CurveOut:
     return CurveOut(run=curve.run_id, key=curve.key, total=curve.total, points=points)
 
 
-def comparison_out(comparison: Comparison) -> ComparisonOut:
+def comparison_out(comparison: RunComparison) -> ComparisonOut:
     return ComparisonOut(
         runs=[run_out(run) for run in comparison.runs],
         differing_params=list(comparison.differing),

@@ -19,7 +19,7 @@ from portal.api.v1.serializers import PageQuery
 from portal.core.streams import ByteStream
 from portal.experiments.factories import tracker
 from portal.experiments.filters import MAX_LENGTH
-from portal.experiments.gates import RunRole, gated_run
+from portal.experiments.gates import TrackedRunRole, gated_run
 from portal.experiments.ports import Stage
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
 from portal.experiments.services.deletion import delete_runs, restore_runs
@@ -43,7 +43,7 @@ from slipway.schemas.experiments import (
 router = Router(tags=["Runs"])
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _CHANGE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
-_SEE_RUN = RunRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
+_SEE_RUN = TrackedRunRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _BYTES = {
     "responses": {
         200: {

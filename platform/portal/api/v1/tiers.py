@@ -12,7 +12,7 @@ from portal.compute.resources import Amount
 from portal.compute.services.tiers import change_tier, create_tier
 from portal.core.errors import NotFound
 from portal.core.pagination import paginate
-from portal.workloads.placement import Room
+from portal.workloads.placement import Capacity
 from portal.workloads.scheduling import read_sites
 from slipway.schemas.accounts import Scope
 from slipway.schemas.base import PageOf
@@ -32,7 +32,7 @@ def _tier(slug: str) -> Tier:
 @router.get("/tiers", auth=gate(_SEE), response=PageOf[TierOut])
 def list_tiers(request: HttpRequest, page: PageParameters) -> PageOf[TierOut]:
     """List the tiers on offer, with how many tasks of each would fit right now."""
-    room = Room(read_sites())
+    room = Capacity(read_sites())
     found = paginate(Tier.objects.filter(is_active=True), cursor=page.cursor, limit=page.limit)
     return page_of(found, lambda tier: tier_out(tier, room.count_of(tier.need)))
 
@@ -56,7 +56,7 @@ def make_tier(request: HttpRequest, payload: TierIn) -> Status[TierOut]:
 def show_tier(request: HttpRequest, tier: str) -> TierOut:
     """Show one tier, on offer or not."""
     found = _tier(tier)
-    return tier_out(found, Room(read_sites()).count_of(found.need))
+    return tier_out(found, Capacity(read_sites()).count_of(found.need))
 
 
 @router.patch("/tiers/{tier}", auth=gate(Administrator()), response=TierOut)

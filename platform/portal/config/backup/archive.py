@@ -16,7 +16,7 @@ from typing import IO, Any
 from portal.config.backup.encryption import MAGIC, DecryptingReader, EncryptingWriter
 from portal.config.backup.errors import BackupError
 from portal.config.backup.names import check_manifest, check_name
-from portal.config.backup.progress import Progress
+from portal.config.backup.progress import BackupProgress
 from slipway.sanitize import visible
 
 FORMAT = 1
@@ -31,7 +31,7 @@ _MOST_MEMBERS = 50_000_000
 class Writer:
     """Adds members to a backup, each noted with its size and SHA-256."""
 
-    def __init__(self, tar: tarfile.TarFile, drafts: Path, progress: Progress) -> None:
+    def __init__(self, tar: tarfile.TarFile, drafts: Path, progress: BackupProgress) -> None:
         self._tar = tar
         self._progress = progress
         self._drafts = drafts
@@ -119,7 +119,7 @@ class _Hashed:
 
 @contextmanager
 def new_archive(
-    path: Path, *, passphrase: str | None, drafts: Path, progress: Progress
+    path: Path, *, passphrase: str | None, drafts: Path, progress: BackupProgress
 ) -> Iterator[Writer]:
     """Yield a writer; the file appears under its name when it is whole, for its owner alone.
 
@@ -183,7 +183,7 @@ class Archive:
             raise BackupError(f"the backup lacks {visible(name[:200])}; take another copy")
         return file
 
-    def verify(self, progress: Progress) -> list[str]:
+    def verify(self, progress: BackupProgress) -> list[str]:
         """Read all of it; returns the names of its members. Raises BackupError at a difference."""
         if _digest(self._file(MEMBERS)) != self.manifest.get("members_sha256"):
             raise BackupError("the list of members is damaged; take another copy")

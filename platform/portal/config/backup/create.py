@@ -10,9 +10,9 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from portal.config.backup.archive import Writer, new_archive
-from portal.config.backup.databases import SCHEMAS, Database, Table, reading
+from portal.config.backup.databases import SCHEMAS, Database, TableCopy, reading
 from portal.config.backup.file_sets import Tree, files_of
-from portal.config.backup.progress import Progress
+from portal.config.backup.progress import BackupProgress
 from portal.config.backup.rows import Row, Tally
 from portal.config.env import Env
 from portal.config.tracking_schema import present_version
@@ -40,7 +40,9 @@ def applied_migrations() -> list[str]:
     )
 
 
-def save(env: Env, path: Path, *, passphrase: str | None, progress: Progress) -> dict[str, Any]:
+def save(
+    env: Env, path: Path, *, passphrase: str | None, progress: BackupProgress
+) -> dict[str, Any]:
     """Write a backup to `path`, plain if `passphrase` is None; returns its manifest.
 
     Raises OSError, BackupError.
@@ -88,7 +90,9 @@ def _save_tables(
     return facts
 
 
-def _noting_keys(table: Table, rows: Iterator[Row], keys: list[tuple[str, int]]) -> Iterator[Row]:
+def _noting_keys(
+    table: TableCopy, rows: Iterator[Row], keys: list[tuple[str, int]]
+) -> Iterator[Row]:
     """Note where the bytes rest that rows may name, and how many they are."""
     place = {name: number for number, name in enumerate(table.columns)}
     for row in rows:

@@ -27,7 +27,7 @@ _BATCH = 500
 
 
 @dataclass(frozen=True)
-class Table:
+class TableCopy:
     """A table, its columns by name, which of them hold JSON, and which tables must be there first.
 
     Those are the tables it refers to where the database looks at once, as it does for MLflow's.
@@ -42,23 +42,23 @@ class Table:
 class Database(Protocol):
     """One database of an installation."""
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[TableCopy]:
         """Return its tables, each after those it refers to."""
 
-    def read(self, table: Table) -> Iterator[Row]:
+    def read(self, table: TableCopy) -> Iterator[Row]:
         """Yield the rows of a table as they stand in a backup."""
 
-    def empty(self, tables: Sequence[Table]) -> None:
+    def empty(self, tables: Sequence[TableCopy]) -> None:
         """Remove all rows."""
 
-    def write(self, table: Table, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Add rows of a backup, whose values stand in the order of `columns`."""
 
     def check_references(self) -> None:
         """Raise BackupError, or an error of the database, when a row refers to a missing one."""
 
 
-def _in_order(found: dict[str, Table]) -> list[Table]:
+def _in_order(found: dict[str, TableCopy]) -> list[TableCopy]:
     graph = {
         name: sorted((table.comes_after & found.keys()) - {name}) for name, table in found.items()
     }
@@ -82,40 +82,40 @@ class SqliteTables:
         self._connection = connection
         self._json = _json_of_models()
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[TableCopy]:
         """Return its tables, each after those it refers to."""
         named = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-        found: dict[str, Table] = {}
+        found: dict[str, TableCopy] = {}
         for (name,) in self._connection.execute(named).fetchall():
             if name not in LEFT_OUT:
                 found[name] = self._table(name)
         return _in_order(found)
 
-    def _table(self, name: str) -> Table:
+    def _table(self, name: str) -> TableCopy:
         columns = self._connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
         declared = {column[1] for column in columns if str(column[2]).upper() == "JSON"}
-        return Table(
+        return TableCopy(
             name,
             tuple(sorted(column[1] for column in columns)),
             frozenset(declared) | self._json.get(name, frozenset()),
             frozenset(),  # references are looked at when all is written
         )
 
-    def read(self, table: Table) -> Iterator[Row]:
+    def read(self, table: TableCopy) -> Iterator[Row]:
         """Yield the rows of a table as they stand in a backup."""
         names = ", ".join(map(_quoted, table.columns))
         flags = [name in table.json_columns for name in table.columns]
         for row in self._connection.execute(f"SELECT {names} FROM {_quoted(table.name)}"):  # noqa: S608
             yield [plain(value, is_json=flag) for value, flag in zip(row, flags, strict=True)]
 
-    def empty(self, tables: Sequence[Table]) -> None:
+    def empty(self, tables: Sequence[TableCopy]) -> None:
         """Remove all rows."""
         for table in reversed(tables):
             found = self._connection.execute(f"SELECT 1 FROM {_quoted(table.name)} LIMIT 1")  # noqa: S608
             if found.fetchone():  # a table that only grows refuses even to remove nothing
                 self._connection.execute(f"DELETE FROM {_quoted(table.name)}")  # noqa: S608
 
-    def write(self, table: Table, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Add rows of a backup."""
         names = ", ".join(map(_quoted, columns))
         marks = ", ".join("?" * len(columns))
@@ -144,7 +144,7 @@ class PostgresTables:
         self._connection = connection
         self._schema = schema
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[TableCopy]:
         """Return its tables, each after those it refers to."""
         columns: dict[str, list[tuple[str, str]]] = {}
         for table, column, kind in self._connection.execute(
@@ -165,7 +165,7 @@ class PostgresTables:
         ):
             referred.setdefault(_bare(table), set()).add(_bare(target))
         found = {
-            name: Table(
+            name: TableCopy(
                 name,
                 tuple(sorted(column for column, _ in listed)),
                 frozenset(column for column, kind in listed if kind in ("json", "jsonb")),
@@ -176,10 +176,10 @@ class PostgresTables:
         }
         return _in_order(found)
 
-    def _of(self, table: Table) -> sql.Identifier:
+    def _of(self, table: TableCopy) -> sql.Identifier:
         return sql.Identifier(self._schema, table.name)
 
-    def read(self, table: Table) -> Iterator[Row]:
+    def read(self, table: TableCopy) -> Iterator[Row]:
         """Yield the rows of a table as they stand in a backup."""
         flags = [name in table.json_columns for name in table.columns]
         names = sql.SQL(", ").join(
@@ -193,12 +193,12 @@ class PostgresTables:
             for row in cursor:
                 yield [plain(value, is_json=flag) for value, flag in zip(row, flags, strict=True)]
 
-    def empty(self, tables: Sequence[Table]) -> None:
+    def empty(self, tables: Sequence[TableCopy]) -> None:
         """Remove all rows."""
         for table in reversed(tables):
             self._connection.execute(sql.SQL("DELETE FROM {}").format(self._of(table)))
 
-    def write(self, table: Table, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Add rows of a backup; PostgreSQL reads each value by the type of its column."""
         names = sql.SQL(", ").join(map(sql.Identifier, columns))
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._of(table), names)
@@ -211,7 +211,7 @@ class PostgresTables:
         """Raise an error of the database when a row refers to one that is not there."""
         self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
-    def _move_sequences(self, table: Table) -> None:
+    def _move_sequences(self, table: TableCopy) -> None:
         for column in table.columns:
             found = self._connection.execute(
                 "SELECT pg_get_serial_sequence(%s, %s)",

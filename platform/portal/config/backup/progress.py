@@ -6,7 +6,7 @@ from collections.abc import Callable
 _EVERY_S = 5.0
 
 
-class Progress:
+class BackupProgress:
     """Counts members and bytes, and reports them now and then through `write`."""
 
     def __init__(self, write: Callable[[str], object], *, every_s: float = _EVERY_S) -> None:
@@ -37,6 +37,6 @@ class Progress:
             )
 
 
-def silent() -> Progress:
+def silent() -> BackupProgress:
     """Return a progress that reports nothing."""
-    return Progress(lambda _: None)
+    return BackupProgress(lambda _: None)

@@ -12,17 +12,19 @@ from django.conf import settings
 from portal.accounts.models import User
 from portal.config.backup.archive import Archive, open_archive
 from portal.config.backup.create import applied_migrations, database_files
-from portal.config.backup.databases import SCHEMAS, Database, Table, writing
+from portal.config.backup.databases import SCHEMAS, Database, TableCopy, writing
 from portal.config.backup.errors import BackupError
 from portal.config.backup.file_sets import Tree, put_file
-from portal.config.backup.progress import Progress
+from portal.config.backup.progress import BackupProgress
 from portal.config.backup.rows import Row, Tally, is_row
 from portal.config.env import Env
 from portal.config.tracking_schema import present_version
 from slipway.sanitize import visible
 
 
-def restore(env: Env, path: Path, *, passphrase: str | None, progress: Progress) -> dict[str, Any]:
+def restore(
+    env: Env, path: Path, *, passphrase: str | None, progress: BackupProgress
+) -> dict[str, Any]:
     """Fill this installation from the backup at `path`; returns the backup's manifest.
 
     Its tables must be made already and hold nobody. All of the backup is checked before anything is
@@ -54,7 +56,7 @@ def restore(env: Env, path: Path, *, passphrase: str | None, progress: Progress)
         return archive.manifest
 
 
-def check(path: Path, *, passphrase: str | None, progress: Progress) -> dict[str, Any]:
+def check(path: Path, *, passphrase: str | None, progress: BackupProgress) -> dict[str, Any]:
     """Read a whole backup and compare every digest; returns its manifest. Raises BackupError."""
     with open_archive(path, passphrase) as archive:
         progress.begin("Checking", archive.manifest["members"])
@@ -76,7 +78,7 @@ def _check_fits(manifest: dict[str, Any]) -> None:
         )
 
 
-def _put_bytes(env: Env, archive: Archive, names: list[str], progress: Progress) -> None:
+def _put_bytes(env: Env, archive: Archive, names: list[str], progress: BackupProgress) -> None:
     options: dict[str, object] = dict(settings.SLIPWAY_STORAGE_OPTIONS)
     trees = {
         kind: Tree(url, options if url.startswith("s3:") else {})
@@ -139,9 +141,9 @@ def _fill(archive: Archive, alias: str, database: Database) -> None:
             )
 
 
-def _facts(table: Table, tally: Tally) -> dict[str, Any]:
+def _facts(table: TableCopy, tally: Tally) -> dict[str, Any]:
     return {"columns": list(table.columns)} | tally.facts()
 
 
-def _rows(archive: Archive, alias: str, table: Table) -> Iterator[Row]:
+def _rows(archive: Archive, alias: str, table: TableCopy) -> Iterator[Row]:
     yield from archive.lines(f"tables/{alias}/{table.name}.jsonl.gz")

@@ -13,7 +13,7 @@ _LISTEN = "0A"
 
 
 @dataclass(frozen=True)
-class Door:
+class ListeningPort:
     """A port that one of our processes will listen on, and the variable that chose it."""
 
     variable: str
@@ -25,7 +25,7 @@ def _family_of(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _bind_error(door: Door) -> OSError | None:
+def _bind_error(door: ListeningPort) -> OSError | None:
     with socket.socket(_family_of(door.host), socket.SOCK_STREAM) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -72,16 +72,16 @@ def _held_by(process: Path) -> set[str]:
     return held
 
 
-def _free_port_after(door: Door) -> int:
+def _free_port_after(door: ListeningPort) -> int:
     for port in range(door.port + 10, min(door.port + 2000, 65536)):
-        if _bind_error(Door(door.variable, door.host, port)) is None:
+        if _bind_error(ListeningPort(door.variable, door.host, port)) is None:
             return port
     return 0
 
 
-def check_ports(doors: list[Door]) -> None:
+def check_ports(doors: list[ListeningPort]) -> None:
     """Return when every door can be opened; raises StartError naming the variable to change."""
-    seen: dict[int, Door] = {}
+    seen: dict[int, ListeningPort] = {}
     for door in doors:
         if door.port in seen:
             raise StartError(
@@ -94,7 +94,7 @@ def check_ports(doors: list[Door]) -> None:
             raise StartError(_sentence(door, error))
 
 
-def _sentence(door: Door, error: OSError) -> str:
+def _sentence(door: ListeningPort, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         holder = holder_of(door.port) or "another process"
         free = _free_port_after(door)

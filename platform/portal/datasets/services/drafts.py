@@ -14,11 +14,11 @@ from portal.core import clock
 from portal.core.bulk_insert import insert_rows
 from portal.core.enqueue import ring
 from portal.core.errors import Conflict, InvalidInput, NotFound, SlipwayError, TooLarge
-from portal.core.streams import let_go_of_the_database
+from portal.core.streams import release_connection
 from portal.datasets.errors import NotADraft
 from portal.datasets.models import Dataset, Entry, Piece, Version
 from portal.datasets.tasks import check_drafts
-from portal.storage.ports import Promised, StoredBytes
+from portal.storage.ports import StoredBytes, UploadDeclaration
 from portal.storage.services import discard_bytes, keep_file, receive_bytes
 from slipway.schemas.datasets import (
     BUNDLE_BYTES,
@@ -122,9 +122,9 @@ def append_piece(
             next_step=f"Go on at {here}.",
         )
     length = min(PIECE_BYTES, size_bytes - offset)
-    let_go_of_the_database()
+    release_connection()
     stored = receive_bytes(
-        chunks=chunks, promised=Promised(size_bytes=length), limit_bytes=PIECE_BYTES
+        chunks=chunks, promised=UploadDeclaration(size_bytes=length), limit_bytes=PIECE_BYTES
     )
     try:
         with transaction.atomic():
@@ -133,7 +133,7 @@ def append_piece(
     except BaseException:
         discard_bytes(stored)
         raise
-    pieces = [_Found(stored.sha256, length, 0)] if length else []
+    pieces = [_ArrivedPiece(stored.sha256, length, 0)] if length else []
     if not _fill(draft.dataset.project, by, pieces, stored):
         discard_bytes(stored)
     _finish(draft, path, size_bytes)
@@ -270,7 +270,7 @@ def _pieces_of(project: Project, sizes: dict[str, int]) -> dict[str, Piece]:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _ArrivedPiece:
     """A piece that has arrived, at its place in what was stored."""
 
     sha256: str
@@ -285,7 +285,7 @@ class _Frames:
         self._chunks = iter(chunks)
         self._rest = b""
         self._read_bytes = 0
-        self.found: list[_Found] = []
+        self.found: list[_ArrivedPiece] = []
 
     def contents(self) -> Iterator[bytes]:
         """Yield the bytes of the pieces, one after the other."""
@@ -298,7 +298,7 @@ class _Frames:
             content = self._take(length)
             if hashlib.sha256(content).hexdigest() != sha256:
                 raise self._broken(f"The bytes of a piece are not those of its digest {sha256}.")
-            self.found.append(_Found(sha256, length, at))
+            self.found.append(_ArrivedPiece(sha256, length, at))
             at += length
             yield content
 
@@ -330,7 +330,9 @@ class _Frames:
         )
 
 
-def _fill(project: Project, by: User, found: Sequence[_Found], stored: StoredBytes) -> list[_Found]:
+def _fill(
+    project: Project, by: User, found: Sequence[_ArrivedPiece], stored: StoredBytes
+) -> list[_ArrivedPiece]:
     """Give the pieces that are missing their bytes, in one transaction; return which those were."""
     by_digest = {one.sha256: one for one in found}
     with transaction.atomic():

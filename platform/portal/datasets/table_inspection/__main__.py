@@ -14,7 +14,7 @@ from typing import IO
 
 import pyarrow as pa
 
-from portal.datasets.table_inspection.table import Table
+from portal.datasets.table_inspection.table import TableProfile
 from slipway.schemas.tables import ReadSettings, TableSchema
 from slipway.tables import TableReader
 
@@ -58,7 +58,7 @@ def main(budget_s: float, memory_bytes: int) -> None:
     _limit(memory_bytes)
     until = time.monotonic() + budget_s
     head = json.loads(sys.stdin.buffer.readline(_LONGEST_HEAD))
-    table = Table()
+    table = TableProfile()
     reader = TableReader(
         ReadSettings.model_validate(head["settings"]),
         schema=TableSchema.model_validate(head["schema"]) if head["schema"] else None,

@@ -36,17 +36,17 @@ _Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Room:
+class ProfileLimits:
     """Bounds of the numbers that a column keeps for quantiles, and of the values it counts."""
 
     numbers: int
     values: int
 
 
-def room_of(columns: int) -> Room:
+def room_of(columns: int) -> ProfileLimits:
     """Return what each of so many columns may keep."""
     columns = max(1, columns)
-    return Room(
+    return ProfileLimits(
         numbers=min(_MOST_KEPT_OF_A_COLUMN, _MOST_KEPT_NUMBERS // columns),
         values=max(_LEAST_COUNTED, min(_MOST_COUNTED, _MOST_COUNTED_OF_ALL // columns)),
     )
@@ -106,10 +106,10 @@ class _Distinct:
         return min(max(estimate, len(self.counts)), count)
 
 
-class Column:
+class ColumnProfile:
     """One column, which keeps no more than its `room`."""
 
-    def __init__(self, name: str, kind: Any, *, room: Room) -> None:
+    def __init__(self, name: str, kind: Any, *, room: ProfileLimits) -> None:
         self.name = name
         self.type = kind
         self._room = room.numbers

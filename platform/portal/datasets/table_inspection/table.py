@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from portal.datasets.table_inspection.columns import Column, room_of
-from slipway.schemas.datasets import Problem
+from portal.datasets.table_inspection.columns import ColumnProfile, room_of
+from slipway.schemas.datasets import TableProblem
 from slipway.schemas.statistics import TableStatistics
 
 PROBLEMS_KEPT = 100
@@ -18,25 +18,27 @@ _PREVIEW_CHARACTERS = 200
 
 
 @dataclass
-class Table:
+class TableProfile:
     """The columns and rows of a table, as far as it has been read."""
 
-    columns: dict[str, Column] = field(default_factory=dict)
+    columns: dict[str, ColumnProfile] = field(default_factory=dict)
     rows: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[TableProblem] = field(default_factory=list)
     preview: list[list[str | None]] = field(default_factory=list)
 
     def add(self, batch: Any) -> None:
         """Take in a record batch."""
         if not self.columns:
             room = room_of(batch.num_columns)
-            self.columns = {one.name: Column(one.name, one.type, room=room) for one in batch.schema}
+            self.columns = {
+                one.name: ColumnProfile(one.name, one.type, room=room) for one in batch.schema
+            }
         self._show(batch)
         self.rows += batch.num_rows
         for column, values in zip(self.columns.values(), batch.columns, strict=True):
             column.add(values)
 
-    def note(self, problem: Problem) -> None:
+    def note(self, problem: TableProblem) -> None:
         """Keep a problem, if it is one of the first."""
         if len(self.problems) < PROBLEMS_KEPT:
             self.problems.append(problem)
@@ -51,7 +53,7 @@ class Table:
     def statistics(self, schema: Any, *, is_complete: bool) -> dict[str, Any]:
         """Return the statistics as JSON; columns of no batch are empty ones."""
         columns = self.columns or {
-            one.name: Column(one.name, one.type, room=room_of(1)) for one in schema
+            one.name: ColumnProfile(one.name, one.type, room=room_of(1)) for one in schema
         }
         statistics = [column.statistics() for column in columns.values()]
         whole = TableStatistics(rows=self.rows, is_complete=is_complete, columns=statistics)

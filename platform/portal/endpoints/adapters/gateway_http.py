@@ -19,7 +19,7 @@ _AWAY = 503
 
 
 @dataclass(frozen=True)
-class Answered:
+class GatewayResponse:
     """What the gateway answered, and how long that took."""
 
     status: int
@@ -27,17 +27,17 @@ class Answered:
     body: Any
 
 
-def ask(*, endpoint: str, key: str, body: dict[str, Any]) -> Answered:
+def ask(*, endpoint: str, key: str, body: dict[str, Any]) -> GatewayResponse:
     """Send a body of `/invocations` to an endpoint; a gateway that is away counts as a 503."""
     return _send("POST", f"/v1/{endpoint}/invocations", key, body)
 
 
-def describe(*, endpoint: str, key: str) -> Answered:
+def describe(*, endpoint: str, key: str) -> GatewayResponse:
     """Fetch the OpenAPI description of an endpoint."""
     return _send("GET", f"/v1/{endpoint}/openapi.json", key, None)
 
 
-def _send(method: str, path: str, key: str, body: dict[str, Any] | None) -> Answered:
+def _send(method: str, path: str, key: str, body: dict[str, Any] | None) -> GatewayResponse:
     url = f"{settings.SLIPWAY_GATEWAY_URL}{path}"
     headers = {"Authorization": f"Bearer {key}"}
     until = time.monotonic() + _KNOWN_WITHIN_S
@@ -51,11 +51,11 @@ def _send(method: str, path: str, key: str, body: dict[str, Any] | None) -> Answ
                 found = client.request(method, url, json=body, headers=headers)
                 took_ms = (time.perf_counter() - began) * 1000
                 if found.status_code != _UNKNOWN_KEY or time.monotonic() > until:
-                    return Answered(found.status_code, took_ms, _content(found))
+                    return GatewayResponse(found.status_code, took_ms, _content(found))
                 time.sleep(_ASK_AGAIN_S)
     except httpx.HTTPError as error:
         detail = f"The gateway does not answer ({type(error).__name__})."
-        return Answered(_AWAY, (time.perf_counter() - began) * 1000, {"detail": detail})
+        return GatewayResponse(_AWAY, (time.perf_counter() - began) * 1000, {"detail": detail})
 
 
 def _content(found: httpx.Response) -> Any:

@@ -26,7 +26,7 @@ RECENT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Standing:
+class EndpointStatus:
     """How an endpoint stands now. `ready` counts ready replicas by revision.
 
     `captured` and `uncaptured` count the predictions of all revisions that were to be captured.
@@ -51,7 +51,7 @@ class Standing:
         return wanted_of(self.endpoint, revision)
 
 
-def standing_of(endpoint: Endpoint) -> Standing:
+def standing_of(endpoint: Endpoint) -> EndpointStatus:
     """Return how an endpoint stands: its newest revisions and those that are warm."""
     mine = endpoint.revisions.select_related("made_by").defer("served")
     newest = mine.order_by("-number")[:_SHOWN_REVISIONS]
@@ -63,7 +63,7 @@ def standing_of(endpoint: Endpoint) -> Standing:
     captures = endpoint.revisions.aggregate(
         kept=Sum("captured"), lost=Sum("uncaptured"), all=Count("pk")
     )
-    return Standing(
+    return EndpointStatus(
         endpoint=endpoint,
         revisions=sorted(revisions.values(), key=lambda revision: -revision.number),
         rollout=rollouts_of(endpoint).under_way().first(),

@@ -3,21 +3,21 @@
 from typing import Any
 
 from portal.accounts.models import User
-from portal.core.streams import let_go_of_the_database
-from portal.endpoints.adapters.gateway_http import Answered, ask, describe
+from portal.core.streams import release_connection
+from portal.endpoints.adapters.gateway_http import GatewayResponse, ask, describe
 from portal.endpoints.models import Endpoint
 from portal.endpoints.services.keys import own_key
 
 
-def try_out(*, endpoint: Endpoint, by: User, body: dict[str, Any]) -> Answered:
+def try_out(*, endpoint: Endpoint, by: User, body: dict[str, Any]) -> GatewayResponse:
     """Ask for a prediction with a short-lived key; call it outside a transaction."""
     key = own_key(endpoint=endpoint, by=by)
-    let_go_of_the_database()
+    release_connection()
     return ask(endpoint=endpoint.name, key=key, body=body)
 
 
-def described(*, endpoint: Endpoint, by: User) -> Answered:
+def described(*, endpoint: Endpoint, by: User) -> GatewayResponse:
     """Return the OpenAPI description that the gateway makes from the signature of the model."""
     key = own_key(endpoint=endpoint, by=by)
-    let_go_of_the_database()
+    release_connection()
     return describe(endpoint=endpoint.name, key=key)

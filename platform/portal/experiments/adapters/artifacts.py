@@ -10,7 +10,7 @@ from fsspec.core import url_to_fs
 
 from portal.core.errors import Unavailable
 from portal.experiments.ports import Artifact
-from portal.storage.ports import CHUNK_BYTES, Cleared
+from portal.storage.ports import CHUNK_BYTES, CleanupResult
 
 
 class FsspecArtifacts:
@@ -70,15 +70,15 @@ class FsspecArtifacts:
                 length -= len(piece)
                 yield piece
 
-    def remove(self, place: str) -> Cleared:
+    def remove(self, place: str) -> CleanupResult:
         """Remove a folder with all that is in it; returns what that was."""
         with _in_order():
             found = self._files(place)
-            cleared = Cleared(len(found), sum(int(entry["size"] or 0) for entry in found))
+            cleared = CleanupResult(len(found), sum(int(entry["size"] or 0) for entry in found))
             try:
                 self._fs.rm(self._path(place), recursive=True)
             except FileNotFoundError:
-                return Cleared()
+                return CleanupResult()
         return cleared
 
     def weigh(self, place: str) -> int:

@@ -17,7 +17,7 @@ from portal.experiments.artifact_paths import place_of
 from portal.experiments.factories import artifact_store, run_bin
 from portal.experiments.services.artifact_usage import measure
 from portal.experiments.signals import RunsChanged, runs_changed
-from portal.storage.ports import Cleared
+from portal.storage.ports import CleanupResult
 
 KEPT_DAYS = 30
 MOST_AT_ONCE = 1_000
@@ -26,7 +26,7 @@ YOUNGEST = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Destroyed:
+class DeletionResult:
     """What was removed for good."""
 
     runs: int
@@ -62,11 +62,11 @@ def restore_experiment(*, project: Project, experiment_id: int) -> None:
     _tell(project, "experiment.restore", [str(experiment_id)])
 
 
-def empty_bin(*, project: Project) -> Destroyed:
+def empty_bin(*, project: Project) -> DeletionResult:
     """Destroy what is in the project's bin now, and bytes that no run knows; tells how much."""
     destroyed = _destroy(before=clock.now(), project_id=project.pk)
     freed = free_orphans(project_id=project.pk)
-    total = Destroyed(
+    total = DeletionResult(
         destroyed.runs, destroyed.files + freed.count, destroyed.size_bytes + freed.size_bytes
     )
     measure(project_id=project.pk)
@@ -74,13 +74,13 @@ def empty_bin(*, project: Project) -> Destroyed:
     return total
 
 
-def destroy_overdue() -> Destroyed:
+def destroy_overdue() -> DeletionResult:
     """Destroy what has been in any bin for longer than KEPT_DAYS; again and again is safe."""
     return _destroy(before=clock.now() - timedelta(days=KEPT_DAYS), project_id=None)
 
 
-def _destroy(*, before: datetime, project_id: str | None) -> Destroyed:
-    removed, cleared = 0, Cleared()
+def _destroy(*, before: datetime, project_id: str | None) -> DeletionResult:
+    removed, cleared = 0, CleanupResult()
     while True:
         due = run_bin().binned(before_ms=_ms(before), project_id=project_id, limit=MOST_AT_ONCE)
         for owner, run_id in due:
@@ -93,12 +93,12 @@ def _destroy(*, before: datetime, project_id: str | None) -> Destroyed:
                 # The folder of the run holds its artifacts and nothing else.
                 cleared += artifact_store().remove(place.removesuffix("/artifacts"))
         if len(due) < MOST_AT_ONCE:
-            return Destroyed(removed, cleared.count, cleared.size_bytes)
+            return DeletionResult(removed, cleared.count, cleared.size_bytes)
 
 
-def free_orphans(*, project_id: str) -> Cleared:
+def free_orphans(*, project_id: str) -> CleanupResult:
     """Remove artifacts of a project that belong to no run and no logged model; tells how much."""
-    store, freed = artifact_store(), Cleared()
+    store, freed = artifact_store(), CleanupResult()
     root = f"workspaces/{project_id}"
     for experiment in store.listed(root):
         if not experiment.is_folder or not experiment.name.isdigit():
@@ -113,10 +113,10 @@ def free_orphans(*, project_id: str) -> Cleared:
     return freed
 
 
-def _free(place: str) -> Cleared:
+def _free(place: str) -> CleanupResult:
     changed = artifact_store().changed_at(place)
     if changed is not None and clock.now() - changed < YOUNGEST:
-        return Cleared()
+        return CleanupResult()
     return artifact_store().remove(place)
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from portal.core.errors import InvalidInput
 from portal.experiments.factories import tracker
 from portal.experiments.filters import RunField, parse_field, parse_filter
-from portal.experiments.ports import NEWEST, Order, RunFacts, RunSearch, Stage
+from portal.experiments.ports import NEWEST, RunFacts, RunSearch, SortOrder, Stage
 
 MOST_COLUMNS = 60
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Runs side by side. `differing` parameters are not the same in all, `common` ones are."""
 
     runs: Sequence[RunFacts]
@@ -57,10 +57,10 @@ def search_of(
     )
 
 
-def _order(text: str) -> Order:
+def _order(text: str) -> SortOrder:
     if not text:
         return NEWEST
-    return Order(_field(text.removeprefix("-")), descending=text.startswith("-"))
+    return SortOrder(_field(text.removeprefix("-")), descending=text.startswith("-"))
 
 
 def _field(text: str) -> RunField:
@@ -74,14 +74,14 @@ def _field(text: str) -> RunField:
     return field
 
 
-def compare(*, project_id: str, run_ids: Sequence[str]) -> Comparison:
+def compare(*, project_id: str, run_ids: Sequence[str]) -> RunComparison:
     """Return runs in use side by side, in the order asked for; unknown ones are left out."""
     runs = tracker().runs(project_id, run_ids)
     values: dict[str, set[str | None]] = {}
     for name in dict.fromkeys(name for run in runs for name in run.params):
         values[name] = {run.params.get(name) for run in runs}
     metrics = dict.fromkeys(name for run in runs for name in run.metrics)
-    return Comparison(
+    return RunComparison(
         runs=runs,
         differing=sorted(name for name, found in values.items() if len(found) > 1),
         common={

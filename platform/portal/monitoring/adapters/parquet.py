@@ -33,7 +33,7 @@ class Gone(Exception):
     """A file was replaced while it was read; asking again, with the files of now, helps."""
 
 
-class TooLarge(Exception):
+class QueryTooLarge(Exception):
     """A question needs more memory than it may have; a smaller one helps."""
 
 
@@ -79,7 +79,7 @@ class Flat:
         except duckdb.IOException as error:
             raise Gone(shorten(str(error), 200)) from error
         except duckdb.OutOfMemoryException as error:
-            raise TooLarge(shorten(str(error), 200)) from error
+            raise QueryTooLarge(shorten(str(error), 200)) from error
 
     def _ask_some(self, sql: str, paths: Sequence[str], values: list[Any]) -> list[Row]:
         """Ask some of the files, of which all may lack a column that others have."""
@@ -89,7 +89,7 @@ class Flat:
             return self._ask(sql.replace(self._from, self._widened(paths)), [paths, *values])
 
     def find(
-        self, where: "Where", *, limit: int, columns: Sequence[str] | None = None
+        self, where: "ParquetConditions", *, limit: int, columns: Sequence[str] | None = None
     ) -> list[Row]:
         """Return rows, newest first. Files are in the order of hours, the newest first.
 
@@ -112,7 +112,7 @@ class Flat:
         return rows
 
     def _newest(
-        self, names: Sequence[str], where: "Where", paths: Sequence[str], limit: int
+        self, names: Sequence[str], where: "ParquetConditions", paths: Sequence[str], limit: int
     ) -> list[Row]:
         sql = (
             f"SELECT {_shown(names)} FROM {self._from} WHERE {where.text} "  # noqa: S608
@@ -121,7 +121,7 @@ class Flat:
         return self._ask_some(sql, paths, [*where.values, limit])
 
     def _newest_wide(
-        self, names: Sequence[str], where: "Where", paths: Sequence[str], limit: int
+        self, names: Sequence[str], where: "ParquetConditions", paths: Sequence[str], limit: int
     ) -> list[Row]:
         """Find which rows these are, then read their files a few columns at a time.
 
@@ -131,7 +131,7 @@ class Flat:
         places = {(key["prediction_id"], key["row"]): at for at, key in enumerate(keys)}
         rows: list[Row] = [{} for _ in keys]
         for path in paths if keys else ():
-            held = Where(ANY).rows_among(sorted(places))
+            held = ParquetConditions(ANY).rows_among(sorted(places))
             there = self._columns_of([path])
             chosen = [name for name in names if name in there]
             for start in range(0, len(chosen), COLUMNS_AT_ONCE):
@@ -160,7 +160,7 @@ class Flat:
             yield [path for hour in hours[start : start + size] for path in hour]
             start, size = start + size, 2 * size
 
-    def count(self, where: "Where") -> int:
+    def count(self, where: "ParquetConditions") -> int:
         """Count rows, of which `sample` takes some; returns how many there are."""
         self.total = 0
         if self._paths and not where.is_impossible(self.columns):
@@ -168,7 +168,7 @@ class Flat:
             self.total = int(self._ask(sql, [self._paths, *where.values])[0]["n"])
         return self.total
 
-    def sample(self, where: "Where", *, most: int, columns: Sequence[str]) -> int:
+    def sample(self, where: "ParquetConditions", *, most: int, columns: Sequence[str]) -> int:
         """Store counted rows for `by_hour`, `numbers` and `names`; returns how many, of `total`.
 
         Of many only a fair sample is stored, of whole predictions: the same one for other columns.
@@ -204,7 +204,7 @@ class Flat:
             for row in found
         ]
 
-    def failures(self, where: "Where") -> list[Row]:
+    def failures(self, where: "ParquetConditions") -> list[Row]:
         """Return by hour how many predictions failed (5xx) and how many were refused (4xx)."""
         if not self._paths or where.is_impossible(self.columns):
             return []
@@ -254,7 +254,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-class Where:
+class ParquetConditions:
     """A condition, grown part by part.
 
     `status` is `answered`, `failed`, `any` of them, or a status predictions failed with.
@@ -281,26 +281,26 @@ class Where:
         """Tell whether a column that is asked for is in none of the files."""
         return any(name not in columns for name in self._needed)
 
-    def fact(self, name: str, operator: str, value: Any) -> "Where":
+    def fact(self, name: str, operator: str, value: Any) -> "ParquetConditions":
         """Add a condition on one of the columns that every prediction has."""
         self._parts.append(f'"{name}" {_OPERATORS[operator]} ?')
         self.values.append(value)
         return self
 
-    def among(self, name: str, values: Sequence[str]) -> "Where":
+    def among(self, name: str, values: Sequence[str]) -> "ParquetConditions":
         """Add that a column has one of some values."""
         self._parts.append(f'"{name}" IN (SELECT unnest(?::VARCHAR[]))')
         self.values.append(list(values))
         return self
 
-    def not_among(self, name: str, values: Sequence[str]) -> "Where":
+    def not_among(self, name: str, values: Sequence[str]) -> "ParquetConditions":
         """Add that a column has none of some values."""
         if values:
             self._parts.append(f'"{name}" NOT IN (SELECT unnest(?::VARCHAR[]))')
             self.values.append(list(values))
         return self
 
-    def rows_among(self, rows: Sequence[tuple[str, int]]) -> "Where":
+    def rows_among(self, rows: Sequence[tuple[str, int]]) -> "ParquetConditions":
         """Add that it is one of some rows, by the ids of their predictions and their numbers."""
         self.among("prediction_id", sorted({prediction_id for prediction_id, _ in rows}))
         self._parts.append(
@@ -309,13 +309,13 @@ class Where:
         self.values.append([f"{prediction_id}/{row}" for prediction_id, row in rows])
         return self
 
-    def moment(self, operator: str, at: datetime) -> "Where":
+    def moment(self, operator: str, at: datetime) -> "ParquetConditions":
         """Add a condition on when the prediction was answered."""
         self._parts.append(f'epoch_us("at") {_OPERATORS[operator]} ?')
         self.values.append(_micros(at))
         return self
 
-    def before(self, at: datetime, prediction_id: str, row: int) -> "Where":
+    def before(self, at: datetime, prediction_id: str, row: int) -> "ParquetConditions":
         """Add that rows come after this one in the order of `find`."""
         self._parts.append(
             '(epoch_us("at") < ? OR (epoch_us("at") = ? AND '
@@ -325,7 +325,9 @@ class Where:
         self.values += [moment, moment, prediction_id, prediction_id, row]
         return self
 
-    def feature(self, name: str, operator: str, value: str, *, is_number: bool) -> "Where":
+    def feature(
+        self, name: str, operator: str, value: str, *, is_number: bool
+    ) -> "ParquetConditions":
         """Add a condition on an input or output; `is_number` says what its values are."""
         self._needed.append(name)
         self._parts.append(f"{quoted(name)} {_OPERATORS[operator]} ?")

@@ -20,7 +20,7 @@ _MOST_URL = 2_000
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class Refused(Exception):
+class WebhookRefused(Exception):
     """The address may not be asked; the message says why, in words for people."""
 
 
@@ -34,21 +34,21 @@ def checked(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise Refused("is no address") from None
+        raise WebhookRefused("is no address") from None
     host = parts.hostname or ""
     if len(url) > _MOST_URL or not url.isascii() or any(c in url for c in " \\\t\r\n"):
-        raise Refused("holds characters that no address has")
+        raise WebhookRefused("holds characters that no address has")
     if parts.scheme not in ("https", "http") or not host:
-        raise Refused("does not begin with https://")
+        raise WebhookRefused("does not begin with https://")
     if parts.username or parts.password or parts.fragment:
-        raise Refused("holds a name, a password or a fragment")
+        raise WebhookRefused("holds a name, a password or a fragment")
     if is_allowed_inside(host, port or _port(parts.scheme)):
         return parts
     if parts.scheme != "https":
-        raise Refused("is not encrypted: it has to begin with https://")
+        raise WebhookRefused("is not encrypted: it has to begin with https://")
     literal = _literal(host)
     if literal is not None and not is_public(literal):
-        raise Refused("is an address inside of a network")
+        raise WebhookRefused("is an address inside of a network")
     return parts
 
 
@@ -96,7 +96,7 @@ def _resolved(host: str, port: int) -> str:
     if not is_allowed_inside(host, port):
         for one in addresses:
             if not is_public(ipaddress.ip_address(one.partition("%")[0])):
-                raise Refused("leads to an address inside of a network")
+                raise WebhookRefused("leads to an address inside of a network")
     return addresses[0]
 
 
@@ -133,6 +133,6 @@ def post(
     except httpx.HTTPError as error:
         raise NotDelivered(f"it does not answer ({type(error).__name__})") from None
     if answer.is_redirect:
-        raise Refused("answers with a redirect, which is not followed")
+        raise WebhookRefused("answers with a redirect, which is not followed")
     if not answer.is_success:
         raise NotDelivered(f"it answers with status {answer.status_code}")

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from portal.monitoring.analysis.flatten import FAILED
-from portal.monitoring.analysis.rows import IN, Named, Row, Unreadable, request_rows
+from portal.monitoring.analysis.rows import IN, Row, SignatureColumns, Unreadable, request_rows
 from portal.monitoring.analysis.summaries import read_rows
 from portal.monitoring.statistics.tasks import (
     BOOLEAN,
@@ -100,7 +100,7 @@ def _bodies(
     raw: Sequence[str], ids: set[str], signatures: Mapping[str, Any], types: Mapping[str, str]
 ) -> dict[str, list[Row]]:
     """Return the rows of requests as they were sent, by prediction."""
-    named = {revision: Named.of(signature) for revision, signature in signatures.items()}
+    named = {revision: SignatureColumns.of(signature) for revision, signature in signatures.items()}
     columns = ["prediction_id", "revision", "is_shadow", "request"]
     bodies: dict[str, list[Row]] = {}
     for path in raw:
@@ -114,7 +114,7 @@ def _bodies(
                 for one in batch.filter(is_chosen).to_pylist():
                     if one["is_shadow"] or one["prediction_id"] in bodies:
                         continue
-                    signature = named.get(one["revision"] or "", Named())
+                    signature = named.get(one["revision"] or "", SignatureColumns())
                     try:
                         rows, _ = request_rows(one["request"] or "", signature, cell_of(types))
                     except (Unreadable, RecursionError):

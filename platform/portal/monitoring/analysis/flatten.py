@@ -23,8 +23,8 @@ from portal.monitoring.analysis.rows import (
     IN,
     MOST_ROWS,
     OUT,
-    Named,
     Row,
+    SignatureColumns,
     Unreadable,
     is_too_large,
     limited,
@@ -88,7 +88,7 @@ def digest(
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     known = _known([target / name for name in parts])
-    named = {revision: Named.of(said) for revision, said in signatures.items()}
+    named = {revision: SignatureColumns.of(said) for revision, said in signatures.items()}
     made: list[str] = []
     unreadable = shortened = 0
     rows: list[Row] = []
@@ -97,7 +97,9 @@ def digest(
         if key in known:
             continue
         known.add(key)
-        found, is_read, is_whole = _flattened(raw, named.get(raw["revision"] or "", Named()))
+        found, is_read, is_whole = _flattened(
+            raw, named.get(raw["revision"] or "", SignatureColumns())
+        )
         unreadable += not is_read
         shortened += not is_whole
         rows += found
@@ -139,7 +141,7 @@ def _raw_rows(sources: Sequence[str]) -> Iterator[Row]:
                 yield from batch.to_pylist()
 
 
-def _flattened(raw: Row, named: Named) -> tuple[list[Row], bool, bool]:
+def _flattened(raw: Row, named: SignatureColumns) -> tuple[list[Row], bool, bool]:
     """Return the rows of one prediction, whether both bodies could be read, and all of them."""
     facts = {
         "prediction_id": raw["prediction_id"],

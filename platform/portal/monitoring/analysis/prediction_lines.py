@@ -15,7 +15,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from portal.monitoring.analysis.export import cell_of
-from portal.monitoring.analysis.rows import Named, Row, Unreadable, csv_rows, rows_of, rows_of_body
+from portal.monitoring.analysis.rows import (
+    Row,
+    SignatureColumns,
+    Unreadable,
+    csv_rows,
+    rows_of,
+    rows_of_body,
+)
 
 Format = Literal["csv", "jsonl"]
 _ROWS_AT_ONCE: Final = 256
@@ -30,13 +37,13 @@ _LONGEST_INTEGER: Final = 20
 class _Body:
     """The two bodies of one prediction, read when the first of its rows is written."""
 
-    def __init__(self, raw: Row, named: Named, types: Mapping[str, str]) -> None:
+    def __init__(self, raw: Row, named: SignatureColumns, types: Mapping[str, str]) -> None:
         self.params: Any = None
         self.unreadable: dict[str, str] = {}
         self.inputs = self._inputs(raw["request"] or "", named, types)
         self.outputs = self._outputs(raw["response"] or "")
 
-    def _inputs(self, text: str, named: Named, types: Mapping[str, str]) -> list[Row]:
+    def _inputs(self, text: str, named: SignatureColumns, types: Mapping[str, str]) -> list[Row]:
         try:
             try:
                 body = parse_exactly(text)
@@ -80,10 +87,10 @@ def write_lines(
     `inputs` and `outputs` are the columns of CSV, where other values are JSON in a column of their
     own. Rows whose bodies are in no file were erased meanwhile, and are left out.
     """
-    named = {revision: Named.of(signature) for revision, signature in signatures.items()}
+    named = {revision: SignatureColumns.of(signature) for revision, signature in signatures.items()}
     bodies: dict[str, _Body] = {}
     for one in _sent(raw, sorted({row["prediction_id"] for row in rows})):
-        signature = named.get(one["revision"] or "", Named())
+        signature = named.get(one["revision"] or "", SignatureColumns())
         bodies[one["prediction_id"]] = _Body(one, signature, types)
     with Path(target).open("wb") as file:
         for done, row in enumerate(rows, 1):

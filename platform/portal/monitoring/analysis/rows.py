@@ -36,7 +36,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True)
-class Named:
+class SignatureColumns:
     """The columns of a model by its signature; empty for tensors and unknown models.
 
     `texts` are columns of text, times or bytes; those in `required` have no missing values.
@@ -47,7 +47,7 @@ class Named:
     required: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, signature: Mapping[str, Any] | None) -> "Named":
+    def of(cls, signature: Mapping[str, Any] | None) -> "SignatureColumns":
         """Read a `schemas.serving.Signature`."""
         if not signature or signature.get("kind") != "columns":
             return cls()
@@ -60,7 +60,7 @@ class Named:
 
 
 def request_rows(
-    text: str, named: Named, cell: Callable[[str, str], Any] | None = None
+    text: str, named: SignatureColumns, cell: Callable[[str, str], Any] | None = None
 ) -> tuple[list[Row], str]:
     """Return the rows of a request, and the client's own id of it ("" without one).
 
@@ -79,7 +79,9 @@ def request_rows(
     return rows_of_body(said, named), own_id if len(own_id) <= MOST_OWN_ID else ""
 
 
-def rows_of_body(said: Mapping[str, Any], named: Named, *, nested: bool = False) -> list[Row]:
+def rows_of_body(
+    said: Mapping[str, Any], named: SignatureColumns, *, nested: bool = False
+) -> list[Row]:
     """Return the rows of a request in JSON; `nested` values stay as they are."""
     split = said.get("dataframe_split")
     if isinstance(split, dict) and isinstance(split.get("data"), list):
@@ -200,7 +202,7 @@ def _shaped(cells: Sequence[Any], shape: Sequence[Any]) -> Any:
     return [_shaped(cells[at : at + step], shape[1:]) for at in range(0, len(cells), step)]
 
 
-def csv_rows(text: str, named: Named, cell: Callable[[str, str], Any]) -> list[Row]:
+def csv_rows(text: str, named: SignatureColumns, cell: Callable[[str, str], Any]) -> list[Row]:
     """Return the rows of a request in CSV."""
     try:
         lines = list(islice(csv.reader(io.StringIO(text)), MOST_ROWS + 2))

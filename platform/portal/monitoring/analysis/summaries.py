@@ -17,7 +17,7 @@ from portal.monitoring.analysis.rows import IN, OUT
 from portal.monitoring.statistics import performance_estimate, quality
 from portal.monitoring.statistics import truths as truth_of
 from portal.monitoring.statistics.baselines import Baseline, Floats, bin_values
-from portal.monitoring.statistics.drift_verdicts import DIFFERENT, Limits, compare
+from portal.monitoring.statistics.drift_verdicts import DIFFERENT, DriftThresholds, compare
 from portal.monitoring.statistics.tasks import Basis
 from portal.monitoring.statistics.tasks import observe as observed
 
@@ -214,7 +214,7 @@ def windows(
     moments, share = read_rows(paths, columns=["at"], where=mine)
     if not moments.num_rows:
         return []
-    used = Limits(**limits)
+    used = DriftThresholds(**limits)
     spans = _spans(
         moments.column("at").sort().to_pylist(),
         begin,

@@ -11,7 +11,7 @@ from portal.accounts.models import User
 from portal.core.errors import InvalidInput
 from portal.endpoints.models import Endpoint
 from portal.monitoring.analyst import AnalysisFailed, analyst
-from portal.monitoring.services.labels import Labelled, label_predictions
+from portal.monitoring.services.labels import LabelCounts, label_predictions
 from slipway.schemas.monitoring import LABELS_AT_ONCE, LabelIn
 
 _FIELD = re.compile(r"labels\.(\d+)(?:\.([a-z_]+))?")
@@ -19,14 +19,16 @@ _LONGEST_NAME = 100
 Rows = Sequence[Mapping[str, Any]]
 
 
-def label_by_file(*, endpoint: Endpoint, by: User, name: str, chunks: Iterable[bytes]) -> Labelled:
+def label_by_file(
+    *, endpoint: Endpoint, by: User, name: str, chunks: Iterable[bytes]
+) -> LabelCounts:
     """Store the labels of a CSV, JSON lines or Parquet file, 10,000 at once.
 
     Raises InvalidInput with line, column and value for a label that cannot be stored.
     """
     name = name[-_LONGEST_NAME:]
     rows = _read(name, chunks)
-    done = Labelled()
+    done = LabelCounts()
     labels = [_label(name, row) for row in rows]
     for start in range(0, len(rows), LABELS_AT_ONCE):
         end = start + LABELS_AT_ONCE

@@ -23,7 +23,7 @@ Key = tuple[bool, str, int]
 
 
 @dataclass
-class Labelled:
+class LabelCounts:
     """What became of labels; `empty` ones have no value and are skipped."""
 
     added: int = 0
@@ -32,14 +32,14 @@ class Labelled:
     empty: int = 0
 
 
-def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]) -> Labelled:
+def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]) -> LabelCounts:
     """Note what is true of predictions: all of it or nothing.
 
     The same value again changes nothing; another one is another version, and counts from now on.
     Raises InvalidInput where one list says two things of one row, or a value cannot be of the type
     that labels have.
     """
-    done = Labelled(empty=sum(_is_empty(one.value) for one in labels))
+    done = LabelCounts(empty=sum(_is_empty(one.value) for one in labels))
     empty = {_key(one) for one in labels if _is_empty(one.value)}
     with transaction.atomic():
         monitor = monitor_of(endpoint)

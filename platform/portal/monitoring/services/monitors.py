@@ -14,7 +14,7 @@ from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.endpoints.models import Endpoint
 from portal.endpoints.replicas import cipher
 from portal.endpoints.transitions import gateways_see
-from portal.monitoring.adapters.webhooks import Refused, checked
+from portal.monitoring.adapters.webhooks import WebhookRefused, checked
 from portal.monitoring.label_basis import infer_basis, newest_revision
 from portal.monitoring.models import Alert, AlertChannel, CapturedHour, Monitor
 from portal.monitoring.monitor_settings import monitor_of
@@ -141,7 +141,7 @@ def _require_member(project: Project, mail: str) -> None:
 def _require_public(url: str) -> None:
     try:
         checked(url)
-    except Refused as error:
+    except WebhookRefused as error:
         raise InvalidInput(
             f"The address {error}.",
             code="webhook_refused",

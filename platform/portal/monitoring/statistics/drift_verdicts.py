@@ -25,7 +25,7 @@ ENOUGH: Final = 200
 
 
 @dataclass(frozen=True)
-class Limits:
+class DriftThresholds:
     """From when on a difference counts: `alpha` after Benjamini-Hochberg, and any one effect.
 
     `share`: of values that would have to move. `shift_sd`: how far they moved on average, in
@@ -73,10 +73,10 @@ DIFFERENT: Final = "different"
 def compare(
     baselines: Sequence[Baseline],
     columns: Mapping[str, Sequence[Any] | Floats],
-    limits: Limits | None = None,
+    limits: DriftThresholds | None = None,
 ) -> list[Difference]:
     """Compare the columns of a window with their baselines; columns without one are left out."""
-    used = limits or Limits()
+    used = limits or DriftThresholds()
     found = [_measure(one, columns[one.name]) for one in baselines if one.name in columns]
     adjusted = distances.benjamini_hochberg([one.p for one in found])
     sizes = {one.name: one.rows for one in baselines}
@@ -153,7 +153,7 @@ def _tails(counts: Counts) -> Counts:
     return np.array([counts[:-2].sum(), counts[-2], counts[-1]])
 
 
-def _judged(found: _Measured, p: float, limits: Limits, *, base_rows: int) -> Difference:
+def _judged(found: _Measured, p: float, limits: DriftThresholds, *, base_rows: int) -> Difference:
     one = found.difference
     verdict = STEADY
     if one.rows < limits.enough or base_rows < limits.enough:

@@ -26,7 +26,7 @@ _MOST_READ_BYTES = 10 * MAX_NOTEBOOK_BYTES
 
 
 @dataclass(frozen=True)
-class Saved:
+class SaveResult:
     """The newest version after a save, and whether the save made it."""
 
     version: NotebookVersion
@@ -67,7 +67,7 @@ def clean_workspace_path(text: str) -> str:
     return path
 
 
-def save_notebook(*, project: Project, by: User, path: str, content: bytes) -> Saved:
+def save_notebook(*, project: Project, by: User, path: str, content: bytes) -> SaveResult:
     """Keep what was saved as the newest version, unless that says the same already.
 
     Call it outside a transaction. Raises InvalidInput for a bad path or what is no notebook.
@@ -103,7 +103,7 @@ def _digest(half: bytes) -> str:
 
 def _keep(
     project: Project, by: User, path: str, halves: Halves, fresh: Mapping[str, StoredBytes]
-) -> Saved:
+) -> SaveResult:
     with transaction.atomic():
         file, _ = NotebookFile.objects.get_or_create(
             project=project, path=path, deleted_at=None, defaults={"created_by": by}
@@ -113,11 +113,11 @@ def _keep(
         latest = file.versions.filter(number=file.head).first()
         same = (source.pk, outputs.pk if outputs else None)
         if latest is not None and (latest.source_id, latest.outputs_id) == same:
-            return Saved(latest, is_new=False)
+            return SaveResult(latest, is_new=False)
         made = NotebookVersion(
             source=source, outputs=outputs, cells=halves.cells, parameters=halves.parameters
         )
-        return Saved(_add(file=file, by=by, origin="save", made=made), is_new=True)
+        return SaveResult(_add(file=file, by=by, origin="save", made=made), is_new=True)
 
 
 def _content(

@@ -26,7 +26,7 @@ _NAME_CHARACTERS = 80
 
 
 @dataclass(frozen=True)
-class Wish:
+class NotebookRunRequest:
     """How somebody wants a version to be run."""
 
     purpose: Purpose
@@ -38,14 +38,14 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Reproducibility:
     """What is known of how reproducible a notebook is, and why, in a sentence."""
 
     badge: Badge
     reason: str
 
 
-def start_run(*, version: NotebookVersion, by: User, wish: Wish) -> NotebookRun:
+def start_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -> NotebookRun:
     """Queue a version as a job; call it outside a transaction.
 
     Raises InvalidInput for a tier, a requirement or parameters that cannot be, as a job's are.
@@ -73,12 +73,12 @@ def start_run(*, version: NotebookVersion, by: User, wish: Wish) -> NotebookRun:
     return run
 
 
-def quote_run(*, version: NotebookVersion, by: User, wish: Wish) -> Quote:
+def quote_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -> Quote:
     """Say what running a version would cost and whether it would wait; nothing is queued."""
     return jobs().quote(project=version.file.project, by=by, wanted=_wanted(version, wish))
 
 
-def _wanted(version: NotebookVersion, wish: Wish) -> JobWanted:
+def _wanted(version: NotebookVersion, wish: NotebookRunRequest) -> JobWanted:
     last = version.file.path.rpartition("/")[2].removesuffix(".ipynb")
     last = shorten_name(last, _NAME_CHARACTERS)
     return JobWanted(
@@ -182,19 +182,21 @@ def keep_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
     return run
 
 
-def standing_of(file: NotebookFile) -> Standing:
+def standing_of(file: NotebookFile) -> Reproducibility:
     """Say how reproducible a notebook of `NotebookFileQuerySet.of_project` is known to be."""
     waiting = NotebookRun.objects.filter(
         version__file=file, version__number=file.head, purpose="verify", passed__isnull=True
     ).exclude(workload__state__in=[state.value for state in ENDS])
     if waiting.exists():
-        return Standing("checking", f"Version {file.head} is being run in a clean kernel.")
+        return Reproducibility("checking", f"Version {file.head} is being run in a clean kernel.")
     number, passed = file.checked_number, file.checked_passed  # type: ignore[attr-defined]
     if number is None:
-        return Standing("unverified", "It has never been run in a clean kernel.")
+        return Reproducibility("unverified", "It has never been run in a clean kernel.")
     if number != file.head:
         word = "was reproducible" if passed else "was not reproducible"
-        return Standing("changed", f"Version {number} {word}; it has changed since.")
+        return Reproducibility("changed", f"Version {number} {word}; it has changed since.")
     if passed:
-        return Standing("verified", "A clean kernel gave the same results, top to bottom.")
-    return Standing("failed", "A clean kernel does not give the results that are saved in it.")
+        return Reproducibility("verified", "A clean kernel gave the same results, top to bottom.")
+    return Reproducibility(
+        "failed", "A clean kernel does not give the results that are saved in it."
+    )

@@ -7,7 +7,7 @@ from portal.notebooks.kinds import KIND
 from portal.notebooks.services.servers import lifetime_of, tier_called
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
 from portal.workloads.models import Workload
-from portal.workloads.placement import Room
+from portal.workloads.placement import Capacity
 from portal.workloads.ports import AdmissionRequest
 from portal.workloads.scheduling import read_sites
 from slipway.schemas.notebook_servers import ServerIn
@@ -49,7 +49,7 @@ def _wait_of(project: Project, tier: Tier) -> tuple[bool, str]:
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
         return True, f"{ahead} of this project {verb} already and would go first."
-    need, room = need_of(project, tier, backend="process"), Room(read_sites())
+    need, room = need_of(project, tier, backend="process"), Capacity(read_sites())
     if room.count_of(need, project=project.pk):
         return False, "It can start at once."
     if room.count_of(need):

@@ -16,7 +16,7 @@ from portal.notebooks.urls import require_notebooks
 from portal.notebooks.workload_sync import follow
 from portal.workloads.feasibility import refuse_impossible
 from portal.workloads.services.cancellation import stop_workload
-from portal.workloads.services.submission import Wanted, submit_workload
+from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import personal_key_of, spec_from
 from slipway.schemas.notebook_servers import NotebookState, ServerEdit, ServerIn, Weekday
 from slipway.schemas.truncation import name_some
@@ -115,7 +115,7 @@ def _start(server: Server, by: User, environment: str) -> None:
     workload = submit_workload(
         project=server.project,
         by=by,
-        wanted=Wanted(
+        wanted=WorkloadRequest(
             kind=KIND,
             name=server.name,
             tier=server.tier,

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import fsspec
 from django.conf import settings
 
-from portal.registry.ports import FilesUnreadable, ModelFile
+from portal.registry.ports import FilesUnreadable, ModelFolderFile
 
 _CHUNK_BYTES = 1024 * 1024
 # Of a bucket little more is fetched than what is read.
@@ -26,7 +26,7 @@ class ArtifactFiles:
         self._system = system
         self._root = root.rstrip("/")
 
-    def files(self, folder: str, *, limit: int) -> Sequence[ModelFile]:
+    def files(self, folder: str, *, limit: int) -> Sequence[ModelFolderFile]:
         """Return at most `limit` files below a folder, in order of paths."""
         base = self._place(folder)
         try:
@@ -34,7 +34,7 @@ class ArtifactFiles:
         except Exception as error:
             raise FilesUnreadable(_reason(error)) from error
         files = [
-            ModelFile(str(path)[len(base) :].lstrip("/"), int(facts.get("size") or 0))
+            ModelFolderFile(str(path)[len(base) :].lstrip("/"), int(facts.get("size") or 0))
             for path, facts in found.items()
             if facts.get("type") == "file" and not facts.get("islink")
         ]

@@ -25,7 +25,7 @@ from slipway.schemas.registry import Gate, GateResult, RequestState, TargetKind
 
 
 @dataclass(frozen=True)
-class Plan:
+class PromotionPlan:
     """What a promotion would change, and how its gates stand. Good until `sequence` moves on."""
 
     model: ModelFacts
@@ -68,7 +68,7 @@ def stage_of(record: VersionRecord | None, rules: ProjectRules) -> str:
     return (record.stage if record else "") or str(rules.stages[0])
 
 
-def plan_promotion(*, project: Project, model: str, number: int, target: Target) -> Plan:
+def plan_promotion(*, project: Project, model: str, number: int, target: Target) -> PromotionPlan:
     """Return what a promotion would change; nothing is changed. Call it outside a transaction.
 
     Raises NotFound, and InvalidInput for a stage or an alias that cannot be.
@@ -88,7 +88,7 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
     champion = standing_at(facts, line, target)
     request = _request_for(record, target)
     case = Case(record=record, target=target, champion=champion, request=request)
-    return Plan(
+    return PromotionPlan(
         model=facts,
         version=version,
         record=record,
@@ -207,7 +207,7 @@ def _moved(model: str) -> Conflict:
     )
 
 
-def _refused(plan: Plan, closed: list[GateResult]) -> Conflict:
+def _refused(plan: PromotionPlan, closed: list[GateResult]) -> Conflict:
     first = closed[0]
     more = f" {len(closed) - 1} more gates are closed." if len(closed) > 1 else ""
     return Conflict(
@@ -217,7 +217,7 @@ def _refused(plan: Plan, closed: list[GateResult]) -> Conflict:
     )
 
 
-def _take_place(plan: Plan, by: Actor, override_reason: str | None) -> Move:
+def _take_place(plan: PromotionPlan, by: Actor, override_reason: str | None) -> Move:
     """Write the move; everything here happens alone, for whoever else promotes waits or loses."""
     line = plan.record.line
     if not ModelLine.objects.advance(line.pk, plan.sequence):
@@ -245,7 +245,7 @@ def _take_place(plan: Plan, by: Actor, override_reason: str | None) -> Move:
     return move
 
 
-def _audit_move(line: ModelLine, move: Move, plan: Plan) -> None:
+def _audit_move(line: ModelLine, move: Move, plan: PromotionPlan) -> None:
     audit.record(
         "model.override" if move.override_reason else "model.promote",
         kind="model_version",
@@ -261,7 +261,7 @@ def _audit_move(line: ModelLine, move: Move, plan: Plan) -> None:
     )
 
 
-def _archive(plan: Plan, by: Actor) -> None:
+def _archive(plan: PromotionPlan, by: Actor) -> None:
     """Move the version that made room to the last stage; a place of its own in the history."""
     line, last = plan.record.line, str(plan.rules.stages[-1])
     if plan.replaces is None or last == plan.target.name:

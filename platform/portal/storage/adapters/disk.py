@@ -12,10 +12,10 @@ from portal.storage.digests import Intake
 from portal.storage.ports import (
     CHUNK_BYTES,
     BytesMissing,
-    Cleared,
-    Entry,
-    Promised,
+    CleanupResult,
     StoredBytes,
+    StoredObject,
+    UploadDeclaration,
     digest_in,
     new_key,
 )
@@ -29,7 +29,9 @@ class DiskStore(FsspecStore):
     def __init__(self, root: str, options: dict[str, Any]) -> None:
         super().__init__("file", root, options)
 
-    def put(self, chunks: Iterable[bytes], *, promised: Promised, limit_bytes: int) -> StoredBytes:
+    def put(
+        self, chunks: Iterable[bytes], *, promised: UploadDeclaration, limit_bytes: int
+    ) -> StoredBytes:
         """See BlobStore."""
         intake = Intake(promised, limit_bytes)
         draft = Path(self._root, "drafts", secrets.token_hex(16))
@@ -93,13 +95,13 @@ class DiskStore(FsspecStore):
     def _path(self, key: str) -> str:
         return f"{self._root}/{checked(key)}"
 
-    def entries(self, *, digest_prefix: str) -> Iterator[Entry]:
+    def entries(self, *, digest_prefix: str) -> Iterator[StoredObject]:
         """See BlobStore."""
         for shard in (shard for shard in _SHARDS if shard.startswith(digest_prefix)):
             for info in self._listing(f"sha256/{shard}"):
                 key = str(info["name"]).removeprefix(f"{self._root}/")
                 if digest_in(key) is not None:
-                    yield Entry(key, int(info["size"]), _modified_at(info))
+                    yield StoredObject(key, int(info["size"]), _modified_at(info))
 
     def _listing(self, folder: str) -> list[dict[str, Any]]:
         with self.outages():
@@ -109,14 +111,14 @@ class DiskStore(FsspecStore):
                 return []
         return [info for info in found if info["type"] == "file"]
 
-    def clear_drafts(self, *, before: datetime) -> Cleared:
+    def clear_drafts(self, *, before: datetime) -> CleanupResult:
         """See BlobStore."""
-        cleared = Cleared()
+        cleared = CleanupResult()
         for info in self._listing("drafts"):
             if _modified_at(info) < before:
                 with self.outages():
                     Path(info["name"]).unlink(missing_ok=True)
-                cleared += Cleared(1, int(info["size"]))
+                cleared += CleanupResult(1, int(info["size"]))
         return cleared
 
 

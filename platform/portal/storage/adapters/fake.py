@@ -8,10 +8,10 @@ from portal.storage.digests import Intake
 from portal.storage.ports import (
     CHUNK_BYTES,
     BytesMissing,
-    Cleared,
-    Entry,
-    Promised,
+    CleanupResult,
     StoredBytes,
+    StoredObject,
+    UploadDeclaration,
     digest_in,
     new_key,
 )
@@ -24,7 +24,9 @@ class FakeStore:
         self.objects: dict[str, tuple[bytes, datetime]] = {}
         self.drafts: dict[str, tuple[bytes, datetime]] = {}
 
-    def put(self, chunks: Iterable[bytes], *, promised: Promised, limit_bytes: int) -> StoredBytes:
+    def put(
+        self, chunks: Iterable[bytes], *, promised: UploadDeclaration, limit_bytes: int
+    ) -> StoredBytes:
         """See BlobStore."""
         intake = Intake(promised, limit_bytes)
         content = b"".join(intake.passing(chunks))
@@ -46,13 +48,15 @@ class FakeStore:
         content, _written_at = self.objects.pop(key, (b"", None))
         return len(content)
 
-    def entries(self, *, digest_prefix: str) -> Iterator[Entry]:
+    def entries(self, *, digest_prefix: str) -> Iterator[StoredObject]:
         """See BlobStore."""
         for key, (content, written_at) in list(self.objects.items()):
             if (digest_in(key) or "").startswith(digest_prefix):
-                yield Entry(key, len(content), written_at)
+                yield StoredObject(key, len(content), written_at)
 
-    def clear_drafts(self, *, before: datetime) -> Cleared:
+    def clear_drafts(self, *, before: datetime) -> CleanupResult:
         """See BlobStore."""
         old = [name for name, (_content, begun_at) in self.drafts.items() if begun_at < before]
-        return sum((Cleared(1, len(self.drafts.pop(name)[0])) for name in old), Cleared())
+        return sum(
+            (CleanupResult(1, len(self.drafts.pop(name)[0])) for name in old), CleanupResult()
+        )

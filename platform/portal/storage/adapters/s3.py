@@ -12,10 +12,10 @@ from portal.storage.adapters.fsspec_store import FsspecStore, checked
 from portal.storage.digests import Intake
 from portal.storage.ports import (
     BytesMissing,
-    Cleared,
-    Entry,
-    Promised,
+    CleanupResult,
     StoredBytes,
+    StoredObject,
+    UploadDeclaration,
     digest_in,
     new_key,
 )
@@ -144,7 +144,9 @@ class S3Store(FsspecStore):
         self._bucket = _Bucket(self._fs, name)
         self._prefix = f"{prefix}/" if prefix else ""
 
-    def put(self, chunks: Iterable[bytes], *, promised: Promised, limit_bytes: int) -> StoredBytes:
+    def put(
+        self, chunks: Iterable[bytes], *, promised: UploadDeclaration, limit_bytes: int
+    ) -> StoredBytes:
         """See BlobStore."""
         intake = Intake(promised, limit_bytes)
         parts = _in_parts(intake.passing(chunks))
@@ -239,13 +241,13 @@ class S3Store(FsspecStore):
             self._bucket.call("delete_object", Key=self._place(key))
         return size_bytes
 
-    def entries(self, *, digest_prefix: str) -> Iterator[Entry]:
+    def entries(self, *, digest_prefix: str) -> Iterator[StoredObject]:
         """See BlobStore."""
         for found in self._objects(f"sha256/{digest_prefix}"):
             if digest_in(found.key) is not None:
                 yield found
 
-    def _objects(self, prefix: str) -> Iterator[Entry]:
+    def _objects(self, prefix: str) -> Iterator[StoredObject]:
         """Yield what lies under a prefix, a page of at most 1,000 at a time."""
         after: dict[str, str] = {}
         while True:
@@ -253,19 +255,19 @@ class S3Store(FsspecStore):
                 page = self._bucket.call("list_objects_v2", Prefix=self._prefix + prefix, **after)
             for found in page.get("Contents", []):
                 key = found["Key"].removeprefix(self._prefix)
-                yield Entry(key, found["Size"], found["LastModified"].astimezone(UTC))
+                yield StoredObject(key, found["Size"], found["LastModified"].astimezone(UTC))
             if not page.get("IsTruncated"):
                 return
             after = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def clear_drafts(self, *, before: datetime) -> Cleared:
+    def clear_drafts(self, *, before: datetime) -> CleanupResult:
         """See BlobStore."""
-        cleared = Cleared()
+        cleared = CleanupResult()
         for draft in self._objects("drafts/"):
             if draft.modified_at < before:
                 with self.outages():
                     self._bucket.call("delete_object", Key=self._prefix + draft.key)
-                cleared += Cleared(1, draft.size_bytes)
+                cleared += CleanupResult(1, draft.size_bytes)
         for upload in self._unfinished_uploads():
             if upload["Initiated"].astimezone(UTC) < before:
                 cleared += self._abort(upload)
@@ -284,7 +286,7 @@ class S3Store(FsspecStore):
                 "UploadIdMarker": page["NextUploadIdMarker"],
             }
 
-    def _abort(self, upload: dict[str, Any]) -> Cleared:
+    def _abort(self, upload: dict[str, Any]) -> CleanupResult:
         name = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
         size_bytes, marker = 0, 0
         with self.outages():
@@ -297,8 +299,8 @@ class S3Store(FsspecStore):
                     marker = page["NextPartNumberMarker"]
                 self._bucket.call("abort_multipart_upload", **name)
             except FileNotFoundError:  # finished or aborted meanwhile
-                return Cleared()
-        return Cleared(1, size_bytes)
+                return CleanupResult()
+        return CleanupResult(1, size_bytes)
 
 
 def _code_of(error: OSError) -> str:

@@ -9,7 +9,7 @@ MIB = 1024**2
 
 
 @dataclass(frozen=True)
-class Limits:
+class ArchiveLimits:
     """Bounds on what comes out of an archive; sizes count bytes that really came, never headers.
 
     `ratio` is bytes out for each byte of the archive, looked at once `ratio_from_bytes` came out.

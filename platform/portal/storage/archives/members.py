@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from portal.storage.archives.limits import Limits, too_large
+from portal.storage.archives.limits import ArchiveLimits, too_large
 
 PIECE_BYTES = 256 * 1024
 
@@ -22,7 +22,7 @@ class Member:
 class Gauge:
     """Counts the bytes that really come out of an archive, against the bytes that went in."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ArchiveLimits) -> None:
         self._limits = limits
         self.bytes_in = 0
         self.bytes_out = 0

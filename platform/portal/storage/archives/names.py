@@ -3,14 +3,14 @@
 import re
 import unicodedata
 
-from portal.storage.archives.limits import Limits, shown, too_large, unsafe
+from portal.storage.archives.limits import ArchiveLimits, shown, too_large, unsafe
 from slipway.schemas.names import unfit_character
 
 Parts = tuple[str, ...]
 _DRIVE = re.compile(r"\A[A-Za-z]:")
 
 
-def parts_of(name: str, limits: Limits) -> Parts:
+def parts_of(name: str, limits: ArchiveLimits) -> Parts:
     """Return the folders and the last name of a member; none for the archive's own root.
 
     Raises UnsafeArchive for a name that leads, or could lead on some system, out of the folder it
@@ -51,7 +51,7 @@ class Places:
     which of them stays would depend on the system, so neither is taken.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ArchiveLimits) -> None:
         self._limits = limits
         self._taken: dict[str, tuple[str, bool]] = {}
 

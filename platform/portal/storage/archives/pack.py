@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from portal.core.errors import Conflict
-from portal.storage.archives.limits import Limits, unsafe
+from portal.storage.archives.limits import ArchiveLimits, unsafe
 from portal.storage.archives.members import PIECE_BYTES
 from portal.storage.archives.names import Parts, Places, parts_of
 from portal.storage.archives.tar import BLOCK
@@ -19,14 +19,16 @@ _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _GZIP = 31
 
 
-def pack(folder: Path, *, compressed: bool = True, limits: Limits | None = None) -> Iterator[bytes]:
+def pack(
+    folder: Path, *, compressed: bool = True, limits: ArchiveLimits | None = None
+) -> Iterator[bytes]:
     """Yield a tar archive of a folder, in constant memory; compressed with gzip unless told not to.
 
     Members are sorted by name; times, owners and all modes but "executable" are left out. (The
     compressed bytes are the same for the same version of zlib.) Raises UnsafeArchive for a link or
     special file or a name that could not be unpacked, Conflict for a file that changes meanwhile.
     """
-    plain = _tar(folder, limits or Limits())
+    plain = _tar(folder, limits or ArchiveLimits())
     if not compressed:
         yield from plain
         return
@@ -37,7 +39,7 @@ def pack(folder: Path, *, compressed: bool = True, limits: Limits | None = None)
     yield squeeze.flush()
 
 
-def _tar(folder: Path, limits: Limits) -> Iterator[bytes]:
+def _tar(folder: Path, limits: ArchiveLimits) -> Iterator[bytes]:
     size_bytes = 0
     descriptor = os.open(folder, _FOLDER_FLAGS)
     try:
@@ -50,7 +52,7 @@ def _tar(folder: Path, limits: Limits) -> Iterator[bytes]:
     yield bytes(end + -(size_bytes + end) % _RECORD_BYTES)
 
 
-def _walk(folder: int, above: Parts, places: Places, limits: Limits) -> Iterator[bytes]:
+def _walk(folder: int, above: Parts, places: Places, limits: ArchiveLimits) -> Iterator[bytes]:
     """Yield the headers and contents of everything below an open folder."""
     for name in sorted(os.listdir(folder), key=os.fsencode):
         parts = (*above, name)

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Protocol, cast
 
-from portal.storage.archives.limits import Limits, broken, too_large, unsafe
+from portal.storage.archives.limits import ArchiveLimits, broken, too_large, unsafe
 from portal.storage.archives.members import PIECE_BYTES, CountedSource, Gauge, Member
 
 BLOCK = 512
@@ -153,7 +153,7 @@ class _Header:
         return _text(self._raw_name)
 
 
-def read_tar(source: BinaryIO, limits: Limits, *, is_gzip: bool) -> Iterator[Member]:
+def read_tar(source: BinaryIO, limits: ArchiveLimits, *, is_gzip: bool) -> Iterator[Member]:
     """Yield the members of a tar archive, compressed or not.
 
     Raises UnsafeArchive, BrokenArchive or TooLarge.
@@ -184,7 +184,9 @@ def read_tar(source: BinaryIO, limits: Limits, *, is_gzip: bool) -> Iterator[Mem
         extensions, extension_count = _Extensions(), 0
 
 
-def _member(stream: _Stream, header: _Header, extensions: _Extensions, limits: Limits) -> Member:
+def _member(
+    stream: _Stream, header: _Header, extensions: _Extensions, limits: ArchiveLimits
+) -> Member:
     name = header.name if extensions.name is None else extensions.name
     size = header.size if extensions.size is None else extensions.size
     if header.kind not in (_REGULAR, _FOLDER):

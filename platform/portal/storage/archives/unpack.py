@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from portal.core.errors import Conflict
 from portal.storage.adapters.fsspec_store import telling_of_outages
-from portal.storage.archives.limits import Limits, broken, too_large
+from portal.storage.archives.limits import ArchiveLimits, broken, too_large
 from portal.storage.archives.members import Member
 from portal.storage.archives.names import Parts, Places, parts_of
 from portal.storage.archives.tar import BLOCK, read_tar
@@ -20,20 +20,22 @@ from portal.storage.archives.zip import read_zip
 from portal.storage.models import StoredFile
 from portal.storage.services import open_file
 
-_DEFAULTS = Limits()
+_DEFAULTS = ArchiveLimits()
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
-class Unpacked:
+class ExtractionResult:
     """What came out of an archive."""
 
     files: int
     size_bytes: int
 
 
-def unpack_file(*, file: StoredFile, into: Path, limits: Limits = _DEFAULTS) -> Unpacked:
+def unpack_file(
+    *, file: StoredFile, into: Path, limits: ArchiveLimits = _DEFAULTS
+) -> ExtractionResult:
     """Unpack a stored file; see `unpack`. Its bytes pass through a nameless file beside `into`."""
     with TemporaryFile(dir=into.parent) as spool:
         for chunk in open_file(file=file):
@@ -43,7 +45,7 @@ def unpack_file(*, file: StoredFile, into: Path, limits: Limits = _DEFAULTS) -> 
         return unpack(spool, into=into, limits=limits)
 
 
-def unpack(source: BinaryIO, *, into: Path, limits: Limits = _DEFAULTS) -> Unpacked:
+def unpack(source: BinaryIO, *, into: Path, limits: ArchiveLimits = _DEFAULTS) -> ExtractionResult:
     """Unpack a .tar, .tar.gz or .zip archive into the folder `into`, which must not exist yet.
 
     Only plain files and folders come out; owners, times, set-user bits and other extras do not. The
@@ -69,10 +71,10 @@ def unpack(source: BinaryIO, *, into: Path, limits: Limits = _DEFAULTS) -> Unpac
     except BaseException:
         draft.discard()
         raise
-    return Unpacked(files, size_bytes)
+    return ExtractionResult(files, size_bytes)
 
 
-def _members(source: BinaryIO, limits: Limits) -> Iterator[Member]:
+def _members(source: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
     start = source.read(BLOCK)
     source.seek(0)
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
@@ -110,7 +112,7 @@ class _Draft:
         """Make a folder, and those above it."""
         self._enter(parts)
 
-    def add_file(self, parts: Parts, member: Member, limits: Limits) -> int:
+    def add_file(self, parts: Parts, member: Member, limits: ArchiveLimits) -> int:
         """Write a file; returns its size in bytes."""
         folder = self._enter(parts[:-1])
         mode = 0o755 if member.is_executable else 0o644

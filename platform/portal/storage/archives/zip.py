@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
-from portal.storage.archives.limits import Limits, broken, too_large, unsafe
+from portal.storage.archives.limits import ArchiveLimits, broken, too_large, unsafe
 from portal.storage.archives.members import PIECE_BYTES, Gauge, Member
 
 # Of the directory, for each member allowed: a fixed part of 46 bytes, its name, its extra fields.
@@ -56,7 +56,7 @@ class _Bounded:
         return self._source.read(wanted)
 
 
-def read_zip(source: BinaryIO, limits: Limits) -> Iterator[Member]:
+def read_zip(source: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
     """Yield the members of a zip archive; raises UnsafeArchive, BrokenArchive or TooLarge."""
     gauge = Gauge(limits)
     gauge.bytes_in = source.seek(0, os.SEEK_END)
@@ -84,7 +84,7 @@ def _refuse_overlaps(found: list[zipfile.ZipInfo]) -> None:
 
 
 def _member(
-    archive: zipfile.ZipFile, info: zipfile.ZipInfo, gauge: Gauge, limits: Limits
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, gauge: Gauge, limits: ArchiveLimits
 ) -> Member:
     # The library cuts the name at a NUL; what was written counts.
     name = info.orig_filename

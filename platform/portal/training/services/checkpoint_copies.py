@@ -13,7 +13,7 @@ from portal.compute.resources import memory_text
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput, NotFound, SlipwayError, TooLarge
 from portal.storage.models import StoredFile
-from portal.storage.ports import Promised, StoredBytes
+from portal.storage.ports import StoredBytes, UploadDeclaration
 from portal.storage.services import discard_bytes, keep_file, open_file, receive_bytes
 from portal.training.models import Checkpoint, Job
 from portal.workloads.lifecycle import ENDS
@@ -71,7 +71,7 @@ def take_copy(
     try:
         stored = receive_bytes(
             chunks=_checked(chunks, receiver),
-            promised=Promised(size_bytes=size_bytes),
+            promised=UploadDeclaration(size_bytes=size_bytes),
             limit_bytes=limit_bytes() + _PACKING_BYTES,
         )
     except CheckpointTooLarge as error:

@@ -19,12 +19,12 @@ from portal.training.services.snapshots import require_script, snapshot_of
 from portal.workloads.costs import lease_cost, lease_price, steps_of_tier, unix_ms
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
 from portal.workloads.models import Workload
-from portal.workloads.placement import Room
+from portal.workloads.placement import Capacity
 from portal.workloads.ports import AdmissionRequest
 from portal.workloads.scheduling import read_sites
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.resume import resume_workload
-from portal.workloads.services.submission import Wanted, submit_workload
+from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import RunSpec, spec_from
 from slipway.schemas.notebook import SUFFIX
 from slipway.schemas.strategy import StrategyError, parse_strategy
@@ -58,7 +58,7 @@ def submit_job(*, project: Project, by: User, wanted: JobIn, cloned_from: Job | 
         workload = submit_workload(
             project=project,
             by=by,
-            wanted=Wanted(
+            wanted=WorkloadRequest(
                 kind="job",
                 name=wanted.name or _name_of(wanted.script),
                 tier=tier,
@@ -323,7 +323,7 @@ def _wait_of(project: Project, tier: Tier, wanted: JobIn) -> tuple[bool, str]:
         verb = "waits" if ahead == 1 else "wait"
         return True, f"{ahead} of this project {verb} already and would go first."
     need = need_of(project, tier, backend=wanted.backend)
-    room = Room(read_sites())
+    room = Capacity(read_sites())
     fitting = room.count_of(need, project=project.pk)
     if fitting >= wanted.nodes:
         return False, "It can start at once."

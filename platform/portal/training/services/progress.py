@@ -10,7 +10,7 @@ from portal.workloads.services.logs import ranks_with_logs
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """What of a job changes while it runs, beside its workload.
 
     `step` is that of the slowest task that tells one; `resumable_step` the newest checkpoint's;
@@ -24,13 +24,13 @@ class Progress:
     log_ranks: list[int]
 
 
-def progress_of(job: Job) -> Progress:
+def progress_of(job: Job) -> JobProgress:
     """Return how far a job of `JobQuerySet.of_project` has come."""
     workload = job.workload
     leases = list(workload.leases.all())
     first = [lease.first_step_at for lease in leases if lease.first_step_at]
     steps = [lease.step for lease in leases if lease.epoch == workload.epoch and lease.step]
-    return Progress(
+    return JobProgress(
         cost_nano_usd=cost_of(workload, until_ms=unix_ms(clock.now())),
         first_step_after_s=(min(first) - job.created_at).total_seconds() if first else None,
         step=min(steps) if steps else None,

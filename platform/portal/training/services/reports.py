@@ -4,12 +4,12 @@ from datetime import datetime
 
 from portal.training.models import Checkpoint, Job
 from portal.training.services.checkpoint_copies import why_not_copied
-from slipway.schemas.agent import Report, SavedCheckpoint, TakenStrategy
+from slipway.schemas.agent import SavedCheckpoint, TakenStrategy, TaskReport
 
 MAX_CHECKPOINTS = 1000
 
 
-def keep_report(*, workload_id: str, attempt: int, report: Report, at: datetime) -> str:
+def keep_report(*, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
     """Take in a report; see `portal.workloads.ports.ReportKeeper`."""
     job = Job.objects.filter(pk=workload_id).first()
     if job is None:

@@ -7,7 +7,7 @@ from django.db import transaction
 from portal.accounts.models import Project, User
 from portal.core.errors import InvalidInput, TooLarge
 from portal.storage.backend import blob_store
-from portal.storage.ports import Promised, StoredBytes
+from portal.storage.ports import StoredBytes, UploadDeclaration
 from portal.storage.services import discard_bytes, keep_file, receive_bytes
 from portal.training.file_index import is_among, marks_of, names_in
 from portal.training.models import Snapshot
@@ -18,7 +18,9 @@ MAX_SNAPSHOT_BYTES = 500 * 1024**2
 _SUGGESTED = 20
 
 
-def take_in(*, project: Project, by: User, chunks: Iterable[bytes], promised: Promised) -> Snapshot:
+def take_in(
+    *, project: Project, by: User, chunks: Iterable[bytes], promised: UploadDeclaration
+) -> Snapshot:
     """Make a stream of bytes a snapshot of the project; the same bytes are the same snapshot.
 
     Call it outside a transaction: it waits for the network. Raises TooLarge before the first byte

@@ -7,16 +7,16 @@ from tempfile import TemporaryDirectory
 
 from portal.accounts.models import Project, User
 from portal.core.errors import InvalidInput, SlipwayError, TooLarge
-from portal.storage.archives.limits import Limits
+from portal.storage.archives.limits import ArchiveLimits
 from portal.storage.archives.pack import pack
 from portal.storage.archives.unpack import unpack
-from portal.storage.ports import Promised
+from portal.storage.ports import UploadDeclaration
 from portal.storage.services import clean_file_name
 from portal.training.models import Snapshot
 from portal.training.services.snapshots import MAX_SNAPSHOT_BYTES, take_in
 from slipway.schemas.notebook import SUFFIX, NotebookError, script_name, script_of
 
-_LIMITS = Limits(
+_LIMITS = ArchiveLimits(
     members=50_000, total_bytes=MAX_SNAPSHOT_BYTES, member_bytes=MAX_SNAPSHOT_BYTES, depth=64
 )
 _MOST_NOTEBOOKS, _LARGEST_NOTEBOOK_BYTES = 200, 20 * 1024**2
@@ -38,7 +38,7 @@ def take_upload(*, project: Project, by: User, name: str, chunks: Iterable[bytes
                 project=project,
                 by=by,
                 chunks=pack(folder, compressed=False, limits=_LIMITS),
-                promised=Promised(),
+                promised=UploadDeclaration(),
             )
     except SlipwayError as error:
         error.field = "code"

@@ -298,7 +298,7 @@ class ChangedEndpoint(SchemaForm):
         )
 
 
-class NewKey(SchemaForm):
+class NewKeyForm(SchemaForm):
     """A key for clients of an endpoint."""
 
     names = {"rate.per_s": "rate_per_s", "rate.burst": "burst", "expires_in_days": "expires"}

@@ -2,7 +2,7 @@
 
 from django import forms
 
-from slipway.schemas.monitoring import LabelType, MonitorSettings, Task
+from slipway.schemas.monitoring import LabelType, ModelTask, MonitorSettings
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 
@@ -17,13 +17,13 @@ TASKS = {
 }
 
 
-class Watching(forms.Form):
+class MonitorSettingsForm(forms.Form):
     """The settings that people change; the API has all of them."""
 
     task = forms.ChoiceField(
         label="Task",
         required=False,
-        choices=[("", "Inferred"), *((one.value, TASKS[one.value]) for one in Task)],
+        choices=[("", "Inferred"), *((one.value, TASKS[one.value]) for one in ModelTask)],
         help_text="Decides how predictions are compared with labels. Quality is measured again.",
     )
     label_type = forms.ChoiceField(

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from portal.core.validation_messages import predicate_of_fault
 from portal.notebooks.models import NotebookVersion
-from portal.notebooks.services.files_runs import Wish
+from portal.notebooks.services.files_runs import NotebookRunRequest
 from portal.web.forms.jobs import pairs
 from slipway.schemas.notebook_files import RunIn
 
@@ -64,7 +64,7 @@ class RunNotebook(forms.Form):
     ) -> None:
         lines = "\n".join(f"{name}={value}" for name, value in version.parameters)
         super().__init__(data, initial={"tier": tier, "params": lines}, **kwargs)
-        self.wish = Wish(purpose="run")
+        self.wish = NotebookRunRequest(purpose="run")
 
     def clean_params(self) -> dict[str, str]:
         """Read a line each."""
@@ -85,7 +85,7 @@ class RunNotebook(forms.Form):
                 said = f"This {predicate_of_fault(fault)}."
                 self.add_error(field if field in self.fields else None, said)
             return data
-        self.wish = Wish(
+        self.wish = NotebookRunRequest(
             purpose="run",
             tier=wanted.tier,
             name=wanted.name,

@@ -44,7 +44,7 @@ class Profile(forms.Form):
     )
 
 
-class NewToken(forms.Form):
+class NewTokenForm(forms.Form):
     """An API token to make."""
 
     name = forms.CharField(

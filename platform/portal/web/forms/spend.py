@@ -121,7 +121,7 @@ class Override(forms.Form):
     reason = forms.CharField(max_length=300, help_text="It stands in the audit log.")
 
 
-class Rates(forms.Form):
+class RatesForm(forms.Form):
     """The prices of bare resources, from now on."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:

@@ -20,7 +20,7 @@ from portal.core import clock
 from portal.web.audit_messages import sentence_of
 from portal.web.dates import exact, in_words, lasting
 from portal.web.icons import svg
-from portal.web.jobs import Standing
+from portal.web.jobs import JobStatus
 from portal.web.list_query import NEWEST
 from portal.web.money import dollars, is_tiny, short_dollars
 from portal.web.urls_for import address_of
@@ -251,7 +251,7 @@ def figure(value: float) -> str:
 
 
 @register.simple_tag
-def counted(standing: Standing) -> SafeString:
+def counted(standing: JobStatus) -> SafeString:
     """Show how long a job runs or waits; it counts on in the browser until it ends."""
     goes_on = format_html(' data-counts-from="{}"', standing.began.isoformat())
     return format_html(
@@ -262,7 +262,7 @@ def counted(standing: Standing) -> SafeString:
 
 
 @register.simple_tag
-def costing(standing: Standing) -> SafeString:
+def costing(standing: JobStatus) -> SafeString:
     """Show what a job has cost so far; it counts on in the browser while hardware is held."""
     goes_on = format_html(
         ' data-cost="{}" data-rate="{}" data-cost-at="{}"',

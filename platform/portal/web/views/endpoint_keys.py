@@ -13,7 +13,7 @@ from portal.endpoints.models import EndpointKey
 from portal.endpoints.services.keys import make_key, revoke_key
 from portal.web.confirmation import Question, ask
 from portal.web.endpoints import url_of
-from portal.web.forms.endpoints import NewKey
+from portal.web.forms.endpoints import NewKeyForm
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.urls_for import address_of
 from portal.web.views.endpoints import CHANGE, WHERE
@@ -24,7 +24,7 @@ from portal.web.views.endpoints import CHANGE, WHERE
 def project_endpoint_key_new(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Make a key; the answer is the only place it is shown."""
     found, by = gated_endpoint(request), require_principal(request).user
-    form = NewKey(sent(request))
+    form = NewKeyForm(sent(request))
     done = carry_out(request, form, lambda _: make_key(endpoint=found, by=by, wanted=form.wanted))
     context = {"endpoint": found, "key_form": form, "url": url_of(found)}
     if done:

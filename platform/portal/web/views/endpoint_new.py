@@ -18,7 +18,7 @@ from portal.web.forms.endpoints import NewEndpoint
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.list_query import word
 from portal.web.views.endpoints import WHERE
-from portal.workloads.placement import Room
+from portal.workloads.placement import Capacity
 from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope
 
@@ -44,7 +44,7 @@ def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
         made = done.result
         messages.success(request, f"{made.name} is being made.")
         return redirect("project_endpoint", found.slug, made.name)
-    room = Room(read_sites())
+    room = Capacity(read_sites())
     context = {
         "form": form,
         "tiers": [(tier, free_places(room, found, tier)) for tier in offered],
@@ -101,7 +101,7 @@ def _priced(project: Project, form: NewEndpoint) -> dict[str, Any]:
             "most_an_hour": price * most,
             "least_a_month": price * least * _HOURS_A_MONTH,
             "most_a_month": price * most * _HOURS_A_MONTH,
-            "free": free_places(Room(read_sites()), project, tier),
+            "free": free_places(Capacity(read_sites()), project, tier),
         }
     }
 

@@ -16,7 +16,7 @@ from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.endpoints.incidents import recent_incidents
 from portal.endpoints.models import Endpoint, EndpointEvent, EndpointKey, Replica
 from portal.endpoints.services.queries import (
-    Standing,
+    EndpointStatus,
     nodes_of,
     replicas_of,
     rollouts_of,
@@ -38,7 +38,7 @@ from portal.web.endpoints import (
     why_of,
     word_of,
 )
-from portal.web.forms.endpoints import NewKey, Trial
+from portal.web.forms.endpoints import NewKeyForm, Trial
 from portal.web.list_query import listing, word
 from portal.web.logs import tail_of
 from portal.web.shortlist import shortlist
@@ -91,13 +91,13 @@ def project_endpoint(request: HttpRequest, project: str, endpoint: str) -> HttpR
         example = example_for(current_of(standing))
         context |= {
             "trial": Trial(initial={"request": example}),
-            "key_form": NewKey(),
+            "key_form": NewKeyForm(),
             "snippets": snippets_of(found, example),
         }
     return render(request, "web/endpoints/endpoint.html", context | WHERE)
 
 
-def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
+def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
     """Collect what the page of an endpoint shows beside its ways in."""
     endpoint = standing.endpoint
     replicas = replicas_of(endpoint)
@@ -136,7 +136,7 @@ def page_of(standing: Standing, viewer: User) -> dict[str, Any]:
     }
 
 
-def _may_go_back(standing: Standing) -> bool:
+def _may_go_back(standing: EndpointStatus) -> bool:
     """Whether there is a revision to go back to."""
     if standing.endpoint.state != "serving":
         return False

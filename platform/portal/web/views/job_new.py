@@ -24,7 +24,7 @@ from portal.web.forms.submission import carry_out, sent, status_of, words_of
 from portal.web.jobs import job_of
 from portal.web.list_query import word
 from portal.web.urls_for import address_of
-from portal.workloads.placement import Room
+from portal.workloads.placement import Capacity
 from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.training import JobIn, Quote
@@ -53,7 +53,7 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
     if done:
         messages.success(request, f"{done.result.workload.name} is submitted.")
         return redirect(address_of(found, "job", done.result.workload_id))
-    room = Room(read_sites())
+    room = Capacity(read_sites())
     context = {
         "form": form,
         "source": source,

@@ -20,7 +20,7 @@ from portal.web.confirmation import Question, ask
 from portal.web.dates import lasting
 from portal.web.environment_builds import builds_of
 from portal.web.forms.submission import one_click
-from portal.web.jobs import GROUPS, Standing, job_of, jobs_of, standing_of, standings_of
+from portal.web.jobs import GROUPS, JobStatus, job_of, jobs_of, standing_of, standings_of
 from portal.web.list_query import listing, word
 from portal.web.logs import tail_of
 from portal.web.shortlist import shortlist
@@ -83,7 +83,7 @@ def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
     return render(request, "web/jobs/job.html", context | _WHERE)
 
 
-def page_of(standing: Standing) -> dict[str, Any]:
+def page_of(standing: JobStatus) -> dict[str, Any]:
     """Collect what the page of a job shows beside its log."""
     job, workload = standing.job, standing.workload
     leases = sorted(workload.leases.all(), key=lambda lease: (-lease.epoch, lease.index))
@@ -162,7 +162,7 @@ def project_job_cancel(request: HttpRequest, project: str, job: str) -> HttpResp
     return ask(request, _about_cancelling(standing_of(wanted, by), address_of(found, "job", job)))
 
 
-def _about_cancelling(standing: Standing, back: str) -> Question:
+def _about_cancelling(standing: JobStatus, back: str) -> Question:
     name = standing.workload.name
     effects = [f"{name} gives up its place in the queue; nothing has run yet."]
     if standing.is_active:

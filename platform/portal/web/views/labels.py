@@ -12,7 +12,7 @@ from portal.accounts.principal import require_principal
 from portal.core.policy import guarded_by
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.monitoring.services.label_uploads import label_by_file
-from portal.monitoring.services.labels import Labelled
+from portal.monitoring.services.labels import LabelCounts
 from portal.web.forms.monitoring import LabelUpload
 from portal.web.forms.submission import carry_out, sent, status_of
 from slipway.schemas.accounts import Role, Scope
@@ -27,7 +27,7 @@ def project_endpoint_labels(request: HttpRequest, project: str, endpoint: str) -
     found, by = gated_endpoint(request), require_principal(request).user
     form = LabelUpload(sent(request), request.FILES or None)
 
-    def store(data: dict[str, Any]) -> Labelled:
+    def store(data: dict[str, Any]) -> LabelCounts:
         file = data["file"]
         return label_by_file(
             endpoint=found, by=by, name=file.name or "labels.csv", chunks=file.chunks()

@@ -27,7 +27,7 @@ from portal.registry.promotion_gates import Target
 from portal.registry.records import ensure_record, moment_of, rules_of
 from portal.registry.services.actors import Actor
 from portal.registry.services.evaluations import golden_of
-from portal.registry.services.promotions import Plan, plan_promotion, promote, stage_of
+from portal.registry.services.promotions import PromotionPlan, plan_promotion, promote, stage_of
 from portal.registry.services.requests import ask_approval, decide, requests_of
 from portal.registry.tasks import hash_version
 from portal.web.forms.models import Promotion, VersionBatching
@@ -211,7 +211,7 @@ def project_model_promote(
     return render(request, "web/models/promote.html", context | WHERE, status=status)
 
 
-def _may_decide(request: HttpRequest, plan: Plan, by: Actor) -> bool:
+def _may_decide(request: HttpRequest, plan: PromotionPlan, by: Actor) -> bool:
     if plan.request is None or not gated_role(request).at_least(Role.MAINTAINER):
         return False
     return by.user.pk not in (plan.request.requested_by_id, plan.record.author_id)
@@ -230,7 +230,7 @@ def _target(request: HttpRequest) -> Target:
     return Target(TargetKind.STAGE, word(request, "stage"))
 
 
-def _asks_approval(plan: Plan) -> bool:
+def _asks_approval(plan: PromotionPlan) -> bool:
     return plan.request is None and any(
         gate.kind.value == "approval" and not gate.passed for gate in plan.gates
     )

@@ -31,12 +31,12 @@ from portal.monitoring.services.monitors import (
     snooze_alert,
 )
 from portal.monitoring.services.selections import select_predictions
-from portal.web.forms.monitoring import TASKS, AsData, NewChannel, Watching
+from portal.web.forms.monitoring import TASKS, AsData, MonitorSettingsForm, NewChannel
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.list_query import word
 from portal.web.monitoring import (
     MOST_SHOWN,
-    Line,
+    PredictionListRow,
     alerts_of,
     charts_of,
     confusion_of,
@@ -206,7 +206,7 @@ def _row(request: HttpRequest) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < _LONGEST_ROW else 0
 
 
-def _one(endpoint: Endpoint, filters: SelectionFilters, row: int) -> Line | None:
+def _one(endpoint: Endpoint, filters: SelectionFilters, row: int) -> PredictionListRow | None:
     """Return one row of a prediction; its rows come in their order."""
     rows, _ = search(endpoint, filters, limit=row + 1)
     return next((line for line in lines_of(rows[-1:]) if line.row.row == row), None)
@@ -253,7 +253,9 @@ def project_endpoint_snooze(
 def project_endpoint_watching(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Change thresholds, and where alerts are told."""
     found, by = gated_endpoint(request), require_principal(request).user
-    watching = Watching(sent(request), initial=Watching.of(settings_of(found)))
+    watching = MonitorSettingsForm(
+        sent(request), initial=MonitorSettingsForm.of(settings_of(found))
+    )
 
     def change(data: dict[str, Any]) -> object:
         chosen = {name: data[name] or None for name in ("task", "label_type")}
@@ -276,7 +278,7 @@ def project_endpoint_channel_new(request: HttpRequest, project: str, endpoint: s
         return add_channel(endpoint=found, by=by, wanted=AlertChannelIn(**data))
 
     done = carry_out(request, form, add)
-    watching = Watching(None, initial=Watching.of(settings_of(found)))
+    watching = MonitorSettingsForm(None, initial=MonitorSettingsForm.of(settings_of(found)))
     if not done:
         return _watching(request, found, watching, form)
     _, secret = done.result
@@ -299,7 +301,7 @@ def project_endpoint_channel_remove(
 def _watching(
     request: HttpRequest,
     found: Endpoint,
-    watching: Watching,
+    watching: MonitorSettingsForm,
     channel: NewChannel,
     *,
     secret: str = "",

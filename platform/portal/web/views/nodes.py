@@ -71,7 +71,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Running:
+class NodeTask:
     """A task on a node; `url` and the name are empty for projects the person is not in."""
 
     lease: Lease
@@ -163,7 +163,7 @@ def node(request: HttpRequest, node: str) -> HttpResponse:
     return render(request, "web/nodes/node.html", context | _WHERE)
 
 
-def _running_on(node: Node, principal: Principal) -> Shortlist[Running]:
+def _running_on(node: Node, principal: Principal) -> Shortlist[NodeTask]:
     """Tell what runs on a node; of projects the person is not in, the kind alone."""
     leases = Lease.objects.open().filter(node=node).select_related("workload", "project")
     mine = set(principal.projects().live().values_list("pk", flat=True))
@@ -171,14 +171,14 @@ def _running_on(node: Node, principal: Principal) -> Shortlist[Running]:
     return running.replaced_by(_told(lease, mine) for lease in running)
 
 
-def _told(lease: Lease, mine: set[str]) -> Running:
+def _told(lease: Lease, mine: set[str]) -> NodeTask:
     noun = kind_of(lease.workload.kind).noun
     if lease.project_id not in mine:
-        return Running(lease, f"another project's {noun}", "")
+        return NodeTask(lease, f"another project's {noun}", "")
     url = ""
     if lease.workload.kind == "job":
         url = reverse("project_job", args=[lease.project.slug, lease.workload_id])
-    return Running(lease, f"{lease.workload.name}, a {noun} of {lease.project.name}", url)
+    return NodeTask(lease, f"{lease.workload.name}, a {noun} of {lease.project.name}", url)
 
 
 @guarded_by(Administrator())

@@ -14,7 +14,7 @@ from portal.core.policy import guarded_by
 from portal.notebooks.diffs import differences
 from portal.notebooks.file_gates import NotebookRole, gated_notebook
 from portal.notebooks.models import NotebookFile, NotebookVersion
-from portal.notebooks.previews import Preview, preview_of
+from portal.notebooks.previews import NotebookPreview, preview_of
 from portal.notebooks.services.files import branch_version, read_version, restore_version
 from portal.notebooks.services.files_deletion import delete_notebook, undelete_notebook
 from portal.web.confirmation import Question, ask
@@ -91,7 +91,7 @@ def project_notebook_file(request: HttpRequest, project: str, notebook: str) -> 
     return render(request, "web/notebooks/file.html", context | WHERE)
 
 
-def _preview(version: NotebookVersion) -> Preview | None:
+def _preview(version: NotebookVersion) -> NotebookPreview | None:
     """Return what can be looked at here by whoever may not run it; None where it is too much."""
     halves = [half.file.blob.size_bytes for half in (version.source, version.outputs) if half]
     return preview_of(read_version(version)) if sum(halves) <= MOST_PREVIEWED_BYTES else None

@@ -19,7 +19,7 @@ from portal.spend.presenters import with_cost
 from portal.web.forms.notebook_servers import LaunchServer
 from portal.web.forms.submission import carry_out, sent, status_of, words_of
 from portal.web.urls_for import address_of
-from portal.workloads.placement import Room
+from portal.workloads.placement import Capacity
 from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import ServerIn
@@ -41,7 +41,7 @@ def project_notebook_new(request: HttpRequest, project: str) -> HttpResponse:
     asks_price = request.POST.get("do") == "quote"
     if not asks_price and (done := carry_out(request, form, lambda _: _launch(found, by, form))):
         return redirect(f"{address_of(found, 'notebook', done.result.pk)}?open=1")
-    room = Room(read_sites())
+    room = Capacity(read_sites())
     context = {
         "form": form,
         "tiers": [(tier, free_places(room, found, tier)) for tier in offered],

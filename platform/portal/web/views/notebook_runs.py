@@ -12,10 +12,10 @@ from portal.accounts.principal import require_principal
 from portal.compute.models import Tier
 from portal.core.errors import NotFound, SlipwayError
 from portal.core.policy import guarded_by
-from portal.notebooks.file_gates import NotebookRole, RunRole, gated_notebook, gated_run
+from portal.notebooks.file_gates import NotebookRole, NotebookRunRole, gated_notebook, gated_run
 from portal.notebooks.models import NotebookVersion
 from portal.notebooks.previews import preview_of
-from portal.notebooks.services.files_runs import Wish, quote_run, start_run
+from portal.notebooks.services.files_runs import NotebookRunRequest, quote_run, start_run
 from portal.storage.services import open_file
 from portal.web.forms.notebooks import RunNotebook
 from portal.web.forms.submission import carry_out, one_click, sent, status_of, words_of
@@ -23,12 +23,12 @@ from portal.web.list_query import word
 from portal.web.notebook_files import numbered_version, shown_runs
 from portal.web.urls_for import address_of
 from portal.web.views.notebook_files import MOST_PREVIEWED_BYTES, WHERE, as_file, page_of
-from portal.workloads.placement import Room
+from portal.workloads.placement import Capacity
 from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope
 
 _RUN = NotebookRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
-_SEE_RUN = RunRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_SEE_RUN = NotebookRunRole(Role.VIEWER, Scope.WORKLOADS_READ)
 
 
 @guarded_by(_RUN)
@@ -39,7 +39,9 @@ def project_notebook_verify(request: HttpRequest, project: str, notebook: str) -
     number = request.POST.get("version", "")
 
     def start() -> None:
-        start_run(version=numbered_version(file, number), by=by, wish=Wish(purpose="verify"))
+        start_run(
+            version=numbered_version(file, number), by=by, wish=NotebookRunRequest(purpose="verify")
+        )
 
     if one_click(request, start):
         messages.success(request, "It runs top to bottom in a clean kernel; see below how far.")
@@ -61,7 +63,7 @@ def project_notebook_run(request: HttpRequest, project: str, notebook: str) -> H
     if done:
         messages.success(request, f"{file.path} runs as a job; the browser may be closed.")
         return redirect(address_of(file.project, "job", done.result.pk))
-    room = Room(read_sites())
+    room = Capacity(read_sites())
     context = {
         "form": form,
         "notebook": file,
@@ -90,7 +92,7 @@ def _priced(version: NotebookVersion, by: User, form: RunNotebook) -> dict[str, 
     if not tier:
         return {"quote": None, "quote_fault": ""}
     try:
-        wish = Wish(purpose="run", tier=tier, max_hours=hours)
+        wish = NotebookRunRequest(purpose="run", tier=tier, max_hours=hours)
         quote = quote_run(version=version, by=by, wish=wish)
     except SlipwayError as error:
         return {"quote": None, "quote_fault": words_of(error)}

@@ -24,7 +24,7 @@ EACH = 6
 
 
 @dataclass(frozen=True)
-class Found:
+class PaletteItem:
     """One line of the palette."""
 
     label: str
@@ -64,12 +64,12 @@ def _matches(label: str, text: str) -> bool:
     return all(part in label.lower() for part in text.lower().split())
 
 
-def _pages_of(principal: Principal, project: Project, text: str) -> list[Found]:
+def _pages_of(principal: Principal, project: Project, text: str) -> list[PaletteItem]:
     role = role_in(principal.user, project)
     if role is None:
         return []
     pages = [
-        Found(f"{project.name}: {entry.label}", "this project", entry.icon, address)
+        PaletteItem(f"{project.name}: {entry.label}", "this project", entry.icon, address)
         for entry in IN_PROJECT
         if role.at_least(entry.role)
         for address in [reverse(entry.route, args=[project.slug])]
@@ -77,21 +77,21 @@ def _pages_of(principal: Principal, project: Project, text: str) -> list[Found]:
     ]
     if role.at_least(Role.CONTRIBUTOR) and _matches("New job", text):
         address = reverse("project_job_new", args=[project.slug])
-        pages.append(Found("New job", "action", "plus", address))
+        pages.append(PaletteItem("New job", "action", "plus", address))
     if role.at_least(Role.CONTRIBUTOR) and _matches("New endpoint", text):
         address = reverse("project_endpoint_new", args=[project.slug])
-        pages.append(Found("New endpoint", "action", "plus", address))
+        pages.append(PaletteItem("New endpoint", "action", "plus", address))
     return pages
 
 
-def _jobs(principal: Principal, here: Project | None, text: str) -> list[Found]:
+def _jobs(principal: Principal, here: Project | None, text: str) -> list[PaletteItem]:
     """Jobs by name; without a word, the newest of the project one is in."""
     if not text and here is None:
         return []
     found = Workload.objects.visible_to(principal).filter(kind="job", name__icontains=text)
     found = found if text else found.filter(project=here)
     return [
-        Found(
+        PaletteItem(
             job.name,
             f"job of {job.project.name}",
             "rocket",
@@ -101,14 +101,14 @@ def _jobs(principal: Principal, here: Project | None, text: str) -> list[Found]:
     ]
 
 
-def _endpoints(principal: Principal, here: Project | None, text: str) -> list[Found]:
+def _endpoints(principal: Principal, here: Project | None, text: str) -> list[PaletteItem]:
     """Endpoints by name; without a word, the newest of the project one is in."""
     if not text and here is None:
         return []
     found = Endpoint.objects.present().filter(project__in=principal.projects().live())
     found = found.filter(name__icontains=text) if text else found.filter(project=here)
     return [
-        Found(
+        PaletteItem(
             endpoint.name,
             f"endpoint of {endpoint.project.name}",
             "broadcast",
@@ -118,44 +118,46 @@ def _endpoints(principal: Principal, here: Project | None, text: str) -> list[Fo
     ]
 
 
-def _projects(principal: Principal, text: str) -> list[Found]:
+def _projects(principal: Principal, text: str) -> list[PaletteItem]:
     found = principal.projects().live().matching(text).order_by("-pk")[: EACH + 1]
-    return [Found(project.name, "project", "folder", address_of(project)) for project in found]
+    return [
+        PaletteItem(project.name, "project", "folder", address_of(project)) for project in found
+    ]
 
 
-def _teams(user: User, text: str) -> list[Found]:
+def _teams(user: User, text: str) -> list[PaletteItem]:
     found = Team.objects.visible_to(user).matching(text).order_by("-pk")[: EACH + 1]
-    return [Found(team.name, "team", "users-group", address_of(team)) for team in found]
+    return [PaletteItem(team.name, "team", "users-group", address_of(team)) for team in found]
 
 
-def _pages(principal: Principal, text: str) -> list[Found]:
-    pages = [Found(e.label, "page", e.icon, reverse(e.route)) for e in RAIL]
+def _pages(principal: Principal, text: str) -> list[PaletteItem]:
+    pages = [PaletteItem(e.label, "page", e.icon, reverse(e.route)) for e in RAIL]
     pages += [
-        Found(f"Settings: {entry.label}", "page", entry.icon, reverse(entry.route))
+        PaletteItem(f"Settings: {entry.label}", "page", entry.icon, reverse(entry.route))
         for entry in IN_SETTINGS
         if principal.user.is_administrator or not entry.administrators
     ]
     pages += [
-        Found("New project", "action", "plus", reverse("project_new")),
-        Found("New team", "action", "plus", reverse("team_new")),
-        Found("New API token", "action", "key", reverse("token_new")),
-        Found("API reference", "page", "book", reverse("api:openapi-view")),
+        PaletteItem("New project", "action", "plus", reverse("project_new")),
+        PaletteItem("New team", "action", "plus", reverse("team_new")),
+        PaletteItem("New API token", "action", "key", reverse("token_new")),
+        PaletteItem("API reference", "page", "book", reverse("api:openapi-view")),
     ]
     return [page for page in pages if _matches(page.label, text)]
 
 
-def _people(user: User, text: str) -> list[Found]:
+def _people(user: User, text: str) -> list[PaletteItem]:
     """People who share a project or team with the person, each with a place where they are."""
     mine = Project.objects.visible_to(user).live()
     shared = Membership.objects.filter(project__in=mine) | Membership.objects.filter(
         team__in=Team.objects.visible_to(user)
     )
     found = shared.matching(text).select_related("user", "project", "team").order_by("-pk")
-    seen: dict[str, Found] = {}
+    seen: dict[str, PaletteItem] = {}
     for member in found.iterator():
         address = f"{address_of(member.group, 'members')}?q={member.user.email}"
         label = f"{member.user.display_name} · {member.user.email}"
-        seen.setdefault(member.user_id, Found(label, member.group.name, "user", address))
+        seen.setdefault(member.user_id, PaletteItem(label, member.group.name, "user", address))
         if len(seen) > EACH:
             break
     return list(seen.values())

@@ -13,7 +13,7 @@ from portal.accounts.gates import gated_project
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
 from portal.core.streams import ByteStream
-from portal.experiments.gates import ArtifactLink, RunRole, gated_run
+from portal.experiments.gates import ArtifactLink, TrackedRunRole, gated_run
 from portal.experiments.services.artifacts import artifact_of, read_artifact
 from portal.web.framed_pages import MOST_BYTES, framed_page
 from portal.web.run_files import PAGES, PICTURES
@@ -73,7 +73,7 @@ def _page(stream: ByteStream, kind: str) -> HttpResponse:
     return response
 
 
-@guarded_by(RunRole(Role.VIEWER, Scope.EXPERIMENTS_READ))
+@guarded_by(TrackedRunRole(Role.VIEWER, Scope.EXPERIMENTS_READ))
 @require_safe
 def project_run_download(request: HttpRequest, project: str, run: str) -> ByteStream:
     """Hand out one artifact, byte for byte."""

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.core.policy import guarded_by
 from portal.experiments.factories import mlflow_answers
-from portal.experiments.gates import RunRole, gated_run
+from portal.experiments.gates import TrackedRunRole, gated_run
 from portal.experiments.ports import RunDetail
 from portal.experiments.services.job_runs import JOB_TAG
 from portal.experiments.services.queries import compare
@@ -28,7 +28,7 @@ _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WHERE = {"room": "projects", "section": "experiments"}
 
 
-@guarded_by(RunRole(Role.VIEWER, Scope.EXPERIMENTS_READ))
+@guarded_by(TrackedRunRole(Role.VIEWER, Scope.EXPERIMENTS_READ))
 @csp_update({"frame-src": ["'self'"]})  # type: ignore[arg-type]  # (a caged artifact)
 @require_safe
 def project_run(request: HttpRequest, project: str, run: str) -> HttpResponse:

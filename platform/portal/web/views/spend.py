@@ -24,7 +24,7 @@ from portal.spend.queries import live_of, spending_of, spent_in
 from portal.spend.rent_vs_buy import HOURS_A_MONTH, Assumptions, compare
 from portal.spend.services.prices import current_rates, price_resource
 from portal.spend.windows import MONTH, TODAY, WEEK, Window, next_month, window_of
-from portal.web.forms.spend import Rates, RentOrBuy, dollars_text
+from portal.web.forms.spend import RatesForm, RentOrBuy, dollars_text
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.list_query import word
 from portal.web.shortlist import shortlist
@@ -189,7 +189,7 @@ def project_spend_export(request: HttpRequest, project: str) -> StreamingHttpRes
 def spend_rates(request: HttpRequest) -> HttpResponse:
     """Price bare resources: what idle capacity and stored bytes cost."""
     rates = current_rates()
-    form = Rates(
+    form = RatesForm(
         sent(request),
         initial={rate.resource: dollars_text(rate.nano_usd_per_hour) for rate in rates},
     )

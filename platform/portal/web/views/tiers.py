@@ -23,7 +23,7 @@ from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.list_query import listing, word
 from portal.web.shortlist import shortlist
 from portal.workloads.models import Share, Workload
-from portal.workloads.placement import Room
+from portal.workloads.placement import Capacity
 from portal.workloads.scheduling import read_sites
 
 SORTS = {"name": "name"}
@@ -43,7 +43,7 @@ def tiers(request: HttpRequest) -> HttpResponse:
         found = found.filter(is_active=True)
     found = found.filter(name__icontains=text) if text else found
     shown = listing(request, found, sorts=SORTS, filters=("q", "state"))
-    room = Room(read_sites())
+    room = Capacity(read_sites())
     rows = [(tier, room.count_of(tier.need)) for tier in shown.page.items]
     return render(request, "web/tiers/list.html", {"listing": shown, "rows": rows} | _TIERS)
 
@@ -98,7 +98,7 @@ def tier(request: HttpRequest, tier: str) -> HttpResponse:
         "form": form,
         "effect": effect,
         "prices": shortlist(TierPrice.objects.filter(tier=found), PRICES_SHOWN),
-        "free": Room(read_sites()).count_of(found.need),
+        "free": Capacity(read_sites()).count_of(found.need),
         "fitting": [node.name for node in Node.objects.present() if node.suits(found.need)],
         "active": Workload.objects.active().filter(tier=found).count(),
         "waiting": Workload.objects.queued().filter(tier=found).count(),

@@ -13,7 +13,7 @@ from portal.core import clock
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
 from portal.web.confirmation import Question, ask
-from portal.web.forms.settings import NewToken, asked_for
+from portal.web.forms.settings import NewTokenForm, asked_for
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.list_query import listing, word
 from slipway.schemas.accounts import Scope
@@ -38,7 +38,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
 def token_new(request: HttpRequest) -> HttpResponse:
     """Make a token; the answer is the only place it is shown."""
     principal = require_principal(request)
-    form = NewToken(
+    form = NewTokenForm(
         sent(request),
         by=principal.user,
         projects=principal.projects(),

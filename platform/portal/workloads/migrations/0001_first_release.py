@@ -44,7 +44,7 @@ class Migration(migrations.Migration):
                     ('submit_key', models.CharField(blank=True, max_length=128, null=True)),
                     ('state', models.CharField(default=slipway.schemas.workloads.WorkloadState['SUBMITTED'], max_length=16)),
                     ('epoch', models.PositiveIntegerField(default=0)),
-                    ('plan', models.CharField(blank=True, default=portal.workloads.lifecycle.Plan['NONE'], max_length=16)),
+                    ('plan', models.CharField(blank=True, default=portal.workloads.lifecycle.StopOutcome['NONE'], max_length=16)),
                     ('priority', models.SmallIntegerField(default=0)),
                     ('nodes', models.PositiveSmallIntegerField(default=1)),
                     ('procs', models.PositiveSmallIntegerField(default=1)),

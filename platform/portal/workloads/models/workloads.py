@@ -10,7 +10,7 @@ from portal.accounts.principal import Principal
 from portal.compute.models import Tier
 from portal.compute.resources import Amount, Need
 from portal.core.models import IdField, Row
-from portal.workloads.lifecycle import ACTIVE, ENDS, WAITING, Plan
+from portal.workloads.lifecycle import ACTIVE, ENDS, WAITING, StopOutcome
 from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import NetworkRule
 from slipway.schemas.workloads import ReasonCode, WorkloadState
@@ -68,7 +68,7 @@ class Workload(Row):
     submit_key = models.CharField(max_length=128, null=True, blank=True)  # noqa: DJ001  (unique)
     state = models.CharField(max_length=16, default=WorkloadState.SUBMITTED)
     epoch = models.PositiveIntegerField(default=0)
-    plan = models.CharField(max_length=16, blank=True, default=Plan.NONE)
+    plan = models.CharField(max_length=16, blank=True, default=StopOutcome.NONE)
     priority = models.SmallIntegerField(default=0)
 
     tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+")

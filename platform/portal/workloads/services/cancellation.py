@@ -7,7 +7,7 @@ from portal.accounts.models import User
 from portal.core import clock
 from portal.core.errors import Conflict
 from portal.workloads.completion import begin_stopping
-from portal.workloads.lifecycle import ENDS, WAITING, Plan
+from portal.workloads.lifecycle import ENDS, WAITING, StopOutcome
 from portal.workloads.models import Workload
 from portal.workloads.retries import NEXT_STEPS
 from portal.workloads.transitions import locked, move
@@ -47,7 +47,7 @@ def stop_workload(
             changed = False
         else:
             changed = begin_stopping(
-                current, plan=Plan.STOP, reason=reason, text=text, next_step=next_step
+                current, plan=StopOutcome.STOP, reason=reason, text=text, next_step=next_step
             )
         if changed and by is not None:
             _audit("workload.stop", current, text)
@@ -73,7 +73,7 @@ def requeue_workload(
                 f"The workload is {current.state}, so it cannot be put back into the queue.",
                 next_step="Reload the page.",
             )
-        changed = begin_stopping(current, plan=Plan.REQUEUE, reason=reason, text=text)
+        changed = begin_stopping(current, plan=StopOutcome.REQUEUE, reason=reason, text=text)
         if changed and by is not None:
             _audit("workload.requeue", current, text)
     return current

@@ -8,17 +8,17 @@ from django.conf import settings
 
 from portal.accounts.services.secrets import secrets_of
 from portal.compute.models import Node
-from portal.workloads.lifecycle import Plan
+from portal.workloads.lifecycle import StopOutcome
 from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import kind_of, warm_flavours
 from portal.workloads.specs import RunSpec
 from portal.workloads.tokens import token_of
 from slipway.schemas.accounts import NetworkRule
-from slipway.schemas.agent import Desired, DesiredTask, Rendezvous, ServiceAddress, TaskSpec
+from slipway.schemas.agent import DesiredState, DesiredTask, Rendezvous, ServiceAddress, TaskSpec
 from slipway.schemas.workloads import ReasonCode, Resources, WorkloadState
 
 
-def desired_for(*, node: Node) -> Desired:
+def desired_for(*, node: Node) -> DesiredState:
     """Return everything the node should run or stop.
 
     The version is read first, so an answer may be newer than it says, never older.
@@ -35,7 +35,7 @@ def desired_for(*, node: Node) -> Desired:
         if workload.project_id not in secrets:
             secrets[workload.project_id] = secrets_of(workload.project)
         tasks.append(_start(lease, workload, secrets[workload.project_id]))
-    return Desired(version=version, tasks=tasks, prewarm=warm_flavours())
+    return DesiredState(version=version, tasks=tasks, prewarm=warm_flavours())
 
 
 def _stop(lease: Lease, workload: Workload) -> DesiredTask:
@@ -51,7 +51,7 @@ def _stop(lease: Lease, workload: Workload) -> DesiredTask:
 
 def _stop_reason(workload: Workload) -> ReasonCode:
     """Return the reason a stopped task reports; the peers of a failed one did nothing wrong."""
-    if workload.plan == Plan.JUDGE:
+    if workload.plan == StopOutcome.JUDGE:
         return ReasonCode.PEER_FAILED
     return ReasonCode(workload.reason) if workload.reason else ReasonCode.PREEMPTED
 

@@ -20,7 +20,7 @@ from portal.workloads.lifecycle import LeaseState, lease_sources
 from portal.workloads.models import Lease, Workload, WorkloadEvent
 from portal.workloads.ports import kind_of
 from portal.workloads.transitions import locked, move
-from slipway.schemas.agent import Report, ReportsAnswer, TaskKey
+from slipway.schemas.agent import ReportsAnswer, TaskKey, TaskReport
 from slipway.schemas.truncation import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
@@ -31,7 +31,7 @@ Key = tuple[str, int]
 
 
 def accept_reports(
-    *, node: Node, reports: Sequence[Report], sent_unix_ms: int | None = None
+    *, node: Node, reports: Sequence[TaskReport], sent_unix_ms: int | None = None
 ) -> ReportsAnswer:
     """Take in reports; those of tasks this node has no business with come back as stale."""
     received = clock.now()
@@ -64,15 +64,15 @@ class Clock:
         return min(datetime.fromtimestamp(mapped / 1000, UTC), self._received)
 
 
-def _by_task(reports: Iterable[Report]) -> dict[Key, list[Report]]:
-    groups: dict[Key, list[Report]] = {}
+def _by_task(reports: Iterable[TaskReport]) -> dict[Key, list[TaskReport]]:
+    groups: dict[Key, list[TaskReport]] = {}
     for report in reports:
         groups.setdefault((report.task_id, report.epoch), []).append(report)
     return groups
 
 
 @transaction.atomic
-def _accept(node: Node, key: Key, reports: list[Report], times: Clock) -> bool:
+def _accept(node: Node, key: Key, reports: list[TaskReport], times: Clock) -> bool:
     """Apply the reports of one task; False when they are stale."""
     found = Lease.objects.filter(task_id=key[0], epoch=key[1], node=node)
     workload_id = found.values_list("workload_id", flat=True).first()
@@ -87,7 +87,7 @@ def _accept(node: Node, key: Key, reports: list[Report], times: Clock) -> bool:
     return True
 
 
-def _apply(workload: Workload, lease: Lease, report: Report, times: Clock) -> None:
+def _apply(workload: Workload, lease: Lease, report: TaskReport, times: Clock) -> None:
     if not lease.is_open:
         return
     at = max(times.moment(report.at_unix_ms), lease.granted_at)
@@ -111,7 +111,7 @@ def _advance(lease: Lease, target: LeaseState, **changes: Any) -> bool:
     return True
 
 
-def _starting(workload: Workload, lease: Lease, report: Report) -> None:
+def _starting(workload: Workload, lease: Lease, report: TaskReport) -> None:
     message = shorten(report.message, 2000)
     Lease.objects.open().filter(pk=lease.pk).exclude(state=LeaseState.RUNNING).update(
         message=message
@@ -128,7 +128,7 @@ def _starting(workload: Workload, lease: Lease, report: Report) -> None:
         )
 
 
-def _running(workload: Workload, lease: Lease, report: Report, at: datetime) -> None:
+def _running(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:
     if _advance(lease, LeaseState.RUNNING, started_at=at, warm=report.warm, message=""):
         warm = {True: " from a warm process", False: " cold", None: ""}[report.warm]
         _tell(lease, report, "task_running", report.message or f"Task {lease.index} runs{warm}.")
@@ -145,7 +145,7 @@ def _running(workload: Workload, lease: Lease, report: Report, at: datetime) -> 
         )
 
 
-def _rendezvous(workload: Workload, lease: Lease, report: Report) -> None:
+def _rendezvous(workload: Workload, lease: Lease, report: TaskReport) -> None:
     """Note where the gang meets, once an epoch, and wake those who wait for it."""
     if report.rendezvous is None or lease.index != 0 or not _is_current(workload, lease):
         return
@@ -158,7 +158,7 @@ def _rendezvous(workload: Workload, lease: Lease, report: Report) -> None:
         wake_nodes_of(workload, but_index=0)
 
 
-def _progress(workload: Workload, lease: Lease, report: Report, at: datetime) -> None:
+def _progress(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:
     if _is_current(workload, lease):
         keep = kind_of(workload.kind).keep_report
         line = keep(workload_id=workload.pk, attempt=lease.epoch, report=report, at=at)
@@ -176,7 +176,7 @@ def _progress(workload: Workload, lease: Lease, report: Report, at: datetime) ->
         _tell(lease, report, "first_step", f"First step after {waited_s:.2f} s.")
 
 
-def _ended(workload: Workload, lease: Lease, report: Report, at: datetime) -> None:
+def _ended(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:
     reason = report.reason
     if reason is None:
         reason = ReasonCode.COMPLETED if report.exit_code == 0 else ReasonCode.EXIT
@@ -199,7 +199,7 @@ def _ended(workload: Workload, lease: Lease, report: Report, at: datetime) -> No
             settle(workload)
 
 
-def _about_memory(reason: ReasonCode, report: Report) -> str:
+def _about_memory(reason: ReasonCode, report: TaskReport) -> str:
     if reason != ReasonCode.OUT_OF_MEMORY or not report.memory_limit_bytes:
         return ""
     limit = memory_text(report.memory_limit_bytes)
@@ -212,7 +212,7 @@ def _is_current(workload: Workload, lease: Lease) -> bool:
     return workload.epoch == lease.epoch
 
 
-def _tell(lease: Lease, report: Report, kind: str, message: str) -> None:
+def _tell(lease: Lease, report: TaskReport, kind: str, message: str) -> None:
     """Add the report to the story, once whatever is repeated."""
     WorkloadEvent.objects.bulk_create(
         [

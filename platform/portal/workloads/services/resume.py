@@ -6,9 +6,9 @@ from portal.accounts import audit
 from portal.accounts.models import User
 from portal.core import clock
 from portal.core.errors import Conflict
-from portal.workloads.lifecycle import Plan
+from portal.workloads.lifecycle import StopOutcome
 from portal.workloads.models import Workload
-from portal.workloads.ports import Held, admission
+from portal.workloads.ports import AdmissionDeferred, admission
 from portal.workloads.services.submission import request_of
 from portal.workloads.transitions import locked, move
 from slipway.schemas.workloads import ReasonCode, WorkloadState
@@ -34,14 +34,14 @@ def resume_workload(*, workload: Workload, by: User) -> Workload:
                 next_step="Clone it to run it once more.",
             )
         answer = admission().ask(request_of(current))
-        if isinstance(answer, Held):
+        if isinstance(answer, AdmissionDeferred):
             raise Conflict(answer.why, code="held", next_step="Try again later.")
         move(
             current,
             WorkloadState.QUEUED,
             kind="queued",
             message=f"Resumed by {by.display_name}.",
-            plan=Plan.NONE,
+            plan=StopOutcome.NONE,
             reason="",
             reason_text="",
             next_step="",

@@ -14,9 +14,9 @@ from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_name
 from portal.workloads.feasibility import refuse_impossible
-from portal.workloads.lifecycle import Plan
+from portal.workloads.lifecycle import StopOutcome
 from portal.workloads.models import Share, Task, Workload
-from portal.workloads.ports import AdmissionRequest, Held, Kind, admission, known_kind
+from portal.workloads.ports import AdmissionDeferred, AdmissionRequest, Kind, admission, known_kind
 from portal.workloads.services.snapshots import snapshot_of
 from portal.workloads.specs import RunSpec
 from portal.workloads.transitions import add_event, announce, move
@@ -33,7 +33,7 @@ _KEY = re.compile(r"\A[\x21-\x7e]{1,128}\Z")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WorkloadRequest:
     """What somebody wants to run.
 
     `nodes` is the number of tasks, all placed or none; `procs` the ranks in each. `key` makes the
@@ -56,7 +56,7 @@ class Wanted:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-def submit_workload(*, project: Project, by: User, wanted: Wanted) -> Workload:
+def submit_workload(*, project: Project, by: User, wanted: WorkloadRequest) -> Workload:
     """Queue a workload, or hold it where the admission says so; idempotent by `wanted.key`.
 
     Raises InvalidInput for what can never run (and says what is in the way), Conflict for a key
@@ -82,11 +82,11 @@ def submit_workload(*, project: Project, by: User, wanted: Wanted) -> Workload:
         return before
 
 
-def _submit(project: Project, by: User, kind: Kind, name: str, wanted: Wanted) -> Workload:
+def _submit(project: Project, by: User, kind: Kind, name: str, wanted: WorkloadRequest) -> Workload:
     _open_shares(project)
     workload = _new(project, by, kind, name, wanted)
     answer = admission().ask(request_of(workload))
-    workload.hold = shorten(answer.why, 300) if isinstance(answer, Held) else ""
+    workload.hold = shorten(answer.why, 300) if isinstance(answer, AdmissionDeferred) else ""
     workload.save(force_insert=True)
     Task.objects.bulk_create(Task(workload=workload, index=index) for index in range(wanted.nodes))
     add_event(workload, kind="submitted", message=f"Submitted by {by.display_name}.")
@@ -132,7 +132,7 @@ def enqueue(workload: Workload) -> None:
         )
 
 
-def _new(project: Project, by: User, kind: Kind, name: str, wanted: Wanted) -> Workload:
+def _new(project: Project, by: User, kind: Kind, name: str, wanted: WorkloadRequest) -> Workload:
     amount = wanted.tier.amount
     return Workload(
         project=project,
@@ -141,7 +141,7 @@ def _new(project: Project, by: User, kind: Kind, name: str, wanted: Wanted) -> W
         name=name,
         submitted_by=by,
         submit_key=wanted.key,
-        plan=Plan.NONE,
+        plan=StopOutcome.NONE,
         priority=wanted.priority,
         tier=wanted.tier,
         nodes=wanted.nodes,
@@ -169,7 +169,7 @@ def _open_shares(project: Project) -> None:
     Share.objects.get_or_create(project=project)
 
 
-def _earlier(project: Project, wanted: Wanted) -> Workload | None:
+def _earlier(project: Project, wanted: WorkloadRequest) -> Workload | None:
     """Return what was submitted with this key before; raises Conflict if it was something else."""
     if wanted.key is None:
         return None
@@ -193,7 +193,7 @@ def _earlier(project: Project, wanted: Wanted) -> Workload | None:
     return found
 
 
-def _check(wanted: Wanted) -> None:
+def _check(wanted: WorkloadRequest) -> None:
     ranges: tuple[tuple[str, int | None, int, int], ...] = (
         ("nodes", wanted.nodes, 1, MAX_NODES),
         ("procs", wanted.procs, 1, MAX_PROCS),
@@ -214,7 +214,7 @@ def _check(wanted: Wanted) -> None:
         raise _bad("snapshot", "The snapshot must be a hex SHA-256.")
 
 
-def _check_references(project: Project, wanted: Wanted) -> None:
+def _check_references(project: Project, wanted: WorkloadRequest) -> None:
     """Refuse what belongs to nobody or to another project, in the same words."""
     if wanted.environment:
         mine: Any = ProjectEnvironment.objects.filter(

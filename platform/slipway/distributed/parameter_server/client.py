@@ -8,11 +8,11 @@ import torch
 from slipway.distributed.errors import PeerLost
 from slipway.distributed.optimizers import Plain
 from slipway.distributed.parameter_server import wire
-from slipway.distributed.parameter_server.shards import Packed, ShardLayout, read_description
+from slipway.distributed.parameter_server.shards import PackedShard, ShardLayout, read_description
 from slipway.distributed.parameter_server.wire import Flag, Frame, Operation
 
 
-class Client:
+class ParameterClient:
     """Sends gradients to every server and takes the parameters that come back.
 
     The methods raise PeerLost when a server dies or does not answer for `timeout_s`.
@@ -29,8 +29,8 @@ class Client:
     ) -> None:
         self._worker = worker
         self._addresses = list(addresses)
-        self._gradients = [Packed(layout) for layout in layouts]
-        self._parameters = [Packed(layout) for layout in layouts]
+        self._gradients = [PackedShard(layout) for layout in layouts]
+        self._parameters = [PackedShard(layout) for layout in layouts]
         self._versions = [0] * len(layouts)
         self._sockets: list[socket.socket] = []
         self.flags = 0
@@ -93,7 +93,7 @@ class Client:
             try:
                 described = self._receive(server, None, wire.MAX_DESCRIPTION_BYTES)
                 layout, numbers = read_description(described)
-                packed = Packed(layout)
+                packed = PackedShard(layout)
                 self._receive(server, memoryview(packed.buffer), layout.size)
             except (OSError, ValueError) as error:
                 raise self._lost(server, error) from error

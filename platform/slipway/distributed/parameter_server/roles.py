@@ -26,7 +26,7 @@ from slipway.distributed.engine import (
 from slipway.distributed.errors import NotPossible, PeerLost
 from slipway.distributed.exchange import from_first, gather_json
 from slipway.distributed.optimizers import OptimizerFactory, Plain, ScheduleFactory
-from slipway.distributed.parameter_server.client import Client
+from slipway.distributed.parameter_server.client import ParameterClient
 from slipway.distributed.parameter_server.server import Server
 from slipway.distributed.parameter_server.shard import Shard
 from slipway.distributed.parameter_server.shards import describe, divide
@@ -45,7 +45,7 @@ class WorkerEngine:
         self,
         *,
         module: nn.Module,
-        client: Client,
+        client: ParameterClient,
         loss_function: LossFunction,
         share: Share,
         microbatches: int,
@@ -237,7 +237,7 @@ def start_role(
     addresses = gather_json(None if server is None else server.address)
     if server is not None:
         return ServerEngine(shard, server)
-    client = Client(
+    client = ParameterClient(
         [(str(host), int(port)) for host, port in addresses[layout.workers :]],
         layouts,
         worker=rank,

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 
 from slipway.distributed.parameter_server import wire
-from slipway.distributed.parameter_server.shard import Answer, Shard
-from slipway.distributed.parameter_server.shards import Packed, ShardLayout
+from slipway.distributed.parameter_server.shard import Shard, ShardState
+from slipway.distributed.parameter_server.shards import PackedShard, ShardLayout
 from slipway.distributed.parameter_server.wire import Frame, Operation
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Server:
 
     def _converse(self, connection: socket.socket, worker: int) -> None:
         said_bye = False
-        gradient = Packed(self._layout)
+        gradient = PackedShard(self._layout)
         try:
             while not said_bye:
                 frame = wire.receive(connection)
@@ -104,7 +104,7 @@ class Server:
         finally:
             self._shard.gone(worker, said_bye=said_bye)
 
-    def _answer(self, connection: socket.socket, frame: Frame, gradient: Packed) -> bool:
+    def _answer(self, connection: socket.socket, frame: Frame, gradient: PackedShard) -> bool:
         """Do what a frame asks; return whether it was the last."""
         match frame.operation:
             case Operation.PUSH:
@@ -125,6 +125,6 @@ class Server:
         return False
 
 
-def _send(connection: socket.socket, answer: Answer) -> None:
+def _send(connection: socket.socket, answer: ShardState) -> None:
     frame = Frame(Operation.ANSWER, flags=answer.flags, version=answer.version, loss=answer.loss)
     wire.send(connection, frame, answer.parameters)

@@ -20,7 +20,7 @@ from torch import nn
 from slipway.distributed.clipping import GradientClip
 from slipway.distributed.engine import StoredState, restore_into, snapshot_of
 from slipway.distributed.optimizers import OptimizerFactory, Optimizers, ScheduleFactory
-from slipway.distributed.parameter_server.shards import Packed, ShardLayout, describe_state
+from slipway.distributed.parameter_server.shards import PackedShard, ShardLayout, describe_state
 from slipway.distributed.parameter_server.wire import Flag, Frame
 from slipway.schemas.strategy import Consistency, Servers
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ShardState:
     """The parameters as of `version`, the mean loss of the round, and the flags for a worker."""
 
     parameters: bytes
@@ -41,7 +41,7 @@ class Answer:
 class _Pushed:
     weight: float
     loss: float
-    gradient: Packed
+    gradient: PackedShard
 
 
 class Shard:
@@ -59,7 +59,7 @@ class Shard:
         workers: int,
         patience_s: float,
     ) -> None:
-        self._packed = Packed(layout)
+        self._packed = PackedShard(layout)
         self._packed.fill(values)
         # The parameters are views into the bytes that are sent.
         self._parameters = {n: nn.Parameter(view) for n, view in self._packed.tensors.items()}
@@ -87,12 +87,12 @@ class Shard:
             self._gone.discard(worker)
             self._heard_at[worker] = time.monotonic()
 
-    def pull(self, worker: int) -> Answer:
+    def pull(self, worker: int) -> ShardState:
         """Return the parameters as they are."""
         with self._changed:
             return self._answer(worker, self._loss)
 
-    def push(self, frame: Frame, gradient: Packed) -> Answer:
+    def push(self, frame: Frame, gradient: PackedShard) -> ShardState:
         """Take a gradient; return the parameters when the worker may go on."""
         worker = frame.worker
         with self._changed:
@@ -127,7 +127,7 @@ class Shard:
             snapshot = snapshot_of({}, self._optimizers)
             described = describe_state(snapshot.tensors, snapshot.plain)
             layout = ShardLayout({n: (t.shape, t.dtype) for n, t in snapshot.tensors.items()})
-            packed = Packed(layout)
+            packed = PackedShard(layout)
             packed.fill(snapshot.tensors)
             return described, bytes(packed.buffer)
 
@@ -159,7 +159,7 @@ class Shard:
                         self._gone.add(worker)
                         self._forget(worker)
 
-    def _push_to_round(self, frame: Frame, gradient: Packed) -> None:
+    def _push_to_round(self, frame: Frame, gradient: PackedShard) -> None:
         if frame.version != self._version:
             return  # made of parameters of an earlier round: it was given up and came back
         self._pending[frame.worker] = _Pushed(frame.weight, frame.loss, gradient)
@@ -224,7 +224,7 @@ class Shard:
         self._finish_round()
         self._changed.notify_all()
 
-    def _answer(self, worker: int, loss: float) -> Answer:
+    def _answer(self, worker: int, loss: float) -> ShardState:
         if self._frozen[0] != self._version:
             self._frozen = (self._version, bytes(self._packed.buffer))
         flags = Flag.STOP if self._stop else 0
@@ -232,4 +232,4 @@ class Shard:
         others = set(range(self._workers)) - self._gone - self._silent
         if worker == min(others, default=worker):
             flags |= Flag.LEADER
-        return Answer(self._frozen[1], self._version, loss, flags)
+        return ShardState(self._frozen[1], self._version, loss, flags)

@@ -25,7 +25,7 @@ class ShardLayout:
         self.size = sum(shape.numel() * dtype.itemsize for shape, dtype in self.described.values())
 
 
-class Packed:
+class PackedShard:
     """A buffer with the bytes of a shard, and a tensor for each parameter in it."""
 
     def __init__(self, layout: ShardLayout) -> None:

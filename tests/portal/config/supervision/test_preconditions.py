@@ -12,7 +12,7 @@ import pytest
 from portal.config.supervision.children import reason_of
 from portal.config.supervision.errors import StartError, start_error_from
 from portal.config.supervision.instance import check_space, lock_folder
-from portal.config.supervision.ports import Door, check_ports, holder_of
+from portal.config.supervision.ports import ListeningPort, check_ports, holder_of
 from tests.processes import free_ports
 
 
@@ -26,12 +26,12 @@ def taken() -> Iterator[int]:
 
 def test_a_taken_port_is_named_with_its_holder_and_the_variable(taken: int) -> None:
     with pytest.raises(StartError) as refused:
-        check_ports([Door("SLIPWAY_PORTAL_PORT", "127.0.0.1", taken)])
+        check_ports([ListeningPort("SLIPWAY_PORTAL_PORT", "127.0.0.1", taken)])
     line = str(refused.value)
     assert f"port {taken} is taken by " in line
     assert f"(process {os.getpid()})" in line
     suggested = int(line.rpartition("SLIPWAY_PORTAL_PORT=")[2].split()[0])
-    check_ports([Door("SLIPWAY_PORTAL_PORT", "127.0.0.1", suggested)])
+    check_ports([ListeningPort("SLIPWAY_PORTAL_PORT", "127.0.0.1", suggested)])
     assert "\n" not in line
 
 
@@ -42,8 +42,8 @@ def test_nobody_holds_a_free_port() -> None:
 def test_two_doors_with_the_same_port_are_told_apart() -> None:
     port = free_ports(1)[0]
     doors = [
-        Door("SLIPWAY_PORTAL_PORT", "127.0.0.1", port),
-        Door("SLIPWAY_REDIS_PORT", "127.0.0.1", port),
+        ListeningPort("SLIPWAY_PORTAL_PORT", "127.0.0.1", port),
+        ListeningPort("SLIPWAY_REDIS_PORT", "127.0.0.1", port),
     ]
     with pytest.raises(
         StartError, match=f"SLIPWAY_PORTAL_PORT and SLIPWAY_REDIS_PORT are both {port}"
@@ -53,7 +53,7 @@ def test_two_doors_with_the_same_port_are_told_apart() -> None:
 
 def test_an_address_of_another_machine_cannot_be_opened() -> None:
     with pytest.raises(StartError, match=r"192\.0\.2\.1 port 8000 cannot be opened.*SLIPWAY_BIND"):
-        check_ports([Door("SLIPWAY_PORTAL_PORT", "192.0.2.1", 8000)])
+        check_ports([ListeningPort("SLIPWAY_PORTAL_PORT", "192.0.2.1", 8000)])
 
 
 def test_too_little_room_on_the_disk_is_refused(tmp_path: Path) -> None:

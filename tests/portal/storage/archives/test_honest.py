@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from portal.core.errors import Conflict, SlipwayError
-from portal.storage.archives.limits import Limits, UnsafeArchive
+from portal.storage.archives.limits import ArchiveLimits, UnsafeArchive
 from portal.storage.archives.names import parts_of
 from portal.storage.archives.pack import pack
-from portal.storage.archives.unpack import Unpacked, unpack, unpack_file
+from portal.storage.archives.unpack import ExtractionResult, unpack, unpack_file
 from portal.storage.ports import BlobStore
 from portal.storage.services import store_file
 from tests.personas import Personas
@@ -59,7 +59,7 @@ def scratch() -> Iterator[Path]:
         yield Path(name)
 
 
-def _unpacked(archive: bytes) -> tuple[Unpacked, Tree]:
+def _unpacked(archive: bytes) -> tuple[ExtractionResult, Tree]:
     with scratch() as folder:
         told = unpack(io.BytesIO(archive), into=folder / "out")
         assert [path.name for path in folder.iterdir()] == ["out"]
@@ -84,7 +84,7 @@ def test_a_tree_comes_out_of_every_kind_as_it_went_in(build: Build, tree: Tree) 
 
     contents = [content for content in tree.values() if content is not None]
     assert found == with_parents(tree)
-    assert told == Unpacked(len(contents), sum(map(len, contents)))
+    assert told == ExtractionResult(len(contents), sum(map(len, contents)))
 
 
 @_patient
@@ -112,7 +112,7 @@ def test_what_is_packed_unpacks_the_same_and_packs_to_the_same_bytes(
 )
 def test_a_name_that_passes_stays_inside(name: str) -> None:
     try:
-        parts = parts_of(name, Limits())
+        parts = parts_of(name, ArchiveLimits())
     except SlipwayError:
         return
     root = "/base/inner"
@@ -196,7 +196,7 @@ def test_what_pythons_zip_program_packs_comes_out(tmp_path: Path) -> None:
 
 def test_an_empty_archive_makes_an_empty_folder() -> None:
     for build in BUILDERS.values():
-        assert _unpacked(build({})) == (Unpacked(0, 0), {})
+        assert _unpacked(build({})) == (ExtractionResult(0, 0), {})
 
 
 def test_a_large_member_passes_in_constant_memory(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_stored_archive_is_unpacked_from_the_store(
 
     told = unpack_file(file=file, into=tmp_path / "data")
 
-    assert told == Unpacked(files=1, size_bytes=4)
+    assert told == ExtractionResult(files=1, size_bytes=4)
     assert tree_in(tmp_path / "data") == {"train.csv": b"1,2\n"}
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from portal.core.errors import Conflict, SlipwayError
 from portal.storage.archives.limits import (
+    ArchiveLimits,
     ArchiveTooLarge,
     BrokenArchive,
-    Limits,
     UnsafeArchive,
 )
 from portal.storage.archives.unpack import unpack
@@ -39,14 +39,14 @@ MIB = 1024**2
 
 
 def refuse(
-    archive: bytes, tmp_path: Path, kind: type[SlipwayError], limits: Limits | None = None
+    archive: bytes, tmp_path: Path, kind: type[SlipwayError], limits: ArchiveLimits | None = None
 ) -> str:
     """Unpack what must be refused; returns the message. The folder around must stay as it was."""
     house = tmp_path / "house"
     house.mkdir(exist_ok=True)
     (house / "neighbour").write_text("untouched")
     with pytest.raises(kind) as caught:
-        unpack(io.BytesIO(archive), into=house / "out", limits=limits or Limits())
+        unpack(io.BytesIO(archive), into=house / "out", limits=limits or ArchiveLimits())
     assert tree_in(house) == {"neighbour": b"untouched"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["house"]
     assert caught.value.next_step
@@ -181,7 +181,7 @@ def test_set_user_bits_times_and_owners_are_dropped(tmp_path: Path) -> None:
     assert (tmp_path / "out/tool").stat().st_mtime > 1_000_000
 
 
-SMALL = Limits(members=10, total_bytes=MIB, member_bytes=MIB // 2, depth=4, name_bytes=20)
+SMALL = ArchiveLimits(members=10, total_bytes=MIB, member_bytes=MIB // 2, depth=4, name_bytes=20)
 
 
 @pytest.mark.parametrize("make", [ustar, tar_gz, zipped])
@@ -367,7 +367,7 @@ def test_a_zip_with_a_directory_of_unusual_size_is_refused(tmp_path: Path) -> No
     entries = entry * 40_000
     tail = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 40_000, 40_000, len(entries), 0, 0)
 
-    limits = Limits(members=1000)
+    limits = ArchiveLimits(members=1000)
     refuse(b"PK\x05\x06" + entries + tail, tmp_path, ArchiveTooLarge, limits)
 
 

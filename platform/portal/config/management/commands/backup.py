@@ -12,7 +12,7 @@ from portal.config.backup.archive import is_encrypted
 from portal.config.backup.create import save
 from portal.config.backup.errors import BackupError
 from portal.config.backup.passphrase import known_passphrase, new_passphrase
-from portal.config.backup.progress import Progress
+from portal.config.backup.progress import BackupProgress
 from portal.config.backup.restore import check
 from portal.config.env import env
 from slipway.sanitize import visible
@@ -35,7 +35,7 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         """Save, or check; a failure is one line, exit status 2, and 1 when bytes were missing."""
         path: Path = options["file"].expanduser().absolute()
-        progress = Progress(self.stdout.write)
+        progress = BackupProgress(self.stdout.write)
         try:
             if options["check"]:
                 passphrase = passphrase_of(path, options)

@@ -10,7 +10,7 @@ from django.db import DatabaseError
 
 from portal.config.backends.sqlite.files import allow_creation
 from portal.config.backup.errors import BackupError
-from portal.config.backup.progress import Progress
+from portal.config.backup.progress import BackupProgress
 from portal.config.backup.restore import restore
 from portal.config.env import env
 from portal.config.management.commands.backup import (
@@ -38,7 +38,7 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         """Restore; a failure is one line, exit status 2, and changes no row."""
         path: Path = options["file"].expanduser().absolute()
-        progress = Progress(self.stdout.write)
+        progress = BackupProgress(self.stdout.write)
         try:
             passphrase = passphrase_of(path, options)
             steps.check_server(env().database_url)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from portal.experiments.adapters.mlflow.search_filters import Sorting, statement_of
-from portal.experiments.adapters.mlflow.sql import Where, marks, rows
-from portal.experiments.filters import Comparison
+from portal.experiments.adapters.mlflow.search_filters import RunSortField, statement_of
+from portal.experiments.adapters.mlflow.sql import SqlConditions, marks, rows
+from portal.experiments.filters import FilterCondition
 from portal.experiments.models.runs import number_of
 
 _INFO = (
@@ -82,8 +82,8 @@ class Search:
     view: str
     limit: int
     offset: int
-    conditions: Sequence[Comparison] = ()
-    sortings: Sequence[Sorting] = ()
+    conditions: Sequence[FilterCondition] = ()
+    sortings: Sequence[RunSortField] = ()
 
 
 def found_runs(project_id: str, wanted: Search) -> tuple[list[dict[str, Any]], bool]:
@@ -91,7 +91,7 @@ def found_runs(project_id: str, wanted: Search) -> tuple[list[dict[str, Any]], b
     if not wanted.experiment_ids:
         return [], False
     stages = _STAGES[wanted.view]
-    where = Where()
+    where = SqlConditions()
     where.add(f"r.experiment_id IN ({marks(wanted.experiment_ids)})", *wanted.experiment_ids)
     where.add("e.workspace = %s", project_id)
     where.add(f"r.lifecycle_stage IN ({marks(stages)})", *stages)

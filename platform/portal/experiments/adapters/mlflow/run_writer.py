@@ -14,8 +14,8 @@ _LONGEST_TAG = 8000
 _LONGEST_EXPERIMENT = 256
 
 
-class SqlOpener:
-    """Writes MLflow's tables; see `portal.experiments.ports.Opener` for the verbs."""
+class SqlRunWriter:
+    """Writes MLflow's tables; see `portal.experiments.ports.RunWriter` for the verbs."""
 
     def exists(self, run_id: str) -> bool:
         """Tell whether there is such a run."""

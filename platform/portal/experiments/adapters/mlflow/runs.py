@@ -24,7 +24,7 @@ _MOST_DIGITS = 9
 
 
 @dataclass(frozen=True)
-class NewRun:
+class RunRequest:
     """What a client says of a run it begins."""
 
     experiment_id: int
@@ -41,7 +41,7 @@ def _text(content: Mapping[str, Any], name: str, most: int) -> str:
     return found
 
 
-def new_run_of(content: Mapping[str, Any]) -> NewRun:
+def new_run_of(content: Mapping[str, Any]) -> RunRequest:
     """Read `runs/create`; raises Unusual."""
     if not content.keys() <= {"experiment_id", "user_id", "start_time", "run_name", "tags"}:
         raise Unusual
@@ -52,7 +52,7 @@ def new_run_of(content: Mapping[str, Any]) -> NewRun:
     name, tagged = _text(content, "run_name", _MOST_NAME), tags.get(RUN_NAME, "")
     if (name and tagged and name != tagged) or len(tagged) > _MOST_NAME:
         raise Unusual
-    return NewRun(
+    return RunRequest(
         int(experiment),
         _text(content, "user_id", _MOST_USER),
         whole_of(content.get("start_time", now_ms())),
@@ -61,7 +61,7 @@ def new_run_of(content: Mapping[str, Any]) -> NewRun:
     )
 
 
-def create_run(project_id: str, wanted: NewRun) -> dict[str, Any]:
+def create_run(project_id: str, wanted: RunRequest) -> dict[str, Any]:
     """Make a run and return it as clients read it.
 
     Raises Unusual when the experiment is not an active one of the project.

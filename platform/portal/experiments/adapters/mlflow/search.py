@@ -15,7 +15,7 @@ from portal.core.pagination import decode_cursor, encode_cursor
 from portal.core.text import whole_characters
 from portal.experiments.adapters.mlflow.sql import (
     Row,
-    Where,
+    SqlConditions,
     add_comparison,
     column_of,
     indexed_test,
@@ -25,8 +25,8 @@ from portal.experiments.adapters.mlflow.sql import (
     rows,
     table_of,
 )
-from portal.experiments.filters import Comparison, FieldKind, RunField
-from portal.experiments.ports import Order, RunFacts, RunPage, RunSearch, Stage
+from portal.experiments.filters import FieldKind, FilterCondition, RunField
+from portal.experiments.ports import RunFacts, RunPage, RunSearch, SortOrder, Stage
 
 FEW = 2_000
 _BEGAN = "r.start_time"
@@ -40,7 +40,7 @@ _Cursor = tuple[int, float | str, str]
 
 def experiments_of(wanted: RunSearch) -> list[int]:
     """Return the ids of the project's experiments that were asked for, of the project alone."""
-    found = Where()
+    found = SqlConditions()
     found.add("workspace = %s", wanted.project_id)
     if wanted.experiment_ids:
         found.add(f"experiment_id IN ({marks(wanted.experiment_ids)})", *wanted.experiment_ids)
@@ -50,16 +50,16 @@ def experiments_of(wanted: RunSearch) -> list[int]:
     return [row[0] for row in listed]
 
 
-def where_of(wanted: RunSearch, experiments: Sequence[int]) -> Where:
+def where_of(wanted: RunSearch, experiments: Sequence[int]) -> SqlConditions:
     """Return the conditions of a search, in the way its filter is best answered."""
-    where = Where()
+    where = SqlConditions()
     where.add(f"{_EXPERIMENT}{marks(experiments)})", *experiments)
     where.add("r.lifecycle_stage = %s", wanted.stage.value)
     add_conditions(where, wanted.conditions)
     return where
 
 
-def add_conditions(where: Where, conditions: Sequence[Comparison]) -> None:
+def add_conditions(where: SqlConditions, conditions: Sequence[FilterCondition]) -> None:
     """Add the conditions of a filter, each in the way it is best answered."""
     named: set[str] | None = None
     for comparison in conditions:
@@ -77,7 +77,7 @@ def add_conditions(where: Where, conditions: Sequence[Comparison]) -> None:
         where.add("1 = 0")
 
 
-def _few(comparison: Comparison) -> set[str] | None:
+def _few(comparison: FilterCondition) -> set[str] | None:
     """Return the runs, of whichever project, that meet a condition; None when they are many."""
     test = indexed_test(comparison)
     if test is None:
@@ -120,7 +120,7 @@ def facts_of(row: Row) -> RunFacts:
 
 
 def _by_attribute(
-    where: Where, order: Order, limit: int, cursor: _Cursor | None
+    where: SqlConditions, order: SortOrder, limit: int, cursor: _Cursor | None
 ) -> tuple[list[Row], str | None]:
     """Return runs by a column of their own; those without a value sort as empty or 0."""
     column = column_of(order.field.key)
@@ -132,14 +132,14 @@ def _by_attribute(
 
 
 def _by_logged(
-    where: Where, order: Order, limit: int, cursor: _Cursor | None
+    where: SqlConditions, order: SortOrder, limit: int, cursor: _Cursor | None
 ) -> tuple[list[Row], str | None]:
     """Return runs by a logged value, then those that have none, the newest first."""
     column, table, key = order_expression(order.field), table_of(order.field.kind), order.field.key
     number = " AND NOT v.is_nan" if order.field.kind is FieldKind.METRIC else ""
     found: list[Row] = []
     if cursor is None or cursor[0] == 0:
-        having = Where([f"v.key = %s{number}", *where.terms], [key, *where.values])
+        having = SqlConditions([f"v.key = %s{number}", *where.terms], [key, *where.values])
         sorting = _Sorting(column, "v.run_uuid", order.descending)
         start = f"SELECT {COLUMNS}, {column} FROM {table} v JOIN runs r ON r.run_uuid = v.run_uuid"
         found = sorting.listed(start, sorting.beyond(having, cursor), limit)
@@ -147,7 +147,7 @@ def _by_logged(
             return _cut(found, limit, segment=0)
         cursor = None
     lacking = f"SELECT 1 FROM {table} v WHERE v.key = %s AND v.run_uuid = r.run_uuid{number}"
-    rest = Where([*where.terms, f"NOT EXISTS ({lacking})"], [*where.values, key])
+    rest = SqlConditions([*where.terms, f"NOT EXISTS ({lacking})"], [*where.values, key])
     newest = _Sorting(_BEGAN, "r.run_uuid", descending=True)
     start = f"SELECT {COLUMNS}, {_BEGAN} FROM runs r"
     more = newest.listed(start, newest.beyond(rest, cursor), limit - len(found))
@@ -178,17 +178,17 @@ class _Sorting:
         way, key_way = ("DESC" if it else "ASC" for it in (self.descending, self.key_descends))
         return f"ORDER BY {self.column} {way}, {self.key} {key_way}"
 
-    def beyond(self, where: Where, cursor: _Cursor | None) -> Where:
+    def beyond(self, where: SqlConditions, cursor: _Cursor | None) -> SqlConditions:
         """Return the conditions and that rows follow the last one of the page before."""
         if cursor is None:
             return where
         after, key_after = ("<" if way else ">" for way in (self.descending, self.key_descends))
-        added = Where([*where.terms], [*where.values])
+        added = SqlConditions([*where.terms], [*where.values])
         added.add(f"{self.column} {after}= %s", cursor[1])
         added.add(f"({self.column} {after} %s OR {self.key} {key_after} %s)", cursor[1], cursor[2])
         return added
 
-    def listed(self, start: str, where: Where, limit: int) -> list[Row]:
+    def listed(self, start: str, where: SqlConditions, limit: int) -> list[Row]:
         """Return one row more than `limit`, if there is one."""
         return rows(f"{start} WHERE {where.text} {self.text} LIMIT {limit + 1}", where.values)
 
@@ -254,7 +254,7 @@ def logged_of(
     """Return by run what was logged under these keys, or under all when `keys` is None."""
     if not run_ids:
         return {}
-    where = Where()
+    where = SqlConditions()
     where.add(f"v.run_uuid IN ({marks(run_ids)})", *run_ids)
     if keys is not None:
         where.add(f"v.key IN ({marks(keys)})", *keys)

@@ -11,8 +11,14 @@ from dataclasses import dataclass, replace
 from portal.core.errors import InvalidInput
 from portal.experiments.adapters.mlflow.batches import RUN_NAME, Unusual
 from portal.experiments.adapters.mlflow.search import add_conditions
-from portal.experiments.adapters.mlflow.sql import Where, column_of, table_of
-from portal.experiments.filters import Comparison, FieldKind, RunField, parse_field, parse_filter
+from portal.experiments.adapters.mlflow.sql import SqlConditions, column_of, table_of
+from portal.experiments.filters import (
+    FieldKind,
+    FilterCondition,
+    RunField,
+    parse_field,
+    parse_filter,
+)
 
 _MOST_ORDERS = 20
 _LONGEST = 6_000
@@ -43,14 +49,14 @@ _BEGAN = RunField(FieldKind.ATTRIBUTE, "start_time")
 
 
 @dataclass(frozen=True)
-class Sorting:
+class RunSortField:
     """One field by which runs are sorted; those without a value come last either way."""
 
     field: RunField
     descending: bool
 
 
-def conditions_of(text: str) -> tuple[Comparison, ...]:
+def conditions_of(text: str) -> tuple[FilterCondition, ...]:
     """Return the conditions of a filter; raises Unusual."""
     if not text:
         return ()
@@ -71,7 +77,7 @@ def conditions_of(text: str) -> tuple[Comparison, ...]:
     return tuple(replace(one, field=name) if one.field == _NAME else one for one in found)
 
 
-def sortings_of(listed: Sequence[object]) -> tuple[Sorting, ...]:
+def sortings_of(listed: Sequence[object]) -> tuple[RunSortField, ...]:
     """Return the orders of a search; raises Unusual."""
     found = [_sorting(text) for text in listed]
     if len(found) > _MOST_ORDERS or len({one.field for one in found}) < len(found):
@@ -79,7 +85,7 @@ def sortings_of(listed: Sequence[object]) -> tuple[Sorting, ...]:
     return tuple(found)
 
 
-def _sorting(text: object) -> Sorting:
+def _sorting(text: object) -> RunSortField:
     read = _ORDER.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
     if read is None:
         raise Unusual
@@ -87,22 +93,22 @@ def _sorting(text: object) -> Sorting:
         field = parse_field(read["field"], name="order_by")
     except InvalidInput as error:
         raise Unusual from error
-    return Sorting(field, descending=(read["way"] or "").lower() == "desc")
+    return RunSortField(field, descending=(read["way"] or "").lower() == "desc")
 
 
 @dataclass(frozen=True)
-class Statement:
+class RunQuery:
     """What follows the columns and tables of a query of runs, called `r`, with its parameters."""
 
     joins: str
     join_values: list[str]
-    where: Where
+    where: SqlConditions
     order: str
 
 
 def statement_of(
-    conditions: Sequence[Comparison], sortings: Sequence[Sorting], where: Where
-) -> Statement:
+    conditions: Sequence[FilterCondition], sortings: Sequence[RunSortField], where: SqlConditions
+) -> RunQuery:
     """Return the query of a search within `where`, the newest first where all else is alike."""
     add_conditions(where, conditions)
     joins, values, terms = "", [], []
@@ -122,4 +128,4 @@ def statement_of(
         terms.append(f"CASE {rank}WHEN {column} IS NULL THEN 2 ELSE 0 END, {column} {way}")
     if _BEGAN not in [one.field for one in sortings]:
         terms.append("r.start_time DESC")
-    return Statement(joins, values, where, ", ".join([*terms, "r.run_uuid"]))
+    return RunQuery(joins, values, where, ", ".join([*terms, "r.run_uuid"]))

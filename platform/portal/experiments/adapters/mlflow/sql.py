@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import connections
 
-from portal.experiments.filters import Comparison, FieldKind, RunField
+from portal.experiments.filters import FieldKind, FilterCondition, RunField
 from portal.experiments.models.tables import DATABASE
 
 # As long as the first characters of a value that the indexes hold, see `indexes`.
@@ -34,7 +34,7 @@ _COLUMNS = {
 
 
 @dataclass
-class Where:
+class SqlConditions:
     """Conditions that must all hold, with their parameters."""
 
     terms: list[str] = field(default_factory=list)
@@ -96,7 +96,7 @@ def like(column: str, pattern: str, *, ignores_case: bool) -> tuple[str, str]:
     return f"{column} GLOB %s", glob
 
 
-def _text_test(column: str, comparison: Comparison) -> tuple[str, list[Any]]:
+def _text_test(column: str, comparison: FilterCondition) -> tuple[str, list[Any]]:
     """Return the test of a text column."""
     operator, value = comparison.operator, comparison.value
     if isinstance(value, tuple):
@@ -107,7 +107,7 @@ def _text_test(column: str, comparison: Comparison) -> tuple[str, list[Any]]:
     return f"{column} {operator} %s", [value]
 
 
-def add_comparison(where: Where, comparison: Comparison) -> None:
+def add_comparison(where: SqlConditions, comparison: FilterCondition) -> None:
     """Add one condition of a filter, tested for each run."""
     kind = comparison.field.kind
     if kind is FieldKind.ATTRIBUTE:
@@ -118,7 +118,7 @@ def add_comparison(where: Where, comparison: Comparison) -> None:
         _add_logged(where, comparison)
 
 
-def _add_attribute(where: Where, comparison: Comparison) -> None:
+def _add_attribute(where: SqlConditions, comparison: FilterCondition) -> None:
     column = column_of(comparison.field.key)
     if comparison.field.is_number:
         where.add(f"{column} {comparison.operator} %s", comparison.value)
@@ -127,7 +127,7 @@ def _add_attribute(where: Where, comparison: Comparison) -> None:
     where.add(test, *values)
 
 
-def _add_dataset(where: Where, comparison: Comparison) -> None:
+def _add_dataset(where: SqlConditions, comparison: FilterCondition) -> None:
     joined = (
         "SELECT 1 FROM inputs i JOIN datasets d ON d.dataset_uuid = i.source_id "
         "WHERE i.destination_type = 'RUN' AND i.destination_id = r.run_uuid "
@@ -143,7 +143,7 @@ def _add_dataset(where: Where, comparison: Comparison) -> None:
     where.add(f"EXISTS ({joined} AND {test})", *values)
 
 
-def _add_logged(where: Where, comparison: Comparison) -> None:
+def _add_logged(where: SqlConditions, comparison: FilterCondition) -> None:
     table = table_of(comparison.field.kind)
     here = f"SELECT 1 FROM {table} v WHERE v.key = %s AND v.run_uuid = r.run_uuid"
     if comparison.value is None:
@@ -154,7 +154,7 @@ def _add_logged(where: Where, comparison: Comparison) -> None:
     where.add(f"EXISTS ({here} AND {test})", comparison.field.key, *values)
 
 
-def value_test(comparison: Comparison) -> tuple[str, list[Any]]:
+def value_test(comparison: FilterCondition) -> tuple[str, list[Any]]:
     """Return the test of the value of a metric, parameter or tag in its own table, called `v`."""
     if comparison.field.kind is not FieldKind.METRIC:
         return _text_test("v.value", comparison)
@@ -163,7 +163,7 @@ def value_test(comparison: Comparison) -> tuple[str, list[Any]]:
     return f"v.value {comparison.operator} %s AND NOT v.is_nan", [comparison.value]
 
 
-def indexed_test(comparison: Comparison) -> tuple[str, list[Any]] | None:
+def indexed_test(comparison: FilterCondition) -> tuple[str, list[Any]] | None:
     """Return the test in a form that an index answers, or None where none does."""
     if comparison.value is None or comparison.field.kind not in _TABLES:
         return None

@@ -16,7 +16,7 @@ from portal.experiments.adapters.mlflow.search import (
 )
 from portal.experiments.adapters.mlflow.sql import (
     Row,
-    Where,
+    SqlConditions,
     column_of,
     like,
     marks,
@@ -52,7 +52,7 @@ class SqlTracker:
         self, project_id: str, *, stage: Stage = Stage.ACTIVE, text: str = ""
     ) -> Sequence[ExperimentFacts]:
         """Return the experiments whose name holds `text`, the one used last first."""
-        where = Where()
+        where = SqlConditions()
         where.add("e.workspace = %s", project_id)
         where.add("e.lifecycle_stage = %s", stage.value)
         if text:

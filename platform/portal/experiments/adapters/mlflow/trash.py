@@ -11,8 +11,8 @@ _OURS = "experiment_id IN (SELECT experiment_id FROM experiments WHERE workspace
 _OF_RUNS = ("metrics", "latest_metrics", "params", "tags")
 
 
-class SqlBin:
-    """Writes MLflow's tables; see `portal.experiments.ports.Bin` for the verbs."""
+class SqlTrash:
+    """Writes MLflow's tables; see `portal.experiments.ports.Trash` for the verbs."""
 
     def put(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
         """Put runs in the bin; returns those that were not there."""
