@@ -16,7 +16,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.cli.transfer import receive, receive_file
 from slipway.schemas.accounts import AuditOut
 
@@ -101,14 +101,14 @@ def list_audit(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("At"),
-            TableColumn("Actor", fit=Fit.WRAPPED),
-            TableColumn("Verb"),
-            TableColumn("Target", fit=Fit.WRAPPED),
-            TableColumn("Where", dispensable=2),
-            TableColumn("Change", fit=Fit.CLIPPED, dispensable=3),
-            TableColumn("From", dispensable=4),
-            TableColumn("Request", dispensable=5, style="dim"),
+            ListColumn("At"),
+            ListColumn("Actor", fit=Fit.WRAPPED),
+            ListColumn("Verb"),
+            ListColumn("Target", fit=Fit.WRAPPED),
+            ListColumn("Where", dispensable=2),
+            ListColumn("Change", fit=Fit.CLIPPED, dispensable=3),
+            ListColumn("From", dispensable=4),
+            ListColumn("Request", dispensable=5, style="dim"),
         ],
         row=_row,
         key=lambda event: event.id,

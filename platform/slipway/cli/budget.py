@@ -9,7 +9,7 @@ from slipway.cli.project import Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_price
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.money import dollars
 from slipway.schemas.spend import BudgetOut, BudgetPeriod
 
@@ -64,12 +64,12 @@ def list_budgets(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor 
         session,
         collect(session.client.budgets.list(), limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Id", style="bold"),
-            TableColumn("Of", fit=Fit.WRAPPED),
-            TableColumn("Window"),
-            TableColumn("Limit"),
-            TableColumn("Spent"),
-            TableColumn("Left"),
+            ListColumn("Id", style="bold"),
+            ListColumn("Of", fit=Fit.WRAPPED),
+            ListColumn("Window"),
+            ListColumn("Limit"),
+            ListColumn("Spent"),
+            ListColumn("Left"),
         ],
         row=lambda b: (
             b.id,

@@ -11,7 +11,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.cli.transfer import progress_bar
 from slipway.datasets import dataset as one_dataset
 from slipway.schemas.base import PageOf
@@ -84,12 +84,12 @@ def list_datasets(
         session,
         collect(found, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Name", style="bold"),
-            TableColumn("Latest"),
-            TableColumn("Versions"),
-            TableColumn("Size"),
-            TableColumn("Description", fit=Fit.WRAPPED, dispensable=2),
-            TableColumn("Created", dispensable=1),
+            ListColumn("Name", style="bold"),
+            ListColumn("Latest"),
+            ListColumn("Versions"),
+            ListColumn("Size"),
+            ListColumn("Description", fit=Fit.WRAPPED, dispensable=2),
+            ListColumn("Created", dispensable=1),
         ],
         row=lambda d: (
             d.name,
@@ -233,13 +233,13 @@ def versions(
         session,
         collect(found, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Version", style="bold"),
-            TableColumn("Files"),
-            TableColumn("Size"),
-            TableColumn("Rows"),
-            TableColumn("Note", fit=Fit.WRAPPED, dispensable=2),
-            TableColumn("By", dispensable=3),
-            TableColumn("Created", dispensable=1),
+            ListColumn("Version", style="bold"),
+            ListColumn("Files"),
+            ListColumn("Size"),
+            ListColumn("Rows"),
+            ListColumn("Note", fit=Fit.WRAPPED, dispensable=2),
+            ListColumn("By", dispensable=3),
+            ListColumn("Created", dispensable=1),
         ],
         row=lambda v: (
             v.reference,
@@ -275,9 +275,9 @@ def files(
         session,
         collect(found, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Path", style="bold"),
-            TableColumn("Size"),
-            TableColumn("Digest", dispensable=1),
+            ListColumn("Path", style="bold"),
+            ListColumn("Size"),
+            ListColumn("Digest", dispensable=1),
         ],
         row=lambda f: (f.path, size_text(f.size_bytes), f.digest[:12]),
         key=lambda f: f.path,
@@ -310,15 +310,15 @@ def stats(
         session,
         PageOf(items=list(found[0].statistics.columns)),
         columns=[
-            TableColumn("Column", style="bold"),
-            TableColumn("Type"),
-            TableColumn("Values"),
-            TableColumn("Missing"),
-            TableColumn("Distinct", dispensable=1),
-            TableColumn("Min"),
-            TableColumn("Mean"),
-            TableColumn("Max"),
-            TableColumn("Most frequent", fit=Fit.WRAPPED, dispensable=2),
+            ListColumn("Column", style="bold"),
+            ListColumn("Type"),
+            ListColumn("Values"),
+            ListColumn("Missing"),
+            ListColumn("Distinct", dispensable=1),
+            ListColumn("Min"),
+            ListColumn("Mean"),
+            ListColumn("Max"),
+            ListColumn("Most frequent", fit=Fit.WRAPPED, dispensable=2),
         ],
         row=_column,
         key=lambda c: c.name,
@@ -418,10 +418,10 @@ def uses(session: Session, dataset: ReferenceArgument, project: ProjectOption = 
         session,
         PageOf[UseOut](items=list(found)),
         columns=[
-            TableColumn("Job", style="bold"),
-            TableColumn("Run"),
-            TableColumn("Models"),
-            TableColumn("By"),
+            ListColumn("Job", style="bold"),
+            ListColumn("Run"),
+            ListColumn("Models"),
+            ListColumn("By"),
         ],
         row=_use,
         key=lambda use: use.job or use.run or "",

@@ -15,7 +15,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import RETRIES, Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.cli.transfer import receive_file
 from slipway.cli.watch import PipeScreen, shows_colours
 from slipway.console import LogLines
@@ -153,12 +153,12 @@ def list_endpoints(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Name", style="bold"),
-            TableColumn("State"),
-            TableColumn("Serves", fit=Fit.WRAPPED),
-            TableColumn("Replicas"),
-            TableColumn("An hour", dispensable=1),
-            TableColumn("Created", dispensable=2),
+            ListColumn("Name", style="bold"),
+            ListColumn("State"),
+            ListColumn("Serves", fit=Fit.WRAPPED),
+            ListColumn("Replicas"),
+            ListColumn("An hour", dispensable=1),
+            ListColumn("Created", dispensable=2),
         ],
         row=lambda one: (
             one.name,
@@ -332,7 +332,7 @@ def story(
     show_list(
         session,
         collect(pages, limit=limit, cursor=cursor),
-        columns=[TableColumn("When"), TableColumn("What", fit=Fit.WRAPPED)],
+        columns=[ListColumn("When"), ListColumn("What", fit=Fit.WRAPPED)],
         row=lambda event: (event.at, event.message),
         key=lambda event: event.message,
         nothing="Nothing has happened yet.",
@@ -352,12 +352,12 @@ def replicas(session: Session, endpoint: EndpointArgument, project: ProjectOptio
     else:
         output.table(
             [
-                TableColumn("Workload", style="bold"),
-                TableColumn("Revision"),
-                TableColumn("State"),
-                TableColumn("Why", fit=Fit.WRAPPED),
-                TableColumn("Node", dispensable=1),
-                TableColumn("Created", dispensable=2),
+                ListColumn("Workload", style="bold"),
+                ListColumn("Revision"),
+                ListColumn("State"),
+                ListColumn("Why", fit=Fit.WRAPPED),
+                ListColumn("Node", dispensable=1),
+                ListColumn("Created", dispensable=2),
             ],
             [
                 (one.workload, one.revision, one.state, one.reason, one.node, one.created_at)

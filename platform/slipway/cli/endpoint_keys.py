@@ -8,7 +8,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import TableColumn
+from slipway.cli.tables import ListColumn
 from slipway.schemas.endpoints import EndpointKeyCreated
 
 app = typer.Typer(no_args_is_help=True, help="Keys that clients ask for predictions with.")
@@ -30,12 +30,12 @@ def list_keys(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Id", style="bold"),
-            TableColumn("Name"),
-            TableColumn("Begins with"),
-            TableColumn("May"),
-            TableColumn("Expires"),
-            TableColumn("Revoked", dispensable=1),
+            ListColumn("Id", style="bold"),
+            ListColumn("Name"),
+            ListColumn("Begins with"),
+            ListColumn("May"),
+            ListColumn("Expires"),
+            ListColumn("Revoked", dispensable=1),
         ],
         row=lambda key: (
             key.id,

@@ -15,7 +15,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.cli.transfer import receive, receive_file
 from slipway.sanitize import visible
 from slipway.schemas.monitoring import MonitoringOut
@@ -58,12 +58,12 @@ def show(
     session.output.facts(_facts(found))
     session.output.table(
         [
-            TableColumn("Feature", style="bold"),
-            TableColumn("Verdict"),
-            TableColumn("Rows"),
-            TableColumn("Would move"),
-            TableColumn("PSI", dispensable=2),
-            TableColumn("Missing", dispensable=1),
+            ListColumn("Feature", style="bold"),
+            ListColumn("Verdict"),
+            ListColumn("Rows"),
+            ListColumn("Would move"),
+            ListColumn("PSI", dispensable=2),
+            ListColumn("Missing", dispensable=1),
         ],
         [
             (
@@ -173,11 +173,11 @@ def alerts(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Id", style="bold"),
-            TableColumn("What"),
-            TableColumn("State"),
-            TableColumn("Since"),
-            TableColumn("Why"),
+            ListColumn("Id", style="bold"),
+            ListColumn("What"),
+            ListColumn("State"),
+            ListColumn("Since"),
+            ListColumn("Why"),
         ],
         row=lambda one: (
             one.id,
@@ -234,10 +234,10 @@ def told(session: Session, endpoint: EndpointArgument, project: ProjectOption = 
         session.output.document({"items": [one.model_dump(mode="json") for one in found]})
         return
     columns = [
-        TableColumn("Id", style="bold"),
-        TableColumn("Kind"),
-        TableColumn("Told to"),
-        TableColumn("Trouble"),
+        ListColumn("Id", style="bold"),
+        ListColumn("Kind"),
+        ListColumn("Told to"),
+        ListColumn("Trouble"),
     ]
     rows = [(one.id, one.kind, one.target, one.last_error) for one in found]
     session.output.table(columns, rows)
@@ -292,11 +292,11 @@ def predictions(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Id", style="bold"),
-            TableColumn("When"),
-            TableColumn("Version", dispensable=1),
-            TableColumn("Said", fit=Fit.CLIPPED),
-            TableColumn("Truth"),
+            ListColumn("Id", style="bold"),
+            ListColumn("When"),
+            ListColumn("Version", dispensable=1),
+            ListColumn("Said", fit=Fit.CLIPPED),
+            ListColumn("Truth"),
         ],
         row=lambda one: (
             one.prediction_id,

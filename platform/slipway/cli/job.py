@@ -14,7 +14,7 @@ from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.cli.train import (
     DEFAULT_MAX_MB,
     ArgsArgument,
@@ -139,15 +139,15 @@ def list_jobs(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Id"),
-            TableColumn("Name", fit=Fit.WRAPPED, style="bold"),
-            TableColumn("State"),
-            TableColumn("Step", dispensable=4),
-            TableColumn("Tier", dispensable=3),
-            TableColumn("Ranks", dispensable=5),
-            TableColumn("By", fit=Fit.WRAPPED, dispensable=6),
-            TableColumn("Created", dispensable=1),
-            TableColumn("Why", fit=Fit.CLIPPED, dispensable=2),
+            ListColumn("Id"),
+            ListColumn("Name", fit=Fit.WRAPPED, style="bold"),
+            ListColumn("State"),
+            ListColumn("Step", dispensable=4),
+            ListColumn("Tier", dispensable=3),
+            ListColumn("Ranks", dispensable=5),
+            ListColumn("By", fit=Fit.WRAPPED, dispensable=6),
+            ListColumn("Created", dispensable=1),
+            ListColumn("Why", fit=Fit.CLIPPED, dispensable=2),
         ],
         row=lambda j: (
             j.workload.id,
@@ -354,10 +354,10 @@ def events(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("At"),
-            TableColumn("Attempt", dispensable=1),
-            TableColumn("Kind"),
-            TableColumn("Message", fit=Fit.WRAPPED),
+            ListColumn("At"),
+            ListColumn("Attempt", dispensable=1),
+            ListColumn("Kind"),
+            ListColumn("Message", fit=Fit.WRAPPED),
         ],
         row=lambda e: (e.at, e.attempt, e.kind, e.message),
         key=lambda e: e.kind,
@@ -373,11 +373,11 @@ def checkpoints(session: Session, job: JobArgument, project: ProjectOption = Non
         session,
         PageOf(items=list(found)),
         columns=[
-            TableColumn("Step"),
-            TableColumn("Size"),
-            TableColumn("Attempt", dispensable=1),
-            TableColumn("Created"),
-            TableColumn("In store since"),
+            ListColumn("Step"),
+            ListColumn("Size"),
+            ListColumn("Attempt", dispensable=1),
+            ListColumn("Created"),
+            ListColumn("In store since"),
         ],
         row=lambda c: (c.step, size_text(c.size_bytes), c.attempt, c.created_at, c.copied_at),
         key=lambda c: str(c.step),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from slipway.cli.pagination import collect, show_list
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.errors import NotFound
 from slipway.schemas.accounts import InvitationCreated, MemberOut, Role
 
@@ -28,12 +28,12 @@ def show_members(session: Session, group: Group, *, limit: int, cursor: str | No
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("E-mail", fit=Fit.WRAPPED),
-            TableColumn("Name", fit=Fit.WRAPPED, dispensable=3),
-            TableColumn("Role"),
-            TableColumn("From", dispensable=2),
-            TableColumn("Since", dispensable=4),
-            TableColumn("User id", dispensable=5, style="dim"),
+            ListColumn("E-mail", fit=Fit.WRAPPED),
+            ListColumn("Name", fit=Fit.WRAPPED, dispensable=3),
+            ListColumn("Role"),
+            ListColumn("From", dispensable=2),
+            ListColumn("Since", dispensable=4),
+            ListColumn("User id", dispensable=5, style="dim"),
         ],
         row=lambda m: (m.user.email, m.user.name, m.role, m.source, m.since, m.user.id),
         key=lambda m: m.user.id,
@@ -82,12 +82,12 @@ def show_invitations(session: Session, group: Group, *, limit: int, cursor: str 
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Id"),
-            TableColumn("E-mail", fit=Fit.WRAPPED),
-            TableColumn("Role"),
-            TableColumn("State"),
-            TableColumn("Invited by", fit=Fit.WRAPPED, dispensable=3),
-            TableColumn("Expires", dispensable=2),
+            ListColumn("Id"),
+            ListColumn("E-mail", fit=Fit.WRAPPED),
+            ListColumn("Role"),
+            ListColumn("State"),
+            ListColumn("Invited by", fit=Fit.WRAPPED, dispensable=3),
+            ListColumn("Expires", dispensable=2),
         ],
         row=lambda i: (i.id, i.email, i.role, i.state, i.invited_by, i.expires_at),
         key=lambda i: i.id,

@@ -10,7 +10,7 @@ from slipway.cli.exits import UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.cli.transfer import progress_bar
 from slipway.model_files import is_here, model_files, read_signature
 from slipway.registration import source_of, target_of
@@ -129,10 +129,10 @@ def list_models(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Name", style="bold"),
-            TableColumn("Versions"),
-            TableColumn("Stages", fit=Fit.WRAPPED),
-            TableColumn("Aliases", fit=Fit.WRAPPED),
+            ListColumn("Name", style="bold"),
+            ListColumn("Versions"),
+            ListColumn("Stages", fit=Fit.WRAPPED),
+            ListColumn("Aliases", fit=Fit.WRAPPED),
         ],
         row=lambda model: (
             model.name,
@@ -159,11 +159,11 @@ def list_versions(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Version", style="bold"),
-            TableColumn("Stage"),
-            TableColumn("Aliases", fit=Fit.WRAPPED),
-            TableColumn("Author", dispensable=2),
-            TableColumn("Created", dispensable=1),
+            ListColumn("Version", style="bold"),
+            ListColumn("Stage"),
+            ListColumn("Aliases", fit=Fit.WRAPPED),
+            ListColumn("Author", dispensable=2),
+            ListColumn("Created", dispensable=1),
         ],
         row=lambda one: (
             one.version,
@@ -379,12 +379,12 @@ def history(
         session,
         found,
         columns=[
-            TableColumn("Place", style="bold"),
-            TableColumn("Version"),
-            TableColumn("To"),
-            TableColumn("In place of"),
-            TableColumn("By", dispensable=2),
-            TableColumn("When", dispensable=1),
+            ListColumn("Place", style="bold"),
+            ListColumn("Version"),
+            ListColumn("To"),
+            ListColumn("In place of"),
+            ListColumn("By", dispensable=2),
+            ListColumn("When", dispensable=1),
         ],
         row=lambda move: (
             move.sequence,

@@ -19,7 +19,7 @@ from slipway.cli.project import Yes
 from slipway.cli.prompts import confirm, read_piped_secret
 from slipway.cli.quantities import cpus_text, memory_text
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.credentials import clean_token, clean_url
 from slipway.schemas.workloads import NodeDisk, NodeIsolation, NodeOut, Resources
 
@@ -97,15 +97,15 @@ def list_nodes(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = 
         session,
         collect(session.client.nodes.list(), limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Name", style="bold"),
-            TableColumn("State"),
-            TableColumn("Has", fit=Fit.WRAPPED),
-            TableColumn("Free", fit=Fit.WRAPPED),
-            TableColumn("Isolation", fit=Fit.WRAPPED, dispensable=2),
-            TableColumn("Tasks", dispensable=1),
-            TableColumn("CPU", dispensable=3),
-            TableColumn("Last seen", dispensable=2),
-            TableColumn("Reason", fit=Fit.CLIPPED, dispensable=4),
+            ListColumn("Name", style="bold"),
+            ListColumn("State"),
+            ListColumn("Has", fit=Fit.WRAPPED),
+            ListColumn("Free", fit=Fit.WRAPPED),
+            ListColumn("Isolation", fit=Fit.WRAPPED, dispensable=2),
+            ListColumn("Tasks", dispensable=1),
+            ListColumn("CPU", dispensable=3),
+            ListColumn("Last seen", dispensable=2),
+            ListColumn("Reason", fit=Fit.CLIPPED, dispensable=4),
         ],
         row=lambda n: (
             n.name,

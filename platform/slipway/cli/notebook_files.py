@@ -17,7 +17,7 @@ from slipway.cli.project import ProjectOption
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.cli.train import (
     DEFAULT_MAX_MB,
     CodeOption,
@@ -101,11 +101,11 @@ def files(
         session,
         collect(found, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Notebook", style="bold", fit=Fit.WRAPPED),
-            TableColumn("Version"),
-            TableColumn("Reproducible"),
-            TableColumn("Saved by", dispensable=2),
-            TableColumn("Saved", dispensable=1),
+            ListColumn("Notebook", style="bold", fit=Fit.WRAPPED),
+            ListColumn("Version"),
+            ListColumn("Reproducible"),
+            ListColumn("Saved by", dispensable=2),
+            ListColumn("Saved", dispensable=1),
         ],
         row=lambda one: (
             *(one.path, one.latest.number, one.badge),
@@ -132,14 +132,14 @@ def history(
         collect(found, limit=limit, cursor=cursor),
         columns=[
             *(
-                TableColumn("Version", style="bold"),
-                TableColumn("Saved"),
-                TableColumn("By", dispensable=2),
+                ListColumn("Version", style="bold"),
+                ListColumn("Saved"),
+                ListColumn("By", dispensable=2),
             ),
             *(
-                TableColumn("From", dispensable=1),
-                TableColumn("Cells"),
-                TableColumn("Source", dispensable=3),
+                ListColumn("From", dispensable=1),
+                ListColumn("Cells"),
+                ListColumn("Source", dispensable=3),
             ),
         ],
         row=lambda one: (

@@ -14,7 +14,7 @@ from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.errors import NotFound
 from slipway.money import dollars
 from slipway.schemas.notebook_servers import NotebookState, ServerOut
@@ -128,13 +128,13 @@ def list_servers(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Name", style="bold"),
-            TableColumn("State"),
-            TableColumn("Why", fit=Fit.WRAPPED),
-            TableColumn("Whose", dispensable=2),
-            TableColumn("Tier", dispensable=1),
-            TableColumn("An hour"),
-            TableColumn("Cost"),
+            ListColumn("Name", style="bold"),
+            ListColumn("State"),
+            ListColumn("Why", fit=Fit.WRAPPED),
+            ListColumn("Whose", dispensable=2),
+            ListColumn("Tier", dispensable=1),
+            ListColumn("An hour"),
+            ListColumn("Cost"),
         ],
         row=lambda one: (
             one.name,

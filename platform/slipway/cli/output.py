@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slipway.cli.tables import TableColumn, table_of
+from slipway.cli.tables import ListColumn, table_of
 from slipway.errors import SlipwayError
 from slipway.sanitize import visible
 from slipway.schemas.problem import Problem
@@ -81,7 +81,7 @@ class Output:
         if count:
             self.note(f"{count:,} more {noun if count == 1 else plural or f'{noun}s'} not shown.")
 
-    def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[Cell]]) -> None:
+    def table(self, columns: Sequence[ListColumn], rows: Sequence[Sequence[Cell]]) -> None:
         """Write a table: drawn on a terminal, tab-separated with a heading line in a pipe."""
         if not sys.stdout.isatty():
             self._tab_separated([[column.heading.upper() for column in columns], *rows])

@@ -7,7 +7,7 @@ import typer
 
 from slipway.cli.output import Cell
 from slipway.cli.session import Session
-from slipway.cli.tables import TableColumn
+from slipway.cli.tables import ListColumn
 from slipway.pages import Pages
 from slipway.schemas.base import AnswerSchema, PageOf
 
@@ -36,7 +36,7 @@ def show_list(
     session: Session,
     found: PageOf[Item],
     *,
-    columns: Sequence[TableColumn],
+    columns: Sequence[ListColumn],
     row: Callable[[Item], Sequence[Cell]],
     key: Callable[[Item], str],
     nothing: str,

@@ -10,7 +10,7 @@ from slipway.cli.members import Group
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.credentials import ServerLogin, read_logins, write_logins
 from slipway.errors import NotLoggedIn
 from slipway.schemas.accounts import NetworkRule, ProjectOut, Role
@@ -97,11 +97,11 @@ def list_projects(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Slug", style="bold"),
-            TableColumn("Name", fit=Fit.WRAPPED),
-            TableColumn("Team", dispensable=2),
-            TableColumn("Your role", dispensable=1),
-            TableColumn("Created", dispensable=3),
+            ListColumn("Slug", style="bold"),
+            ListColumn("Name", fit=Fit.WRAPPED),
+            ListColumn("Team", dispensable=2),
+            ListColumn("Your role", dispensable=1),
+            ListColumn("Created", dispensable=3),
         ],
         row=lambda p: (p.slug, p.name, p.team, p.role, p.created_at),
         key=lambda p: p.slug,

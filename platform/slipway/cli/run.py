@@ -10,7 +10,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.cli.transfer import receive_file
 from slipway.schemas.base import PageOf
 from slipway.schemas.experiments import ArtifactOut, RunOut
@@ -67,13 +67,13 @@ def list_runs(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Id"),
-            TableColumn("Name", fit=Fit.WRAPPED, style="bold"),
-            TableColumn("Status"),
-            TableColumn("Experiment", dispensable=4),
-            TableColumn("By", fit=Fit.WRAPPED, dispensable=5),
-            TableColumn("Started", dispensable=1),
-            TableColumn("Metrics", fit=Fit.CLIPPED, dispensable=2),
+            ListColumn("Id"),
+            ListColumn("Name", fit=Fit.WRAPPED, style="bold"),
+            ListColumn("Status"),
+            ListColumn("Experiment", dispensable=4),
+            ListColumn("By", fit=Fit.WRAPPED, dispensable=5),
+            ListColumn("Started", dispensable=1),
+            ListColumn("Metrics", fit=Fit.CLIPPED, dispensable=2),
         ],
         row=lambda r: (
             *(r.id, r.name, r.status, r.experiment_id, r.user, r.started_at, _brief(r)),
@@ -100,11 +100,11 @@ def list_experiments(
         session,
         PageOf(items=list(found)),
         columns=[
-            TableColumn("Id"),
-            TableColumn("Name", fit=Fit.WRAPPED, style="bold"),
-            TableColumn("Runs"),
-            TableColumn("Last run", dispensable=1),
-            TableColumn("Created", dispensable=2),
+            ListColumn("Id"),
+            ListColumn("Name", fit=Fit.WRAPPED, style="bold"),
+            ListColumn("Runs"),
+            ListColumn("Last run", dispensable=1),
+            ListColumn("Created", dispensable=2),
         ],
         row=lambda e: (e.id, e.name, e.runs, e.newest_run_at, e.created_at),
         key=lambda e: str(e.id),
@@ -148,9 +148,9 @@ def compare(session: Session, runs: RunsArgument, project: ProjectOption = None)
     if session.output.as_json:
         session.output.document(found)
         return
-    columns = [TableColumn("Run", style="bold"), TableColumn("Status", dispensable=1)]
+    columns = [ListColumn("Run", style="bold"), ListColumn("Status", dispensable=1)]
     names = [*found.differing_params, *found.metrics]
-    columns += [TableColumn(name, dispensable=at + 2) for at, name in enumerate(names)]
+    columns += [ListColumn(name, dispensable=at + 2) for at, name in enumerate(names)]
     session.output.table(
         columns,
         [
@@ -189,7 +189,7 @@ def artifacts(
         show_list(
             session,
             PageOf(items=list(found)),
-            columns=[TableColumn("Path", fit=Fit.WRAPPED), TableColumn("Size")],
+            columns=[ListColumn("Path", fit=Fit.WRAPPED), ListColumn("Size")],
             row=_artifact,
             key=lambda it: it.path,
             nothing="There is no artifact.",

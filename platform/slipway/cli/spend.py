@@ -10,7 +10,7 @@ import typer
 from slipway.cli.completion import complete_project
 from slipway.cli.exits import UsageMistake
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.cli.transfer import receive_file
 from slipway.money import dollars
 from slipway.schemas.spend import ForecastOut, ShareOut, SpendOut
@@ -96,9 +96,9 @@ def _table(session: Session, found: SpendOut, by: Split) -> None:
     if by is Split.RUN:
         session.output.table(
             [
-                TableColumn("Id", style="bold"),
-                TableColumn("Name", fit=Fit.WRAPPED),
-                TableColumn("Cost"),
+                ListColumn("Id", style="bold"),
+                ListColumn("Name", fit=Fit.WRAPPED),
+                ListColumn("Cost"),
             ],
             [(run.workload, run.name, dollars(run.nano_usd)) for run in found.runs],
         )
@@ -112,10 +112,10 @@ def _table(session: Session, found: SpendOut, by: Split) -> None:
     if by is Split.STORED:
         session.output.table(
             [
-                TableColumn("What", style="bold"),
-                TableColumn("Project"),
-                TableColumn("Size"),
-                TableColumn("An hour"),
+                ListColumn("What", style="bold"),
+                ListColumn("Project"),
+                ListColumn("Size"),
+                ListColumn("An hour"),
             ],
             [
                 (one.what, one.project, size_text(one.size_bytes), dollars(one.nano_usd_per_hour))
@@ -130,7 +130,7 @@ def _table(session: Session, found: SpendOut, by: Split) -> None:
     else:
         shares: list[ShareOut] = getattr(found, f"by_{by.value}")
         rows = [(share.name, dollars(share.nano_usd)) for share in shares]
-    session.output.table([TableColumn(by.value.title(), style="bold"), TableColumn("Cost")], rows)
+    session.output.table([ListColumn(by.value.title(), style="bold"), ListColumn("Cost")], rows)
     if not rows:
         session.output.note("Nothing was spent in this window.")
     if by is Split.TAG and found.are_tags_left_out:
@@ -147,16 +147,16 @@ def _groups(session: Session, found: SpendOut, by: Split) -> None:
 def _group_rows(session: Session, found: SpendOut, by: Split) -> None:
     mine = [group for group in found.groups if group.noun == by.value]
     columns = [
-        TableColumn(by.value.title(), style="bold"),
-        TableColumn("Project"),
-        TableColumn("Cost"),
+        ListColumn(by.value.title(), style="bold"),
+        ListColumn("Project"),
+        ListColumn("Cost"),
     ]
     if by is Split.EXPERIMENT:
         rows = [(group.name, group.project, dollars(group.nano_usd)) for group in mine]
         session.output.table(columns, rows)
         return
     session.output.table(
-        [*columns, TableColumn("Predictions"), TableColumn("Per 1,000")],
+        [*columns, ListColumn("Predictions"), ListColumn("Per 1,000")],
         [
             (
                 group.name,

@@ -24,7 +24,7 @@ _LEAST = {Fit.WRAPPED: 16, Fit.CLIPPED: 32}
 
 
 @dataclass(frozen=True)
-class TableColumn:
+class ListColumn:
     """A column: its heading, how its cells fit, and when it is left out on a narrow terminal.
 
     Columns with a higher `dispensable` are left out before those with a lower one; 0 always stays.
@@ -36,7 +36,7 @@ class TableColumn:
     style: str = ""
 
 
-def widths_of(columns: Sequence[TableColumn], natural: Sequence[int], room: int) -> dict[int, int]:
+def widths_of(columns: Sequence[ListColumn], natural: Sequence[int], room: int) -> dict[int, int]:
     """Return the width of each column that is shown, by its index, in cells.
 
     `natural` is how wide each would like to be and `room` the width of the terminal. Columns that
@@ -59,7 +59,7 @@ def widths_of(columns: Sequence[TableColumn], natural: Sequence[int], room: int)
     return widths
 
 
-def table_of(columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], room: int) -> Table:
+def table_of(columns: Sequence[ListColumn], rows: Sequence[Sequence[str]], room: int) -> Table:
     """Return the table of `rows` (text that is safe to show) for a terminal `room` cells wide."""
     natural = [
         max(cell_len(column.heading), *(cell_len(row[index]) for row in rows), 0)

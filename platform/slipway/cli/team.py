@@ -10,7 +10,7 @@ from slipway.cli.members import Group
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import DaysOption, RoleArgument, RoleOption, UserArgument, Yes
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.schemas.accounts import Role, TeamOut
 
 app = typer.Typer(no_args_is_help=True, help="Teams: people who share projects.")
@@ -56,10 +56,10 @@ def list_teams(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Slug", style="bold"),
-            TableColumn("Name", fit=Fit.WRAPPED),
-            TableColumn("Your role", dispensable=1),
-            TableColumn("Created", dispensable=2),
+            ListColumn("Slug", style="bold"),
+            ListColumn("Name", fit=Fit.WRAPPED),
+            ListColumn("Your role", dispensable=1),
+            ListColumn("Created", dispensable=2),
         ],
         row=lambda t: (t.slug, t.name, t.role, t.created_at),
         key=lambda t: t.slug,

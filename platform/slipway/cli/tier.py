@@ -15,7 +15,7 @@ from slipway.cli.quantities import (
     parse_price,
 )
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.money import dollars
 from slipway.schemas.base import PageOf
 from slipway.schemas.workloads import TierOut
@@ -56,15 +56,15 @@ def list_tiers(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = 
         session,
         collect(session.client.tiers.list(), limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Slug", style="bold"),
-            TableColumn("Name", fit=Fit.WRAPPED, dispensable=3),
-            TableColumn("CPUs"),
-            TableColumn("Memory"),
-            TableColumn("GPUs"),
-            TableColumn("GPU model", dispensable=2),
-            TableColumn("An hour"),
-            TableColumn("Free now", dispensable=1),
-            TableColumn("Active", dispensable=4),
+            ListColumn("Slug", style="bold"),
+            ListColumn("Name", fit=Fit.WRAPPED, dispensable=3),
+            ListColumn("CPUs"),
+            ListColumn("Memory"),
+            ListColumn("GPUs"),
+            ListColumn("GPU model", dispensable=2),
+            ListColumn("An hour"),
+            ListColumn("Free now", dispensable=1),
+            ListColumn("Active", dispensable=4),
         ],
         row=lambda t: (
             t.slug,
@@ -128,7 +128,7 @@ def price(
     show_list(
         session,
         PageOf(items=list(session.client.tiers.prices(tier))),
-        columns=[TableColumn("From"), TableColumn("An hour")],
+        columns=[ListColumn("From"), ListColumn("An hour")],
         row=lambda p: (p.effective_from, dollars(p.nano_usd_per_hour)),
         key=lambda p: str(p.nano_usd_per_hour),
         nothing="It has no price.",

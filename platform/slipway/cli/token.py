@@ -10,7 +10,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, TableColumn
+from slipway.cli.tables import Fit, ListColumn
 from slipway.schemas.accounts import Scope, TokenOut
 
 app = typer.Typer(no_args_is_help=True, help="API tokens: make, list, revoke.")
@@ -35,14 +35,14 @@ def list_tokens(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor =
         session,
         collect(session.client.tokens.list(), limit=limit, cursor=cursor),
         columns=[
-            TableColumn("Id"),
-            TableColumn("Name", fit=Fit.WRAPPED),
-            TableColumn("Begins", dispensable=3),
-            TableColumn("State"),
-            TableColumn("Scopes", fit=Fit.CLIPPED, dispensable=5),
-            TableColumn("Project", dispensable=4),
-            TableColumn("Last used", dispensable=2),
-            TableColumn("Expires", dispensable=1),
+            ListColumn("Id"),
+            ListColumn("Name", fit=Fit.WRAPPED),
+            ListColumn("Begins", dispensable=3),
+            ListColumn("State"),
+            ListColumn("Scopes", fit=Fit.CLIPPED, dispensable=5),
+            ListColumn("Project", dispensable=4),
+            ListColumn("Last used", dispensable=2),
+            ListColumn("Expires", dispensable=1),
         ],
         row=lambda t: (
             t.id,

@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
-from slipway.distributed.engine import Snapshot
+from slipway.distributed.engine import EngineState
 from slipway.distributed.errors import CheckpointError, NotPossible
 from slipway.distributed.exchange import from_first, gather_json
 from slipway.distributed.manifest import (
@@ -110,7 +110,7 @@ class Checkpointer:
         self._thread: threading.Thread | None = None
         self._failure: CheckpointError | None = None
 
-    def save(self, snapshot: Snapshot, manifest: Manifest) -> None:
+    def save(self, snapshot: EngineState, manifest: Manifest) -> None:
         """Copy the state and write it in the background.
 
         Waits for the checkpoint before. Raises CheckpointError when that one failed.

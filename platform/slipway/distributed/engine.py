@@ -27,7 +27,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class EngineState:
     """This rank's part of the state of training, by canonical names.
 
     Tensors are the live ones, whole or distributed; `plain` is what JSON can carry.
@@ -83,7 +83,7 @@ class Engine(Protocol):
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the whole model on the CPU on rank 0, nothing elsewhere."""
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> EngineState:
         """Return what a checkpoint must hold of this rank."""
 
     def restore(self, stored: StoredState) -> None:
@@ -166,7 +166,7 @@ def model_state(*modules: nn.Module) -> dict[str, torch.Tensor]:
     return state
 
 
-def snapshot_of(model: Mapping[str, torch.Tensor], optimizers: Optimizers) -> Snapshot:
+def snapshot_of(model: Mapping[str, torch.Tensor], optimizers: Optimizers) -> EngineState:
     """Return the model and the optimizer state of this rank under canonical names."""
     tensors = {f"model.{name}": value.detach() for name, value in model.items()}
     scalars: dict[str, Plain] = {}
@@ -181,7 +181,7 @@ def snapshot_of(model: Mapping[str, torch.Tensor], optimizers: Optimizers) -> Sn
         "scalars": scalars,
         "schedules": optimizers.schedule_state(),
     }
-    return Snapshot(tensors=tensors, plain=plain)
+    return EngineState(tensors=tensors, plain=plain)
 
 
 def restore_into(

@@ -23,9 +23,9 @@ from torch.distributed.pipelining.schedules import (
 
 from slipway.distributed.batches import Batch, Share, size_of, to_device
 from slipway.distributed.engine import (
+    EngineState,
     LossFunction,
     Outcome,
-    Snapshot,
     StoredState,
     Vote,
     evaluating,
@@ -192,7 +192,7 @@ class PipelineEngine:
                 dist.recv(state[name], src=owner)
         return state
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> EngineState:
         """Return the stages and their optimizer state of this rank."""
         return snapshot_of(model_state(*self._inner), self._optimizers)
 

@@ -11,9 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from slipway.distributed.batches import Batch, Share, call, pieces, size_of, to_device
 from slipway.distributed.engine import (
+    EngineState,
     LossFunction,
     Outcome,
-    Snapshot,
     StoredState,
     Vote,
     evaluating,
@@ -105,7 +105,7 @@ class WholeModelEngine:
                 state[name] = full
         return state
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> EngineState:
         """Return the model and the optimizer state of this rank."""
         return snapshot_of(model_state(self._inner), self._optimizers)
 

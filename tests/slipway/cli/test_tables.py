@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from slipway.cli.output import distance
-from slipway.cli.tables import GAP, Fit, TableColumn, widths_of
+from slipway.cli.tables import GAP, Fit, ListColumn, widths_of
 
 COLUMNS = [
-    TableColumn("Id"),
-    TableColumn("Name", fit=Fit.WRAPPED),
-    TableColumn("Scopes", fit=Fit.CLIPPED, dispensable=2),
-    TableColumn("Used", dispensable=1),
+    ListColumn("Id"),
+    ListColumn("Name", fit=Fit.WRAPPED),
+    ListColumn("Scopes", fit=Fit.CLIPPED, dispensable=2),
+    ListColumn("Used", dispensable=1),
 ]
 NATURAL = [30, 40, 100, 8]
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -28,7 +28,7 @@ class ProjectRules(Row):
     revision = models.PositiveIntegerField(default=0)
 
 
-class LineQuerySet(models.QuerySet["ModelLine"]):
+class ModelLineQuerySet(models.QuerySet["ModelLine"]):
     """Verbs on lines."""
 
     def advance(self, pk: str, sequence: int) -> bool:
@@ -54,7 +54,7 @@ class ModelLine(Row):
     sequence = models.PositiveIntegerField(default=0)
     card = models.TextField(blank=True)
 
-    objects: ClassVar[LineQuerySet] = LineQuerySet.as_manager()  # type: ignore[assignment]
+    objects: ClassVar[ModelLineQuerySet] = ModelLineQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [

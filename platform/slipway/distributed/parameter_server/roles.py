@@ -16,9 +16,9 @@ from torch import nn
 from slipway.distributed.batches import Batch, Share, call, pieces, size_of, to_device
 from slipway.distributed.clipping import GradientClip
 from slipway.distributed.engine import (
+    EngineState,
     LossFunction,
     Outcome,
-    Snapshot,
     StoredState,
     evaluating,
     model_state,
@@ -110,7 +110,7 @@ class WorkerEngine:
         self._take(self._client.pull())
         return {n: v.to("cpu", copy=True) for n, v in model_state(self._module).items()}
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> EngineState:
         """Return the whole model and the optimizer state of all servers.
 
         All of one step when synchronous; otherwise each server's as it is when asked.
@@ -123,7 +123,7 @@ class WorkerEngine:
             "scalars": {k: v for each in numbers for k, v in each["scalars"].items()},
             "schedules": next((e["schedules"] for e in numbers if e["schedules"]), []),
         }
-        return Snapshot(tensors, plain)
+        return EngineState(tensors, plain)
 
     def restore(self, stored: StoredState) -> None:
         """Take over buffers from the checkpoint and parameters from the servers that did."""
@@ -179,9 +179,9 @@ class ServerEngine:
         """Return nothing: rank 0, a worker, has the model."""
         return {}
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> EngineState:
         """Return nothing: the leading worker writes what the servers hold."""
-        return Snapshot()
+        return EngineState()
 
     def restore(self, stored: StoredState) -> None:
         """Take over this server's part of a checkpoint."""
