@@ -80,8 +80,8 @@ def subdomain_of(name: str, domain: str, kind: str) -> str:
 def settings_of(arguments: Namespace, admission: dict[str, str], service_token: str) -> Config:
     """Return the Hub's settings; the reasons stand beside them."""
     folder = Path(arguments.data_dir)
-    found = Config()
-    hub = found.JupyterHub
+    config = Config()
+    hub = config.JupyterHub
     hub.hub_bind_url = f"http://{_LOOPBACK}:{arguments.hub_port}"
     hub.hub_connect_url = hub.hub_bind_url
     hub.bind_url = arguments.url
@@ -112,10 +112,10 @@ def settings_of(arguments: Namespace, admission: dict[str, str], service_token: 
         hub.public_url = f"{arguments.url}/"
     hub.services = [{"name": "slipway", "api_token": service_token}]
     hub.load_roles = _roles()
-    _proxy(found, arguments, admission)
-    _sign_in(found, arguments, admission)
-    _spawner(found, arguments, admission)
-    return found
+    _proxy(config, arguments, admission)
+    _sign_in(config, arguments, admission)
+    _spawner(config, arguments, admission)
+    return config
 
 
 def _roles() -> list[dict[str, Any]]:
@@ -133,17 +133,17 @@ def _roles() -> list[dict[str, Any]]:
     ]
 
 
-def _proxy(found: Config, arguments: Namespace, admission: dict[str, str]) -> None:
+def _proxy(config: Config, arguments: Namespace, admission: dict[str, str]) -> None:
     """The proxy is a process of its own, so that a Hub that dies cuts nobody off."""
-    found.ConfigurableHTTPProxy.should_start = False
-    found.ConfigurableHTTPProxy.api_url = f"http://{_LOOPBACK}:{arguments.proxy_port}"
-    found.ConfigurableHTTPProxy.auth_token = admission["proxy_secret"]
+    config.ConfigurableHTTPProxy.should_start = False
+    config.ConfigurableHTTPProxy.api_url = f"http://{_LOOPBACK}:{arguments.proxy_port}"
+    config.ConfigurableHTTPProxy.auth_token = admission["proxy_secret"]
 
 
-def _sign_in(found: Config, arguments: Namespace, admission: dict[str, str]) -> None:
+def _sign_in(config: Config, arguments: Namespace, admission: dict[str, str]) -> None:
     """The portal signs people in; whoever is signed in there never sees another page of it."""
-    found.JupyterHub.authenticator_class = SlipwayAuthenticator
-    sign_in = found.SlipwayAuthenticator
+    config.JupyterHub.authenticator_class = SlipwayAuthenticator
+    sign_in = config.SlipwayAuthenticator
     sign_in.client_id = _CLIENT_ID
     sign_in.client_secret = admission["client_secret"]
     sign_in.oauth_callback_url = f"{arguments.url}/hub/oauth_callback"
@@ -158,13 +158,13 @@ def _sign_in(found: Config, arguments: Namespace, admission: dict[str, str]) -> 
     sign_in.auto_login = True
 
 
-def _spawner(found: Config, arguments: Namespace, admission: dict[str, str]) -> None:
-    found.JupyterHub.spawner_class = SlipwaySpawner
-    found.SlipwaySpawner.portal = Portal(arguments.portal_url, admission["token"])
-    found.SlipwaySpawner.start_timeout = _START_WITHIN_S
-    found.SlipwaySpawner.http_timeout = _ANSWERS_WITHIN_S
-    found.SlipwaySpawner.poll_interval = _POLL_EVERY_S
-    found.SlipwaySpawner.default_url = "/lab"
+def _spawner(config: Config, arguments: Namespace, admission: dict[str, str]) -> None:
+    config.JupyterHub.spawner_class = SlipwaySpawner
+    config.SlipwaySpawner.portal = Portal(arguments.portal_url, admission["token"])
+    config.SlipwaySpawner.start_timeout = _START_WITHIN_S
+    config.SlipwaySpawner.http_timeout = _ANSWERS_WITHIN_S
+    config.SlipwaySpawner.poll_interval = _POLL_EVERY_S
+    config.SlipwaySpawner.default_url = "/lab"
 
 
 async def _launch(arguments: Namespace, admission: dict[str, str]) -> None:

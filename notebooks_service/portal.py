@@ -20,8 +20,8 @@ class PortalAway(Exception):
 class PortalRefused(Exception):
     """The portal answered, and refused; `status` is its status."""
 
-    def __init__(self, status: int, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = status
 
 
@@ -95,7 +95,7 @@ class Portal:
 
 def _detail(body: bytes) -> str:
     try:
-        found = json.loads(body)
-        return f"{found['detail']} {found.get('next_step') or ''}".strip()
+        document = json.loads(body)
+        return f"{document['detail']} {document.get('next_step') or ''}".strip()
     except (ValueError, KeyError, TypeError):
         return "The portal refused."

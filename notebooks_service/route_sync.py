@@ -89,10 +89,10 @@ class Follower:
         seen = -1
         while True:
             try:
-                told = await self._portal.servers(seen=seen)
-                if told is not None and await self._converge(told):
-                    seen = told.version
-                elif told is not None:
+                hub_servers = await self._portal.servers(seen=seen)
+                if hub_servers is not None and await self._converge(hub_servers):
+                    seen = hub_servers.version
+                elif hub_servers is not None:
                     await asyncio.sleep(_AGAIN_S)
             except (PortalAway, PortalRefused, httpx.HTTPError, ValueError) as error:
                 log.warning("the portal cannot be followed now: %s", error)
@@ -107,100 +107,108 @@ class Follower:
             except Exception as error:  # noqa: BLE001 - the proxy is away: try again
                 log.debug("the proxy's routes cannot be checked now: %s", error)
 
-    async def _converge(self, told: HubServers) -> bool:
+    async def _converge(self, hub_servers: HubServers) -> bool:
         """Open and close what differs; returns whether nothing is left to do."""
-        wanted = {(one.user, hub_name(one.id)): one for one in told.servers if one.state in _OPEN}
+        requested = {
+            (hub_server.user, hub_name(hub_server.id)): hub_server
+            for hub_server in hub_servers.servers
+            if hub_server.state in _OPEN
+        }
         opened = await self._hub.open_servers()
         closed = [
             self._close(user, name)
             for (user, name), server in opened.items()
-            if (user, name) not in wanted and not server.get("pending")
+            if (user, name) not in requested and not server.get("pending")
         ]
         done = all(await asyncio.gather(*closed))
-        for key, one in wanted.items():
-            self._see_to(one, opened.get(key))
+        for key, hub_server in requested.items():
+            self._see_to(hub_server, opened.get(key))
         return done
 
-    def _see_to(self, one: HubServer, opened: Opened | None) -> None:
+    def _see_to(self, hub_server: HubServer, opened: Opened | None) -> None:
         """Open the door to a server, each in a task of its own: none waits for another."""
-        if one.state == NotebookState.READY and _is_open(one, opened):
+        if hub_server.state == NotebookState.READY and _is_open(hub_server, opened):
             return
-        if one.id not in self._opening:
-            task = asyncio.create_task(self._open(one, opened))
-            self._opening[one.id] = task
-            task.add_done_callback(lambda _: self._opening.pop(one.id, None))
+        if hub_server.id not in self._opening:
+            task = asyncio.create_task(self._open(hub_server, opened))
+            self._opening[hub_server.id] = task
+            task.add_done_callback(lambda _: self._opening.pop(hub_server.id, None))
 
-    async def _open(self, one: HubServer, opened: Opened | None) -> None:
+    async def _open(self, hub_server: HubServer, opened: Opened | None) -> None:
         """Open the door to a server, however often that fails, while the server wants one."""
-        wanted: HubServer | None = one
-        while wanted is not None:
-            one = wanted
+        requested: HubServer | None = hub_server
+        while requested is not None:
+            hub_server = requested
             try:
-                if not _is_open(one, opened):
-                    await self._open_once(one, opened)
-                stands = await self._portal.routed(one.id, one.start)
-                wanted = stands if stands.start != one.start and stands.state in _OPEN else None
-                opened = await self._opened(one) if wanted is not None else None
+                if not _is_open(hub_server, opened):
+                    await self._open_once(hub_server, opened)
+                stands = await self._portal.routed(hub_server.id, hub_server.start)
+                requested = (
+                    stands if stands.start != hub_server.start and stands.state in _OPEN else None
+                )
+                opened = await self._opened(hub_server) if requested is not None else None
             except PortalRefused as error:
-                log.warning("the door to %s is not wanted any more: %s", one.id, error)
+                log.warning("the door to %s is not wanted any more: %s", hub_server.id, error)
                 return
             except (PortalAway, GaveUp, httpx.HTTPError) as error:
-                log.warning("the door to %s could not be opened: %s", one.id, error)
-                wanted, opened = await self._begin_anew(one, _why(error))
+                log.warning("the door to %s could not be opened: %s", hub_server.id, error)
+                requested, opened = await self._begin_anew(hub_server, _why(error))
 
-    async def _begin_anew(self, one: HubServer, why: str) -> tuple[HubServer | None, Opened | None]:
+    async def _begin_anew(
+        self, hub_server: HubServer, why: str
+    ) -> tuple[HubServer | None, Opened | None]:
         """Tell why, wait, and look again; returns the server if it wants a door, and its door."""
         while True:
             await asyncio.sleep(_AGAIN_S)
-            wanted = await self._still_wanted(one, why)
-            if wanted is None:
+            requested = await self._still_wanted(hub_server, why)
+            if requested is None:
                 return None, None
             try:
-                return wanted, await self._opened(wanted)
+                return requested, await self._opened(requested)
             except httpx.HTTPError as error:
                 why = _why(error)
 
-    async def _opened(self, one: HubServer) -> Opened | None:
-        return (await self._hub.open_servers()).get((one.user, hub_name(one.id)))
+    async def _opened(self, hub_server: HubServer) -> Opened | None:
+        return (await self._hub.open_servers()).get((hub_server.user, hub_name(hub_server.id)))
 
-    async def _open_once(self, one: HubServer, opened: Opened | None) -> None:
-        user, name = quote(one.user), quote(hub_name(one.id))
+    async def _open_once(self, hub_server: HubServer, opened: Opened | None) -> None:
+        user, name = quote(hub_server.user), quote(hub_name(hub_server.id))
         if opened is not None and not opened.get("pending"):
-            await self._close(one.user, hub_name(one.id))
+            await self._close(hub_server.user, hub_name(hub_server.id))
         await self._make_user(user)
         await self._hub.ask("POST", f"/users/{user}/servers/{name}")
-        await self._wait_until_ready(one)
+        await self._wait_until_ready(hub_server)
 
-    async def _still_wanted(self, one: HubServer, why: str) -> HubServer | None:
+    async def _still_wanted(self, hub_server: HubServer, why: str) -> HubServer | None:
         """Tell the portal what is in the way; returns the server if it still wants a door."""
         try:
-            stands = await self._portal.trouble(one.id, one.start, why)
+            stands = await self._portal.trouble(hub_server.id, hub_server.start, why)
         except PortalAway:
-            return one
+            return hub_server
         except PortalRefused:
             return None
         return stands if stands.state in _OPEN else None
 
-    async def _wait_until_ready(self, one: HubServer) -> None:
+    async def _wait_until_ready(self, hub_server: HubServer) -> None:
         looked_at = time.monotonic()
         while True:
-            found = await self._opened(one)
-            if found is not None and found.get("ready"):
+            values = await self._opened(hub_server)
+            if values is not None and values.get("ready"):
                 return
-            if found is None or time.monotonic() - looked_at >= _PROXY_EVERY_S:
-                await self._look_at_proxy(one)
+            if values is None or time.monotonic() - looked_at >= _PROXY_EVERY_S:
+                await self._look_at_proxy(hub_server)
                 looked_at = time.monotonic()
-            if found is None:
+            if values is None:
                 raise GaveUp("the Hub gave up opening the door, and begins anew")
             await asyncio.sleep(0.1)
 
-    async def _look_at_proxy(self, one: HubServer) -> None:
+    async def _look_at_proxy(self, hub_server: HubServer) -> None:
         """Tell the portal if the Hub waits for the proxy; raises GaveUp if that is unwanted."""
         try:
             await self._doors.ask_proxy()
         except httpx.HTTPError as error:
             log.warning("the proxy does not answer: %s", _why(error))
-            if await self._still_wanted(one, _NO_PROXY) is None:
+            if await self._still_wanted(hub_server, _NO_PROXY) is None:
                 raise GaveUp(_NO_PROXY) from error
 
     async def _make_user(self, user: str) -> None:
@@ -220,11 +228,11 @@ class Follower:
         return True
 
 
-def _is_open(one: HubServer, opened: Opened | None) -> bool:
+def _is_open(hub_server: HubServer, opened: Opened | None) -> bool:
     """Whether the Hub has opened the door to this very start of a server."""
     if opened is None or not opened.get("ready"):
         return False
-    return (opened.get("state") or {}).get("start") == one.start
+    return (opened.get("state") or {}).get("start") == hub_server.start
 
 
 def _why(error: Exception) -> str:

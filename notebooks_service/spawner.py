@@ -48,39 +48,39 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
     async def start(self) -> str:
         """Wait until the server answers; returns where."""
         try:
-            found = await self.portal.start(self._id)
-            self._check(found)
-            while found.state not in _ANSWERS or not found.address:
-                if found.state in (NotebookState.FAILED, NotebookState.STOPPED):
-                    raise SpawnException(found.message, reason="ended")
-                self._last = found
+            hub_server = await self.portal.start(self._id)
+            self._check(hub_server)
+            while hub_server.state not in _ANSWERS or not hub_server.address:
+                if hub_server.state in (NotebookState.FAILED, NotebookState.STOPPED):
+                    raise SpawnException(hub_server.message, reason="ended")
+                self._last = hub_server
                 await asyncio.sleep(_LOOK_EVERY_S)
-                found = await self.portal.show(self._id)
+                hub_server = await self.portal.show(self._id)
         except PortalRefused as error:
-            said = str(error) if error.status != _NOT_FOUND else _NO_SUCH
-            raise SpawnException(said, reason="refused") from error
+            message = str(error) if error.status != _NOT_FOUND else _NO_SUCH
+            raise SpawnException(message, reason="refused") from error
         except PortalAway as error:
             raise SpawnException(f"Slipway does not answer: {error}.", reason="away") from error
-        self._last = found
-        self.start_id = found.start
+        self._last = hub_server
+        self.start_id = hub_server.start
         # The server was told this token when its workload started; the Hub learns it here.
-        self.api_token = found.token
-        return f"http://{found.address}"
+        self.api_token = hub_server.token
+        return f"http://{hub_server.address}"
 
-    def _check(self, found: HubServer) -> None:
-        if found.user != self.user.name:
+    def _check(self, hub_server: HubServer) -> None:
+        if hub_server.user != self.user.name:
             raise SpawnException(_NO_SUCH, reason="foreign")
 
     async def poll(self) -> int | None:
         """Return None while it runs. A portal that is away says nothing about servers."""
         try:
-            found = await self.portal.show(self._id)
+            hub_server = await self.portal.show(self._id)
         except PortalAway:
             return None
         except PortalRefused:
             return _GONE
-        runs = found.state in (*_ANSWERS, NotebookState.STARTING, NotebookState.STOPPING)
-        return None if runs and found.start == self.start_id else _GONE
+        runs = hub_server.state in (*_ANSWERS, NotebookState.STARTING, NotebookState.STOPPING)
+        return None if runs and hub_server.start == self.start_id else _GONE
 
     async def stop(self, now: bool = False) -> None:
         """Leave the server alone: the portal alone stops servers, the Hub only closes doors.
@@ -90,12 +90,12 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
         """Yield each step once, as the portal tells it."""
-        told = ""
+        message = ""
         while True:
-            found = self._last
-            if found is not None and found.message != told:
-                told = found.message
-                yield {"progress": min(found.progress, 95), "message": told}
+            hub_server = self._last
+            if hub_server is not None and hub_server.message != message:
+                message = hub_server.message
+                yield {"progress": min(hub_server.progress, 95), "message": message}
             await asyncio.sleep(_LOOK_EVERY_S)
 
 

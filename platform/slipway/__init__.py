@@ -63,9 +63,9 @@ def __getattr__(name: str) -> Any:
             f"slipway.{name} needs {error.name}, which is not installed here. "
             "Add httpx, platformdirs and pydantic to the requirements."
         ) from error
-    found = module if home == f"slipway.{name}" else getattr(module, name)
-    globals()[name] = found
-    return found
+    result = module if home == f"slipway.{name}" else getattr(module, name)
+    globals()[name] = result
+    return result
 
 
 def __dir__() -> list[str]:

@@ -385,15 +385,15 @@ def _problem_in(content: bytes, status: int) -> Problem | None:
     except ValidationError:
         pass
     try:
-        said = _MlflowRefusal.model_validate_json(content)
+        mlflow_refusal = _MlflowRefusal.model_validate_json(content)
     except ValidationError:
         return None
     return Problem(
         type="about:blank",
         title="Refused",
         status=status,
-        detail=said.message,
-        code=said.error_code.lower(),
+        detail=mlflow_refusal.message,
+        code=mlflow_refusal.error_code.lower(),
     )
 
 

@@ -63,13 +63,13 @@ def outcome(job: JobOut) -> list[str]:
     lines = [headline(progress_of(job))]
     if workload.next_step:
         lines.append(f"Next step: {workload.next_step}")
-    facts = []
+    details = []
     if workload.started_at and workload.ended_at:
-        facts.append(f"ran {duration((workload.ended_at - workload.started_at).total_seconds())}")
+        details.append(f"ran {duration((workload.ended_at - workload.started_at).total_seconds())}")
     if job.step is not None:
-        facts.append(f"step {job.step:,}")
-    facts.append(f"cost {dollars(job.cost_nano_usd)}")
-    return [*lines, ", ".join(facts)]
+        details.append(f"step {job.step:,}")
+    details.append(f"cost {dollars(job.cost_nano_usd)}")
+    return [*lines, ", ".join(details)]
 
 
 def progress_of(job: JobOut) -> JobProgress:

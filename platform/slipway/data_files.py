@@ -39,8 +39,8 @@ def files_under(sources: Sequence[str | Path]) -> Iterator[LocalFile]:
     taken: set[str] = set()
     for given in sources:
         source = Path(given).expanduser()
-        found = _in_folder(source) if source.is_dir() else iter([(source, source.name)])
-        for at, path in found:
+        items = _in_folder(source) if source.is_dir() else iter([(source, source.name)])
+        for at, path in items:
             if not at.is_file():
                 raise _unreadable(at, "it is no file")
             try:
@@ -90,12 +90,12 @@ def batches(files: Iterator[LocalFile]) -> Iterator[list[tuple[LocalFile, DataFi
     batch: list[tuple[LocalFile, DataFileIn]] = []
     pieces = 0
     for file in files:
-        found = measured(file)
-        if batch and (len(batch) >= FILES_AT_ONCE or pieces + len(found.pieces) > _PIECES_AT_ONCE):
+        value = measured(file)
+        if batch and (len(batch) >= FILES_AT_ONCE or pieces + len(value.pieces) > _PIECES_AT_ONCE):
             yield batch
             batch, pieces = [], 0
-        batch.append((file, found))
-        pieces += len(found.pieces)
+        batch.append((file, value))
+        pieces += len(value.pieces)
     if batch:
         yield batch
 
@@ -147,13 +147,13 @@ def bundles(
     batch: Sequence[tuple[LocalFile, DataFileIn]], missing: Sequence[str]
 ) -> Iterator[Bundle]:
     """Yield the missing pieces of a batch, read again from the files, a bundle at a time."""
-    wanted = set(missing)
+    requested = set(missing)
     bundle = Bundle()
-    for file, found in batch:
-        for index, sha256 in enumerate(found.pieces):
-            if sha256 not in wanted:
+    for file, value in batch:
+        for index, sha256 in enumerate(value.pieces):
+            if sha256 not in requested:
                 continue
-            wanted.discard(sha256)
+            requested.discard(sha256)
             content = _piece(file, index)
             if not bundle.has_room_for(len(content)):
                 yield bundle

@@ -114,17 +114,17 @@ def _is_whole(place: _Place, version: DatasetVersionOut) -> bool:
     if not place.facts.exists() or not place.files.is_dir():
         return False
     files = 0
-    with place.facts.open(encoding="utf-8") as facts:
-        for line in facts:
-            said: dict[str, Any] = json.loads(line)
+    with place.facts.open(encoding="utf-8") as details:
+        for line in details:
+            document: dict[str, Any] = json.loads(line)
             files += 1
-            path = place.files / said["path"]
+            path = place.files / document["path"]
             try:
-                found = path.lstat()
+                lstat = path.lstat()
             except OSError:
                 return False
-            same = (found.st_size, found.st_mtime_ns) == (said["size"], said["mtime_ns"])
-            if not same and _digest(path) != said["digest"]:
+            same = (lstat.st_size, lstat.st_mtime_ns) == (document["size"], document["mtime_ns"])
+            if not same and _digest(path) != document["digest"]:
                 return False
     return files == version.files
 
@@ -138,15 +138,15 @@ def _fetch(client: Client, project: str, version: DatasetVersionOut, place: _Pla
     _fetch_manifest(client, project, version, manifest)
     _fetch_small(client, project, version, place.part, manifest)
     draft = place.folder / "facts.new"
-    with draft.open("w", encoding="utf-8") as facts:
+    with draft.open("w", encoding="utf-8") as details:
         for file in _files_in(manifest):
             path = place.part / file.path
             if not _is_right(path, file):
                 _fetch_one(client, project, version, file, path)
             path.chmod(0o444)
-            found = path.stat()
-            said = {"path": file.path, "size": found.st_size, "mtime_ns": found.st_mtime_ns}
-            facts.write(json.dumps(said | {"digest": file.digest}) + "\n")
+            status = path.stat()
+            values = {"path": file.path, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+            details.write(json.dumps(values | {"digest": file.digest}) + "\n")
     place.part.rename(place.files)
     draft.rename(place.facts)
     manifest.unlink()
@@ -155,14 +155,16 @@ def _fetch(client: Client, project: str, version: DatasetVersionOut, place: _Pla
 def _fetch_manifest(client: Client, project: str, version: DatasetVersionOut, to: Path) -> None:
     """Write the list of files, and prove it by the version's digest."""
     with (
-        client.datasets.manifest(version.dataset, version.id, project=project) as said,
+        client.datasets.manifest(version.dataset, version.id, project=project) as download,
         to.open("wb") as file,
     ):
-        for chunk in said:
+        for chunk in download:
             file.write(chunk)
     measure = hashlib.sha256()
-    for one in _files_in(to):
-        measure.update(f"{key_of(one.path)} {one.digest} {one.size_bytes}\n".encode())
+    for data_file in _files_in(to):
+        measure.update(
+            f"{key_of(data_file.path)} {data_file.digest} {data_file.size_bytes}\n".encode()
+        )
     if measure.hexdigest() != version.digest:
         raise _damaged("The list of files is not the one of this version.")
 
@@ -170,9 +172,9 @@ def _fetch_manifest(client: Client, project: str, version: DatasetVersionOut, to
 def _files_in(manifest: Path) -> Iterator[DataFileOut]:
     with manifest.open(encoding="utf-8") as lines:
         for line in lines:
-            found = DataFileOut.model_validate_json(line)
-            found.path = _safe(found.path)
-            yield found
+            data_file = DataFileOut.model_validate_json(line)
+            data_file.path = _safe(data_file.path)
+            yield data_file
 
 
 def _safe(path: str) -> str:
@@ -302,10 +304,12 @@ def _prune(root: Path, *, keep: Path, room_for: int) -> None:
     """Remove versions nobody reads, the longest unused first, until there is room."""
     limit = int(os.environ.get("SLIPWAY_CACHE_BYTES") or _DEFAULT_LIMIT_BYTES)
     free = shutil.disk_usage(root).free
-    others = [one for one in root.iterdir() if one.is_dir() and one not in (keep, root / ".locks")]
+    others = [
+        item for item in root.iterdir() if item.is_dir() and item not in (keep, root / ".locks")
+    ]
     sizes = {path: _size(path) for path in others}
     over = max(sum(sizes.values()) + room_for - limit, room_for - free)
-    for path in sorted(others, key=lambda one: one.stat().st_mtime):
+    for path in sorted(others, key=lambda path: path.stat().st_mtime):
         if over <= 0:
             return
         with contextlib.suppress(BlockingIOError), _locked(_Place(path), _AT_ONCE):

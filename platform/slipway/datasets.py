@@ -51,10 +51,10 @@ _MLFLOW_DIGEST = 36
 class Dataset:
     """One version of a dataset; nothing is fetched before it is asked for."""
 
-    def __init__(self, client: Client, project: str, found: DatasetVersionOut) -> None:
+    def __init__(self, client: Client, project: str, version: DatasetVersionOut) -> None:
         self._client = client
         self._project = project
-        self._found = found
+        self._found = version
         self._told: set[str] = set()
         self._lock = threading.Lock()
 
@@ -234,7 +234,7 @@ def dataset(
         )
     name, _, version = reference.partition(":")
     if not version:
-        pinned = [one for one in declared if one.startswith(f"{name}:")]
+        pinned = [item for item in declared if item.startswith(f"{name}:")]
         version = pinned[0].partition(":")[2] if pinned else "latest"
     client = client or Client()
     slug = project or default_project(client.url)
@@ -244,9 +244,9 @@ def dataset(
             field="project",
             next_step='Pass project="…", or choose one with `slipway project use PROJECT`.',
         )
-    found = Dataset(client, slug, client.datasets.version(name, version, project=slug))
-    found.note_use()
-    return found
+    result = Dataset(client, slug, client.datasets.version(name, version, project=slug))
+    result.note_use()
+    return result
 
 
 def _send_patiently(url: str, **request: Any) -> None:

@@ -181,13 +181,13 @@ class Endpoint:
         attempt = 0
         while True:
             attempt += 1
-            found = client.endpoints.try_out(self.name, body, project=self._place(client))
-            if found.status < 300:
-                return found.answer
-            said = json.dumps(found.answer).encode()
+            value = client.endpoints.try_out(self.name, body, project=self._place(client))
+            if value.status < 300:
+                return value.answer
+            data = json.dumps(value.answer).encode()
             wait = self._retries.wait_s(attempt, asked_s=None, jitter=random.random())  # noqa: S311
-            if found.status not in _ASKED_AGAIN or wait is None:
-                raise _refusal(found.status, said, {}, None)
+            if value.status not in _ASKED_AGAIN or wait is None:
+                raise _refusal(value.status, data, {}, None)
             time.sleep(wait)
 
     def _slipway(self) -> Client:
@@ -216,10 +216,10 @@ def _refusal(status: int, content: bytes, headers: Any, asked_s: int | None) -> 
     return error_for(status, problem, request_id=request_id, retry_after_s=asked_s)
 
 
-def _problem_of(status: int, said: Any) -> Problem | None:
+def _problem_of(status: int, value: Any) -> Problem | None:
     """Read an error's body; one that only has a detail is given the rest."""
-    if not isinstance(said, dict) or not isinstance(said.get("detail"), str):
+    if not isinstance(value, dict) or not isinstance(value.get("detail"), str):
         return None
     return Problem.model_validate(
-        {"type": "about:blank", "title": "", "status": status, "code": "not_predicted"} | said
+        {"type": "about:blank", "title": "", "status": status, "code": "not_predicted"} | value
     )

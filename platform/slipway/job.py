@@ -67,20 +67,24 @@ class Job:
 
 def current() -> Job:
     """Return the job this process belongs to, read from its environment now."""
-    found = os.environ
+    environ = os.environ
     # Read at each call: a warm process imports this long before it becomes a rank of a job.
-    job_id = found.get("SLIPWAY_WORKLOAD") or None
+    job_id = environ.get("SLIPWAY_WORKLOAD") or None
     return Job(
         id=job_id,
-        project=found.get("SLIPWAY_PROJECT") if job_id else None,
+        project=environ.get("SLIPWAY_PROJECT") if job_id else None,
         rank=_number("RANK", 0),
         world_size=max(1, _number("WORLD_SIZE", 1)),
         local_rank=_number("LOCAL_RANK", 0),
         attempt=_number("SLIPWAY_ATTEMPT", _number("TORCHELASTIC_RESTART_COUNT", 0) + 1),
-        params=_params(found.get("SLIPWAY_PARAMS", "")),
-        strategy=found.get("SLIPWAY_STRATEGY") or None,
-        datasets=tuple(one for one in found.get("SLIPWAY_DATASETS", "").split(",") if one),
-        checkpoint_dir=_checkpoint_dir(found),
+        params=_params(environ.get("SLIPWAY_PARAMS", "")),
+        strategy=environ.get("SLIPWAY_STRATEGY") or None,
+        datasets=tuple(
+            slipway_dataset
+            for slipway_dataset in environ.get("SLIPWAY_DATASETS", "").split(",")
+            if slipway_dataset
+        ),
+        checkpoint_dir=_checkpoint_dir(environ),
     )
 
 
@@ -184,19 +188,21 @@ def _number(name: str, default: int) -> int:
 
 def _params(text: str) -> dict[str, str]:
     try:
-        found = json.loads(text) if text else {}
+        document = json.loads(text) if text else {}
     except (ValueError, RecursionError):
         return {}
     return (
-        {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+        {str(name): str(value) for name, value in document.items()}
+        if isinstance(document, dict)
+        else {}
     )
 
 
-def _checkpoint_dir(found: Mapping[str, str]) -> Path | None:
-    folder = found.get("SLIPWAY_CHECKPOINT_DIR")
+def _checkpoint_dir(values: Mapping[str, str]) -> Path | None:
+    folder = values.get("SLIPWAY_CHECKPOINT_DIR")
     if folder:
         return Path(folder)
-    persistent = found.get("SLIPWAY_PERSISTENT_DIR")
+    persistent = values.get("SLIPWAY_PERSISTENT_DIR")
     return Path(persistent) / "checkpoints" if persistent else None
 
 

@@ -136,8 +136,8 @@ class Sender:
             if answer.fault:
                 log.warning("the save of %s was not taken in: %s", path, answer.fault)
             else:
-                told = json.loads(answer.content)
-                self._note(path, told["latest"]["number"], content)
+                document = json.loads(answer.content)
+                self._note(path, document["latest"]["number"], content)
             place.unlink(missing_ok=True)
         return True
 
@@ -188,10 +188,10 @@ class Sender:
 
     def _read_known(self) -> dict[str, dict[str, Any]]:
         try:
-            found = json.loads(self._workspace.read(_KNOWN, limit_bytes=_MAX_KNOWN_BYTES))
+            document = json.loads(self._workspace.read(_KNOWN, limit_bytes=_MAX_KNOWN_BYTES))
         except (OSError, ValueError, RecursionError):
             return {}
-        files = found.items() if isinstance(found, dict) else ()
+        files = document.items() if isinstance(document, dict) else ()
         return {path: noted for path, noted in files if _is_note(noted)}
 
     def _note(self, path: str, number: int, content: bytes) -> None:

@@ -161,9 +161,9 @@ def follow(
         time.sleep(wait_s)
 
 
-def offset_of(body: Download, asked: int) -> int:
+def offset_of(body: Download, requested: int) -> int:
     """Return where the first byte of an answer of `logs` stands in the log."""
-    return max(asked, body.number("X-Log-Offset", asked) or 0)
+    return max(requested, body.number("X-Log-Offset", requested) or 0)
 
 
 def _is_over(follower: _Follower) -> bool:

@@ -54,7 +54,7 @@ class Proofs:
         self._named.setdefault(run_id, []).append(rows)
         _limit(self._named)
         waiting = self._waiting.get(run_id, [])
-        self._waiting[run_id] = [one for one in waiting if not _proved(client, one, rows)]
+        self._waiting[run_id] = [item for item in waiting if not _proved(client, item, rows)]
 
     def made(self, client: Any, model: Any) -> None:
         """Let a model predict rows that its run has named; `model` is MLflow's `ModelInfo`."""
@@ -90,7 +90,7 @@ def _columns(rows: Any) -> list[Any]:
 
 def _is_plain(values: Any) -> bool:
     if values.dtype.kind == "O":
-        return all(isinstance(one, str | bool | int | float) for one in values.tolist())
+        return all(isinstance(item, str | bool | int | float) for item in values.tolist())
     return values.dtype.kind in _KINDS
 
 
@@ -115,9 +115,9 @@ def _proved(client: Any, model: Any, rows: Any) -> bool:
         return False
     inputs = plain_rows(rows)
     most = min(len(inputs), _MOST_TEXT // len(json.dumps(inputs[0])))
-    said = _said(model.model_uri, rows[:most]) if most else None
-    if said is not None:
-        golden = {"inputs": inputs[:most], "outputs": said, **_TOLERANCES}
+    items = _said(model.model_uri, rows[:most]) if most else None
+    if items is not None:
+        golden = {"inputs": inputs[:most], "outputs": items, **_TOLERANCES}
         text = json.dumps(golden, allow_nan=False, separators=(",", ":"))
         client.log_text(model.run_id, text, golden_file_of(model.model_uuid))
     return True

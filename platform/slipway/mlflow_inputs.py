@@ -44,7 +44,7 @@ class Inputs:
         address = import_module("mlflow").get_tracking_uri()
         if address != self._address:  # asked with every request
             self._address = address
-            ours = [f"{one.rstrip('/')}/mlflow" for one in _portals() if one]
+            ours = [f"{portal.rstrip('/')}/mlflow" for portal in _portals() if portal]
             if address.startswith(tuple(ours)):
                 watch_inputs(*ours)
         return False
@@ -88,11 +88,11 @@ def watch_inputs(*ours: str) -> None:
     def logged(*arguments: Any, **more: Any) -> Any:
         answer = named(*arguments, **more)
         with _told():
-            said = signature.bind(*arguments, **more).arguments
-            client = said["self"]
+            values = signature.bind(*arguments, **more).arguments
+            client = values["self"]
             if client.tracking_uri.startswith(ours):
-                for one in said.get("datasets") or ():
-                    kept.log(client, said["run_id"], one)
+                for dataset in values.get("datasets") or ():
+                    kept.log(client, values["run_id"], dataset)
         return answer
 
     @functools.wraps(log_model)

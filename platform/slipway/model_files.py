@@ -51,20 +51,20 @@ def is_here(source: object) -> bool:
 
 def model_files(source: str | os.PathLike[str]) -> list[ModelUpload]:
     """Return the files of a model: of a folder all that is in it; raises InvalidInput."""
-    found = []
+    model_uploads = []
     for file in files_under([Path(source)]):
-        found.append(ModelUpload(file.source, file.path))
-        if len(found) > _MOST_FILES:
+        model_uploads.append(ModelUpload(file.source, file.path))
+        if len(model_uploads) > _MOST_FILES:
             raise InvalidInput(
                 f"A model has at most {_MOST_FILES} files.",
                 field="source",
                 next_step="Name the folder with the model alone, or its file.",
             )
-    if not found:
+    if not model_uploads:
         raise InvalidInput(
             "The folder is empty.", field="source", next_step="Name the file of the model."
         )
-    return found
+    return model_uploads
 
 
 def read_signature(path: Path) -> SignatureIn:
@@ -75,11 +75,11 @@ def read_signature(path: Path) -> SignatureIn:
     except (OSError, ValidationError, ValueError) as error:
         if isinstance(error, ValidationError):
             first = error.errors()[0]
-            said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            message = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         else:
-            said = str(error)
+            message = str(error)
         raise InvalidInput(
-            f"{visible(str(path))} is no signature: {visible(said)}.",
+            f"{visible(str(path))} is no signature: {visible(message)}.",
             field="signature",
             next_step='For example: {"inputs": [{"name": "x", "type": "float32", '
             '"shape": [-1, 64]}], "outputs": []}',

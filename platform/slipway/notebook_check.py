@@ -49,7 +49,7 @@ class CheckResult:
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as the API takes it."""
-        return asdict(self) | {"findings": [asdict(one) for one in self.findings]}
+        return asdict(self) | {"findings": [asdict(cell_finding) for cell_finding in self.findings]}
 
 
 def report_on(
@@ -59,15 +59,15 @@ def report_on(
     cells = [*_code_cells(saved)]
     after = dict(_code_cells(fresh))
     ran = [number for number, _ in cells if after.get(number, {}).get("execution_count")]
-    found = [*_saved_order(cells), *_fresh_results(cells, after)]
-    found.sort(key=lambda one: (one.cell, not one.is_problem))
+    cell_findings = [*_saved_order(cells), *_fresh_results(cells, after)]
+    cell_findings.sort(key=lambda item: (item.cell, not item.is_problem))
     return CheckResult(
-        passed=not any(one.is_problem for one in found),
+        passed=not any(cell_finding.is_problem for cell_finding in cell_findings),
         code_cells=len(cells),
         ran=len(ran),
         duration_s=round(duration_s, 3),
-        findings=found[:MAX_FINDINGS],
-        findings_left_out=max(0, len(found) - MAX_FINDINGS),
+        findings=cell_findings[:MAX_FINDINGS],
+        findings_left_out=max(0, len(cell_findings) - MAX_FINDINGS),
     )
 
 
@@ -118,7 +118,9 @@ def _fresh_results(
 ) -> Iterator[CellFinding]:
     for number, cell in cells:
         fresh = after.get(number, {})
-        error = next((one for one in _outputs(fresh) if one.get("output_type") == "error"), None)
+        error = next(
+            (output for output in _outputs(fresh) if output.get("output_type") == "error"), None
+        )
         expects_error = "raises-exception" in tags_of(cell)
         if error is not None and not expects_error:
             yield _failure(number, error, cells)
@@ -139,8 +141,8 @@ def _failure(
             message=shortened(f"Cell {number} fails in a clean kernel: {name}: {value}"),
             next_step="Mend the cell; the cells below it were not run.",
         )
-    wanted = missing[1]
-    makers = [place for place, cell in cells if wanted in _made_by(text_of(cell.get("source")))]
+    requested = missing[1]
+    makers = [place for place, cell in cells if requested in _made_by(text_of(cell.get("source")))]
     below = [place for place in makers if place > number]
     if below:
         next_step = f"Move what makes it up from cell {below[0]}, then run all cells."
@@ -153,7 +155,7 @@ def _failure(
         "hidden_state",
         number,
         is_problem=True,
-        message=shortened(f"Cell {number} uses {wanted}, which no cell above it makes."),
+        message=shortened(f"Cell {number} uses {requested}, which no cell above it makes."),
         next_step=next_step,
     )
 
@@ -167,15 +169,15 @@ def _made_by(source: str) -> set[str]:
         tree = ast.parse(plain)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
+            result.add(node.id)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            result.add(node.name)
         elif isinstance(node, ast.alias):
-            found.add((node.asname or node.name).partition(".")[0])
-    return found
+            result.add((node.asname or node.name).partition(".")[0])
+    return result
 
 
 def _difference(number: int, saved: Cell, fresh: Cell) -> Iterator[CellFinding]:
@@ -200,26 +202,26 @@ def _what(before: Sequence[tuple[str, str, str]], now: Sequence[tuple[str, str, 
         return "no result"
     if not before:
         return "a result where none was saved"
-    kinds = {one[0] for one in (*before, *now)}
+    kinds = {item[0] for item in (*before, *now)}
     return "another picture" if kinds == {"picture"} else "another result"
 
 
 def _results(cell: Cell) -> list[tuple[str, str, str]]:
     """Return what a cell shows: sort, text for people, and what is compared."""
-    found: list[tuple[str, str, str]] = []
+    results: list[tuple[str, str, str]] = []
     printed = "".join(
-        text_of(one.get("text"))
-        for one in _outputs(cell)
-        if one.get("output_type") == "stream" and one.get("name") == "stdout"
+        text_of(output.get("text"))
+        for output in _outputs(cell)
+        if output.get("output_type") == "stream" and output.get("name") == "stdout"
     )
     if printed:
-        found.append(("text", printed, _ADDRESS.sub("0x", printed)))
-    for one in _outputs(cell):
-        if one.get("output_type") == "error":
-            found.append(("error", str(one.get("ename")), str(one.get("ename"))))
-        elif one.get("output_type") in ("execute_result", "display_data"):
-            found += _shown_data(one.get("data"))
-    return found
+        results.append(("text", printed, _ADDRESS.sub("0x", printed)))
+    for output in _outputs(cell):
+        if output.get("output_type") == "error":
+            results.append(("error", str(output.get("ename")), str(output.get("ename"))))
+        elif output.get("output_type") in ("execute_result", "display_data"):
+            results += _shown_data(output.get("data"))
+    return results
 
 
 def _shown_data(data: Any) -> Iterator[tuple[str, str, str]]:
@@ -240,8 +242,10 @@ def _shown_data(data: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _outputs(cell: Cell) -> list[Mapping[str, Any]]:
-    found = cell.get("outputs")
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    outputs = cell.get("outputs")
+    return (
+        [item for item in outputs if isinstance(item, Mapping)] if isinstance(outputs, list) else []
+    )
 
 
 def tags_of(cell: Cell) -> list[str]:

@@ -50,10 +50,10 @@ class Ran:
 def read_notebook(path: Path) -> Any:
     """Return the notebook in a file; raises NotebookUnreadable, and OSError."""
     try:
-        found = nbformat.reads(path.read_text("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
-        if not isinstance(found.get("cells"), list):
+        notebook = nbformat.reads(path.read_text("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
+        if not isinstance(notebook.get("cells"), list):
             raise NotebookUnreadable("is not a notebook")
-        nbformat.validate(found)
+        nbformat.validate(notebook)
     except (
         nbformat.ValidationError,
         ValueError,
@@ -63,10 +63,10 @@ def read_notebook(path: Path) -> Any:
         RecursionError,
     ):
         raise NotebookUnreadable("is not a notebook") from None
-    language = str(found.metadata.get("kernelspec", {}).get("language", "python")).lower()
+    language = str(notebook.metadata.get("kernelspec", {}).get("language", "python")).lower()
     if language != "python":
         raise NotebookUnreadable(f"is a notebook of {language[:40]}; only Python can be run")
-    return found
+    return notebook
 
 
 def run_notebook(
@@ -84,18 +84,20 @@ def run_notebook(
     `output` is written after each cell. `on_cell` is told the number of each cell as it begins, and
     how many there are. What cells print goes to standard output while `shows_output`.
     """
-    wanted = copy.deepcopy(notebook)
-    wanted.metadata.setdefault("papermill", {})
-    for cell in wanted.cells:
+    deepcopy = copy.deepcopy(notebook)
+    deepcopy.metadata.setdefault("papermill", {})
+    for cell in deepcopy.cells:
         cell.metadata.setdefault("tags", [])
     logging.getLogger("papermill").setLevel(logging.ERROR)
     if params:
-        wanted = parameterize_notebook(wanted, dict(params), kernel_name=_KERNEL, language="python")
-        wanted.metadata["papermill"].setdefault("parameters", {})
+        deepcopy = parameterize_notebook(
+            deepcopy, dict(params), kernel_name=_KERNEL, language="python"
+        )
+        deepcopy.metadata["papermill"].setdefault("parameters", {})
     began = time.monotonic()
     with _kernels() as manager:
         ran = _Engine.execute_notebook(
-            wanted,
+            deepcopy,
             _KERNEL,
             output_path=str(output) if output else None,
             progress_bar=False,
@@ -135,11 +137,11 @@ def value_of(text: str) -> object:
     if text in ("true", "false"):
         return text == "true"
     try:
-        found = ast.literal_eval(text)
+        literal_eval = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return text
     plain = (str, int, float, list, dict, tuple, type(None))
-    return found if isinstance(found, plain) else text
+    return literal_eval if isinstance(literal_eval, plain) else text
 
 
 class _Engine(NBClientEngine):  # type: ignore[misc]
@@ -200,8 +202,8 @@ def _error_of(notebook: Any) -> str:
     for number, cell in enumerate(notebook.cells, start=1):
         if cell.cell_type != "code" or not cell.metadata.get("papermill", {}).get("exception"):
             continue
-        for one in cell.outputs:
-            if one.output_type == "error":
-                return f"cell {number}: {one.ename}: {one.evalue}"
+        for output in cell.outputs:
+            if output.output_type == "error":
+                return f"cell {number}: {output.ename}: {output.evalue}"
         return f"cell {number} did not end well"
     return ""

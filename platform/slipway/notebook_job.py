@@ -163,7 +163,7 @@ def _run(
 
 
 def _verdict(report: Any) -> str:
-    lines = [f"  {one.message} {one.next_step}" for one in report.findings]
+    lines = [f"  {finding.message} {finding.next_step}" for finding in report.findings]
     words = "Reproducible" if report.passed else "Not reproducible"
     return "\n".join(
         [f"{words}: {report.ran} of {report.code_cells} cells of code ran.", *lines, ""]

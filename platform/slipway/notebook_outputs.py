@@ -52,8 +52,8 @@ def fit_notebook(content: bytes, limit_bytes: int) -> TruncatedNotebook:
             cell["outputs"] = kept
             if size > allowed:
                 left_out = size - sum(map(_bytes_of, kept))
-                facts = {"left_out_bytes": left_out, "total_bytes": size}
-                cell["metadata"]["slipway"] = facts
+                details = {"left_out_bytes": left_out, "total_bytes": size}
+                cell["metadata"]["slipway"] = details
                 shortened.append((notebook["cells"].index(cell) + 1, left_out, size))
         written = _written(notebook)
         if len(written) <= limit_bytes:

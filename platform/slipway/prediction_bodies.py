@@ -87,7 +87,7 @@ def _plain(value: Any, place: str, faults: list[FieldFault]) -> Any:
     if hasattr(value, "tolist"):  # arrays, series, and single numbers of numpy
         return _plain(value.tolist(), place, faults)
     if _is_rows(value):
-        return [_plain(one, f"{place}[{at}]", faults) for at, one in enumerate(value)]
+        return [_plain(item, f"{place}[{at}]", faults) for at, item in enumerate(value)]
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     _fault(

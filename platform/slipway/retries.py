@@ -44,9 +44,9 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) ->
     if _SECONDS.fullmatch(text):
         return int(text)
     try:
-        moment = parsedate_to_datetime(text)
+        timestamp = parsedate_to_datetime(text)
     except ValueError:
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0, round((moment - (now or datetime.now(UTC))).total_seconds()))
+    if timestamp.tzinfo is None:
+        timestamp = timestamp.replace(tzinfo=UTC)
+    return max(0, round((timestamp - (now or datetime.now(UTC))).total_seconds()))

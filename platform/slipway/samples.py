@@ -30,13 +30,13 @@ def sample_of(inputs: Any, predictions: Any = None, truth: Any = None) -> dict[s
     places = list(range(total))
     if total > most:
         places = sorted(random.Random(0).sample(places, most))  # noqa: S311  (a sample, no secret)
-    found: dict[str, Any] = {
+    sample: dict[str, Any] = {
         "format": 1,
         "rows": total,
         "inputs": [_plain(row) for row in _rows(inputs, places)],
     }
     if hasattr(inputs, "columns"):
-        found["columns"] = [str(name) for name in inputs.columns]
+        sample["columns"] = [str(name) for name in inputs.columns]
     for name, values in (("predictions", predictions), ("truth", truth)):
         if values is None:
             continue
@@ -46,8 +46,8 @@ def sample_of(inputs: Any, predictions: Any = None, truth: Any = None) -> dict[s
                 field=name,
                 next_step="Pass one for each row.",
             )
-        found[name] = [_plain(_row(values, at)) for at in places]
-    return found
+        sample[name] = [_plain(_row(values, at)) for at in places]
+    return sample
 
 
 def plain_rows(values: Any) -> list[Any]:
@@ -87,19 +87,19 @@ def _cells(row: Any) -> Iterator[Any]:
     if isinstance(row, Mapping):
         row = list(row.values())
     if isinstance(row, Sequence) and not isinstance(row, str):
-        for one in row:
-            yield from _cells(one)
+        for item in row:
+            yield from _cells(item)
     else:
         yield row
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     # Of pandas, what is missing in a column of whole numbers or of moments.
     if type(value).__name__ in {"NAType", "NaTType"} or (
         isinstance(value, float) and not isfinite(value)

@@ -35,11 +35,11 @@ def tame(line: str, *, colours: bool) -> str:
         return line
     kept: list[str] = []
     place, has_colour = 0, False
-    for found in _SEQUENCE.finditer(line):
-        kept.append(_shown(line[place : found.start()]))
-        place = found.end()
-        if colours and found["colour"] is not None:
-            kept.append(found.group())
+    for match in _SEQUENCE.finditer(line):
+        kept.append(_shown(line[place : match.start()]))
+        place = match.end()
+        if colours and match["colour"] is not None:
+            kept.append(match.group())
             has_colour = True
     kept.append(_shown(line[place:]))
     return "".join(kept) + (_RESET if has_colour else "")

@@ -66,8 +66,12 @@ def surroundings(folder: str | Path = ".") -> dict[str, str]:
 
 def packages() -> str:
     """Return what is installed here, a line `name==version` for each package."""
-    found = {dist.metadata["Name"]: dist.version for dist in distributions() if dist.metadata}
-    return "".join(f"{name}=={found[name]}\n" for name in sorted(found, key=str.lower))
+    versions_by_name = {
+        dist.metadata["Name"]: dist.version for dist in distributions() if dist.metadata
+    }
+    return "".join(
+        f"{name}=={versions_by_name[name]}\n" for name in sorted(versions_by_name, key=str.lower)
+    )
 
 
 def data(
@@ -100,19 +104,19 @@ def data(
             field="path",
             next_step="Name a file that is there.",
         ) from None
-    found = digest.hexdigest()
-    _log_input(mlflow, {"path": str(file.resolve())}, name or file.name, found, context)
-    return found
+    result = digest.hexdigest()
+    _log_input(mlflow, {"path": str(file.resolve())}, name or file.name, result, context)
+    return result
 
 
 def _rows(source: Any, name: str, context: str, predictions: Any, truth: Any) -> str:
     mlflow = _mlflow()
     sample = sample_of(source, predictions, truth)
     text = json.dumps(sample, allow_nan=False, separators=(",", ":"))
-    found = hashlib.sha256(text.encode()).hexdigest()
+    digest = hashlib.sha256(text.encode()).hexdigest()
     mlflow.log_text(text, file_of(context))
-    _log_input(mlflow, {"rows": str(sample["rows"])}, name, found, context)
-    return found
+    _log_input(mlflow, {"rows": str(sample["rows"])}, name, digest, context)
+    return digest
 
 
 def _log_input(
@@ -155,7 +159,7 @@ def _git(folder: Path) -> GitFacts | None:
 
 def _hardware() -> dict[str, str]:
     """Return the machine as tags."""
-    found = {
+    hardware = {
         "slipway.host": platform.node(),
         "slipway.python": platform.python_version(),
         "slipway.cpus": str(len(os.sched_getaffinity(0))),
@@ -163,8 +167,8 @@ def _hardware() -> dict[str, str]:
     }
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
     if gpus:
-        found["slipway.gpus"] = gpus
-    return found
+        hardware["slipway.gpus"] = gpus
+    return hardware
 
 
 def _mlflow() -> Any:

@@ -47,9 +47,9 @@ class ApiAddress:
             with urllib.request.urlopen(request, timeout=_REQUEST_TIMEOUT_S) as answer:  # noqa: S310
                 return ApiResponse(answer.read())
         except urllib.error.HTTPError as error:
-            said = error.read(4000).decode("utf-8", "replace")
+            message = error.read(4000).decode("utf-8", "replace")
             return ApiResponse(
-                fault=f"{error.code} {_words_of(said)}".strip(), may_pass=error.code in _AGAIN
+                fault=f"{error.code} {_words_of(message)}".strip(), may_pass=error.code in _AGAIN
             )
         except (OSError, ValueError) as error:
             return ApiResponse(fault=str(error) or type(error).__name__, may_pass=True)
@@ -77,5 +77,5 @@ def _words_of(problem: str) -> str:
 def door_of(environment: Mapping[str, str]) -> ApiAddress | None:
     """Return the door of the workload this process is part of; None outside of Slipway."""
     names = ("SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_WORKLOAD")
-    found = [environment.get(name, "") for name in names]
-    return ApiAddress(found[0].rstrip("/"), *found[1:]) if all(found) else None
+    environments = [environment.get(name, "") for name in names]
+    return ApiAddress(environments[0].rstrip("/"), *environments[1:]) if all(environments) else None

@@ -31,7 +31,7 @@ def make_model(*, project: Project, by: User) -> dict[str, str]:
     made = register_version(
         project=project,
         model=model,
-        wanted=VersionIn(source=SOURCE),
+        spec=VersionIn(source=SOURCE),
         by=Actor(by),
     )
     alias = f"alias-of-{person}"

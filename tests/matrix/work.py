@@ -97,7 +97,7 @@ def make_work(*, owner: User, project: Project, node: str) -> Work:
     job = submit_job(
         project=project,
         by=owner,
-        wanted=JobIn(
+        requested=JobIn(
             name=f"job of {owner.name}",
             snapshot=snapshot.digest,
             script="train.py",
@@ -161,7 +161,7 @@ def new_join_secret() -> str:
 
 
 def _join(name: str) -> tuple[Node, str]:
-    joined = join_node(secret=new_join_secret(), name=name, facts=FACTS)
+    joined = join_node(secret=new_join_secret(), name=name, details=FACTS)
     heartbeat(node=joined.node, beat=Heartbeat.model_validate(beat([])))
     return Node.objects.get(pk=joined.node.pk), joined.secret
 

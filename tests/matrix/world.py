@@ -167,7 +167,7 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
         "data version": version.pk,
         "project": project.slug,
         "budget": set_budget(
-            by=owner, wanted=BudgetIn(project=project.slug, limit_nano_usd=10**12)
+            by=owner, spec=BudgetIn(project=project.slug, limit_nano_usd=10**12)
         ).pk,
         "team": team.slug,
         "member": member.pk,

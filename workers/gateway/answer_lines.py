@@ -4,7 +4,7 @@ from typing import Final
 
 from slipway.schemas.serving import RevisionRoute
 from workers.gateway import answers
-from workers.gateway.request import Caller, PredictionRequest
+from workers.gateway.request import Caller, Prediction
 from workers.serving.wire import Content, ResponseFrame
 
 TYPES: Final = {
@@ -15,15 +15,13 @@ TYPES: Final = {
 _FALLBACK: Final = b"x-slipway-fallback: standby\r\n"
 
 
-def named(name: bytes, pending: PredictionRequest) -> bytes:
+def named(name: bytes, pending: Prediction) -> bytes:
     """Return the headers of an answer that is not a good one."""
     lines = b"x-slipway-prediction-id: %b\r\n" % name
     return lines + _FALLBACK if pending.is_fallback else lines
 
 
-def success(
-    route: RevisionRoute, pending: PredictionRequest, answer: ResponseFrame, name: bytes
-) -> bytes:
+def success(route: RevisionRoute, pending: Prediction, answer: ResponseFrame, name: bytes) -> bytes:
     """Return a good answer of a revision, with all headers that its request calls for."""
     version = route.model_version.encode("ascii", "replace")
     lines = b"x-slipway-model-version: %b\r\n%b" % (version, named(name, pending))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from workers.gateway.request import PredictionRequest
+from workers.gateway.request import Prediction
 
 LONGEST_S: Final = 0.001
 
@@ -18,14 +18,14 @@ LONGEST_S: Final = 0.001
 class FrameBatcher:
     """Collects what comes without a pause, for `LONGEST_S` at most, and sends it at once."""
 
-    def __init__(self, send: Callable[[list[PredictionRequest]], None]) -> None:
+    def __init__(self, send: Callable[[list[Prediction]], None]) -> None:
         self.last = 1
         self._send = send
-        self._held: list[PredictionRequest] = []
+        self._held: list[Prediction] = []
         self._seen = 0
         self._loop = asyncio.get_running_loop()
 
-    def add(self, pending: PredictionRequest) -> None:
+    def add(self, pending: Prediction) -> None:
         """Have it go with those that are here, and with those that come next."""
         self._held.append(pending)
         if len(self._held) == 1:

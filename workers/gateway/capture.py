@@ -94,13 +94,13 @@ class CaptureLog:
         names: Sequence[bytes],
         keys: Sequence[bytes],
         latencies_us: Sequence[int],
-        asked: Sequence[bytes],
-        said: Sequence[bytes],
+        requested: Sequence[bytes],
+        items: Sequence[bytes],
     ) -> bool:
         """Write good predictions of one moment and revision; False when they were dropped."""
         if self._is_silent(len(names)):
             return False
-        block = pack_plain_block(context, at_unix_ns, names, keys, latencies_us, asked, said)
+        block = pack_plain_block(context, at_unix_ns, names, keys, latencies_us, requested, items)
         return self._append(block, len(names))
 
     def _is_silent(self, count: int) -> bool:

@@ -18,21 +18,21 @@ def agree(first: bytes, second: bytes) -> bool:
     if len(first) > _LARGEST_BYTES or len(second) > _LARGEST_BYTES:
         return False
     try:
-        one, other = orjson.loads(first), orjson.loads(second)
+        item, other = orjson.loads(first), orjson.loads(second)
     except orjson.JSONDecodeError:
         return False
-    if isinstance(one, dict) and isinstance(other, dict):
+    if isinstance(item, dict) and isinstance(other, dict):
         # Whose version answered is no difference in what it said.
-        one.pop("model_version", None)
+        item.pop("model_version", None)
         other.pop("model_version", None)
-    return _close(one, other)
+    return _close(item, other)
 
 
-def _close(one: Any, other: Any) -> bool:
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_close, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_close(one[name], other[name]) for name in one)
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
-    return bool(one == other)
+def _close(item: Any, other: Any) -> bool:
+    if isinstance(item, list) and isinstance(other, list):
+        return len(item) == len(other) and all(map(_close, item, other))
+    if isinstance(item, dict) and isinstance(other, dict):
+        return item.keys() == other.keys() and all(_close(item[name], other[name]) for name in item)
+    if isinstance(item, int | float) and isinstance(other, int | float):
+        return math.isclose(item, other, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+    return bool(item == other)

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from workers.gateway import answers
 from workers.gateway.http_parser import MAX_HEAD_BYTES, BadRequest, ChunkedBody
-from workers.gateway.request import PredictionRequest
+from workers.gateway.request import Prediction
 from workers.gateway.routes import CachedRequestHead, Doorkeeper, RequestHead
 from workers.gateway.routing_table import Key
 
@@ -100,9 +100,9 @@ class Connection(asyncio.Protocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         # An answer leaves at once, not when the loop has done all else of its turn.
         transport.set_write_buffer_limits(high=0)
-        found = transport.get_extra_info("socket")
-        if found is not None and found.family != socket.AF_UNIX:
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        extra_info = transport.get_extra_info("socket")
+        if extra_info is not None and extra_info.family != socket.AF_UNIX:
+            extra_info.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._clients.open.add(self)
         if len(self._clients.open) > self._clients.limit or self._clients.is_stopping:
             detail = "The gateway has as many connections as it takes."
@@ -299,11 +299,11 @@ class Connection(asyncio.Protocol):
     def _take_body(self, entry: RequestHead, data: bytes) -> bytes | None:
         """Collect a body; serve it once whole and return what follows. Raises BadRequest."""
         if self._chunks is not None:
-            found = self._chunks.feed(data)
-            if found is None:
+            feed = self._chunks.feed(data)
+            if feed is None:
                 return None
             self._chunks = None
-            body, rest = found
+            body, rest = feed
         else:
             self._parts.append(data)
             self._need -= len(data)
@@ -341,7 +341,7 @@ class Connection(asyncio.Protocol):
             self.finish(refused)
             return
         self._busy = True
-        endpoint.admit(PredictionRequest(self, key.id, entry.ask, body, now))
+        endpoint.admit(Prediction(self, key.id, entry.ask, body, now))
 
     # The socket
 

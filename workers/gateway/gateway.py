@@ -79,10 +79,10 @@ class Gateway:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop.set)
         self._table.revoke(read_revoked(self._settings.revoked_path))
-        found = read_snapshot(self._settings.snapshot_path)
-        if found is not None:
-            self._apply(found)
-            log.info("serving snapshot %d from the disk", found.version)
+        gateway_snapshot = read_snapshot(self._settings.snapshot_path)
+        if gateway_snapshot is not None:
+            self._apply(gateway_snapshot)
+            log.info("serving snapshot %d from the disk", gateway_snapshot.version)
         listener = self._socket()
         self._keeper.hosts = self._hosts(int(listener.getsockname()[1]))
         server = await self._loop.create_server(
@@ -130,8 +130,8 @@ class Gateway:
 
     def _has_snapshot(self) -> Check:
         portal = self._portal
-        told = "the portal answers" if portal.is_connected else f"portal: {portal.problem}"
-        return Check(self._table.is_loaded, f"serving snapshot {self._table.version}; {told}")
+        message = "the portal answers" if portal.is_connected else f"portal: {portal.problem}"
+        return Check(self._table.is_loaded, f"serving snapshot {self._table.version}; {message}")
 
     def _captures(self) -> Check:
         # A full disk is told, and makes nobody stop sending predictions here.
@@ -139,12 +139,12 @@ class Gateway:
 
     def _socket(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._settings.host else socket.AF_INET
-        found = socket.socket(family, socket.SOCK_STREAM)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        result = socket.socket(family, socket.SOCK_STREAM)
+        result.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Several gateways of one host share a port; each has a data folder of its own.
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        found.bind((self._settings.host, self._settings.port))
-        return found
+        result.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        result.bind((self._settings.host, self._settings.port))
+        return result
 
     def _hosts(self, port: int) -> AllowedHosts:
         """Return the addresses at which it answers; names of this machine count at its own port."""
@@ -195,7 +195,7 @@ class Gateway:
         self._sequence += 1
         endpoints, replicas = [], []
         for endpoint in self._table.by_id.values():
-            revisions = [one.count.told(one.route.id) for one in endpoint.revisions.values()]
+            revisions = [item.count.told(item.route.id) for item in endpoint.revisions.values()]
             endpoints.append(endpoint.count.told(endpoint.route.id, revisions))
             for revision in endpoint.revisions.values():
                 replicas += [link.told() for link in revision.links.values()]
@@ -219,9 +219,9 @@ class Gateway:
 
     async def _heed(self, shipper: asyncio.subprocess.Process) -> int:
         """Sleep between predictions while the shipper works; returns how it ended."""
-        busy_poll, said = self._table.busy_poll, shipper.stdout
+        busy_poll, value = self._table.busy_poll, shipper.stdout
         try:
-            while said is not None and (lines := await said.read(_LINES_BYTES)):
+            while value is not None and (lines := await value.read(_LINES_BYTES)):
                 busy_poll.is_shipping = lines.endswith(AT_WORK)
         finally:
             busy_poll.is_shipping = False

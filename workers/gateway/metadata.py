@@ -49,8 +49,8 @@ def ping(endpoint: Endpoint) -> bytes:
 def ready(endpoint: Endpoint) -> bytes:
     """The same in the words of the Open Inference Protocol."""
     is_ready = endpoint.is_ready
-    told = {"name": endpoint.route.name, "ready": is_ready}
-    return answers.json_answer(told, 200 if is_ready else 503)
+    values = {"name": endpoint.route.name, "ready": is_ready}
+    return answers.json_answer(values, 200 if is_ready else 503)
 
 
 def _signature(endpoint: Endpoint) -> Signature:
@@ -64,7 +64,9 @@ def model(endpoint: Endpoint) -> bytes:
     return answers.json_answer(
         {
             "name": endpoint.route.name,
-            "versions": sorted({one.route.model_version for one in endpoint.revisions.values()}),
+            "versions": sorted(
+                {revision.route.model_version for revision in endpoint.revisions.values()}
+            ),
             "platform": current.platform if current else "",
             "inputs": [_tensor(spec) for spec in signature.inputs],
             "outputs": [_tensor(spec) for spec in signature.outputs],
@@ -86,13 +88,13 @@ def endpoint(endpoint: Endpoint) -> bytes:
             "ready": endpoint.is_ready,
             "revisions": [
                 {
-                    "id": one.route.id,
-                    "model": one.route.model,
-                    "model_version": one.route.model_version,
-                    "weight": one.route.weight,
-                    "replicas_ready": len(one.ready),
+                    "id": revision.route.id,
+                    "model": revision.route.model,
+                    "model_version": revision.route.model_version,
+                    "weight": revision.route.weight,
+                    "replicas_ready": len(revision.ready),
                 }
-                for one in endpoint.revisions.values()
+                for revision in endpoint.revisions.values()
             ],
             "signature": _signature(endpoint).model_dump(mode="json"),
             "predict": f"/v1/{name}/predict",
@@ -105,19 +107,19 @@ def endpoint(endpoint: Endpoint) -> bytes:
 
 
 def _element(spec: FieldSpec) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": _JSON_TYPES.get(spec.datatype, "integer")}
+    element: dict[str, Any] = {"type": _JSON_TYPES.get(spec.datatype, "integer")}
     if not spec.required:
-        found["type"] = [found["type"], "null"]
-    return found
+        element["type"] = [element["type"], "null"]
+    return element
 
 
 def _nested(spec: FieldSpec) -> dict[str, Any]:
-    found = _element(spec)
+    element = _element(spec)
     for length in reversed(spec.shape):
-        found = {"type": "array", "items": found}
+        element = {"type": "array", "items": element}
         if length > 0:
-            found["minItems"] = found["maxItems"] = length
-    return found
+            element["minItems"] = element["maxItems"] = length
+    return element
 
 
 def _request_schema(signature: Signature) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from slipway.schemas.serving import CaptureCounters
-from workers.gateway.routing import Endpoint, Revision
+from workers.gateway.revision import Revision
+from workers.gateway.routing import Endpoint
 
 _OUTCOMES = ("answered", "refused", "failed", "retried", "fallback")
 _CAPTURES = ("captured", "uncaptured")

@@ -57,26 +57,26 @@ class Rules:
             return _HIDDEN  # tensors as bytes
         try:
             try:
-                said = orjson.loads(body)
+                document = orjson.loads(body)
             except orjson.JSONDecodeError:
                 return self._csv(body)
-            if not isinstance(said, dict):
+            if not isinstance(document, dict):
                 return _HIDDEN
-            return orjson.dumps(self._object(said, names))
+            return orjson.dumps(self._object(document, names))
         except (_Unclear, RecursionError, orjson.JSONEncodeError):
             return _HIDDEN
 
-    def _object(self, said: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-        split = said.get("dataframe_split")
+    def _object(self, result: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        split = result.get("dataframe_split")
         if isinstance(split, dict):
             columns = split.get("columns") or names
-            said["dataframe_split"] = split | {
+            result["dataframe_split"] = split | {
                 "data": self._rows(split.get("data"), [str(name) for name in columns])
             }
         for key in ("dataframe_records", "instances", "inputs", "predictions", "outputs"):
-            if key in said:
-                said[key] = self._values(said[key], names)
-        return said
+            if key in result:
+                result[key] = self._values(result[key], names)
+        return result
 
     def _values(self, value: Any, names: Sequence[str]) -> Any:
         if isinstance(value, dict):
@@ -86,17 +86,17 @@ class Rules:
             }
         if not isinstance(value, list):
             return value
-        if value and all(isinstance(one, dict) for one in value):
-            if all("datatype" in one for one in value):
-                return [self._tensor(one) for one in value]
-            return [self._record(one) for one in value]
+        if value and all(isinstance(item, dict) for item in value):
+            if all("datatype" in item for item in value):
+                return [self._tensor(item) for item in value]
+            return [self._record(item) for item in value]
         return self._rows(value, names)
 
     def _tensor(self, tensor: dict[str, Any]) -> dict[str, Any]:
         name = str(tensor.get("name"))
         if self._how(name) is not None:
             return tensor | {"data": self._cells(name, tensor.get("data"))}
-        if any(_ELEMENT.match(one) for one in self.columns):
+        if any(_ELEMENT.match(column) for column in self.columns):
             raise _Unclear
         return tensor
 
@@ -124,14 +124,14 @@ class Rules:
                 cell if self._how(name) is None else self._cell(name, cell)
                 for name, cell in zip(names, row, strict=True)
             ]
-        found = list(row)
+        result = list(row)
         for name in self.columns:
             match = _ELEMENT.match(name)
             if match is None:
                 raise _Unclear
-            if int(match[1]) < len(found):
-                found[int(match[1])] = self._cell(name, found[int(match[1])])
-        return found
+            if int(match[1]) < len(result):
+                result[int(match[1])] = self._cell(name, result[int(match[1])])
+        return result
 
     def _csv(self, body: bytes) -> bytes:
         try:
@@ -166,8 +166,8 @@ class Rules:
             return cell
         if how == DROP:
             return None
-        said = orjson.dumps(cell)
-        return "hmac:" + hmac.new(self.key, said, hashlib.sha256).hexdigest()[:24]
+        dumps = orjson.dumps(cell)
+        return "hmac:" + hmac.new(self.key, dumps, hashlib.sha256).hexdigest()[:24]
 
 
 class Hider:
@@ -192,17 +192,21 @@ class Hider:
         if stamp == self._stamp:
             return
         try:
-            said = orjson.loads(self._path.read_bytes())
-            found = {one["id"]: _rules(one) for one in said["endpoints"] if one.get("hidden")}
+            document = orjson.loads(self._path.read_bytes())
+            rules_by_id = {
+                endpoint["id"]: _rules(endpoint)
+                for endpoint in document["endpoints"]
+                if endpoint.get("hidden")
+            }
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise OSError("the snapshot cannot be read") from error
         # Predictions of an endpoint that is gone may still wait: what was hidden stays hidden.
-        gone = {key: rules for key, rules in self._rules.items() if key not in _ids(said)}
-        self._rules, self._stamp = gone | found, stamp
+        gone = {key: rules for key, rules in self._rules.items() if key not in _ids(document)}
+        self._rules, self._stamp = gone | rules_by_id, stamp
 
 
-def _ids(said: Mapping[str, Any]) -> set[str]:
-    return {one["id"] for one in said["endpoints"]}
+def _ids(values: Mapping[str, Any]) -> set[str]:
+    return {endpoint["id"] for endpoint in values["endpoints"]}
 
 
 def _rules(endpoint: Mapping[str, Any]) -> Rules:
@@ -210,5 +214,5 @@ def _rules(endpoint: Mapping[str, Any]) -> Rules:
     for revision in endpoint.get("revisions", []):
         signature = revision.get("signature") or {}
         if signature.get("kind") == "columns":
-            names[revision["id"]] = [one["name"] for one in signature.get("inputs", [])]
+            names[revision["id"]] = [item["name"] for item in signature.get("inputs", [])]
     return Rules(dict(endpoint["hidden"]), str(endpoint.get("hiding_key", "")).encode(), names)

@@ -11,7 +11,7 @@ import pydantic
 
 from slipway.schemas.serving import ReplicaLink, ReplicaRoute
 from slipway.schemas.truncation import shorten
-from workers.gateway.request import PredictionRequest
+from workers.gateway.request import Prediction
 from workers.serving.wire import (
     LARGE_FRAME_BYTES,
     MAC_BYTES,
@@ -52,15 +52,15 @@ class LinkOwner(Protocol):
     def link_changed(self) -> None:
         """A replica came or went."""
 
-    def answered(self, pairs: list[tuple[PredictionRequest, ResponseFrame]]) -> None:
+    def answered(self, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
         """Answers came."""
 
     def answered_plainly(
-        self, pendings: list[PredictionRequest], bodies: list[bytes], queue_us: int
+        self, pendings: list[Prediction], bodies: list[bytes], queue_us: int
     ) -> None:
         """Good answers in JSON came, to requests that waited for the model as long."""
 
-    def lost(self, pendings: list[PredictionRequest]) -> None:
+    def lost(self, pendings: list[Prediction]) -> None:
         """A replica died with these unanswered."""
 
 
@@ -71,7 +71,7 @@ class ReplicaConnection(asyncio.Protocol):
         self.route = route
         self.state: Literal["connecting", "ready", "draining"] = "connecting"
         self.reason = "not connected yet"
-        self.waiting: dict[int, PredictionRequest] = {}
+        self.waiting: dict[int, Prediction] = {}
         self.welcome: Welcome | None = None
         self._owner = owner
         self._number = 0
@@ -104,14 +104,18 @@ class ReplicaConnection(asyncio.Protocol):
         elif self._task is not None:
             self._task.cancel()
 
-    def send(self, pendings: list[PredictionRequest]) -> None:
+    def send(self, pendings: list[Prediction]) -> None:
         """Ask for these predictions; the link has to be ready."""
         if self._transport is None:
             self._owner.lost(pendings)
             return
         welcome = self.welcome
         if welcome is not None and welcome.takes_plain and 1 < len(pendings) <= MAX_COUNT:
-            bodies = [one.body for one in pendings if one.ask.is_plain]
+            bodies = [
+                prediction_request.body
+                for prediction_request in pendings
+                if prediction_request.ask.is_plain
+            ]
             if len(bodies) == len(pendings):
                 self._transport.write(pack_plain_requests(self._numbered(pendings), bodies))
                 return
@@ -130,7 +134,7 @@ class ReplicaConnection(asyncio.Protocol):
         for at in range(0, len(requests), MAX_COUNT):
             self._transport.write(pack_requests(requests[at : at + MAX_COUNT]))
 
-    def _numbered(self, pendings: list[PredictionRequest]) -> int:
+    def _numbered(self, pendings: list[Prediction]) -> int:
         """Have these wait for their answers; returns the number of the first."""
         first = self._number + 1
         if first + len(pendings) > NUMBERS:
@@ -139,7 +143,7 @@ class ReplicaConnection(asyncio.Protocol):
         self.waiting.update(zip(range(first, first + len(pendings)), pendings, strict=True))
         return first
 
-    def expire(self, before: float) -> list[PredictionRequest]:
+    def expire(self, before: float) -> list[Prediction]:
         """Take out what was asked before that moment and is not answered."""
         late = []
         for number, pending in self.waiting.items():
@@ -163,9 +167,9 @@ class ReplicaConnection(asyncio.Protocol):
         """Wait for the challenge."""
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=1 << 30)
-        found = transport.get_extra_info("socket")
-        if found is not None and found.family != socket.AF_UNIX:
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        extra_info = transport.get_extra_info("socket")
+        if extra_info is not None and extra_info.family != socket.AF_UNIX:
+            extra_info.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._frames = FrameReader(SMALL_FRAME_BYTES)
         self._nonce = secrets.token_bytes(NONCE_BYTES)
 
@@ -216,11 +220,19 @@ class ReplicaConnection(asyncio.Protocol):
 
     def _answered_plainly(self, first: int, queue_us: int, bodies: list[bytes]) -> None:
         take = self.waiting.pop
-        found = [take(number, None) for number in range(first, first + len(bodies))]
-        pendings = [one for one in found if one is not None]
-        if len(pendings) < len(found):
+        prediction_requests = [take(number, None) for number in range(first, first + len(bodies))]
+        pendings = [
+            prediction_request
+            for prediction_request in prediction_requests
+            if prediction_request is not None
+        ]
+        if len(pendings) < len(prediction_requests):
             # Some were given up meanwhile.
-            bodies = [body for body, one in zip(bodies, found, strict=True) if one is not None]
+            bodies = [
+                body
+                for body, prediction_request in zip(bodies, prediction_requests, strict=True)
+                if prediction_request is not None
+            ]
         if pendings:
             self._owner.answered_plainly(pendings, bodies, queue_us)
         if self.state == "draining":
@@ -233,14 +245,14 @@ class ReplicaConnection(asyncio.Protocol):
         if received.kind == Kind.CHALLENGE and self.state == "connecting":
             self._challenge = received.payload[:NONCE_BYTES]
             self._frames.limit_bytes = _WELCOME_BYTES
-            mine = proof(GATEWAY, secret, self._challenge, self._nonce)
-            self._transport.write(frame(Kind.HELLO, self._nonce + mine))
+            data = proof(GATEWAY, secret, self._challenge, self._nonce)
+            self._transport.write(frame(Kind.HELLO, self._nonce + data))
         elif received.kind == Kind.WELCOME and self._challenge:
-            mac, told = received.payload[:MAC_BYTES], received.payload[MAC_BYTES:]
+            mac, chunk = received.payload[:MAC_BYTES], received.payload[MAC_BYTES:]
             if not proved(REPLICA, secret, self._nonce, self._challenge, mac):
                 raise BrokenFrame("it does not know the secret")
             try:
-                self.welcome = Welcome.model_validate_json(told)
+                self.welcome = Welcome.model_validate_json(chunk)
             except pydantic.ValidationError as error:
                 raise BrokenFrame("its welcome is malformed") from error
             self._frames.limit_bytes = LARGE_FRAME_BYTES

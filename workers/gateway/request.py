@@ -34,7 +34,7 @@ class Ask:
         object.__setattr__(self, "is_plain", is_plain)
 
 
-class PredictionRequest:
+class Prediction:
     """One request. `shadow_of` is the id of the prediction it copies, with the outputs to match.
 
     `is_fallback` requests went to a standby in place of the revisions with traffic.
@@ -54,9 +54,9 @@ class PredictionRequest:
         self.is_fallback = False
         self.shadow_of: tuple[bytes, bytes] | None = None
 
-    def copied(self, name: bytes, outputs: bytes, now: float) -> "PredictionRequest":
+    def copied(self, name: bytes, outputs: bytes, now: float) -> "Prediction":
         """Return a copy for a shadow, of the prediction of that id, which has these outputs."""
-        copy = PredictionRequest(None, self.key_id, self.ask, self.body, now)
+        copy = Prediction(None, self.key_id, self.ask, self.body, now)
         copy.shadow_of = (name, outputs)
         return copy
 

@@ -201,22 +201,22 @@ class Doorkeeper:
             raise BadRequest(refusal.status, refusal.code, refusal.detail) from None
 
     def _judge(self, entry: RequestHead, head: Head) -> None:
-        matches = [(door, found) for door in DOORS if (found := door.path.fullmatch(head.path))]
+        matches = [(door, match) for door in DOORS if (match := door.path.fullmatch(head.path))]
         if not matches:
             entry.refused = answers.NOT_FOUND
             return
-        right = [(door, found) for door, found in matches if door.method == head.method]
+        right = [(door, match) for door, match in matches if door.method == head.method]
         if not right:
             allowed = b", ".join(sorted({door.method for door, _ in matches})).decode()
             entry.refused = answers.problem(
                 405, "method_not_allowed", f"This address answers {allowed} only."
             )
             return
-        door, found = right[0]
+        door, match = right[0]
         if door.tell_all is not None:
             entry.tell = partial(door.tell_all, self.table)
             return
-        key = self._let_in(entry, head, door, found)
+        key = self._let_in(entry, head, door, match)
         if key is None:
             return
         entry.key = key
@@ -228,23 +228,25 @@ class Doorkeeper:
             entry.tell = partial(door.tell, key.endpoint)
 
     def _let_in(
-        self, entry: RequestHead, head: Head, door: RoutePattern, found: re.Match[bytes]
+        self, entry: RequestHead, head: Head, door: RoutePattern, match: re.Match[bytes]
     ) -> Key | None:
         key = self.table.key(_credential(head))
         if key is None:
             entry.refused = _UNAUTHORIZED
-            asked_for = self.table.by_name.get(found[1]) if found.re.groups else None
+            asked_for = self.table.by_name.get(match[1]) if match.re.groups else None
             if asked_for is not None:
                 asked_for.count.unauthorized += 1
             return None
-        endpoint = self.table.by_name.get(found[1]) if found.re.groups else key.endpoint
+        endpoint = self.table.by_name.get(match[1]) if match.re.groups else key.endpoint
         if endpoint is not key.endpoint:
-            entry.refused = _no_endpoint(found[1])
+            entry.refused = _no_endpoint(match[1])
             return None
-        if found.re.groups > 1 and found[2] is not None:
-            served = {one.route.model_version.encode() for one in endpoint.revisions.values()}
-            if found[2] not in served:
-                detail = f"Version {found[2].decode()} is not served here."
+        if match.re.groups > 1 and match[2] is not None:
+            served = {
+                revision.route.model_version.encode() for revision in endpoint.revisions.values()
+            }
+            if match[2] not in served:
+                detail = f"Version {match[2].decode()} is not served here."
                 entry.refused = answers.problem(404, "not_found", detail)
                 return None
         if door.policy not in key.scopes:
@@ -286,11 +288,11 @@ class Doorkeeper:
             entry.refused = _wrong_type("The body has to be application/json or text/csv.")
 
     def _read_head_length(self, entry: RequestHead, head: Head) -> None:
-        told = head.headers.get(b"inference-header-content-length")
-        if told is None:
+        headers = head.headers.get(b"inference-header-content-length")
+        if headers is None:
             return
-        if not re.fullmatch(rb"[0-9]{1,10}", told) or (
-            not head.is_chunked and int(told) > head.length
+        if not re.fullmatch(rb"[0-9]{1,10}", headers) or (
+            not head.is_chunked and int(headers) > head.length
         ):
             entry.refused = answers.problem(
                 400,
@@ -298,14 +300,14 @@ class Doorkeeper:
                 "Inference-Header-Content-Length is no length inside the body.",
             )
             return
-        entry.head_len = int(told)
+        entry.head_len = int(headers)
 
 
 def _credential(head: Head) -> bytes:
-    told = head.headers.get(b"authorization", b"")
-    if told[:7].lower() == b"bearer ":
-        return told[7:].strip()
-    signed = _SIGNED.fullmatch(told)
+    headers = head.headers.get(b"authorization", b"")
+    if headers[:7].lower() == b"bearer ":
+        return headers[7:].strip()
+    signed = _SIGNED.fullmatch(headers)
     return signed[1] if signed else b""
 
 

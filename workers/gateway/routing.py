@@ -9,14 +9,10 @@ from itertools import accumulate
 from random import random
 from typing import Final
 
-import orjson
-
 from slipway.schemas.serving import (
     CaptureMode,
     EndpointRoute,
     Fallback,
-    RevisionRoute,
-    Signature,
 )
 from workers.gateway import answers
 from workers.gateway.answer_lines import TYPES, deliver, named, success, write_all
@@ -27,8 +23,8 @@ from workers.gateway.capture_log.format import FALLBACK, RECORD, SHADOW, Entry, 
 from workers.gateway.comparison import agree
 from workers.gateway.counters import EndpointCount, RevisionCount
 from workers.gateway.limits import TokenBucket, bucket_for
-from workers.gateway.replica_connection import ReplicaConnection
-from workers.gateway.request import Caller, PredictionRequest
+from workers.gateway.request import Caller, Prediction
+from workers.gateway.revision import Revision
 from workers.serving.wire import Content, ResponseFrame, new
 
 _MOST_TRIES: Final = 2
@@ -36,109 +32,6 @@ _MOST_SHADOWS: Final = 256
 _LEAST_ADMITTED: Final = 16
 _WINDOW_S: Final = 1.0
 _JSON: Final = int(Content.JSON)
-
-
-class Revision:
-    """One revision: its replicas, and the constant parts of its answers."""
-
-    def __init__(self, endpoint: "Endpoint", route: RevisionRoute) -> None:
-        self.endpoint = endpoint
-        self.route = route
-        self.links: dict[str, ReplicaConnection] = {}
-        self.ready: list[ReplicaConnection] = []
-        self.count = RevisionCount()
-        # Some of what it has to answer came to it in place of the revisions with traffic.
-        self.has_fallback = False
-        self.update(route)
-
-    def update(self, route: RevisionRoute) -> None:
-        """Take over what a new snapshot says; links that stay are not touched."""
-        self.route = route
-        self.context = orjson.dumps(
-            {
-                "endpoint": self.endpoint.route.id,
-                "revision": route.id,
-                "model": route.model,
-                "model_version": route.model_version,
-            }
-        )
-        version = route.model_version.encode("ascii", "replace")
-        self.ok = (
-            answers.head_start(200, answers.JSON)
-            + b"x-slipway-model-version: %b\r\nx-slipway-prediction-id: " % version
-        )
-        wanted = {replica.id: replica for replica in route.replicas}
-        for name, link in list(self.links.items()):
-            if wanted.get(name) != link.route:
-                del self.links[name]
-                link.close()
-        for name, replica in wanted.items():
-            if name not in self.links:
-                self.links[name] = ReplicaConnection(replica, self)
-                self.links[name].start()
-        self.link_changed()
-
-    def close(self) -> None:
-        """Let go of all replicas, as soon as they have answered."""
-        for link in self.links.values():
-            link.close()
-        self.links.clear()
-        self.ready = []
-
-    @property
-    def signature(self) -> Signature:
-        """What the model takes and gives: what a replica found, or else what the portal says."""
-        for link in self.links.values():
-            if link.welcome is not None:
-                return link.welcome.signature
-        return self.route.signature or Signature()
-
-    @property
-    def platform(self) -> str:
-        """The format of the model, as far as a replica told."""
-        return next((link.welcome.platform for link in self.ready if link.welcome), "")
-
-    def send(self, pendings: list[PredictionRequest]) -> None:
-        """Ask the least busy of the ready replicas; there has to be one."""
-        self.count.in_flight += len(pendings)
-        ready = self.ready
-        if len(ready) == 1:
-            ready[0].send(pendings)
-            return
-        # All that came together go together, as far as replicas are equally busy.
-        loads = [len(link.waiting) for link in ready]
-        shares: list[list[PredictionRequest]] = [[] for _ in ready]
-        for pending in pendings:
-            place = loads.index(min(loads))
-            loads[place] += 1
-            shares[place].append(pending)
-        for link, share in zip(ready, shares, strict=True):
-            if share:
-                link.send(share)
-
-    # LinkOwner
-
-    def link_changed(self) -> None:
-        """A replica came or went."""
-        self.ready = [link for link in self.links.values() if link.state == "ready"]
-        self.endpoint.choose_again()
-
-    def answered(self, pairs: list[tuple[PredictionRequest, ResponseFrame]]) -> None:
-        """Answers came."""
-        self.count.in_flight -= len(pairs)
-        self.endpoint.answered(self, pairs)
-
-    def answered_plainly(
-        self, pendings: list[PredictionRequest], bodies: list[bytes], queue_us: int
-    ) -> None:
-        """Good answers in JSON came, to requests that waited for the model as long."""
-        self.count.in_flight -= len(pendings)
-        self.endpoint.answered_plainly(self, pendings, bodies, queue_us)
-
-    def lost(self, pendings: list[PredictionRequest]) -> None:
-        """A replica died: each request is tried once more, elsewhere, or answered 502."""
-        self.count.in_flight -= len(pendings)
-        self.endpoint.lost(self, pendings)
 
 
 class Endpoint:
@@ -153,7 +46,7 @@ class Endpoint:
         self.admits = route.limits.max_in_flight
         self._capture = capture
         self._busy_poll = busy_poll
-        self._gathering = FrameBatcher(self._dispatch)
+        self._batcher = FrameBatcher(self._dispatch)
         self._choices: list[Revision] = []
         self._falls_back = False
         self._shares: list[float] = []
@@ -170,10 +63,10 @@ class Endpoint:
         self.is_paused = route.state == "paused"
         self.bucket = bucket_for(route.limits.rate, self.bucket)
         self.admits = min(self.admits, route.limits.max_in_flight)
-        wanted = {revision.id: revision for revision in route.revisions}
-        for name in self.revisions.keys() - wanted.keys():
+        revisions = {revision.id: revision for revision in route.revisions}
+        for name in self.revisions.keys() - revisions.keys():
             self.revisions.pop(name).close()
-        for name, revision in wanted.items():
+        for name, revision in revisions.items():
             if name in self.revisions:
                 self.revisions[name].update(revision)
             else:
@@ -189,17 +82,21 @@ class Endpoint:
 
     def choose_again(self) -> None:
         """Work out who gets which share, now that weights or replicas changed."""
-        live = [one for one in self.revisions.values() if one.ready]
-        weighted = [one for one in live if one.route.weight > 0]
+        live = [revision for revision in self.revisions.values() if revision.ready]
+        weighted = [revision for revision in live if revision.route.weight > 0]
         # A revision whose replicas are all gone hands its share on, to a standby only when nothing
         # else is left and the endpoint allows it. A shadow never answers.
         shadow = self.route.shadow.revision_id if self.route.shadow else None
-        standbys = [one for one in live if one.route.is_standby and one.route.id != shadow]
-        has_weight = any(one.route.weight > 0 for one in self.revisions.values())
+        standbys = [
+            revision
+            for revision in live
+            if revision.route.is_standby and revision.route.id != shadow
+        ]
+        has_weight = any(revision.route.weight > 0 for revision in self.revisions.values())
         allowed = self.route.fallback == Fallback.STANDBY and has_weight
         self._choices = weighted or (standbys if allowed else [])
         self._falls_back = bool(self._choices) and not weighted
-        weights = [float(one.route.weight or 1) for one in self._choices]
+        weights = [float(revision.route.weight or 1) for revision in self._choices]
         self._shares = list(accumulate(weights))
 
     @property
@@ -210,7 +107,7 @@ class Endpoint:
     @property
     def current(self) -> Revision | None:
         """The revision with the largest share, which metadata is about."""
-        return max(self._choices, key=lambda one: one.route.weight, default=None)
+        return max(self._choices, key=lambda revision: revision.route.weight, default=None)
 
     def refusal(self) -> bytes | None:
         """Return the answer if nothing more is admitted now, before a body is even read."""
@@ -230,17 +127,17 @@ class Endpoint:
             )
         return None
 
-    def admit(self, pending: PredictionRequest) -> None:
+    def admit(self, pending: Prediction) -> None:
         """Predict and answer; what is admitted without a pause goes out together."""
         self.in_flight += 1
         if self.in_flight == 1:
             self._busy_poll.asked(pending.since)
-        if self.in_flight == 1 and self._gathering.last == 1:
+        if self.in_flight == 1 and self._batcher.last == 1:
             # Nothing else is under way, nor was it in the turn before: there is nobody to go with.
             # The first of many who come again together would else be a batch of its own each time.
             self._dispatch([pending])
             return
-        self._gathering.add(pending)
+        self._batcher.add(pending)
 
     def measure(self, now: float) -> None:
         """Learn the pace, and from it how many may wait; called a few times a second."""
@@ -268,12 +165,12 @@ class Endpoint:
                 late = link.expire(before)
                 revision.count.in_flight -= len(late)
                 revision.count.failed += len(late)
-                asked = [pending for pending in late if pending.caller is not None]
-                self.count.timed_out += len(asked)
-                if asked:
+                overdue = [pending for pending in late if pending.caller is not None]
+                self.count.timed_out += len(overdue)
+                if overdue:
                     self._give_up(
                         revision,
-                        asked,
+                        overdue,
                         504,
                         "prediction_timeout",
                         f"The model did not answer within {self.route.limits.timeout_s:g} s.",
@@ -281,15 +178,13 @@ class Endpoint:
 
     # From the revisions
 
-    def answered(
-        self, revision: Revision, pairs: list[tuple[PredictionRequest, ResponseFrame]]
-    ) -> None:
+    def answered(self, revision: Revision, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
         """Capture, then answer; whatever else there is to do, nobody waits for."""
         now, at_ns = time.monotonic(), time.time_ns()
         count, ok, shadow = revision.count, revision.ok, self._shadow
         entries: list[Entry] = []
         ready: list[tuple[Caller, bytes]] = []
-        shadows: list[PredictionRequest] = []
+        shadows: list[Prediction] = []
         took_us: list[int] = []
         queued_us, pack = 0, RECORD.pack
         names = self._capture.ids.next_ids(len(pairs), at_ns // 1_000_000)
@@ -306,13 +201,13 @@ class Endpoint:
                 us, ask = int(took * 1e6), pending.ask
                 took_us.append(us)
                 queued_us += queue_us
-                key, asked, head, kind = pending.key_id, pending.body, ask.head_len, ask.contract
+                key, sent, head, kind = pending.key_id, pending.body, ask.head_len, ask.contract
                 # As `segments.entry` does, for each of very many.
                 flags = FALLBACK if pending.is_fallback else 0
                 record = pack(
-                    name, key, at_ns, us, len(asked), len(body), head, head_len, kind, flags, 200
+                    name, key, at_ns, us, len(sent), len(body), head, head_len, kind, flags, 200
                 )
-                entries.append((record, asked, body))
+                entries.append((record, sent, body))
                 if content or ask.variant or flags:
                     data = success(revision.route, pending, answer, name)
                 else:
@@ -335,23 +230,25 @@ class Endpoint:
     def answered_plainly(
         self,
         revision: Revision,
-        pendings: list[PredictionRequest],
+        pendings: list[Prediction],
         bodies: list[bytes],
         queue_us: int,
     ) -> None:
         """Do the same for good answers in JSON, in the few steps that these need."""
-        callers = [one.caller for one in pendings if one.caller and one.ask.is_plain]
+        callers = [
+            pending.caller for pending in pendings if pending.caller and pending.ask.is_plain
+        ]
         if self._shadow or revision.has_fallback or len(callers) < len(pendings):
-            said = [new(ResponseFrame, (0, 200, _JSON, 0, queue_us, body)) for body in bodies]
-            self.answered(revision, list(zip(pendings, said, strict=True)))
+            frames = [new(ResponseFrame, (0, 200, _JSON, 0, queue_us, body)) for body in bodies]
+            self.answered(revision, list(zip(pendings, frames, strict=True)))
             return
         now, at_ns = time.monotonic(), time.time_ns()
         names = self._capture.ids.next_ids(len(pendings), at_ns // 1_000_000)
-        took_us = [int((now - one.since) * 1e6) for one in pendings]
+        took_us = [int((now - pending.since) * 1e6) for pending in pendings]
         is_wanted = self.route.capture != CaptureMode.OFF
         is_kept = is_wanted and self._capture.append_plainly(
-            *(revision.context, at_ns, names, [one.key_id for one in pendings]),
-            *(took_us, [one.body for one in pendings], bodies),
+            *(revision.context, at_ns, names, [pending.key_id for pending in pendings]),
+            *(took_us, [pending.body for pending in pendings], bodies),
         )
         if is_wanted:
             revision.count.capture(len(pendings), is_kept=is_kept)
@@ -365,7 +262,7 @@ class Endpoint:
         self._give(partial(deliver, callers, data, now), is_kept=is_kept)
         revision.count.answer(took_us, queue_us * len(pendings))
 
-    def lost(self, revision: Revision, pendings: list[PredictionRequest]) -> None:
+    def lost(self, revision: Revision, pendings: list[Prediction]) -> None:
         """Try each once more, or answer 502."""
         again, given_up = [], []
         for pending in pendings:
@@ -395,7 +292,7 @@ class Endpoint:
     def _give_up(
         self,
         revision: Revision,
-        pendings: list[PredictionRequest],
+        pendings: list[Prediction],
         status: int,
         code: str,
         detail: str,
@@ -412,12 +309,12 @@ class Endpoint:
             entries.append(pending.failed(name, at_ns, now - pending.since, status))
             revision.count.fallback += pending.is_fallback
             if pending.caller is not None:
-                said = answers.problem(
+                problem = answers.problem(
                     *(status, code, detail, next_step),
                     retry_after_s=retry_after_s,
                     headers=named(name, pending),
                 )
-                ready.append((pending.caller, said))
+                ready.append((pending.caller, problem))
         self._finish(revision, entries, ready)
 
     def _finish(
@@ -438,7 +335,7 @@ class Endpoint:
         if not self.in_flight:
             self._busy_poll.answered()
 
-    def _dispatch(self, pendings: list[PredictionRequest]) -> None:
+    def _dispatch(self, pendings: list[Prediction]) -> None:
         choices = self._choices
         if self._falls_back:
             for revision in choices:
@@ -452,14 +349,14 @@ class Endpoint:
             self._nobody(pendings)
             return
         shares, total = self._shares, self._shares[-1]
-        parts: list[list[PredictionRequest]] = [[] for _ in choices]
+        parts: list[list[Prediction]] = [[] for _ in choices]
         for pending in pendings:
             parts[min(bisect(shares, random() * total), len(parts) - 1)].append(pending)  # noqa: S311
         for revision, part in zip(choices, parts, strict=True):
             if part:
                 revision.send(part)
 
-    def _nobody(self, pendings: list[PredictionRequest]) -> None:
+    def _nobody(self, pendings: list[Prediction]) -> None:
         self.in_flight -= len(pendings)
         self.count.unavailable += len(pendings)
         data = answers.problem(
@@ -497,7 +394,7 @@ class Endpoint:
     def _shadowed(
         self,
         count: RevisionCount,
-        pending: PredictionRequest,
+        pending: Prediction,
         answer: ResponseFrame,
         at_ns: int,
         took: float,

@@ -49,15 +49,15 @@ class RoutingTable:
 
     def apply(self, snapshot: GatewaySnapshot) -> None:
         """Serve what the snapshot says; what is on its way is finished as it began."""
-        wanted = {route.id: route for route in snapshot.endpoints}
-        for name in self.by_id.keys() - wanted.keys():
+        routes = {route.id: route for route in snapshot.endpoints}
+        for name in self.by_id.keys() - routes.keys():
             self.by_id.pop(name).close()
-        for name, route in wanted.items():
+        for name, route in routes.items():
             if name in self.by_id:
                 self.by_id[name].update(route)
             else:
                 self.by_id[name] = Endpoint(route, self._capture, self.busy_poll)
-        self.by_name = {one.route.name.encode(): one for one in self.by_id.values()}
+        self.by_name = {endpoint.route.name.encode(): endpoint for endpoint in self.by_id.values()}
         self.version = snapshot.version
         self.is_loaded = True
         self._read_keys(snapshot.endpoints)

@@ -94,21 +94,21 @@ def read_settings(arguments: Sequence[str]) -> GatewaySettings:
         "--capture-mib", type=int, default=4096, help="disk for predictions that wait (%(default)s)"
     )
     add("--health-port", type=int, help="loopback port of health and metrics, 0 for any")
-    found = parser.parse_args(arguments)
-    data_dir = found.data_dir.absolute()
+    args = parser.parse_args(arguments)
+    data_dir = args.data_dir.absolute()
     return GatewaySettings(
         data_dir=data_dir,
-        host=found.host,
-        port=found.port,
-        name=found.name,
-        portal_url=found.portal_url.rstrip("/") if found.portal_url else None,
-        token_file=found.token_file,
-        public_url=found.public_url,
-        allowed_hosts=tuple(found.allow_host),
-        predictions_dir=(found.predictions_dir or data_dir / "predictions").absolute(),
-        max_connections=found.max_connections,
-        held_bytes=found.held_mib << 20,
-        head_within_s=found.head_within_s,
-        capture_bytes=found.capture_mib << 20,
-        health_port=found.health_port,
+        host=args.host,
+        port=args.port,
+        name=args.name,
+        portal_url=args.portal_url.rstrip("/") if args.portal_url else None,
+        token_file=args.token_file,
+        public_url=args.public_url,
+        allowed_hosts=tuple(args.allow_host),
+        predictions_dir=(args.predictions_dir or data_dir / "predictions").absolute(),
+        max_connections=args.max_connections,
+        held_bytes=args.held_mib << 20,
+        head_within_s=args.head_within_s,
+        capture_bytes=args.capture_mib << 20,
+        health_port=args.health_port,
     )

@@ -113,9 +113,9 @@ def _tables_by_folder(
     for part in parts:
         endpoint = part.context["endpoint"]
         rules = hider.rules_of(endpoint) if hider is not None else None
-        for hour, found in by_hour(part):
+        for hour, value in by_hour(part):
             folder = predictions / f"endpoint={endpoint}" / f"hour={hour}"
-            tables[folder].append(table_of(found, rules.hide if rules is not None else None))
+            tables[folder].append(table_of(value, rules.hide if rules is not None else None))
     return tables
 
 
@@ -303,13 +303,13 @@ class ShipperThreads:
         return work
 
     def _found(self) -> list[Path]:
-        found = []
+        items = []
         with os.scandir(self._capture) as entries:
             for entry in entries:
                 name = entry.name
                 if name.endswith(SEALED) or (name.endswith(OPEN) and is_abandoned(entry.path)):
-                    found.append(name)
-        return [self._capture / name for name in sorted(found)]
+                    items.append(name)
+        return [self._capture / name for name in sorted(items)]
 
 
 def _in_a_hurry(age_s: float) -> Attempt:

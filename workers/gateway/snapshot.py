@@ -46,13 +46,13 @@ def read_snapshot(path: Path) -> GatewaySnapshot | None:
 def read_revoked(path: Path) -> frozenset[str]:
     """Read which keys an operator revoked on this host, as ids and SHA-256 in hex."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return frozenset()
     except (OSError, ValueError):
         log.warning("%s cannot be read; the keys revoked before stay revoked", path.name)
         raise
-    return frozenset(map(str, found))
+    return frozenset(map(str, document))
 
 
 class SnapshotKeeper:

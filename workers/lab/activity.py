@@ -63,9 +63,9 @@ class Watch:
         """Return what the busy kernels work on."""
         kernels = self.serverapp.kernel_manager
         return tuple(
-            self._name_of(one)
-            for one in kernels.list_kernel_ids()
-            if getattr(kernels.get_kernel(one), "execution_state", "") == "busy"
+            self._name_of(kernel_id)
+            for kernel_id in kernels.list_kernel_ids()
+            if getattr(kernels.get_kernel(kernel_id), "execution_state", "") == "busy"
         )
 
     def look(self) -> Work:
@@ -95,7 +95,9 @@ class Watch:
         if self._saved_at > self._saves_seen:
             return "a file was saved a moment ago"
         kernels = self.serverapp.kernel_manager
-        ran = [kernels.get_kernel(one).last_activity for one in kernels.list_kernel_ids()]
+        ran = [
+            kernels.get_kernel(kernel_id).last_activity for kernel_id in kernels.list_kernel_ids()
+        ]
         if any(at is not None and at > self._looked_at for at in ran):
             return "a kernel worked a moment ago"
         if any(at > self._looked_at for at in self._terminals()):
@@ -104,8 +106,8 @@ class Watch:
 
     def _terminals(self) -> list[datetime]:
         manager = self.serverapp.web_app.settings.get("terminal_manager")
-        found = getattr(manager, "terminals", {}) if manager is not None else {}
-        return [getattr(one, "last_activity", self._looked_at) for one in found.values()]
+        terminals = getattr(manager, "terminals", {}) if manager is not None else {}
+        return [getattr(item, "last_activity", self._looked_at) for item in terminals.values()]
 
     def _paths(self) -> dict[str, str]:
         """Return the file behind each kernel, as the sessions have it.
@@ -131,8 +133,8 @@ class Watch:
         now = time.monotonic()
         span_s = max(0.001, now - self._measured_at)
         used = {pid: _use_of(pid) for pid in _below(os.getpid())}
-        cpu = sum(one[0] - self._used.get(pid, (0.0, 0))[0] for pid, one in used.items())
-        moved = sum(one[1] - self._used.get(pid, (0.0, 0))[1] for pid, one in used.items())
+        cpu = sum(item[0] - self._used.get(pid, (0.0, 0))[0] for pid, item in used.items())
+        moved = sum(item[1] - self._used.get(pid, (0.0, 0))[1] for pid, item in used.items())
         known = bool(self._used)
         self._used, self._measured_at = used, now
         if known and cpu / span_s > _CPU_SHARE:
@@ -144,17 +146,17 @@ class Watch:
 
 def _below(pid: int) -> list[int]:
     """Return every process below one."""
-    found: list[int] = []
+    below: list[int] = []
     waiting = [pid]
     while waiting:
         try:
             tasks = Path(f"/proc/{waiting.pop()}/task").glob("*/children")
-            children = [int(one) for task in tasks for one in task.read_text().split()]
+            children = [int(item) for task in tasks for item in task.read_text().split()]
         except OSError:
             continue
-        found += children
+        below += children
         waiting += children
-    return found
+    return below
 
 
 def _use_of(pid: int) -> tuple[float, int]:

@@ -20,12 +20,12 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 def hosts_of(public_url: str, *own: str) -> frozenset[str]:
     """Return what Host headers say of requests to `public_url` and to `own` as `host:port`."""
     parts = urlsplit(public_url)
-    found = {parts.netloc.lower(), *(name.lower() for name in own)} - {""}
+    items = {parts.netloc.lower(), *(name.lower() for name in own)} - {""}
     default = _DEFAULT_PORTS.get(parts.scheme)
     if parts.hostname and parts.port in (None, default):
         name = parts.netloc.lower().removesuffix(f":{default}")
-        found |= {name, f"{name}:{default}"}
-    return frozenset(found)
+        items |= {name, f"{name}:{default}"}
+    return frozenset(items)
 
 
 class WrongHostHandler(web.RequestHandler):

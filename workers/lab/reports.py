@@ -60,8 +60,8 @@ class Reporter:
             self._stop_told = stops_at
             if stops_at:
                 self._watch.expect_saves()
-        told = {"stops_at": stops_at, "why": self.orders.get("why", "")}
-        return told | {"may_keep": bool(self.orders.get("may_keep"))}
+        values = {"stops_at": stops_at, "why": self.orders.get("why", "")}
+        return values | {"may_keep": bool(self.orders.get("may_keep"))}
 
     async def _tell(self, work: Work) -> bool:
         self._sequence += 1

@@ -108,8 +108,8 @@ class Desk:
         link.symlink_to(self.person)
         for name in _FOLDERS_OF_OURS:
             (self.lab / name).mkdir(parents=True, exist_ok=True)
-        for name, said in (("overrides", _DEFAULTS), ("page_config", _PAGE)):
-            (self.lab / "defaults" / f"{name}.json").write_text(json.dumps(said), "utf-8")
+        for name, values in (("overrides", _DEFAULTS), ("page_config", _PAGE)):
+            (self.lab / "defaults" / f"{name}.json").write_text(json.dumps(values), "utf-8")
         make_layer(self.packages)
         self._write_kernel()
 
@@ -235,8 +235,8 @@ def make_layer(folder: Path) -> None:
 def _ours() -> list[str]:
     """Return where the SDK lies, and what MLflow finds of ours in jobs."""
     sdk = importlib.util.find_spec("slipway")
-    found = [str(Path(sdk.origin).parents[1])] if sdk is not None and sdk.origin else []
-    return [*found, str(Path(__file__).parents[1] / "launcher" / "in_jobs")]
+    items = [str(Path(sdk.origin).parents[1])] if sdk is not None and sdk.origin else []
+    return [*items, str(Path(__file__).parents[1] / "launcher" / "in_jobs")]
 
 
 def _pip_of_python() -> list[str]:

@@ -55,7 +55,7 @@ def read_json(path: Path, *, limit_bytes: int = 1 << 20) -> dict[str, Any] | Non
     if len(text) > limit_bytes:
         return None
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None

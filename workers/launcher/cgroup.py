@@ -29,9 +29,9 @@ class Cgroup:
     dedicated: bool = True
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> "Cgroup":
+    def from_json(cls, values: dict[str, Any]) -> "Cgroup":
         """The inverse of `dataclasses.asdict`."""
-        return cls(**{**found, "folders": tuple(found["folders"])})
+        return cls(**{**values, "folders": tuple(values["folders"])})
 
     @property
     def limits_processes(self) -> bool:
@@ -46,8 +46,8 @@ class Cgroup:
 
     def memory_limit(self) -> int | None:
         """The limit in bytes; None when there is none."""
-        found = self._number("memory.max" if self.is_v2 else "memory.limit_in_bytes")
-        return None if found is None or found >= _UNLIMITED_V1 else found
+        number = self._number("memory.max" if self.is_v2 else "memory.limit_in_bytes")
+        return None if number is None or number >= _UNLIMITED_V1 else number
 
     def memory_peak(self) -> int | None:
         """The most memory the group ever used, page cache included."""
@@ -68,11 +68,11 @@ class Cgroup:
 
     def members(self) -> list[int]:
         """Processes inside; empty where there is no group of our own."""
-        found: set[int] = set()
+        items: set[int] = set()
         for folder in self.folders if self.dedicated else ():
             with suppress(OSError):
-                found.update(map(int, (Path(folder) / "cgroup.procs").read_text("ascii").split()))
-        return sorted(found)
+                items.update(map(int, (Path(folder) / "cgroup.procs").read_text("ascii").split()))
+        return sorted(items)
 
     def kill(self, *, patience_s: float = 2.0) -> None:
         """Kill everybody inside, also what forks meanwhile."""
@@ -121,12 +121,12 @@ class Cgroup:
 
 def own_paths() -> dict[str, str]:
     """Where this process stands: controller → path, with "" for version 2."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
-            found[controller] = path
-    return found
+            paths[controller] = path
+    return paths
 
 
 def of_container() -> Cgroup:

@@ -59,8 +59,8 @@ class Confinement:
 
 def landlock_version() -> int:
     """The ABI of Landlock the kernel offers; 0 where there is none."""
-    found: int = _LIBC.syscall(_CREATE_RULESET, None, 0, _VERSION_QUESTION)
-    return max(found, 0)
+    syscall: int = _LIBC.syscall(_CREATE_RULESET, None, 0, _VERSION_QUESTION)
+    return max(syscall, 0)
 
 
 def confine(confinement: Confinement) -> bool:

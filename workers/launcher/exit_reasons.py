@@ -148,8 +148,8 @@ def _is_victim(ending: RankEnding, tails: dict[int, str]) -> bool:
 
 def _lost_peers(ending: RankEnding, tails: dict[int, str]) -> bool:
     """Whether it had met the other ranks and then lost them; who never met them lost nobody."""
-    said = ending.failure.message if ending.failure else tails.get(ending.rank, "")[-2000:]
-    return _is_victim(ending, tails) and not _WORLD.search(said)
+    message = ending.failure.message if ending.failure else tails.get(ending.rank, "")[-2000:]
+    return _is_victim(ending, tails) and not _WORLD.search(message)
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -243,8 +243,8 @@ def _by_exit(first: RankEnding, evidence: Evidence) -> Verdict:
     reason, detail = _read_failure(first.failure) if first.failure else _read_output(tail)
     if reason is None:
         ended = "failed" if first.exit_code is None else f"ended with status {first.exit_code}"
-        said = f": {_shorten(detail)}" if detail else "."
-        sentence = f"Rank {first.rank} {ended}{said}"
+        message = f": {_shorten(detail)}" if detail else "."
+        sentence = f"Rank {first.rank} {ended}{message}"
         return Verdict(EXIT, sentence, first)
     if reason == DISK_FULL and _FILE_TOO_LARGE in detail and evidence.disk_limit_bytes:
         return Verdict(reason, _file_too_large(first.rank, evidence.disk_limit_bytes), first)
@@ -274,11 +274,11 @@ def _read_failure(failure: Failure) -> tuple[str | None, str]:
 
 def _read_output(tail: str) -> tuple[str | None, str]:
     for reason, pattern in _IN_OUTPUT:
-        found = None
-        for found in pattern.finditer(tail):  # noqa: B007 - the last match counts
+        match = None
+        for match in pattern.finditer(tail):  # noqa: B007 - the last match counts
             pass
-        if found is not None:
-            return reason, tail[tail.rfind("\n", 0, found.start()) + 1 :].splitlines()[0]
+        if match is not None:
+            return reason, tail[tail.rfind("\n", 0, match.start()) + 1 :].splitlines()[0]
     exceptions = _EXCEPTION.findall(tail)
     lines = [line for line in tail.splitlines() if line.strip()]
     return None, (exceptions or lines or [""])[-1]

@@ -82,15 +82,15 @@ class Journal:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return []
-        found: list[JournalEntry] = []
+        journal_entries: list[JournalEntry] = []
         with os.fdopen(descriptor, "rb") as file:
             file.seek(offset)
-            while len(found) < limit:
+            while len(journal_entries) < limit:
                 line = file.readline(LINE_LIMIT_BYTES)
                 if not line.endswith(b"\n"):
                     break
-                found.append(JournalEntry(_event_of(line) or {}, file.tell()))
-        return found
+                journal_entries.append(JournalEntry(_event_of(line) or {}, file.tell()))
+        return journal_entries
 
     @contextmanager
     def _locked(self) -> Iterator[int]:

@@ -106,15 +106,15 @@ class Launch:
     @classmethod
     def from_json(cls, text: str | bytes) -> "Launch":
         """The inverse of `to_json`."""
-        found: dict[str, Any] = json.loads(text)
-        meeting = found.pop("meeting")
-        confined = SandboxBoundary.from_json(found.pop("confined"))
+        document: dict[str, Any] = json.loads(text)
+        meeting = document.pop("meeting")
+        confined = SandboxBoundary.from_json(document.pop("confined"))
         return cls(
             **{
-                **found,
-                "argv": tuple(found["argv"]),
-                "gpus": tuple(found["gpus"]),
-                "cgroup": Cgroup.from_json(found["cgroup"]),
+                **document,
+                "argv": tuple(document["argv"]),
+                "gpus": tuple(document["gpus"]),
+                "cgroup": Cgroup.from_json(document["cgroup"]),
                 "confined": confined,
                 "meeting": None if meeting is None else MeetingPoint(**meeting),
             }
@@ -182,11 +182,11 @@ class StateFolder:
 
     def shim(self) -> ProcessMark | None:
         """The shim that claimed the task, dead or alive."""
-        found = read_json(self.claim)
-        if found is None:
+        document = read_json(self.claim)
+        if document is None:
             return None
         try:
-            return ProcessMark(int(found["pid"]), int(found["ticks"]), str(found["boot"]))
+            return ProcessMark(int(document["pid"]), int(document["ticks"]), str(document["boot"]))
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -196,11 +196,11 @@ class StateFolder:
 
     def stop_request(self) -> StopRequest | None:
         """The newest wish to end, if any."""
-        found = read_json(self.stop)
-        if found is None:
+        document = read_json(self.stop)
+        if document is None:
             return None
         try:
-            message = str(found.get("message", StopRequest.message))
-            return StopRequest(str(found["reason"]), float(found["grace_s"]), message)
+            message = str(document.get("message", StopRequest.message))
+            return StopRequest(str(document["reason"]), float(document["grace_s"]), message)
         except (KeyError, TypeError, ValueError):
             return None

@@ -63,32 +63,32 @@ class ProcessMark:
 
 def children(pid: int) -> list[int]:
     """Direct children of a process, of all its threads."""
-    found: list[int] = []
+    result: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - half the cost of iterdir
     except OSError:
-        return found
+        return result
     for thread in threads:
         try:
             text = Path(f"/proc/{pid}/task/{thread}/children").read_text("ascii")
         except OSError:
             continue
-        found.extend(map(int, text.split()))
-    return found
+        result.extend(map(int, text.split()))
+    return result
 
 
 def descendants(pid: int) -> list[int]:
     """Everything below a process, zombies included."""
-    found: list[int] = []
+    result: list[int] = []
     waiting = [pid]
     seen = {pid}
     while waiting:
         for child in children(waiting.pop()):
             if child not in seen:
                 seen.add(child)
-                found.append(child)
+                result.append(child)
                 waiting.append(child)
-    return found
+    return result
 
 
 def living_descendants(pid: int) -> list[int]:

@@ -236,6 +236,6 @@ def _tell(error: BaseException) -> None:
 
 def main() -> None:
     """Entry of a rank that starts cold: `python -c BOOT ROOT PROGRAM arguments…`."""
-    found = json.loads(sys.argv[2])
+    document = json.loads(sys.argv[2])
     register_stack_signal()
-    become(Program(**{**found, "arguments": tuple(found["arguments"])}))
+    become(Program(**{**document, "arguments": tuple(document["arguments"])}))

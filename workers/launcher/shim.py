@@ -395,14 +395,14 @@ class Shim:
             self._contact.close()
         keep_sample(self._launch.folder.usage, self._usage.sample())
         verdict = exit_reasons.judge(self._evidence())
-        told = verdict.first or self._endings()[0]
+        rank_ending = verdict.first or self._endings()[0]
         tails = {rank.rank: rank.tail_text() for rank in self._ranks}
         self._progress.finish()
         self._note(
             ENDED,
             reason=verdict.reason,
             message=verdict.message,
-            exit_code=told.exit_code,
+            exit_code=rank_ending.exit_code,
             ranks=[
                 {"rank": rank.rank, "exit_code": rank.exit_code, "signal": rank.signal}
                 for rank in self._ranks
@@ -410,7 +410,7 @@ class Shim:
             memory_peak_bytes=self._peak_bytes(),
             memory_limit_bytes=self._launch.memory_bytes,
             cpu_seconds=round(self._usage.cpu_seconds, 3),
-            log_tail=tails[told.rank],
+            log_tail=tails[rank_ending.rank],
         )
 
     def _peak_bytes(self) -> int:

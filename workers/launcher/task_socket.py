@@ -99,7 +99,7 @@ class ContactDoor:
 
     def receive(self) -> list[Message]:
         """Take what lies waiting, at most a bounded batch, and leave out what others sent."""
-        found: list[Message] = []
+        receive: list[Message] = []
         for _ in range(_BATCH):
             try:
                 data, credentials, *_ = self._socket.recvmsg(_LIMIT_BYTES, _SPACE)
@@ -107,8 +107,8 @@ class ContactDoor:
                 break
             message = _read(data) if self._is_member(_sender_of(credentials)) else None
             if message is not None:
-                found.append(message)
-        return found
+                receive.append(message)
+        return receive
 
     def _is_member(self, pid: int) -> bool:
         """Tell whether the sender is a process of this task: one below the shim."""

@@ -213,8 +213,8 @@ def main() -> None:
         "modules": len(sys.modules),
     }
     send_message(door, report)
-    found = serve(door, flavour)
-    if found is not None:
+    value = serve(door, flavour)
+    if value is not None:
         register_stack_signal()
-        flavour.start_afresh(found.env)
-        become(found.program)
+        flavour.start_afresh(value.env)
+        become(value.program)

@@ -59,12 +59,12 @@ def _fetched(url: str, token: str) -> str:
                 answer = client.get(url)
                 if answer.status_code == httpx.codes.OK:
                     return answer.text
-                said = f"the portal answered {answer.status_code}"
+                message = f"the portal answered {answer.status_code}"
                 is_final = answer.is_client_error
             except httpx.HTTPError as error:
-                said, is_final = f"the portal cannot be reached ({error})", False
+                message, is_final = f"the portal cannot be reached ({error})", False
             if is_final or time.monotonic() > deadline:
-                raise OSError(0, said)
+                raise OSError(0, message)
             time.sleep(_ASK_AGAIN_S)
 
 

@@ -47,48 +47,50 @@ def array_of(name: str, values: Any, datatype: str) -> Array:
     is NaN where the type has one.
     """
     try:
-        found = np.asarray(values)
+        exact_wholes = np.asarray(values)
     except (ValueError, OverflowError):
         raise fault(name, f"has rows of different lengths; {datatype} was expected") from None
-    if found.ndim > _MAX_NDIM:
+    if exact_wholes.ndim > _MAX_NDIM:
         raise fault(name, "is nested too deeply")
-    if found.size == 0 and found.dtype.kind == "f":
-        return found.astype(DTYPES[datatype])
+    if exact_wholes.size == 0 and exact_wholes.dtype.kind == "f":
+        return exact_wholes.astype(DTYPES[datatype])
     target = DTYPES[datatype]
-    if target.kind in "iu" and found.dtype.kind in "fO":
+    if target.kind in "iu" and exact_wholes.dtype.kind in "fO":
         # Large whole numbers beside others, or beside numbers with a point, have become floats.
-        found = _exact_wholes(values, found)
+        exact_wholes = _exact_wholes(values, exact_wholes)
     if not isinstance(values, np.ndarray) and not _alike(values, target.kind):
         return _refuse(name, values, datatype)
     match target.kind:
         case "O":
-            fits = found.dtype.kind in "UO"
-            return found.astype(object) if fits else _refuse(name, values, datatype)
+            fits = exact_wholes.dtype.kind in "UO"
+            return exact_wholes.astype(object) if fits else _refuse(name, values, datatype)
         case "b":
-            return found if found.dtype.kind == "b" else _refuse(name, values, datatype)
+            return (
+                exact_wholes if exact_wholes.dtype.kind == "b" else _refuse(name, values, datatype)
+            )
         case "f":
-            return _floats(name, values, found, datatype)
-    return _wholes(name, values, found, datatype)
+            return _floats(name, values, exact_wholes, datatype)
+    return _wholes(name, values, exact_wholes, datatype)
 
 
-def _floats(name: str, values: Any, found: Array, datatype: str) -> Array:
+def _floats(name: str, values: Any, result: Array, datatype: str) -> Array:
     target = DTYPES[datatype]
-    is_plain = found.dtype.kind in "iuf" or (
-        found.dtype.kind == "O"
+    is_plain = result.dtype.kind in "iuf" or (
+        result.dtype.kind == "O"
         and all(
             value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-            for value in found.flat
+            for value in result.flat
         )
     )
     if not is_plain:
         return _refuse(name, values, datatype)
     with np.errstate(over="ignore"):
-        given = found.astype(target)
+        given = result.astype(target)
     _refuse_rounded(name, values, given, datatype)
     if target.itemsize < 8 and np.isinf(given).any():
         largest = float(np.finfo(target).max)
-        is_outside = np.isinf(given) & ~np.isinf(found.astype(np.float64))
-        _refuse_outside(name, found, is_outside, datatype, -largest, largest)
+        is_outside = np.isinf(given) & ~np.isinf(result.astype(np.float64))
+        _refuse_outside(name, result, is_outside, datatype, -largest, largest)
     return given
 
 
@@ -112,30 +114,30 @@ def _refuse_rounded(name: str, values: Any, given: Array, datatype: str) -> None
             )
 
 
-def _wholes(name: str, values: Any, found: Array, datatype: str) -> Array:
+def _wholes(name: str, values: Any, astype: Array, datatype: str) -> Array:
     target = DTYPES[datatype]
-    if found.dtype.kind == "f" and found.size and np.all(np.mod(found, 1) == 0):
-        found = found.astype(np.int64) if np.abs(found).max() < 2**53 else found
+    if astype.dtype.kind == "f" and astype.size and np.all(np.mod(astype, 1) == 0):
+        astype = astype.astype(np.int64) if np.abs(astype).max() < 2**53 else astype
     bounds = np.iinfo(target)
-    is_whole = found.dtype.kind == "O" and all(type(value) is int for value in found.flat)
-    if found.dtype.kind not in "iu" and not is_whole:
+    is_whole = astype.dtype.kind == "O" and all(type(value) is int for value in astype.flat)
+    if astype.dtype.kind not in "iu" and not is_whole:
         return _refuse(name, values, datatype)
-    if found.size and (int(found.min()) < bounds.min or int(found.max()) > bounds.max):
-        is_outside = np.array([not bounds.min <= int(one) <= bounds.max for one in found.flat])
-        _refuse_outside(name, found, is_outside, datatype, bounds.min, bounds.max)
-    return found.astype(target)
+    if astype.size and (int(astype.min()) < bounds.min or int(astype.max()) > bounds.max):
+        is_outside = np.array([not bounds.min <= int(item) <= bounds.max for item in astype.flat])
+        _refuse_outside(name, astype, is_outside, datatype, bounds.min, bounds.max)
+    return astype.astype(target)
 
 
-def _exact_wholes(values: Any, found: Array) -> Array:
+def _exact_wholes(values: Any, exact_wholes: Array) -> Array:
     """Return what was sent as whole numbers of Python, if all of it is exactly that."""
     if isinstance(values, np.ndarray):
-        return found
+        return exact_wholes
     numbers = list(_elements(values))
-    if len(numbers) != found.size or not all(_is_exact_whole(number) for number in numbers):
-        return found
-    whole = np.empty(found.size, object)
+    if len(numbers) != exact_wholes.size or not all(_is_exact_whole(number) for number in numbers):
+        return exact_wholes
+    whole = np.empty(exact_wholes.size, object)
     whole[:] = [int(number) for number in numbers]
-    return whole.reshape(found.shape)
+    return whole.reshape(exact_wholes.shape)
 
 
 def _is_exact_whole(value: Any) -> bool:
@@ -145,16 +147,16 @@ def _is_exact_whole(value: Any) -> bool:
 
 
 def _refuse_outside(
-    name: str, found: Array, is_outside: Array, datatype: str, least: float, most: float
+    name: str, result: Array, is_outside: Array, datatype: str, least: float, most: float
 ) -> None:
     """Raise BadInput for the first element that the type cannot hold; nothing if all fit."""
     places = np.flatnonzero(is_outside)
     if not places.size:
         return
     place = int(places[0])
-    value = found.reshape(-1)[place]
-    said = f"holds {value} in {_row_of(place, found.shape)}; {datatype} was expected"
-    raise fault(name, f"{said}: from {least} to {most}")
+    value = result.reshape(-1)[place]
+    message = f"holds {value} in {_row_of(place, result.shape)}; {datatype} was expected"
+    raise fault(name, f"{message}: from {least} to {most}")
 
 
 def _row_of(place: int, shape: Sequence[int]) -> str:
@@ -225,7 +227,7 @@ def check_shape(spec: FieldSpec, array: Array) -> None:
     """Raise BadInput unless the array has the shape of the input, -1 standing for any length."""
     shape = array.shape
     if len(shape) == len(spec.shape) and all(
-        wanted in (-1, found) for wanted, found in zip(spec.shape, shape, strict=True)
+        requested in (-1, value) for requested, value in zip(spec.shape, shape, strict=True)
     ):
         return
     raise fault(spec.name, f"has the shape {list(shape)}; {spec.shape} was expected")

@@ -158,13 +158,13 @@ class _Prover:
         """Raise _Refuted or _Unproved unless the rows are answered alike in every company."""
         if self.max_rows < 2:
             raise _Unproved("A call has at most one row.")
-        rows = [(row, one) for one in golden for row in single_rows(one.request)]
+        rows = [(row, subject) for subject in golden for row in single_rows(subject.request)]
         if not rows:
             raise _Unproved(f"No golden rows are recorded. {_MORE_GOLDEN}")
         self._golden = self._ask_golden(rows)
         subjects = [*self._golden, *self._relatives([row for row, _ in rows], rows[0][1])]
         strangers = self._strangers([row for row, _ in rows])
-        if len({one.body for one in subjects} | set(strangers)) < 2:
+        if len({subject.body for subject in subjects} | set(strangers)) < 2:
             raise _Unproved(
                 f"There is one golden row, and the model takes no other. {_MORE_GOLDEN}"
             )
@@ -177,7 +177,7 @@ class _Prover:
 
     def has_changed(self) -> bool:
         """Return whether the golden rows are answered differently now."""
-        return any(self._differs(one, self._answer(one.body)) for one in self._golden)
+        return any(self._differs(subject, self._answer(subject.body)) for subject in self._golden)
 
     def _ask_golden(
         self, rows: Sequence[tuple[dict[str, Any], GoldenPrediction]]
@@ -204,7 +204,7 @@ class _Prover:
     ) -> Iterator[_Subject]:
         """Yield rows like the golden ones, which the model takes: blends, and a value missing."""
         few = rows[: len(self._golden)]
-        made = [blend(one, other) for one, other in zip(few, [*few[1:], few[0]], strict=True)]
+        made = [blend(item, other) for item, other in zip(few, [*few[1:], few[0]], strict=True)]
         missing = [lacking for row in few[:2] for lacking in without_values(row)]
         for row in [*made, *missing[:_MOST_NULLED]]:
             if self._is_late(share=0.3):
@@ -216,16 +216,16 @@ class _Prover:
 
     def _strangers(self, rows: Sequence[dict[str, Any]]) -> list[bytes]:
         """Return other rows that the model takes; nobody compares their answers."""
-        found: list[bytes] = []
+        strangers: list[bytes] = []
         for row in rows[:_MOST_ROWS]:
             # Numbers and texts in turns: a model may refuse texts that it does not know.
             for other in [*(scaled(row, factor) for factor in _FACTORS), lengthened(row)]:
-                if len(found) == _MOST_STRANGERS or self._is_late(share=0.4):
-                    return found
+                if len(strangers) == _MOST_STRANGERS or self._is_late(share=0.4):
+                    return strangers
                 body = orjson.dumps(other)
                 if self._answer(body) is not None:
-                    found.append(body)
-        return found
+                    strangers.append(body)
+        return strangers
 
     def _companies(
         self, subjects: Sequence[_Subject], strangers: Sequence[bytes]
@@ -241,8 +241,8 @@ class _Prover:
         for start in range(1, _SHUFFLES):
             yield self._shuffled(subjects, others, start)
             yield self._padded(subjects, others, start)
-        for one, other in zip(subjects[1:], others[1:], strict=False):
-            yield [one, other]
+        for subject, other in zip(subjects[1:], others[1:], strict=False):
+            yield [subject, other]
 
     def _shuffled(
         self, subjects: Sequence[_Subject], others: Sequence[_Subject | bytes], start: int
@@ -273,26 +273,26 @@ class _Prover:
                 f"The proof would have taken longer than {_WITHIN_S:.0f} s. State `batching` "
                 "if you know that rows do not depend on each other."
             )
-        bodies = [one.body if isinstance(one, _Subject) else one for one in company]
+        bodies = [item.body if isinstance(item, _Subject) else item for item in company]
         answers = self._merged(bodies)
         if len(bodies) == self.max_rows and self.times.rows is None:
             self._time_merged()
-        for one, answer in zip(company, answers, strict=True):
-            if isinstance(one, _Subject) and (difference := self._differs(one, answer)):
+        for item, answer in zip(company, answers, strict=True):
+            if isinstance(item, _Subject) and (difference := self._differs(item, answer)):
                 raise _Refuted(
-                    f"Beside other rows, {one.name} is answered differently: {difference}."
+                    f"Beside other rows, {item.name} is answered differently: {difference}."
                 )
 
     def _time_merged(self) -> None:
         """Measure a full call of golden rows, as clients would have it."""
         golden = [self._golden[at % len(self._golden)] for at in range(self.max_rows)]
-        asked = [_asked(one.body) for one in golden]
+        request_frame = [_asked(subject.body) for subject in golden]
         self._engine.set_batching(BatchingMode.ROWS, self.max_rows)
         for _ in range(_TIMED):
             began = time.perf_counter()
-            self._engine.answer(asked)
+            self._engine.answer(request_frame)
             took_s = time.perf_counter() - began
-            self.times.saw_merged(took_s, len(asked))
+            self.times.saw_merged(took_s, len(request_frame))
             if took_s > _CALL_S / 10:
                 break
         self._engine.set_batching(BatchingMode.REQUESTS, self.max_rows)
@@ -317,8 +317,8 @@ class _Prover:
         except UnevenOutputs:
             raise _Refuted("Its outputs do not have one row for each row that was asked.") from None
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            raise _Refuted(f"It fails when rows are merged: {shorten(said, 400)}") from error
+            message = f"{type(error).__name__}: {error}"
+            raise _Refuted(f"It fails when rows are merged: {shorten(message, 400)}") from error
         return [orjson.loads(write_scoring(piece))["predictions"] for piece in pieces]
 
     def _answer(self, body: bytes) -> Any | None:
@@ -369,15 +369,15 @@ def _is_list(value: Any) -> bool:
 
 def _in_row(request: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """Return a request of one row with its values changed, its columns and params as they were."""
-    found = dict(request)
+    result = dict(request)
     split = request.get("dataframe_split")
     if split is not None:
-        found["dataframe_split"] = {**split, "data": change(split["data"])}
-        return found
+        result["dataframe_split"] = {**split, "data": change(split["data"])}
+        return result
     for key in ("dataframe_records", "instances", "inputs"):
         if key in request:
-            found[key] = change(request[key])
-    return found
+            result[key] = change(request[key])
+    return result
 
 
 def _values(request: dict[str, Any]) -> Any:
@@ -395,17 +395,17 @@ def blend(request: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return _in_row(request, lambda values: _blended(values, _values(other)))
 
 
-def _blended(one: Any, other: Any) -> Any:
-    if isinstance(one, dict) and isinstance(other, dict):
+def _blended(item: Any, other: Any) -> Any:
+    if isinstance(item, dict) and isinstance(other, dict):
         return {
             name: value if at % 2 else _blended(value, other.get(name, value))
-            for at, (name, value) in enumerate(one.items())
+            for at, (name, value) in enumerate(item.items())
         }
-    if isinstance(one, list) and isinstance(other, list):
-        if len(one) == 1 and len(other) == 1:
-            return [_blended(one[0], other[0])]
-        turns = zip(one, [*other, *one[len(other) :]], strict=False)
-        return [mine if at % 2 else theirs for at, (mine, theirs) in enumerate(turns)]
+    if isinstance(item, list) and isinstance(other, list):
+        if len(item) == 1 and len(other) == 1:
+            return [_blended(item[0], other[0])]
+        turns = zip(item, [*other, *item[len(other) :]], strict=False)
+        return [result if at % 2 else theirs for at, (result, theirs) in enumerate(turns)]
     return other
 
 
@@ -447,10 +447,10 @@ def without_values(request: dict[str, Any]) -> list[dict[str, Any]]:
         names = range(min(len(row), _MOST_NULLED))
     else:
         return []
-    found = []
+    result = []
     for name in names:
         lacking: Any = dict(row) if isinstance(row, dict) else list(row)
         lacking[name] = [None] if isinstance(values, dict) else None
         changed = [lacking] if isinstance(values, list) else lacking
-        found.append(_in_row(request, lambda _, changed=changed: changed))  # type: ignore[misc]
-    return found
+        result.append(_in_row(request, lambda _, changed=changed: changed))  # type: ignore[misc]
+    return result

@@ -36,7 +36,7 @@ class Batch:
 class Codec(Protocol):
     """Reads requests for one model."""
 
-    def read(self, asked: RequestFrame) -> Batch:
+    def read(self, requested: RequestFrame) -> Batch:
         """Return what a request asks for; raises BadInput."""
 
     def join(self, batches: Sequence[Batch]) -> Any:

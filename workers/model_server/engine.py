@@ -77,39 +77,41 @@ class Engine:
         """Whether nothing waits and nothing runs."""
         return not self._queue and not self._busy
 
-    def submit(self, asked: Sequence[RequestFrame], reply: Reply, *, is_all: bool = False) -> None:
+    def submit(
+        self, request_frame: Sequence[RequestFrame], reply: Reply, *, is_all: bool = False
+    ) -> None:
         """Predict and reply, in this turn of the loop's end or after what runs now.
 
         With `is_all` nobody else can ask in this turn, so it need not end first.
         """
         now = time.monotonic()
-        if is_all and self._is_free and len(asked) <= self._most_in_turn:
-            reply(self._answers(asked, now))
+        if is_all and self._is_free and len(request_frame) <= self._most_in_turn:
+            reply(self._answers(request_frame, now))
             return
-        self._queue += [QueuedRequest(one, reply, now) for one in asked]
+        self._queue += [QueuedRequest(item, reply, now) for item in request_frame]
         if is_all and not self._scheduled:
             self._turn()
         else:
             self._schedule()
 
-    def answer_plainly(self, asked: Sequence[bytes]) -> tuple[list[bytes], int] | None:
+    def answer_plainly(self, requested: Sequence[bytes]) -> tuple[list[bytes], int] | None:
         """Answer scoring requests at once, if nothing else is under way and all are plain.
 
         Returns the bodies, and how many microseconds passed before the forward pass. Who is told
         None asks again by `submit`.
         """
         since = time.monotonic()
-        if not (self._is_free and self._merges) or len(asked) > self._max_rows:
+        if not (self._is_free and self._merges) or len(requested) > self._max_rows:
             return None
-        quick = self._quick(asked)
+        quick = self._quick(requested)
         if quick is None:
             return None
         bodies, began = quick
         return bodies, int((began - since) * 1e6)
 
-    def answer(self, asked: Sequence[RequestFrame]) -> list[ResponseFrame]:
+    def answer(self, request_frame: Sequence[RequestFrame]) -> list[ResponseFrame]:
         """Predict at once, for warming up and golden predictions."""
-        return self._answers(asked, time.monotonic())
+        return self._answers(request_frame, time.monotonic())
 
     def close(self) -> None:
         """Let the thread end."""
@@ -134,43 +136,45 @@ class Engine:
         """Whether what comes now can be answered now, in the loop."""
         return not (self._queue or self._busy) and self.forward_ms < INLINE_BELOW_MS
 
-    def _answers(self, asked: Sequence[RequestFrame], since: float) -> list[ResponseFrame]:
+    def _answers(self, request_frame: Sequence[RequestFrame], since: float) -> list[ResponseFrame]:
         """Answer what came at one moment; plain requests without an object for each."""
-        if len(asked) > 1 and not self._merges:
-            return [self._answers([one], since)[0] for one in asked]
+        if len(request_frame) > 1 and not self._merges:
+            return [self._answers([item], since)[0] for item in request_frame]
         predict_row = self._predict_row
-        if len(asked) == 1 and predict_row is not None:
-            answer = self._only(predict_row, asked, since)
+        if len(request_frame) == 1 and predict_row is not None:
+            answer = self._only(predict_row, request_frame, since)
             if answer is not None:
                 return answer
-        quick = self._quick(_scoring(asked))
+        quick = self._quick(_scoring(request_frame))
         if quick is None:
-            return self._work_slowly([QueuedRequest(one, _nobody, since) for one in asked])
+            return self._work_slowly(
+                [QueuedRequest(item, _nobody, since) for item in request_frame]
+            )
         bodies, began = quick
         queue_us = int((began - since) * 1e6)
         return [
-            new(ResponseFrame, (one.number, 200, _JSON, 0, queue_us, body))
-            for one, body in zip(asked, bodies, strict=True)
+            new(ResponseFrame, (item.number, 200, _JSON, 0, queue_us, body))
+            for item, body in zip(request_frame, bodies, strict=True)
         ]
 
     def _only(
         self,
         predict_row: Callable[[RequestFrame], Any],
-        asked: Sequence[RequestFrame],
+        request_frame: Sequence[RequestFrame],
         since: float,
     ) -> list[ResponseFrame] | None:
         """Answer a plain request for one row; None where it is not that."""
-        (one,) = asked
+        (item,) = request_frame
         began = time.monotonic()
         try:
-            outputs = predict_row(one)
+            outputs = predict_row(item)
             if outputs is None:
                 return None
             self._learn(began)
             body = write_scoring(outputs)
         except Exception:  # noqa: BLE001 (a model may raise anything; the slow way tells of it)
-            return self._work_slowly([QueuedRequest(one, _nobody, since)])
-        return [new(ResponseFrame, (one.number, 200, _JSON, 0, int((began - since) * 1e6), body))]
+            return self._work_slowly([QueuedRequest(item, _nobody, since)])
+        return [new(ResponseFrame, (item.number, 200, _JSON, 0, int((began - since) * 1e6), body))]
 
     def _schedule(self) -> None:
         if self._queue and not self._scheduled and not self._busy:
@@ -216,8 +220,11 @@ class Engine:
             return self._work_slowly(taken)
         bodies, began = quick
         return [
-            new(ResponseFrame, (asked.number, 200, _JSON, 0, int((began - since) * 1e6), body))
-            for (asked, _, since), body in zip(taken, bodies, strict=True)
+            new(
+                ResponseFrame,
+                (request_frame.number, 200, _JSON, 0, int((began - since) * 1e6), body),
+            )
+            for (request_frame, _, since), body in zip(taken, bodies, strict=True)
         ]
 
     def _work_slowly(self, taken: list[QueuedRequest]) -> list[ResponseFrame]:
@@ -236,12 +243,12 @@ class Engine:
                 self._predict(taken, part, answers, began)
         return [answers[place] for place in range(len(taken))]
 
-    def _quick(self, asked: Sequence[bytes]) -> tuple[list[bytes], float] | None:
+    def _quick(self, requested: Sequence[bytes]) -> tuple[list[bytes], float] | None:
         """Predict plain requests: return the bodies, and when the forward pass began.
 
         None where there are none or any is not plain, or the model cannot take them so.
         """
-        read = self._read_many(asked) if asked and self._read_many is not None else None
+        read = self._read_many(requested) if requested and self._read_many is not None else None
         if read is None or not self._can_join or sum(read[1]) > self._max_rows:
             return None
         inputs, counts = read
@@ -259,7 +266,7 @@ class Engine:
     def _parts(self, group: list[tuple[int, Batch]]) -> list[list[tuple[int, Batch]]]:
         """Cut a group so that no part has more than `max_rows` rows, unless one request has."""
         if not self._can_join:
-            return [[one] for one in group]
+            return [[item] for item in group]
         parts: list[list[tuple[int, Batch]]] = []
         rows = 0
         for place, batch in group:
@@ -288,8 +295,8 @@ class Engine:
             if len(part) > 1:
                 # One bad request must not fail the others, and some outputs cannot be cut.
                 self._can_join = self._can_join and not self._works_alone(batches[0])
-                for one in part:
-                    self._predict(taken, [one], answers, began)
+                for item in part:
+                    self._predict(taken, [item], answers, began)
                 return
             answers[part[0][0]] = _failed(taken[part[0][0]], error)
             return
@@ -330,10 +337,10 @@ class Engine:
         return write_infer(named, batch.infer, self._name, self._version)
 
 
-def _scoring(asked: Sequence[RequestFrame]) -> list[bytes]:
+def _scoring(request_frame: Sequence[RequestFrame]) -> list[bytes]:
     """Return the bodies, if all are scoring requests in JSON."""
-    bodies = [body for _, contract, _, body in asked if not contract]
-    return bodies if len(bodies) == len(asked) else []
+    bodies = [body for _, contract, _, body in request_frame if not contract]
+    return bodies if len(bodies) == len(request_frame) else []
 
 
 def _nobody(_answers: list[ResponseFrame]) -> None:
@@ -348,8 +355,8 @@ def _deliver(taken: list[QueuedRequest], answers: list[ResponseFrame]) -> None:
     by_reply: dict[Reply, list[ResponseFrame]] = {}
     for waiting, answer in zip(taken, answers, strict=True):
         by_reply.setdefault(waiting.reply, []).append(answer)
-    for reply, found in by_reply.items():
-        reply(found)
+    for reply, response_frame in by_reply.items():
+        reply(response_frame)
 
 
 def _refused(waiting: QueuedRequest, error: BadInput) -> ResponseFrame:
@@ -360,11 +367,11 @@ def _refused(waiting: QueuedRequest, error: BadInput) -> ResponseFrame:
 def _failed(waiting: QueuedRequest, error: Exception) -> ResponseFrame:
     if isinstance(error, BadInput):
         return _refused(waiting, error)
-    said = whole_text(f"{type(error).__name__}: {error}")
+    message = whole_text(f"{type(error).__name__}: {error}")
     body = problem_body(
         500,
         "model_failed",
-        f"The model failed on this input: {said}",
+        f"The model failed on this input: {message}",
         "Look into the logs of the replica; the model's code raised this.",
     )
     return ResponseFrame(waiting.asked.number, 500, Content.PROBLEM, 0, 0, body)

@@ -22,7 +22,7 @@ def warm_up(engine: Engine, signature: Signature, golden: list[GoldenPrediction]
     Warms with the golden requests, or without any with zeros of the signature's shape; a model that
     refuses zeros is warm when it is first asked.
     """
-    bodies = [orjson.dumps(one.request) for one in golden] or _zeros(signature)
+    bodies = [orjson.dumps(item.request) for item in golden] or _zeros(signature)
     if not bodies:
         return 0.0
     took = []
@@ -56,43 +56,45 @@ def _block(shape: list[int], value: Any) -> Any:
 
 def check_golden(engine: Engine, golden: list[GoldenPrediction]) -> None:
     """Raise NotReady unless every golden request is answered as it has to be."""
-    for number, one in enumerate(golden, start=1):
-        asked = RequestFrame(0, Contract.SCORING, 0, orjson.dumps(one.request))
-        answer = engine.answer([asked])[0]
-        said = orjson.loads(answer.body)
+    for number, item in enumerate(golden, start=1):
+        request_frame = RequestFrame(0, Contract.SCORING, 0, orjson.dumps(item.request))
+        answer = engine.answer([request_frame])[0]
+        document = orjson.loads(answer.body)
         if answer.status != 200:
             raise NotReady(
-                f"Golden prediction {number} of {len(golden)} was refused: {said['detail']}"
+                f"Golden prediction {number} of {len(golden)} was refused: {document['detail']}"
             )
-        if difference := first_difference(said["predictions"], one.predictions, one):
+        if difference := first_difference(document["predictions"], item.predictions, item):
             raise NotReady(
                 f"Golden prediction {number} of {len(golden)} is not the recorded one: {difference}"
             )
 
 
-def first_difference(found: Any, expected: Any, tolerance: GoldenPrediction, at: str = "") -> str:
+def first_difference(value: Any, expected: Any, tolerance: GoldenPrediction, at: str = "") -> str:
     """Say where two predictions differ by more than the tolerance; "" when they are equal."""
     place = at or "the prediction"
-    if isinstance(expected, list) and isinstance(found, list):
-        if len(expected) != len(found):
-            return f"{place} has {len(found)} entries; {len(expected)} were expected"
-        for number, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
-            if said := first_difference(mine, theirs, tolerance, f"{at}[{number}]"):
-                return said
+    if isinstance(expected, list) and isinstance(value, list):
+        if len(expected) != len(value):
+            return f"{place} has {len(value)} entries; {len(expected)} were expected"
+        for number, (result, theirs) in enumerate(zip(value, expected, strict=True)):
+            if difference := first_difference(result, theirs, tolerance, f"{at}[{number}]"):
+                return difference
         return ""
-    if isinstance(expected, dict) and isinstance(found, dict):
-        if expected.keys() != found.keys():
-            return f"{place} has {sorted(found)}; {sorted(expected)} were expected"
+    if isinstance(expected, dict) and isinstance(value, dict):
+        if expected.keys() != value.keys():
+            return f"{place} has {sorted(value)}; {sorted(expected)} were expected"
         for name in expected:
-            if said := first_difference(found[name], expected[name], tolerance, f"{at}.{name}"):
-                return said
+            if difference := first_difference(
+                value[name], expected[name], tolerance, f"{at}.{name}"
+            ):
+                return difference
         return ""
-    if _is_number(expected) and _is_number(found):
-        if math.isclose(found, expected, rel_tol=0, abs_tol=_allowed(expected, tolerance)):
+    if _is_number(expected) and _is_number(value):
+        if math.isclose(value, expected, rel_tol=0, abs_tol=_allowed(expected, tolerance)):
             return ""
-    elif type(expected) is type(found) and expected == found:
+    elif type(expected) is type(value) and expected == value:
         return ""
-    return f"{place} is {str(found)[:80]}; {str(expected)[:80]} was expected"
+    return f"{place} is {str(value)[:80]}; {str(expected)[:80]} was expected"
 
 
 def _is_number(value: Any) -> bool:

@@ -22,15 +22,15 @@ _MAX_ELEMENTS: Final = 2**31
 
 
 def read_infer(
-    asked: RequestFrame, *, raw_names: frozenset[str] = frozenset()
+    request_frame: RequestFrame, *, raw_names: frozenset[str] = frozenset()
 ) -> tuple[dict[str, Array], InferAsk, dict[str, Any]]:
     """Return tensors by name, what the answer should look like, and parameters; raises BadInput.
 
     Elements of BYTES are text, and bytes for the inputs in `raw_names` where they come as bytes.
     """
-    cut = asked.head_len or len(asked.body)
-    request = read_object(asked.body[:cut])
-    tail = memoryview(asked.body)[cut:]
+    cut = request_frame.head_len or len(request_frame.body)
+    request = read_object(request_frame.body[:cut])
+    tail = memoryview(request_frame.body)[cut:]
     listed = request.get("inputs")
     if not isinstance(listed, list) or not listed:
         raise BadInput("The request has no list `inputs`.")
@@ -66,11 +66,11 @@ def _object(value: Any, name: str) -> dict[str, Any]:
 
 def _ask(request: dict[str, Any], parameters: dict[str, Any]) -> InferAsk:
     outputs, binary = [], set()
-    wanted = request.get("outputs") or []
-    if not isinstance(wanted, list):
+    requested = request.get("outputs") or []
+    if not isinstance(requested, list):
         raise BadInput("`outputs` is not a list.")
     everything = parameters.get("binary_data_output") is True
-    for output in wanted:
+    for output in requested:
         if not isinstance(output, dict) or not isinstance(output.get("name"), str):
             raise BadInput("An entry of `outputs` has no name.")
         outputs.append(output["name"])
@@ -119,27 +119,29 @@ def _from_bytes(
         return np.array(texts, dtype=object).reshape(shape)
     dtype = DTYPES[datatype]
     if len(raw) != elements * dtype.itemsize:
-        wanted = elements * dtype.itemsize
-        raise fault(name, f"has {len(raw)} bytes; {datatype} of the shape {shape} needs {wanted}")
+        requested = elements * dtype.itemsize
+        raise fault(
+            name, f"has {len(raw)} bytes; {datatype} of the shape {shape} needs {requested}"
+        )
     return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
 
 
 def _texts(name: str, raw: memoryview, elements: int, *, is_raw: bool) -> list[Any]:
-    found: list[Any] = []
+    texts: list[Any] = []
     at = 0
-    while at < len(raw) and len(found) <= elements:
+    while at < len(raw) and len(texts) <= elements:
         length = int.from_bytes(raw[at : at + 4], "little")
         if at + 4 + length > len(raw):
             raise fault(name, "has texts that are longer than its bytes")
         try:
             text = bytes(raw[at + 4 : at + 4 + length])
-            found.append(text if is_raw else text.decode())
+            texts.append(text if is_raw else text.decode())
         except UnicodeDecodeError:
             raise fault(name, "holds bytes that are not UTF-8 text") from None
         at += 4 + length
-    if len(found) != elements:
-        raise fault(name, f"has {len(found)} texts; its shape needs {elements}")
-    return found
+    if len(texts) != elements:
+        raise fault(name, f"has {len(texts)} texts; its shape needs {elements}")
+    return texts
 
 
 def write_infer(
@@ -186,9 +188,9 @@ def _typed(array: Array) -> Array:
     if array.dtype.kind != "O" and array.dtype in DTYPES.values():
         return array
     values = [_element(value) for value in array.reshape(-1)]
-    found = np.empty(array.size, object)
-    found[:] = values if _numbers(values) else [text_of(value) for value in values]
-    return found.reshape(array.shape)
+    empty = np.empty(array.size, object)
+    empty[:] = values if _numbers(values) else [text_of(value) for value in values]
+    return empty.reshape(array.shape)
 
 
 def _element(value: Any) -> Any:
@@ -202,7 +204,7 @@ def _numbers(values: Sequence[Any]) -> Datatype | None:
     if kinds == {bool}:
         return Datatype.BOOL
     if kinds == {int}:
-        least, most = (pick(one for one in values if one is not None) for pick in (min, max))
+        least, most = (pick(item for item in values if item is not None) for pick in (min, max))
         if least >= -(2**63) and most < 2**63:
             return Datatype.INT64
         return Datatype.UINT64 if least >= 0 and most < 2**64 else None

@@ -20,7 +20,7 @@ SCORING_KEYS: Final = ("dataframe_split", "dataframe_records", "instances", "inp
 def read_object(text: bytes) -> dict[str, Any]:
     """Return a JSON object; raises BadInput for anything else, nesting over 1000 included."""
     try:
-        found = orjson.loads(text)
+        document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         if b"NaN" in text or b"Infinity" in text:
             raise BadInput(
@@ -28,14 +28,14 @@ def read_object(text: bytes) -> dict[str, Any]:
                 next_step="Send null for a missing number.",
             ) from None
         raise BadInput(f"The body is not JSON: {error.msg} at byte {error.pos}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise BadInput(
             "The body is not a JSON object.",
             next_step=f"Send an object with one of {', '.join(SCORING_KEYS)}.",
         )
     if _LONG in text.translate(_AS_ZEROS):
         return _with_long_integers(text)
-    return found
+    return document
 
 
 def _with_long_integers(text: bytes) -> dict[str, Any]:
@@ -49,17 +49,17 @@ def _with_long_integers(text: bytes) -> dict[str, Any]:
 
 def read_scoring(text: bytes) -> tuple[str, Any, dict[str, Any]]:
     """Return which of SCORING_KEYS a body has, its value, and its params; raises BadInput."""
-    found = read_object(text)
-    params = found.pop("params", None)
-    keys = [key for key in SCORING_KEYS if key in found]
+    values = read_object(text)
+    params = values.pop("params", None)
+    keys = [key for key in SCORING_KEYS if key in values]
     if len(keys) != 1:
-        said = ", ".join(repr(key)[:40] for key in list(found)[:5]) or "nothing"
+        join = ", ".join(repr(key)[:40] for key in list(values)[:5]) or "nothing"
         raise BadInput(
-            f"The body has {said}.", next_step=f"Send exactly one of {', '.join(SCORING_KEYS)}."
+            f"The body has {join}.", next_step=f"Send exactly one of {', '.join(SCORING_KEYS)}."
         )
     if params is not None and not isinstance(params, dict):
         raise BadInput("`params` is not an object.")
-    return keys[0], found[keys[0]], params or {}
+    return keys[0], values[keys[0]], params or {}
 
 
 def check_params(params: dict[str, Any], specs: list[FieldSpec], names: Iterable[str] = ()) -> None:

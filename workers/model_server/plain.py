@@ -42,9 +42,9 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, list | tuple):
         is_native = set(map(type, value)) <= _NATIVE
-        return list(value) if is_native else [plain(one) for one in value]
+        return list(value) if is_native else [plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {name: plain(one) for name, one in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, np.ndarray):
         return _array(value)
     if isinstance(value, np.generic):
@@ -77,7 +77,7 @@ def has_infinity(value: Any) -> bool:
 def _array(value: np.ndarray[Any, Any]) -> Any:
     if value.dtype.kind in "biu" or value.dtype in (np.float16, np.float32, np.float64):
         return value if value.flags.c_contiguous and value.dtype.isnative else value.tolist()
-    return [plain(one) for one in value] if value.ndim else plain(value[()])
+    return [plain(item) for item in value] if value.ndim else plain(value[()])
 
 
 def _numpy_scalar(value: Any) -> Any:
@@ -119,7 +119,7 @@ def _one(value: Any) -> Any:
         if isinstance(value, kind):
             return kind(value)
     if isinstance(value, set | frozenset):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
@@ -149,9 +149,9 @@ def _for_json(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, dict):
-        return {_key(name): _for_json(one) for name, one in value.items()}
+        return {_key(name): _for_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_for_json(one) for one in value]
+        return [_for_json(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -26,7 +26,7 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
         self._thread.start()
 
-    def tell(self, state: ReplicaState, reason: str = "", **facts: Any) -> None:
+    def tell(self, state: ReplicaState, reason: str = "", **details: Any) -> None:
         """Report a change; returns at once."""
         spec = self._spec
         log.info("%s %s", state.value, reason)
@@ -37,7 +37,7 @@ class Reporter:
                 state=state,
                 reason=shorten(" ".join(reason.split()), 2000),
                 sent_unix_ms=int(time.time() * 1000),
-                **facts,
+                **details,
             )
         )
 

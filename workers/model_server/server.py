@@ -75,8 +75,8 @@ class ReplicaServer:
         loop = asyncio.get_running_loop()
         listen = self._spec.listen
         if listen.startswith("unix:"):
-            found = _unix_socket(listen.removeprefix("unix:"))
-            self._server = await loop.create_unix_server(lambda: Connection(self), sock=found)
+            unix_socket = _unix_socket(listen.removeprefix("unix:"))
+            self._server = await loop.create_unix_server(lambda: Connection(self), sock=unix_socket)
             return listen
         host, _, port = listen.rpartition(":")
         number = os.environ.pop(LISTENER_VARIABLE, "")
@@ -105,11 +105,11 @@ class ReplicaServer:
 
 def _unix_socket(path: str) -> socket.socket:
     Path(path).unlink(missing_ok=True)
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    found.bind(path)
+    unix_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    unix_socket.bind(path)
     # Whoever else may use the machine: only this user may connect, and has to know the secret.
     Path(path).chmod(0o600)
-    return found
+    return unix_socket
 
 
 class Connection(asyncio.Protocol):
@@ -127,9 +127,9 @@ class Connection(asyncio.Protocol):
         """Challenge whoever it is."""
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=1 << 30)
-        found = transport.get_extra_info("socket")
-        if found is not None and found.family != socket.AF_UNIX:
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        extra_info = transport.get_extra_info("socket")
+        if extra_info is not None and extra_info.family != socket.AF_UNIX:
+            extra_info.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._server.connections.add(self)
         self._server.empty.clear()
         self.send(frame(Kind.CHALLENGE, self._nonce))
@@ -145,23 +145,23 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take frames; what came together is asked together."""
         if self._is_known and not self._frames.is_midway:
-            one = only_request(data)
-            if one is not None:
-                self._ask([one])
+            item = only_request(data)
+            if item is not None:
+                self._ask([item])
                 return
-        asked: list[RequestFrame] = []
+        request_frame: list[RequestFrame] = []
         try:
             frames = self._frames.feed(data)
             for received in frames:
                 if self._is_known and received.kind == _PLAIN:
                     first, bodies = unpack_plain_requests(received)
                     if len(frames) > 1 or not self._answered_plainly(first, bodies):
-                        asked += [
+                        request_frame += [
                             new(RequestFrame, (first + at, _SCORING, 0, body))
                             for at, body in enumerate(bodies)
                         ]
                 elif self._is_known and received.kind == Kind.REQUESTS:
-                    asked += unpack_requests(received)
+                    request_frame += unpack_requests(received)
                 elif not self._is_known and received.kind == Kind.HELLO:
                     self._hello(received.payload)
                 else:
@@ -170,8 +170,8 @@ class Connection(asyncio.Protocol):
             log.warning("a connection was closed: %s", error)
             self.close()
             return
-        if asked:
-            self._ask(asked)
+        if request_frame:
+            self._ask(request_frame)
 
     def send(self, data: bytes) -> None:
         """Write, unless the gateway has gone."""
@@ -187,16 +187,16 @@ class Connection(asyncio.Protocol):
         """Answer scoring requests at once; False where they have to be asked like others."""
         server = self._server
         # Whoever else is connected may have asked in this turn, too.
-        found = server.engine.answer_plainly(bodies) if len(server.connections) == 1 else None
-        if found is None:
+        plainly = server.engine.answer_plainly(bodies) if len(server.connections) == 1 else None
+        if plainly is None:
             return False
-        answers, queue_us = found
+        answers, queue_us = plainly
         self.send(pack_plain_answers(first, queue_us, answers))
         return True
 
-    def _ask(self, asked: list[RequestFrame]) -> None:
+    def _ask(self, request_frame: list[RequestFrame]) -> None:
         server = self._server
-        server.engine.submit(asked, self._reply, is_all=len(server.connections) == 1)
+        server.engine.submit(request_frame, self._reply, is_all=len(server.connections) == 1)
 
     def _hello(self, payload: bytes) -> None:
         theirs, mac = payload[:NONCE_BYTES], payload[NONCE_BYTES:]
@@ -206,8 +206,8 @@ class Connection(asyncio.Protocol):
             raise BrokenFrame("who connected does not know the secret")
         self._is_known = True
         self._frames.limit_bytes = LARGE_FRAME_BYTES
-        mine = proof(REPLICA, self._server.secret, theirs, self._nonce)
-        self.send(frame(Kind.WELCOME, mine + self._server.welcome))
+        data = proof(REPLICA, self._server.secret, theirs, self._nonce)
+        self.send(frame(Kind.WELCOME, data + self._server.welcome))
 
     def _expect_proof(self) -> None:
         if not self._is_known:

@@ -51,13 +51,13 @@ class TensorCodec:
                 self.row = np.zeros((1, only.shape[1]), self._dtype)
                 self._row_memory = self.row.data
 
-    def read_row(self, asked: RequestFrame) -> bool:
+    def read_row(self, request_frame: RequestFrame) -> bool:
         """Write the only row of a plain request into `row`; False if it is not that.
 
         Whoever asks alone pays three times for each step that is not in the processor's caches:
         so there are as few as can be.
         """
-        _, contract, _, body = asked
+        _, contract, _, body = request_frame
         if contract or self.row is None or not body.startswith(_QUICK):
             return False
         for sign in self._suspicious:
@@ -107,15 +107,15 @@ class TensorCodec:
                 return None
         return {only.name: array.reshape(len(rows), only.shape[1])}, counts
 
-    def read(self, asked: RequestFrame) -> Batch:
+    def read(self, request_frame: RequestFrame) -> Batch:
         """Return what a request asks for; raises BadInput."""
         infer = None
-        if asked.contract == Contract.INFER:
-            arrays, infer, params = read_infer(asked)
-        elif asked.contract == Contract.SCORING_CSV:
-            arrays, params = self._from_csv(asked.body), {}
+        if request_frame.contract == Contract.INFER:
+            arrays, infer, params = read_infer(request_frame)
+        elif request_frame.contract == Contract.SCORING_CSV:
+            arrays, params = self._from_csv(request_frame.body), {}
         else:
-            key, value, params = read_scoring(asked.body)
+            key, value, params = read_scoring(request_frame.body)
             arrays = self._from_scoring(key, value)
         check_params(params, self._signature.params)
         arrays = self._checked(arrays)
@@ -130,12 +130,12 @@ class TensorCodec:
         if len(batches) == 1:
             return dict(batches[0].inputs)
         names = batches[0].inputs
-        return {name: np.concatenate([one.inputs[name] for one in batches]) for name in names}
+        return {name: np.concatenate([batch.inputs[name] for batch in batches]) for name in names}
 
     def _checked(self, arrays: dict[str, Array]) -> dict[str, Array]:
         if not self._inputs:
             return arrays
-        found = {}
+        checked = {}
         for name, spec in self._inputs.items():
             if name not in arrays:
                 if spec.required:
@@ -152,8 +152,8 @@ class TensorCodec:
             if array.shape == (0,) and len(spec.shape) > 1:
                 array = array.reshape([0, *(max(length, 0) for length in spec.shape[1:])])
             check_shape(spec, array)
-            found[name] = array
-        return found
+            checked[name] = array
+        return checked
 
     def _from_scoring(self, key: str, value: Any) -> dict[str, Array]:
         match key:
@@ -239,7 +239,7 @@ class TensorCodec:
         spec = self._inputs.get(name) or self._only
         if spec is None:
             numbers = [_number(text) for text in column]
-            return column if any(isinstance(one, str) for one in numbers) else numbers
+            return column if any(isinstance(number, str) for number in numbers) else numbers
         kind = DTYPES[spec.datatype].kind
         if kind == "O":
             return list(column)

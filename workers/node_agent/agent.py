@@ -27,7 +27,7 @@ from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.errors import AgentError, StartError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.gpus import Gpus
-from workers.node_agent.heartbeat import Heart
+from workers.node_agent.heartbeat import HeartbeatSender
 from workers.node_agent.host_info import node_facts
 from workers.node_agent.identity import become_node
 from workers.node_agent.isolation import Isolation
@@ -93,16 +93,16 @@ class Agent:
         self._reconciler = Reconciler(self._portal, rooms, self._shipper, self._gpus)
 
     def _find_backends(self) -> dict[str, Backend]:
-        found: dict[str, Backend] = {}
+        backends: dict[str, Backend] = {}
         if "process" in self._settings.backends:
-            found["process"] = self._process
+            backends["process"] = self._process
         if "docker" in self._settings.backends:
             docker = DockerBackend(self._settings, self._folders, self._isolation)
             if docker.is_available():
-                found["docker"] = docker
-        if not found:
+                backends["docker"] = docker
+        if not backends:
             raise AgentError("None of the back ends asked for is available on this machine.")
-        return found
+        return backends
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT. Raises AgentError when the node cannot become one."""
@@ -133,7 +133,7 @@ class Agent:
 
     async def _work(self) -> None:
         await become_node(self._settings, self._folders, self._portal, self._facts)
-        heart = Heart(
+        heart = HeartbeatSender(
             self._portal,
             self._table,
             self._lease,
@@ -161,7 +161,7 @@ class Agent:
             for name, part in parts.items():
                 group.create_task(_keep_going(name, part))
 
-    async def _follow(self, heart: Heart) -> None:
+    async def _follow(self, heart: HeartbeatSender) -> None:
         await heart.first.wait()
         log.info("the node %s is connected to %s", self._settings.name, self._settings.url)
         write_atomically(self._folders.connected, f"{os.getpid()}\n")

@@ -76,11 +76,11 @@ class TaskRecord:
     @classmethod
     def read(cls, path: Path) -> "TaskRecord | None":
         """The record of an earlier agent, if it is whole."""
-        found = read_json(path)
-        if found is None:
+        document = read_json(path)
+        if document is None:
             return None
         try:
-            return cls(**{**found, "gpus": tuple(found["gpus"])})
+            return cls(**{**document, "gpus": tuple(document["gpus"])})
         except (KeyError, TypeError):
             return None
 
@@ -112,10 +112,12 @@ class Cursors:
     @classmethod
     def read(cls, path: Path) -> "Cursors":
         """The cursors of an earlier agent; from the beginning without any: all may repeat."""
-        found: dict[str, Any] = read_json(path) or {}
+        document: dict[str, Any] = read_json(path) or {}
         try:
-            logs = {int(rank): LogCursor(**cursor) for rank, cursor in found["logs"].items()}
-            return cls(int(found["sequence"]), int(found["journal"]), int(found["usage"]), logs)
+            logs = {int(rank): LogCursor(**cursor) for rank, cursor in document["logs"].items()}
+            return cls(
+                int(document["sequence"]), int(document["journal"]), int(document["usage"]), logs
+            )
         except (KeyError, TypeError, ValueError, AttributeError):
             return cls()
 
@@ -225,15 +227,15 @@ class AttemptTable:
 
     def left_behind(self) -> list[Attempt]:
         """The attempts an earlier agent left on disk; what it had barely begun is removed."""
-        found: list[Attempt] = []
+        attempts: list[Attempt] = []
         for path in sorted(self._folders.tasks.iterdir()):
             folder = TaskFolder(path)
             record = TaskRecord.read(folder.record)
             if record is not None and handle_of(record.key) == path.name:
-                found.append(Attempt(record, folder))
+                attempts.append(Attempt(record, folder))
             else:
                 remove_tree(path)
-        return found
+        return attempts
 
     def predecessors(self, attempt: Attempt) -> list[Attempt]:
         """Attempts of the same task with a lower epoch that are not finished."""

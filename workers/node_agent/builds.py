@@ -233,8 +233,8 @@ class EnvironmentBuilds:
         return build
 
     def _count(self, project: str, digest: str) -> int:
-        found = read_json(self._count_file(project, digest)) or {}
-        count = found.get("builds")
+        document = read_json(self._count_file(project, digest)) or {}
+        count = document.get("builds")
         return count if isinstance(count, int) else 0
 
     def _count_file(self, project: str, digest: str) -> Path:

@@ -57,7 +57,7 @@ def steps_in(persistent: Path) -> list[int]:
             names = [entry.name for entry in entries]
     except OSError:
         return []
-    return sorted((int(found[1]) for name in names if (found := _STEP.match(name))), reverse=True)
+    return sorted((int(match[1]) for name in names if (match := _STEP.match(name))), reverse=True)
 
 
 def looks_whole(persistent: Path, step: int) -> bool:
@@ -65,9 +65,9 @@ def looks_whole(persistent: Path, step: int) -> bool:
     try:
         with opened_place(persistent) as place, opened(folder_name(step), inside=place) as folder:
             contents = contents_of(manifest_in(folder))
-            for name, facts in contents.files.items():
-                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                if not stat.S_ISREG(found.st_mode) or found.st_size != facts.size_bytes:
+            for name, details in contents.files.items():
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if not stat.S_ISREG(status.st_mode) or status.st_size != details.size_bytes:
                     return False
     except (OSError, BadCheckpoint):
         return False
@@ -86,18 +86,18 @@ def packed(folder: int, manifest: bytes, contents: ManifestContents) -> Iterator
     """A checkpoint that is open, as it travels; raises OSError, BadCheckpoint on the way."""
     yield header(FILE_NAME, len(manifest)) + manifest + padding(len(manifest))
     for name in sorted(contents.files):
-        facts = contents.files[name]
+        details = contents.files[name]
         digest = hashlib.sha256()
         with _plain_file(folder, name) as (file, size):
-            if size != facts.size_bytes:
-                raise BadCheckpoint(f"{name} has {size} bytes, not {facts.size_bytes}")
+            if size != details.size_bytes:
+                raise BadCheckpoint(f"{name} has {size} bytes, not {details.size_bytes}")
             yield header(name, size)
             for block in _blocks(file, size):
                 digest.update(block)
                 yield block
-        if digest.hexdigest() != facts.sha256:
+        if digest.hexdigest() != details.sha256:
             raise BadCheckpoint(f"{name} is not what its manifest says")
-        yield padding(facts.size_bytes)
+        yield padding(details.size_bytes)
     yield ending()
 
 
@@ -106,10 +106,10 @@ def _plain_file(folder: int, name: str) -> Iterator[tuple[int, int]]:
     """A descriptor of a file and its size."""
     descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise BadCheckpoint(f"{name} is not a plain file")
-        yield descriptor, found.st_size
+        yield descriptor, status.st_size
     finally:
         os.close(descriptor)
 

@@ -38,7 +38,7 @@ class CheckpointStore:
     async def ensure(
         self,
         key: TaskKey,
-        wanted: StoredCheckpoint,
+        stored_checkpoint: StoredCheckpoint,
         persistent: Path,
         say: Callable[[str], None],
     ) -> None:
@@ -46,48 +46,56 @@ class CheckpointStore:
 
         A job is never started from less than the portal has: it would repeat work without a word.
         """
-        if await asyncio.to_thread(_has, persistent, wanted.step):
+        if await asyncio.to_thread(_has, persistent, stored_checkpoint.step):
             return
         await asyncio.to_thread(_clear_abandoned, persistent.parent)
-        say(f"The checkpoint of step {wanted.step} is being fetched from the store.")
-        await self._fetch(key, wanted, persistent)
-        say(f"It goes on from the checkpoint of step {wanted.step}, fetched from the store.")
+        say(f"The checkpoint of step {stored_checkpoint.step} is being fetched from the store.")
+        await self._fetch(key, stored_checkpoint, persistent)
+        say(
+            f"It goes on from the checkpoint of step {stored_checkpoint.step}, "
+            "fetched from the store."
+        )
 
-    async def _fetch(self, key: TaskKey, wanted: StoredCheckpoint, persistent: Path) -> None:
+    async def _fetch(
+        self, key: TaskKey, stored_checkpoint: StoredCheckpoint, persistent: Path
+    ) -> None:
         backoff = Backoff()
         faults: list[str] = []
         while len(faults) < _FAULTS:
             # Beside the job's folder, where no task reaches it, and on the same disk.
             draft = persistent.parent / f"{_DRAFT}{secrets.token_hex(8)}"
-            arrival = _Arrival(wanted, draft)
+            arrival = _Arrival(stored_checkpoint, draft)
             try:
-                await self._download(key, wanted, arrival)
-                await asyncio.to_thread(_move_in, draft, persistent, wanted.step)
+                await self._download(key, stored_checkpoint, arrival)
+                await asyncio.to_thread(_move_in, draft, persistent, stored_checkpoint.step)
                 return
             except BadCheckpoint as error:
                 faults.append(str(error))
             except PortalUnreachable as error:
                 if arrival.size_bytes:
                     faults.append(f"it broke off after {arrival.size_bytes} bytes")
-                log.info("the checkpoint of step %d waits: %s", wanted.step, error)
+                log.info("the checkpoint of step %d waits: %s", stored_checkpoint.step, error)
             except (PortalRefused, StaleEpoch) as error:
-                raise StartError(_why(wanted, str(error))) from error
+                raise StartError(_why(stored_checkpoint, str(error))) from error
             finally:
                 arrival.close()
                 await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
             await asyncio.sleep(backoff.pause_s())
-        raise StartError(_why(wanted, f"{faults[-1]}, tried {_FAULTS} times"))
+        raise StartError(_why(stored_checkpoint, f"{faults[-1]}, tried {_FAULTS} times"))
 
-    async def _download(self, key: TaskKey, wanted: StoredCheckpoint, arrival: "_Arrival") -> None:
-        async with self._portal.checkpoint(key, wanted.step) as blocks:
+    async def _download(
+        self, key: TaskKey, stored_checkpoint: StoredCheckpoint, arrival: "_Arrival"
+    ) -> None:
+        async with self._portal.checkpoint(key, stored_checkpoint.step) as blocks:
             async for block in blocks:
                 await asyncio.to_thread(arrival.take, block)
         await asyncio.to_thread(arrival.finish)
 
 
-def _why(wanted: StoredCheckpoint, fault: str) -> str:
+def _why(stored_checkpoint: StoredCheckpoint, fault: str) -> str:
     return (
-        f"The checkpoint of step {wanted.step} could not be had from the store ({fault}). The job "
+        f"The checkpoint of step {stored_checkpoint.step} could not be had from the store "
+        f"({fault}). The job "
         "was not started without it, because that would repeat what is done."
     )
 
@@ -95,10 +103,12 @@ def _why(wanted: StoredCheckpoint, fault: str) -> str:
 class _Arrival:
     """Writes what arrives to a draft folder, and checks it."""
 
-    def __init__(self, wanted: StoredCheckpoint, draft: Path) -> None:
-        self._wanted = wanted
+    def __init__(self, checkpoint: StoredCheckpoint, draft: Path) -> None:
+        self._checkpoint = checkpoint
         self._draft = draft
-        self._receiver = Receiver(wanted.step, limit_bytes=wanted.size_bytes, write=self._write)
+        self._receiver = Receiver(
+            checkpoint.step, limit_bytes=checkpoint.size_bytes, write=self._write
+        )
         self._digest = hashlib.sha256()
         self._name = ""
         self._file = -1
@@ -110,7 +120,7 @@ class _Arrival:
         if not self.size_bytes:
             self._draft.mkdir(mode=0o700)
         self.size_bytes += len(block)
-        if self.size_bytes > self._wanted.size_bytes:
+        if self.size_bytes > self._checkpoint.size_bytes:
             raise BadCheckpoint("it is larger than announced")
         self._digest.update(block)
         self._receiver.feed(block)
@@ -118,7 +128,7 @@ class _Arrival:
     def finish(self) -> None:
         """Put the last of it on the disk; raises BadCheckpoint unless all is there and right."""
         self._receiver.finish()
-        if self._digest.hexdigest() != self._wanted.digest:
+        if self._digest.hexdigest() != self._checkpoint.digest:
             raise BadCheckpoint("it arrived damaged")
         self.close(sync=True)
         with opened(self._draft) as folder:
@@ -148,7 +158,9 @@ class _Arrival:
 
 def _has(persistent: Path, step: int) -> bool:
     """Whether a checkpoint of that step or a later one is there."""
-    return any(found >= step and looks_whole(persistent, found) for found in steps_in(persistent))
+    return any(
+        number >= step and looks_whole(persistent, number) for number in steps_in(persistent)
+    )
 
 
 def _move_in(draft: Path, persistent: Path, step: int) -> None:

@@ -88,7 +88,7 @@ class _Published:
         )
 
     def write(self) -> None:
-        facts = {
+        details = {
             "format": _FORMAT,
             "attempt": self.attempt.name,
             "digest": self.digest,
@@ -97,21 +97,21 @@ class _Published:
             "base": self.base,
             "places": self.places,
         }
-        write_atomically(self.attempt.with_name("ready.json"), json.dumps(facts))
+        write_atomically(self.attempt.with_name("ready.json"), json.dumps(details))
 
     @classmethod
     def read(cls, home: Path) -> "_Published | None":
         """What was published there; None if nothing was, or by an agent that verified nothing."""
-        facts: dict[str, Any] = read_json(home / "ready.json") or {}
-        if facts.get("format") != _FORMAT:
+        document: dict[str, Any] = read_json(home / "ready.json") or {}
+        if document.get("format") != _FORMAT:
             return None
         published = cls(
-            home / facts["attempt"],
-            facts["digest"],
-            facts["size_bytes"],
-            facts["locked"],
-            facts["base"],
-            tuple(facts["places"]),
+            home / document["attempt"],
+            document["digest"],
+            document["size_bytes"],
+            document["locked"],
+            document["base"],
+            tuple(document["places"]),
         )
         return published if os.access(published.python, os.X_OK) else None
 
@@ -364,10 +364,10 @@ class VirtualEnvironments:
         return attempt, scratch
 
     async def _interpreter(self, version: str) -> Interpreter:
-        asked = _PYTHON.fullmatch(version)
-        if asked is None:
+        match = _PYTHON.fullmatch(version)
+        if match is None:
             raise _failed(f"{version[:50]!r} is no version of Python such as 3.11")
-        name = f"{asked[1]}.{asked[2]}"
+        name = f"{match[1]}.{match[2]}"
         own = str(self._settings.python or sys.executable)
         for candidate in (own, shutil.which(f"python{name}")):
             base = None if candidate is None else await describe_interpreter(candidate)

@@ -36,10 +36,10 @@ def handle_of(key: TaskKey) -> str:
 
 def checked_digest(text: str, what: str) -> str:
     """The hexadecimal digits of a digest; raises StartError."""
-    found = _DIGEST.fullmatch(text)
-    if found is None:
+    match = _DIGEST.fullmatch(text)
+    if match is None:
         raise StartError(f"The digest {text[:100]!r} of the {what} is not one.")
-    return found.group(1)
+    return match.group(1)
 
 
 @dataclass(frozen=True)
@@ -200,8 +200,8 @@ def _link(link: Path, target: Path) -> None:
 def _short_folder(mark: str) -> Path:
     folder = Path(tempfile.gettempdir()) / f"slipway-{os.getuid()}-{mark}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise AgentError(
             f"{folder} is not a private folder of this user, and sockets must live there because "
             "the path of the data folder is long. Remove it, or choose a shorter --data-dir."

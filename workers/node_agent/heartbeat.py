@@ -24,7 +24,7 @@ _UNKNOWN: Final = 401
 _FIRST_PAUSE_S: Final = 0.3
 
 
-class Heart:
+class HeartbeatSender:
     """Sends heartbeats. The lease counts from their sending, so ours ends before the portal's."""
 
     def __init__(
@@ -32,14 +32,14 @@ class Heart:
         portal: Portal,
         table: AttemptTable,
         lease: Lease,
-        facts: Callable[[], NodeFacts],
+        host_info: Callable[[], NodeFacts],
         warm: WarmPool | None,
         folders: NodeFolders,
     ) -> None:
         self._portal = portal
         self._table = table
         self._lease = lease
-        self._facts = facts
+        self._host_info = host_info
         self._warm = warm
         self._root = folders.root
         # A file that is there while the portal does not know this node any more.
@@ -89,7 +89,7 @@ class Heart:
         running = [attempt.key for attempt in self._table if not attempt.finished]
         return Heartbeat(
             boot_id=self._boot_id,
-            facts=self._facts(),
+            facts=self._host_info(),
             cpu_percent=self._load.percent(),
             memory_used_bytes=memory_used_bytes(),
             disk_free_bytes=FreeSpace.of(str(self._root), 0).free_bytes,

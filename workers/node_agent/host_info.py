@@ -37,8 +37,8 @@ def memory_bytes() -> int:
 
 def memory_used_bytes() -> int:
     """Memory of the machine that is not available to a new process."""
-    found = _meminfo()
-    return max(0, found["MemTotal"] - found.get("MemAvailable", found["MemFree"]))
+    meminfo = _meminfo()
+    return max(0, meminfo["MemTotal"] - meminfo.get("MemAvailable", meminfo["MemFree"]))
 
 
 def _meminfo() -> dict[str, int]:
@@ -87,8 +87,8 @@ def address_towards(url: str) -> str:
     ):
         # No packet is sent: connecting a datagram socket only asks the routing table.
         probe.connect((parts.hostname, port))
-        found: str = probe.getsockname()[0]
-        return found
+        result: str = probe.getsockname()[0]
+        return result
     return "127.0.0.1"
 
 

@@ -28,7 +28,7 @@ class Identity:
 
 
 async def become_node(
-    settings: AgentSettings, folders: NodeFolders, portal: Portal, facts: NodeFacts
+    settings: AgentSettings, folders: NodeFolders, portal: Portal, details: NodeFacts
 ) -> Identity:
     """Use the identity of an earlier start, or join. Waits for a portal that is not there yet.
 
@@ -36,7 +36,7 @@ async def become_node(
     """
     identity = _kept(folders.identity)
     if identity is None or identity.url != settings.url:
-        identity = await _join(settings, portal, facts)
+        identity = await _join(settings, portal, details)
         # Written before the first use: a token that is used and then lost cannot be had again.
         write_atomically(folders.identity, json.dumps(asdict(identity)))
     portal.use_token(identity.node_token)
@@ -44,30 +44,30 @@ async def become_node(
 
 
 def _kept(path: Path) -> Identity | None:
-    found = read_json(path)
-    if found is None:
+    document = read_json(path)
+    if document is None:
         return None
     try:
-        return Identity(str(found["url"]), str(found["node_id"]), str(found["node_token"]))
+        return Identity(str(document["url"]), str(document["node_id"]), str(document["node_token"]))
     except KeyError:
         return None
 
 
-async def _join(settings: AgentSettings, portal: Portal, facts: NodeFacts) -> Identity:
+async def _join(settings: AgentSettings, portal: Portal, details: NodeFacts) -> Identity:
     if settings.token_file is None:
         raise AgentError(
             "This machine is not a node yet. Create a join token in the portal (Administration → "
             "Nodes) and start the agent with --token-file FILE."
         )
     token = _read_token(settings.token_file)
-    said = False
+    matches = False
     while True:
         try:
-            joined = await portal.join(Join(join_token=token, name=settings.name, facts=facts))
+            joined = await portal.join(Join(join_token=token, name=settings.name, facts=details))
         except PortalUnreachable as error:
-            if not said:
+            if not matches:
                 log.warning("the portal at %s does not answer yet: %s", settings.url, error)
-            said = True
+            matches = True
             await asyncio.sleep(_RETRY_S)
         except PortalRefused as error:
             raise AgentError(

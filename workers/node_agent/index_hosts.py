@@ -119,12 +119,12 @@ def _proxies(settings: Mapping[str, str], variables: Mapping[str, str]) -> dict[
     """Proxies by scheme, and under `no` the hosts that are reached without."""
     by_name = {name.lower(): value for name, value in variables.items()}
     own = settings.get("proxy", "")
-    found = {
+    values = {
         name.removesuffix("_proxy"): own or by_name.get(name, "")
         for name in _PROXIES
         if own or by_name.get(name)
     }
-    return {**found, "no": by_name.get("no_proxy", "")}
+    return {**values, "no": by_name.get("no_proxy", "")}
 
 
 def _proxy_of(parts: SplitResult, proxies: Mapping[str, str]) -> str:
@@ -150,17 +150,17 @@ def _is_public(host: str) -> bool:
 
 def _addresses(host: str) -> list[str]:
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
-    return [str(entry[4][0]).partition("%")[0] for entry in found]
+    return [str(entry[4][0]).partition("%")[0] for entry in addresses]
 
 
 def _is_global(address: str) -> bool:
-    found = ipaddress.ip_address(address)
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    return found.is_global and not found.is_multicast
+    ipv4_mapped = ipaddress.ip_address(address)
+    if isinstance(ipv4_mapped, ipaddress.IPv6Address) and ipv4_mapped.ipv4_mapped is not None:
+        ipv4_mapped = ipv4_mapped.ipv4_mapped
+    return ipv4_mapped.is_global and not ipv4_mapped.is_multicast
 
 
 def _named_by_pages(
@@ -171,19 +171,19 @@ def _named_by_pages(
     variables: Mapping[str, str],
 ) -> set[SplitResult]:
     """Where the pages of the indexes send for files; empty where they cannot be read now."""
-    wanted = [page for page in pages if _parts(page)]
+    requested = [page for page in pages if _parts(page)]
     normal = dict.fromkeys(re.sub(r"[-_.]+", "-", name).lower() for name in names)
     for index in filter(_parts, indexes):
         some = list(normal)[:_PAGES_OF_AN_INDEX]
-        wanted += [f"{index.rstrip('/')}/{name}/" for name in some]
-    found: set[SplitResult] = set()
-    if not wanted:
-        return found
+        requested += [f"{index.rstrip('/')}/{name}/" for name in some]
+    result: set[SplitResult] = set()
+    if not requested:
+        return result
     with _client(settings, variables) as client:
-        for address in wanted:
+        for address in requested:
             with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError):
-                found |= _hosts_of_page(client, address)
-    return found
+                result |= _hosts_of_page(client, address)
+    return result
 
 
 def _client(settings: Mapping[str, str], variables: Mapping[str, str]) -> httpx.Client:
@@ -213,8 +213,8 @@ def _hosts_of_page(client: httpx.Client, address: str) -> set[SplitResult]:
         is_json = "json" in response.headers.get("content-type", "")
     links = _links_of_json(text) if is_json else _links_of_html(text)
     absolute = (urljoin(visited[-1], link) for link in links)
-    found = map(_parts, (*visited, *absolute))
-    return {_without_path(parts) for parts in found if parts is not None}
+    value = map(_parts, (*visited, *absolute))
+    return {_without_path(parts) for parts in value if parts is not None}
 
 
 def _without_path(parts: SplitResult) -> SplitResult:

@@ -122,10 +122,10 @@ class Isolation:
         """
         hidden = tuple(map(str, (folders.root, *settings.hidden)))
         users = _users_of(settings, folders) if os.geteuid() == 0 else None
-        wanted = settings.isolation
+        isolation = settings.isolation
         reasons: list[str] = []
         for level, probe in (("namespaces", _probe_namespaces), ("users", _probe_users)):
-            if wanted not in ("auto", level):
+            if isolation not in ("auto", level):
                 continue
             reason = probe(folders, users)
             if not reason:
@@ -141,11 +141,11 @@ class Isolation:
                     hidden=hidden,
                 )
             reasons.append(f"No {level}: {reason}.")
-            if wanted == level:
+            if isolation == level:
                 raise AgentError(f"The isolation level {level} is not available: {reason}.")
-        if wanted == "none":
+        if isolation == "none":
             return cls("none", detail="Isolation was switched off by --isolation none.")
-        if wanted == "shared":
+        if isolation == "shared":
             reasons = ["An administrator chose --isolation shared."]
         return cls("shared", features=_features("shared"), detail=" ".join(reasons), hidden=hidden)
 
@@ -204,17 +204,17 @@ class Isolation:
 
 
 def _features(level: str, *, root: bool = False, offline: bool = False) -> list[str]:
-    found = ["mount", "pid", "ipc"] if level == "namespaces" else []
+    items = ["mount", "pid", "ipc"] if level == "namespaces" else []
     if level == "namespaces" and offline:
-        found.append("network")
-    found.append("unix-users" if root else "user" if level == "namespaces" else "")
+        items.append("network")
+    items.append("unix-users" if root else "user" if level == "namespaces" else "")
     if seccomp.is_supported():
-        found.append("seccomp")
+        items.append("seccomp")
     if landlock_version():
-        found.append("landlock")
+        items.append("landlock")
     if landlock_version() >= _LANDLOCK_SCOPES:
-        found.append("landlock-scopes")
-    return [name for name in found if name]
+        items.append("landlock-scopes")
+    return [name for name in items if name]
 
 
 def _privately(path: str, flags: int) -> int:

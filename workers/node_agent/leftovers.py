@@ -51,7 +51,7 @@ def _runs_processes(uid: int) -> bool:
         if folder.name.isdigit():
             with suppress(OSError, ValueError):
                 status = (folder / "status").read_text("utf-8", errors="replace")
-                line = next(one for one in status.splitlines() if one.startswith("Uid:"))
+                line = next(item for item in status.splitlines() if item.startswith("Uid:"))
                 if str(uid) in line.split()[1:]:
                     return True
     return False

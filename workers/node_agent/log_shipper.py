@@ -87,7 +87,7 @@ class LogShipper:
             if attempt.stale:
                 return False
             try:
-                wanted = await self._portal.put_log(
+                requested = await self._portal.put_log(
                     attempt.key, rank, cursor.portal, b"", is_last=True
                 )
             except StaleEpoch:
@@ -99,8 +99,8 @@ class LogShipper:
                     raise PortalUnreachable(str(error)) from error
                 log.warning("the end of the log of rank %d is refused: %s", rank, error)
                 continue
-            if wanted != cursor.portal and not cursor.refused:
-                self._advance(cursor, 0, wanted)
+            if requested != cursor.portal and not cursor.refused:
+                self._advance(cursor, 0, requested)
                 return True
         return False
 
@@ -137,7 +137,7 @@ class LogShipper:
                 attempt.keep_cursors()
                 return True
         try:
-            wanted = await self._portal.put_log(attempt.key, rank, cursor.portal, data)
+            requested = await self._portal.put_log(attempt.key, rank, cursor.portal, data)
         except StaleEpoch:
             attempt.stale = True
             attempt.news.ring()
@@ -148,20 +148,20 @@ class LogShipper:
             log.warning("the log of rank %d of %s is refused: %s", rank, attempt.handle, error)
             cursor.refused = True
             return False
-        self._advance(cursor, len(data), wanted)
+        self._advance(cursor, len(data), requested)
         self._keep_sometimes(attempt)
         return True
 
     @staticmethod
-    def _advance(cursor: LogCursor, sent: int, wanted: int) -> None:
+    def _advance(cursor: LogCursor, sent: int, requested: int) -> None:
         """Follow the portal: it may have more than we remembered, or have lost some."""
-        moved = wanted - cursor.portal
+        moved = requested - cursor.portal
         if cursor.marker and moved == sent:
             cursor.local = cursor.resume
         else:
             cursor.local = max(0, cursor.local + moved)
         cursor.marker = ""
-        cursor.portal = wanted
+        cursor.portal = requested
 
     def _keep_sometimes(self, attempt: Attempt) -> None:
         now = uptime_s()

@@ -103,8 +103,8 @@ def walk(root: Path) -> Iterator[tuple[str, ManifestEntry]]:
 
 def record(root: Path) -> Manifest:
     """Read and hash everything below a folder."""
-    found = dict(walk(root))
-    return Manifest(_with_contents(root, found))
+    values = dict(walk(root))
+    return Manifest(_with_contents(root, values))
 
 
 def fingerprint_of(root: Path) -> str:

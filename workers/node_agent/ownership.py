@@ -29,6 +29,6 @@ def _give_content(folder: int, uid: int, gid: int) -> None:
     for _, folders, files, descriptor in os.fwalk(".", dir_fd=folder, follow_symlinks=False):
         for name in (*folders, *files):
             with suppress(FileNotFoundError):
-                facts = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                if stat.S_ISDIR(facts.st_mode) or facts.st_nlink == 1:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
                     os.chown(name, uid, gid, dir_fd=descriptor, follow_symlinks=False)

@@ -102,15 +102,15 @@ class Reconciler:
         self._table.add(attempt)
 
     def _take_gpus(self, task: DesiredTask) -> tuple[str, ...]:
-        wanted = task.spec.resources.gpus if task.spec is not None else 0
+        gpus = task.spec.resources.gpus if task.spec is not None else 0
         indices = task.spec.gpu_indices if task.spec is not None else []
         if indices:
             return self._named_gpus(indices)
         taken = self._table.gpus_in_use()
         free = [uuid for uuid in self._gpus.uuids if uuid not in taken]
-        if len(free) < wanted:
-            raise StartError(f"The task needs {wanted} GPUs and this node has {len(free)} free.")
-        return tuple(free[:wanted])
+        if len(free) < gpus:
+            raise StartError(f"The task needs {gpus} GPUs and this node has {len(free)} free.")
+        return tuple(free[:gpus])
 
     def _named_gpus(self, indices: list[int]) -> tuple[str, ...]:
         """The cards the portal chose, by the indices it was told of."""

@@ -30,18 +30,20 @@ def checked_requirements(text: str) -> str:
     kept: list[str] = []
     joined = re.sub(r"\\\r?\n", " ", text)
     for number, line in enumerate(joined.splitlines(), start=1):
-        wanted = re.sub(r"(?:^|\s)#.*", "", line).strip()
-        if not wanted:
+        requested = re.sub(r"(?:^|\s)#.*", "", line).strip()
+        if not requested:
             continue
-        if forbidden_character(wanted, multiline=True):
-            raise _refused(number, wanted, "it holds a control character")
-        if wanted.startswith("-"):
+        if forbidden_character(requested, multiline=True):
+            raise _refused(number, requested, "it holds a control character")
+        if requested.startswith("-"):
             raise _refused(
-                number, wanted, "options belong into the pip configuration of the node, not here"
+                number, requested, "options belong into the pip configuration of the node, not here"
             )
-        if not _REQUIREMENT.fullmatch(wanted):
-            raise _refused(number, wanted, "it is neither NAME with versions nor NAME @ https://…")
-        kept.append(wanted)
+        if not _REQUIREMENT.fullmatch(requested):
+            raise _refused(
+                number, requested, "it is neither NAME with versions nor NAME @ https://…"
+            )
+        kept.append(requested)
     return "\n".join(kept) + "\n"
 
 

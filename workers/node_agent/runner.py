@@ -214,15 +214,15 @@ class AttemptRunner:
         attempt = self._attempt
         if spec.world_size <= spec.procs or spec.first_rank == 0:
             return None
-        said = False
+        matches = False
         while True:
             desired = attempt.desired
             if desired is not None and desired.rendezvous is not None:
-                found = desired.rendezvous
-                return MeetingPoint(found.address, found.port, found.agent_store)
-            if not said:
+                rendezvous = desired.rendezvous
+                return MeetingPoint(rendezvous.address, rendezvous.port, rendezvous.agent_store)
+            if not matches:
                 self._say("Waiting for the first task's address.")
-                said = True
+                matches = True
             await self._news(attempt.news.version)
 
     async def _wait_for_lease(self) -> None:

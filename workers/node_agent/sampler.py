@@ -45,8 +45,8 @@ class Sampler:
         for attempt in self._table:
             if attempt.stale or len(samples) >= _BATCH:
                 continue
-            found, cursor = self._read(attempt)
-            samples.extend(found[: _BATCH - len(samples)])
+            items, cursor = self._read(attempt)
+            samples.extend(items[: _BATCH - len(samples)])
             cursors.append((attempt, cursor))
         if samples:
             await self._portal.samples(Samples(samples=samples))
@@ -67,8 +67,8 @@ class Sampler:
         finally:
             os.close(descriptor)
         whole = data.rfind(b"\n") + 1
-        found = [self._sample(attempt, line) for line in data[:whole].splitlines()]
-        samples = [sample for sample in found if sample is not None]
+        items = [self._sample(attempt, line) for line in data[:whole].splitlines()]
+        samples = [sample for sample in items if sample is not None]
         if samples and not attempt.finished:
             samples[-1] = self._with_gpus(attempt, samples[-1])
         return samples, cursor + whole

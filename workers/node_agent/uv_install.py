@@ -46,20 +46,20 @@ def settings_of_pip(listed: str) -> dict[str, str]:
     What is said of `install` comes before what is said of every command, and the environment before
     both, as with pip. Raises OnlyForPip at a line that is neither.
     """
-    found: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    values: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in listed.splitlines():
-        said = _LINE.fullmatch(line.strip())
-        if said is None:
+        match = _LINE.fullmatch(line.strip())
+        if match is None:
             # Sections of other commands (freeze, download …) say nothing of an installation.
             if re.match(r"[a-z]+\.[a-z-]+=", line) or not line.strip():
                 continue
             raise OnlyForPip(f"pip's settings have a line {line.strip()[:100]!r}")
         try:
-            value = ast.literal_eval(said[3])
+            value = ast.literal_eval(match[3])
         except (ValueError, SyntaxError) as error:
-            raise _unknown(said[2]) from error
-        found[said[1]][said[2]] = str(value)
-    return found["global"] | found["install"] | found[":env:"]
+            raise _unknown(match[2]) from error
+        values[match[1]][match[2]] = str(value)
+    return values["global"] | values["install"] | values[":env:"]
 
 
 def arguments_of_uv(settings: Mapping[str, str], *, locked: bool = False) -> list[str]:
@@ -70,11 +70,11 @@ def arguments_of_uv(settings: Mapping[str, str], *, locked: bool = False) -> lis
     # pip takes the best version that any index has.
     arguments = ["--index-strategy", "unsafe-best-match"]
     for name, value in sorted(settings.items()):
-        values = [one for one in value.split() if not _is_missing(one)]
+        values = [item for item in value.split() if not _is_missing(item)]
         if name == "constraint" and locked:
             continue
         if name in _MANY:
-            arguments += [word for one in values for word in (_MANY[name], one)]
+            arguments += [word for item in values for word in (_MANY[name], item)]
         elif name in _ONCE and len(values) == 1:
             arguments += [_ONCE[name], values[0]]
         elif name == "no-index":
@@ -114,8 +114,8 @@ def _is_missing(value: str) -> bool:
 
 def uv_of(python: str) -> Path | None:
     """The uv that was installed beside this interpreter, if one was."""
-    found = Path(python).parent / "uv"
-    return found if os.access(found, os.X_OK) else None
+    path = Path(python).parent / "uv"
+    return path if os.access(path, os.X_OK) else None
 
 
 def uv_pip(uv: Path, command: str, python: str, cache: Path | None = None) -> list[str]:

@@ -134,10 +134,10 @@ class WarmPool:
     def keep(self, python: str, readable: tuple[str, ...], flavours: Sequence[str]) -> None:
         """Keep these flavours of the platform's own environment warm, from now on."""
         self._readable[python] = readable
-        wanted = {(python, flavour) for flavour in flavours if flavour in FLAVOURS}
+        requested = {(python, flavour) for flavour in flavours if flavour in FLAVOURS}
         for key, warm in self._processes.items():
-            warm.pinned = key in wanted
-        for key in sorted(wanted):
+            warm.pinned = key in requested
+        for key in sorted(requested):
             if not self._recently_failed(key):
                 try:
                     self._get(key).pinned = True
@@ -310,8 +310,8 @@ async def _ask(door: socket.socket, launch: Launch) -> int:
 
 async def _receive(door: socket.socket) -> dict[str, Any]:
     length = int.from_bytes(await _receive_exactly(door, 4), "big")
-    found: dict[str, Any] = json.loads(await _receive_exactly(door, length))
-    return found
+    document: dict[str, Any] = json.loads(await _receive_exactly(door, length))
+    return document
 
 
 async def _receive_exactly(door: socket.socket, count: int) -> bytes:

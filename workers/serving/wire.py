@@ -154,7 +154,7 @@ class FrameReader:
                 return []
             data = bytes(self._held)
             self._held.clear()
-        found = []
+        frames = []
         at, size = 0, len(data)
         while size - at >= HEADER.size:
             length, kind, _, count = HEADER.unpack_from(data, at)
@@ -163,11 +163,11 @@ class FrameReader:
             end = at + 4 + length
             if end > size:
                 break
-            found.append(Frame(kind, count, data[at + HEADER.size : end]))
+            frames.append(Frame(kind, count, data[at + HEADER.size : end]))
             at = end
         if at < size:
             self._held += data[at:]
-        return found
+        return frames
 
     def _length(self, data: bytearray) -> int:
         length = int.from_bytes(data[:4], "little")
@@ -214,14 +214,14 @@ def unpack_requests(received: Frame) -> list[RequestFrame]:
     payload, at = received.payload, received.count * REQUEST.size
     if at > len(payload):
         raise BrokenFrame("records are cut short")
-    found = []
+    request_frame = []
     for number, length, head, contract in REQUEST.iter_unpack(payload[:at]):
         end = at + length
-        found.append(new(RequestFrame, (number, contract, head, payload[at:end])))
+        request_frame.append(new(RequestFrame, (number, contract, head, payload[at:end])))
         at = end
     if at != len(payload):
         raise BrokenFrame("lengths do not add up")
-    return found
+    return request_frame
 
 
 def pack_answers(answers: list[ResponseFrame]) -> bytes:
@@ -246,14 +246,16 @@ def unpack_answers(received: Frame) -> list[ResponseFrame]:
     payload, at = received.payload, received.count * ANSWER.size
     if at > len(payload):
         raise BrokenFrame("records are cut short")
-    found = []
+    response_frame = []
     for number, length, head, status, content, queue_us in ANSWER.iter_unpack(payload[:at]):
         end = at + length
-        found.append(new(ResponseFrame, (number, status, content, head, queue_us, payload[at:end])))
+        response_frame.append(
+            new(ResponseFrame, (number, status, content, head, queue_us, payload[at:end]))
+        )
         at = end
     if at != len(payload):
         raise BrokenFrame("lengths do not add up")
-    return found
+    return response_frame
 
 
 def pack_plain_requests(first: int, bodies: Sequence[bytes]) -> bytes:
@@ -296,14 +298,14 @@ def _bodies(received: Frame, head: int) -> list[bytes]:
     at = head + lengths.size
     if at > len(payload):
         raise BrokenFrame("lengths are cut short")
-    found = []
+    bodies = []
     for length in lengths.unpack_from(payload, head):
         end = at + length
-        found.append(payload[at:end])
+        bodies.append(payload[at:end])
         at = end
     if at != len(payload):
         raise BrokenFrame("lengths do not add up")
-    return found
+    return bodies
 
 
 def _checked(first: int, count: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import uvicorn
 
-from workers.tracking import opening, projects, sqlite
+from workers.tracking import database_gate, projects, sqlite
 from workers.tracking.access import SameUserProtocol, SecretRequired, read_secret
 
 with warnings.catch_warnings():
@@ -28,10 +28,10 @@ _CAPABILITIES = "/api/3.0/mlflow/server-info"
 
 
 def _capabilities() -> dict[str, Any]:
-    told = build_server_info_payload()
-    told[SERVER_INFO_MULTIPART_UPLOADS_ENABLED] = False
-    told[SERVER_INFO_MULTIPART_DOWNLOADS_ENABLED] = False
-    return told
+    server_info_payload = build_server_info_payload()
+    server_info_payload[SERVER_INFO_MULTIPART_UPLOADS_ENABLED] = False
+    server_info_payload[SERVER_INFO_MULTIPART_DOWNLOADS_ENABLED] = False
+    return server_info_payload
 
 
 def _keep_clients_here() -> None:
@@ -64,7 +64,7 @@ def serve(path: str, key_file: str) -> None:
     secret = read_secret(Path(key_file))
     projects.register()
     sqlite.listen()
-    opening.limit_attempts()
+    database_gate.limit_attempts()
     _keep_clients_here()
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     config = uvicorn.Config(

@@ -21,8 +21,8 @@ def client_address(request: HttpRequest) -> str | None:
     outermost proxy of ours saw. A header with fewer entries, or with something else there, did not
     come through our proxies, so the other end of the connection counts, as it does without proxies.
     """
-    found = _client_of(request)
-    return str(found) if found else None
+    client = _client_of(request)
+    return str(client) if client else None
 
 
 def client_network(request: HttpRequest) -> str:

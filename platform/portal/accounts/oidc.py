@@ -80,22 +80,22 @@ class Validator(OAuth2Validator):
         """
         if "Authorization" not in request.headers:
             return False
-        found = super().validate_bearer_token(token, scopes, request)
-        return bool(found and _may_come_in(request))
+        bearer_token = super().validate_bearer_token(token, scopes, request)
+        return bool(bearer_token and _may_come_in(request))
 
     def validate_code(
         self, client_id: Any, code: Any, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
         """Tell whether a code stands for a person who may still come in."""
-        found = super().validate_code(client_id, code, client, request, *args, **kwargs)
-        return bool(found and _may_come_in(request))
+        value = super().validate_code(client_id, code, client, request, *args, **kwargs)
+        return bool(value and _may_come_in(request))
 
     def validate_refresh_token(
         self, refresh_token: Any, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
         """Tell whether a refresh token stands for a person who may still come in."""
-        found = super().validate_refresh_token(refresh_token, client, request, *args, **kwargs)
-        return bool(found and _may_come_in(request))
+        value = super().validate_refresh_token(refresh_token, client, request, *args, **kwargs)
+        return bool(value and _may_come_in(request))
 
 
 def _may_come_in(request: Any) -> bool:

@@ -64,16 +64,20 @@ def _claim(mail: OutboxMail) -> bool:
 
 
 def _send(mail: OutboxMail) -> bool:
-    mine = OutboxMail.objects.filter(pk=mail.pk, attempts=mail.attempts, sent_at__isnull=True)
+    outbox_mails = OutboxMail.objects.filter(
+        pk=mail.pk, attempts=mail.attempts, sent_at__isnull=True
+    )
     try:
         EmailMessage(mail.subject, mail.body, to=[mail.to]).send()
     except (OSError, ValueError) as error:  # smtplib raises OSErrors, a bad header is a ValueError
         pause = _PAUSES[mail.attempts - 1] if mail.attempts <= len(_PAUSES) else _LONGEST_PAUSE
-        mine.update(next_attempt_at=clock.now() + pause, last_error=shorten(str(error), 500))
+        outbox_mails.update(
+            next_attempt_at=clock.now() + pause, last_error=shorten(str(error), 500)
+        )
         log.warning("mail_not_sent", mail=mail.pk, attempt=mail.attempts, reason=str(error)[:200])
         return False
     # The body may hold a link that signs somebody in: it does not stay once it has left.
-    mine.update(sent_at=clock.now(), last_error="", body="")
+    outbox_mails.update(sent_at=clock.now(), last_error="", body="")
     log.info("mail_sent", mail=mail.pk, attempt=mail.attempts)
     return True
 

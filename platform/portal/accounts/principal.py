@@ -68,8 +68,8 @@ def principal_of_bearer(header: str) -> Principal:
     if resolver is not None and (principal := resolver(secret)) is not None:
         return principal
     if scheme.lower() == "bearer" and has_token_shape(secret):
-        found = ApiToken.objects.usable().select_related("user", "project")
-        token = found.filter(token_hash=hash_of(secret)).first()
+        api_tokens = ApiToken.objects.usable().select_related("user", "project")
+        token = api_tokens.filter(token_hash=hash_of(secret)).first()
         if token is not None:
             token.mark_used()
             return Principal(token.user, token)
@@ -88,10 +88,10 @@ def principal_of(request: HttpRequest) -> Principal | None:
     """
     if not hasattr(request, _ATTRIBUTE):
         setattr(request, _ATTRIBUTE, _recognised(request))
-    found: Principal | Unauthenticated | None = getattr(request, _ATTRIBUTE)
-    if isinstance(found, Unauthenticated):
-        raise found
-    return found
+    principal: Principal | Unauthenticated | None = getattr(request, _ATTRIBUTE)
+    if isinstance(principal, Unauthenticated):
+        raise principal
+    return principal
 
 
 def _recognised(request: HttpRequest) -> Principal | Unauthenticated | None:
@@ -99,14 +99,14 @@ def _recognised(request: HttpRequest) -> Principal | Unauthenticated | None:
     header = request.headers.get("Authorization")
     if header is not None and request.path.startswith(TOKEN_DOORS):
         try:
-            found: Principal | None = principal_of_bearer(header)
+            principal: Principal | None = principal_of_bearer(header)
         except Unauthenticated as refusal:
             return refusal
     else:
-        found = _from_session(request)
-    if found is not None:
-        with_user(found.user, found.token)
-    return found
+        principal = _from_session(request)
+    if principal is not None:
+        with_user(principal.user, principal.token)
+    return principal
 
 
 def act_as(request: HttpRequest, principal: Principal) -> None:

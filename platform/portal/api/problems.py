@@ -105,10 +105,10 @@ def unexpected(request: HttpRequest, error: BaseException) -> HttpResponse:
 
     What others may have caused at the same moment is logged too, and said as what it is.
     """
-    said = raced(error)
-    if said is not None:
+    slipway_error = raced(error)
+    if slipway_error is not None:
         log.error("raced", path=request.path, exc_info=error)
-        return error_response(request, said)
+        return error_response(request, slipway_error)
     log.error("unhandled_error", path=request.path, exc_info=error)
     return internal(request)
 
@@ -147,8 +147,8 @@ def register(api: NinjaAPI) -> None:
             return error_response(request, error.__cause__)
         return plain_problem(request, error.status_code, str(error))
 
-    def answered_before(_request: HttpRequest, found: AnsweredBefore) -> HttpResponse:
-        return found.answer
+    def answered_before(_request: HttpRequest, value: AnsweredBefore) -> HttpResponse:
+        return value.answer
 
     handlers: dict[type[Exception], Callable[..., HttpResponse]] = {
         AnsweredBefore: answered_before,

@@ -79,13 +79,13 @@ def _refuse_unknown(request: HttpRequest, taken: frozenset[str]) -> None:
     if unknown is None:
         return
     near = difflib.get_close_matches(unknown[:100], taken, n=1)
-    said = f"Did you mean {near[0]}? " if near else ""
+    message = f"Did you mean {near[0]}? " if near else ""
     name = ascii(unknown[:100])[1:-1]  # it is shown on terminals, too
     raise InvalidInput(
         f"{name}: this operation takes no such parameter.",
         code="unknown_parameter",
         field=name,
-        next_step=said + _what_it_takes(taken),
+        next_step=message + _what_it_takes(taken),
     )
 
 

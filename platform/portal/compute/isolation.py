@@ -87,9 +87,9 @@ def _unreported(backend: str) -> Isolation:
     return Isolation(backend, cast("IsolationLevel", level), detail=_UNREPORTED)
 
 
-def stored_reports(facts: Iterable[IsolationFacts]) -> list[dict[str, Any]]:
+def stored_reports(details: Iterable[IsolationFacts]) -> list[dict[str, Any]]:
     """Return reports of an agent as a node's row holds them."""
-    return [report.model_dump(mode="json") for report in facts]
+    return [report.model_dump(mode="json") for report in details]
 
 
 def weakened(

@@ -55,9 +55,9 @@ def portal_url(settings: Env) -> str:
 def identity_of(settings: Env) -> dict[str, Any]:
     """Return what the agent keeps of who it is (`url`, `node_id`, `node_token`); empty if none."""
     with contextlib.suppress(OSError, ValueError):
-        found = json.loads((folder_of(settings) / "node.json").read_text("utf-8"))
-        if isinstance(found, dict):
-            return found
+        document = json.loads((folder_of(settings) / "node.json").read_text("utf-8"))
+        if isinstance(document, dict):
+            return document
     return {}
 
 

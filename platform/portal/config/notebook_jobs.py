@@ -21,27 +21,27 @@ class TrainingJobs:
         """Keep code and return its digest."""
         return take_in(project=project, by=by, chunks=tar, promised=UploadDeclaration()).digest
 
-    def submit(self, *, project: Project, by: User, code: str, wanted: JobWanted) -> Workload:
+    def submit(self, *, project: Project, by: User, code: str, spec: JobWanted) -> Workload:
         """Queue the job."""
-        return submit_job(project=project, by=by, wanted=_body(code, wanted)).workload
+        return submit_job(project=project, by=by, requested=_body(code, spec)).workload
 
-    def quote(self, *, project: Project, by: User, wanted: JobWanted) -> Quote:
+    def quote(self, *, project: Project, by: User, spec: JobWanted) -> Quote:
         """Say what it would cost; the code need not be there."""
-        body = _body(_NO_CODE, wanted)
-        quote = quote_job(project=project, wanted=body)
-        return with_cost(quote, admission_request(project=project, by=by, wanted=body))
+        body = _body(_NO_CODE, spec)
+        quote = quote_job(project=project, spec=body)
+        return with_cost(quote, admission_request(project=project, by=by, spec=body))
 
 
-def _body(code: str, wanted: JobWanted) -> JobIn:
+def _body(code: str, requested: JobWanted) -> JobIn:
     return JobIn(
-        name=wanted.name,
+        name=requested.name,
         snapshot=code,
-        script=wanted.script,
-        args=[*wanted.args],
-        params=dict(wanted.params),
-        tier=wanted.tier,
-        requirements=wanted.requirements,
-        max_hours=wanted.max_hours,
+        script=requested.script,
+        args=[*requested.args],
+        params=dict(requested.params),
+        tier=requested.tier,
+        requirements=requested.requirements,
+        max_hours=requested.max_hours,
     )
 
 

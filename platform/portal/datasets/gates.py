@@ -30,9 +30,9 @@ class DatasetRole:
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated, NotFound or Forbidden; leave the dataset on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
-        found = Dataset.objects.of_project(gated_project(request)).filter(name=path["dataset"])
-        found = found if self.deleted else found.current()
-        dataset = found.order_by(F("deleted_at").desc(nulls_first=True)).first()
+        datasets = Dataset.objects.of_project(gated_project(request)).filter(name=path["dataset"])
+        datasets = datasets if self.deleted else datasets.current()
+        dataset = datasets.order_by(F("deleted_at").desc(nulls_first=True)).first()
         if dataset is None:
             raise NotFound
         request.gated_dataset = dataset  # type: ignore[attr-defined]
@@ -70,12 +70,12 @@ def version_of(dataset: Dataset, name: str, *, deleted: bool = False) -> Version
     Deleted ones are found by `deleted` alone, purged ones never.
     """
     hidden = [VersionState.PURGED] if deleted else [VersionState.PURGED, VersionState.DELETED]
-    found = Version.objects.complete().filter(dataset=dataset).exclude(state__in=hidden)
+    versions = Version.objects.complete().filter(dataset=dataset).exclude(state__in=hidden)
     if name == LATEST:
-        return found.filter(state=VersionState.READY).order_by("-number").first()
+        return versions.filter(state=VersionState.READY).order_by("-number").first()
     if name.isascii() and name.isdigit() and len(name) <= _LONGEST_NUMBER:
-        return found.filter(number=int(name)).first()
-    return found.filter(pk=name).first()
+        return versions.filter(number=int(name)).first()
+    return versions.filter(pk=name).first()
 
 
 def gated_dataset(request: HttpRequest) -> Dataset:

@@ -58,8 +58,8 @@ def _purge_versions() -> int:
     for pk in list(due.values_list("pk", flat=True)[:_AT_ONCE]):
         purged += Version.objects.move(pk, VersionState.PURGED)
     for pk in _gone_with_entries():
-        mine = Entry.objects.filter(version=pk)
-        while some := list(mine.values_list("pk", flat=True)[:_AT_ONCE]):
+        entries = Entry.objects.filter(version=pk)
+        while some := list(entries.values_list("pk", flat=True)[:_AT_ONCE]):
             Entry.objects.filter(pk__in=some).delete()
         DataTable.objects.filter(version=pk).delete()
     return purged

@@ -105,11 +105,11 @@ class Reader:
 def _examined(reader: Reader, frames: Iterator[bytes], go_on: Callable[[], None]) -> dict[str, Any]:
     arguments = (str(reader.budget_s), str(reader.memory_bytes))
     until = reader.until
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryDirectory() as nowhere:
+    with tempfile.TemporaryFile() as file, tempfile.TemporaryDirectory() as nowhere:
         process = subprocess.Popen(
             confined_command("portal.datasets.table_inspection", *arguments, writable=[nowhere]),
             stdin=subprocess.PIPE,
-            stdout=said,
+            stdout=file,
             stderr=subprocess.DEVNULL,
             cwd=nowhere,
             # Nothing of our environment: it holds the secrets of the installation.
@@ -128,11 +128,11 @@ def _examined(reader: Reader, frames: Iterator[bytes], go_on: Callable[[], None]
             process.wait()
         if status:
             raise TableUnreadable(_why(status))
-        if not 0 < said.tell() <= _MOST_RESULT_BYTES:
+        if not 0 < file.tell() <= _MOST_RESULT_BYTES:
             raise TableUnreadable("There is more to say of it than can be kept.")
-        said.seek(0)
-        found: dict[str, Any] = json.loads(said.read())
-        return found
+        file.seek(0)
+        document: dict[str, Any] = json.loads(file.read())
+        return document
 
 
 def _why(status: int) -> str:

@@ -47,24 +47,24 @@ _DATABASE_ENDS = rf"({'|'.join(map(re.escape, TABLE_ENDS))})$"
 
 def group(paths: Iterable[str], plain_files: Sequence[str] = ()) -> Tables:
     """Return the tables among paths, without plain files."""
-    found: dict[str, Group] = {}
+    values: dict[str, Group] = {}
     left_out: set[str] = set()
     for path in paths:
         format_ = format_of(path)
         if format_ is None or is_plain(path, plain_files):
             continue
         key = table_key(path)
-        if key not in found:
-            if len(found) >= MAX_TABLES:
+        if key not in values:
+            if len(values) >= MAX_TABLES:
                 left_out.add(key)
                 continue
-            found[key] = Group(key, format_)
-        found[key].parts += 1
-        if len(found[key].paths) < MAX_PARTS:
-            found[key].paths.append(path)
-    for one in found.values():
+            values[key] = Group(key, format_)
+        values[key].parts += 1
+        if len(values[key].paths) < MAX_PARTS:
+            values[key].paths.append(path)
+    for item in values.values():
         # The order that jobs read them in, whatever that of the database is.
-        one.paths.sort()
-        if len(one.paths) == 1:
-            one.name = one.paths[0]
-    return Tables(sorted(found.values(), key=lambda one: one.name), len(left_out))
+        item.paths.sort()
+        if len(item.paths) == 1:
+            item.name = item.paths[0]
+    return Tables(sorted(values.values(), key=lambda entry: entry.name), len(left_out))

@@ -66,10 +66,10 @@ class Turn:
         if time.monotonic() - self._renewed_at < _RENEWED_AFTER_S:
             return
         until = clock.now() + LEASE
-        mine = Version.objects.filter(
+        versions = Version.objects.filter(
             pk=self.version.pk, state=VersionState.CHECKING, checker_until=self._until
         )
-        if not mine.update(checker_until=until):
+        if not versions.update(checker_until=until):
             raise TurnLost
         self._until, self._renewed_at = until, time.monotonic()
 
@@ -98,8 +98,8 @@ def _claim() -> Turn | None:
         return None
     free = Q(checker_until__isnull=True) | Q(checker_until__lte=now)
     for version in waiting.filter(free).order_by("touched_at").select_related("dataset")[:_AT_ONCE]:
-        mine = waiting.filter(free, pk=version.pk)
-        if mine.update(checker_until=now + LEASE, checks=F("checks") + 1):
+        versions = waiting.filter(free, pk=version.pk)
+        if versions.update(checker_until=now + LEASE, checks=F("checks") + 1):
             return Turn(version, now + LEASE)
     return None
 
@@ -110,35 +110,35 @@ def _check(turn: Turn) -> None:
         _refuse(version, "It could not be checked: the check broke off three times.")
         return
     collision, digest, files, size_bytes = _walk(turn)
-    facts: dict[str, Any] = {"digest": digest, "files": files, "size_bytes": size_bytes}
+    details: dict[str, Any] = {"digest": digest, "files": files, "size_bytes": size_bytes}
     if collision:
-        _refuse(version, f"{collision[:200]} is a file and a folder at once.", **facts)
+        _refuse(version, f"{collision[:200]} is a file and a folder at once.", **details)
         return
     ready = Version.objects.ready().filter(dataset=version.dataset).order_by("-number").first()
     if ready is not None and ready.digest == digest and _settings(ready) == _settings(version):
         reason = f"Nothing has changed: it holds the same files as {ready.reference}."
-        _refuse(version, reason, same_as=ready.number, **facts)
+        _refuse(version, reason, same_as=ready.number, **details)
         return
-    found = _examine(turn)
-    if found.bad_rows and not version.allow_bad_rows:
+    check_findings = _examine(turn)
+    if check_findings.bad_rows and not version.allow_bad_rows:
         _refuse(
             version,
-            _refusal(found),
-            bad_rows=found.bad_rows,
-            problems=[problem.model_dump() for problem in found.problems],
-            **facts,
+            _refusal(check_findings),
+            bad_rows=check_findings.bad_rows,
+            problems=[problem.model_dump() for problem in check_findings.problems],
+            **details,
         )
         return
-    _publish(version, found, facts)
+    _publish(version, check_findings, details)
 
 
-def _refusal(found: _CheckFindings) -> str:
-    first = found.problems[0]
+def _refusal(check_findings: _CheckFindings) -> str:
+    first = check_findings.problems[0]
     if not first.path:
         # A declaration is wrong, and no row.
         return shorten(first.message, 500)
     place = f", line {first.line}" if first.line else ""
-    rows = f"{found.bad_rows} bad {'row' if found.bad_rows == 1 else 'rows'}"
+    rows = f"{check_findings.bad_rows} bad {'row' if check_findings.bad_rows == 1 else 'rows'}"
     return f"{rows}; the first is in {first.path[:200]}{place}. {_PLAIN_FILES}"
 
 
@@ -146,18 +146,18 @@ def _settings(version: Version) -> ReadSettings:
     return ReadSettings.model_validate(version.settings)
 
 
-def _refuse(version: Version, reason: str, **facts: Any) -> None:
+def _refuse(version: Version, reason: str, **details: Any) -> None:
     Version.objects.move(
         version.pk,
         VersionState.REFUSED,
         reason=shorten(reason, 500),
         touched_at=clock.now(),
         checker_until=None,
-        **facts,
+        **details,
     )
 
 
-def _publish(version: Version, found: _CheckFindings, facts: dict[str, Any]) -> None:
+def _publish(version: Version, check_findings: _CheckFindings, details: dict[str, Any]) -> None:
     """Give the version its number and make it seen, all at once."""
     with transaction.atomic():
         dataset = Dataset.objects.select_for_update(no_key=True).get(pk=version.dataset_id)
@@ -167,21 +167,21 @@ def _publish(version: Version, found: _CheckFindings, facts: dict[str, Any]) -> 
             VersionState.READY,
             number=number,
             ready_at=clock.now(),
-            rows=found.rows,
-            bad_rows=found.bad_rows,
-            problems=[problem.model_dump() for problem in found.problems],
-            tables_left_out=found.tables_left_out,
+            rows=check_findings.rows,
+            bad_rows=check_findings.bad_rows,
+            problems=[problem.model_dump() for problem in check_findings.problems],
+            tables_left_out=check_findings.tables_left_out,
             reason="",
             checker_until=None,
-            **facts,
+            **details,
         )
         if not made:
             return
         Dataset.objects.filter(pk=dataset.pk).update(last_number=number)
         DataTable.objects.filter(version=version).delete()
-        DataTable.objects.bulk_create(found.tables)
+        DataTable.objects.bulk_create(check_findings.tables)
         version_ready.send_on_commit(VersionReady(version.pk))
-    log.info("dataset_version_ready", version=version.pk, number=number, files=facts["files"])
+    log.info("dataset_version_ready", version=version.pk, number=number, files=details["files"])
 
 
 def _walk(turn: Turn) -> tuple[str, str, int, int]:
@@ -203,8 +203,8 @@ def _walk(turn: Turn) -> tuple[str, str, int, int]:
         parts = first.path.split("/")
         fresh = {"/".join(parts[:depth]) for depth in range(1, len(parts))} - folders
         if fresh:
-            mine = version.entries.filter(key__in=[key_of(folder) for folder in fresh])
-            collision = collision or mine.values_list("path", flat=True).first() or ""
+            entries = version.entries.filter(key__in=[key_of(folder) for folder in fresh])
+            collision = collision or entries.values_list("path", flat=True).first() or ""
             folders |= fresh if len(folders) < _MOST_FOLDERS else set()
     return collision, measure.hexdigest(), files, size_bytes
 
@@ -214,10 +214,10 @@ _MOST_FOLDERS = 100_000
 
 def _examine(turn: Turn) -> _CheckFindings:
     version = turn.version
-    found = _CheckFindings()
+    check_findings = _CheckFindings()
     until = time.monotonic() + READING_S
     tables = tables_in(version)
-    found.tables_left_out = tables.left_out
+    check_findings.tables_left_out = tables.left_out
     for group in tables.groups:
         left_s = until - time.monotonic()
         table = DataTable(
@@ -228,11 +228,13 @@ def _examine(turn: Turn) -> _CheckFindings:
             files=group.parts,
             statistics=TableStatistics(rows=0, is_complete=False).model_dump(mode="json"),
         )
-        found.tables.append(table)
+        check_findings.tables.append(table)
         if group.parts > len(group.paths):
             table.note, table.bad_rows = f"Not read: {_too_many_parts(group)}", 1
-            found.bad_rows += 1
-            found.problems.append(TableProblem(path=group.name, message=_too_many_parts(group)))
+            check_findings.bad_rows += 1
+            check_findings.problems.append(
+                TableProblem(path=group.name, message=_too_many_parts(group))
+            )
             continue
         if left_s < 1:
             table.note = "Not read: the other tables took all the time there is for a version."
@@ -242,8 +244,8 @@ def _examine(turn: Turn) -> _CheckFindings:
         except TableUnreadable as error:
             log.warning("table_not_read", version=version.pk, table=group.name, why=str(error))
             table.note, table.bad_rows = f"Not read: {error}", 1
-            found.bad_rows += 1
-            found.problems.append(TableProblem(path=group.name, message=str(error)))
+            check_findings.bad_rows += 1
+            check_findings.problems.append(TableProblem(path=group.name, message=str(error)))
             continue
         statistics = TableStatistics.model_validate(result["statistics"])
         table.statistics = statistics.model_dump(mode="json")
@@ -251,13 +253,15 @@ def _examine(turn: Turn) -> _CheckFindings:
         table.preview, table.bad_rows = result["preview"], result["bad_rows"]
         if not statistics.is_complete:
             table.note = f"Of the first {statistics.rows:,} rows; reading all takes too long."
-        found.bad_rows += table.bad_rows
-        found.rows = (found.rows or 0) + statistics.rows
-        found.problems += [TableProblem.model_validate(one) for one in result["problems"]]
-    _require_declared_columns(version, found)
-    _require_plain_files(turn, found)
-    found.problems = found.problems[:_PROBLEMS_KEPT]
-    return found
+        check_findings.bad_rows += table.bad_rows
+        check_findings.rows = (check_findings.rows or 0) + statistics.rows
+        check_findings.problems += [
+            TableProblem.model_validate(problem) for problem in result["problems"]
+        ]
+    _require_declared_columns(version, check_findings)
+    _require_plain_files(turn, check_findings)
+    check_findings.problems = check_findings.problems[:_PROBLEMS_KEPT]
+    return check_findings
 
 
 def _too_many_parts(group: Group) -> str:
@@ -267,18 +271,22 @@ def _too_many_parts(group: Group) -> str:
     )
 
 
-def _require_declared_columns(version: Version, found: _CheckFindings) -> None:
+def _require_declared_columns(version: Version, check_findings: _CheckFindings) -> None:
     """Note declared columns that no table has: such a declaration would have no effect."""
-    names = {column["name"] for table in found.tables for column in table.schema.get("columns", [])}
-    if any(not table.schema for table in found.tables):
+    names = {
+        column["name"]
+        for table in check_findings.tables
+        for column in table.schema.get("columns", [])
+    }
+    if any(not table.schema for table in check_findings.tables):
         return
     for name in sorted(_settings(version).types.keys() - names):
-        found.bad_rows += 1
+        check_findings.bad_rows += 1
         message = "No table has this column, whose type is declared."
-        found.problems.insert(0, TableProblem(path="", column=name[:200], message=message))
+        check_findings.problems.insert(0, TableProblem(path="", column=name[:200], message=message))
 
 
-def _require_plain_files(turn: Turn, found: _CheckFindings) -> None:
+def _require_plain_files(turn: Turn, check_findings: _CheckFindings) -> None:
     """Note patterns of plain files that match no file: such a declaration would have no effect."""
     unmatched = _settings(turn.version).plain_files
     if unmatched:
@@ -286,6 +294,6 @@ def _require_plain_files(turn: Turn, found: _CheckFindings) -> None:
             turn.go_on()
             unmatched = [pattern for pattern in unmatched if not matches_pattern(path, pattern)]
     for pattern in unmatched:
-        found.bad_rows += 1
+        check_findings.bad_rows += 1
         message = f"No file matches {pattern[:200]}, which is declared as plain (plain_files)."
-        found.problems.insert(0, TableProblem(path="", message=message))
+        check_findings.problems.insert(0, TableProblem(path="", message=message))

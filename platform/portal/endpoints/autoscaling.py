@@ -10,28 +10,28 @@ from portal.endpoints.replicas import GATEWAY_SILENT
 from portal.endpoints.transitions import add_event
 
 
-def load_of(endpoint: Endpoint, moment: datetime) -> Load | None:
+def load_of(endpoint: Endpoint, timestamp: datetime) -> Load | None:
     """Return what gateways that report say of the endpoint; None when none does."""
-    heard = GatewayProcess.objects.filter(seen_at__gt=moment - GATEWAY_SILENT)
-    found = [process.last.get("recent", {}).get(endpoint.pk) for process in heard]
-    recent = [one for one in found if one is not None]
+    heard = GatewayProcess.objects.filter(seen_at__gt=timestamp - GATEWAY_SILENT)
+    recents = [process.last.get("recent", {}).get(endpoint.pk) for process in heard]
+    recent = [item for item in recents if item is not None]
     if not recent:
         return None
-    answered = sum(one["answered"] for one in recent)
-    waited = sum(one["queue_ms_sum"] for one in recent)
+    answered = sum(item["answered"] for item in recent)
+    waited = sum(item["queue_ms_sum"] for item in recent)
     coming = Replica.objects.alive().filter(endpoint=endpoint, state__in=COMING)
     return Load(
-        in_flight=sum(one["in_flight"] for one in recent),
+        in_flight=sum(item["in_flight"] for item in recent),
         queue_ms=waited / answered if answered else None,
         is_growing=coming.filter(revision__weight__gt=0).exists(),
     )
 
 
-def scale(endpoint: Endpoint, moment: datetime) -> None:
+def scale(endpoint: Endpoint, timestamp: datetime) -> None:
     """Want more or fewer replicas, and say why in the story."""
     if endpoint.status != EndpointState.SERVING:
         return
-    load = load_of(endpoint, moment)
+    load = load_of(endpoint, timestamp)
     if load is None:
         return
     bounds = Bounds(
@@ -40,13 +40,13 @@ def scale(endpoint: Endpoint, moment: datetime) -> None:
         endpoint.target_concurrency,
         endpoint.target_queue_ms,
     )
-    _move_cap(endpoint, load, bounds, moment)
+    _move_cap(endpoint, load, bounds, timestamp)
     before = endpoint.wanted
-    step = step_of(before, load, bounds, calm_since=endpoint.calm_since, moment=moment)
+    step = step_of(before, load, bounds, calm_since=endpoint.calm_since, timestamp=timestamp)
     if (step.wanted, step.calm_since) == (before, endpoint.calm_since):
         return
     here = Endpoint.objects.filter(pk=endpoint.pk, wanted=before)
-    changes = {"scaled_at": moment} if step.wanted != before else {}
+    changes = {"scaled_at": timestamp} if step.wanted != before else {}
     if here.update(wanted=step.wanted, calm_since=step.calm_since, **changes):
         endpoint.wanted, endpoint.calm_since = step.wanted, step.calm_since
         if step.wanted != before:
@@ -54,10 +54,10 @@ def scale(endpoint: Endpoint, moment: datetime) -> None:
             add_event(endpoint, "scaled", message)
 
 
-def _move_cap(endpoint: Endpoint, load: Load, bounds: Bounds, moment: datetime) -> None:
+def _move_cap(endpoint: Endpoint, load: Load, bounds: Bounds, timestamp: datetime) -> None:
     """Say once that the load needs more replicas than may run, and once that it no longer does."""
     before = endpoint.cap
-    cap = cap_of(before, endpoint.wanted, load, bounds, moment=moment)
+    cap = cap_of(before, endpoint.wanted, load, bounds, timestamp=timestamp)
     if cap == before:
         return
     here = Endpoint.objects.filter(pk=endpoint.pk, capped_needs=before.needs)

@@ -70,14 +70,14 @@ def percentile_ms(
     total = sum(counts)
     if not total:
         return None
-    wanted = total * percent / 100
+    requested = total * percent / 100
     before = 0
     for at, sum_here in enumerate(accumulate(counts)):
-        if sum_here >= wanted and counts[at]:
+        if sum_here >= requested and counts[at]:
             if at >= len(bounds_ms):
                 break
             low = bounds_ms[at - 1] if at else 0.0
-            return low + (bounds_ms[at] - low) * (wanted - before) / counts[at]
+            return low + (bounds_ms[at] - low) * (requested - before) / counts[at]
         before = sum_here
     return float(bounds_ms[-1])
 

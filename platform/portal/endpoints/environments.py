@@ -39,19 +39,19 @@ def _package(line: str) -> str:
 
 def _is_there(line: str) -> bool:
     """Whether the default environment satisfies a requirement."""
-    wanted = Requirement(_package(line))
-    if wanted.marker is not None and not wanted.marker.evaluate():
+    requirement = Requirement(_package(line))
+    if requirement.marker is not None and not requirement.marker.evaluate():
         return True
-    version = _default_packages().get(canonicalize_name(wanted.name))
-    if version is None or wanted.url is not None:
+    version = _default_packages().get(canonicalize_name(requirement.name))
+    if version is None or requirement.url is not None:
         return False
-    return wanted.specifier.contains(version, prereleases=True)
+    return requirement.specifier.contains(version, prereleases=True)
 
 
 @cache
 def _default_packages() -> dict[str, str]:
     """Return the packages of the default environment and their versions."""
-    found: dict[str, str] = {}
+    default_packages: dict[str, str] = {}
     for line in Path(settings.SLIPWAY_JOB_REQUIREMENTS).read_text("utf-8").splitlines():
         try:
             pinned = Requirement(line.partition("#")[0].strip().rstrip("\\").strip())
@@ -59,5 +59,5 @@ def _default_packages() -> dict[str, str]:
             continue  # comments, and the hashes of the line before
         versions = [part.version for part in pinned.specifier if part.operator == "=="]
         if versions:
-            found[canonicalize_name(pinned.name)] = versions[0]
-    return found
+            default_packages[canonicalize_name(pinned.name)] = versions[0]
+    return default_packages

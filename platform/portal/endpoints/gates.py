@@ -26,8 +26,8 @@ class EndpointRole:
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated, NotFound or Forbidden; leave the endpoint on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
-        found = Endpoint.objects.of_project(gated_project(request))
-        endpoint = found.filter(name=path[self.parameter]).first()
+        endpoints = Endpoint.objects.of_project(gated_project(request))
+        endpoint = endpoints.filter(name=path[self.parameter]).first()
         if endpoint is None:
             raise NotFound
         request.gated_endpoint = endpoint  # type: ignore[attr-defined]
@@ -80,8 +80,8 @@ class ReplicaToken:
         """Raise Unauthenticated, or NotFound for another's replica; leave it on the request."""
         principal = principal_of_bearer(request.headers.get("Authorization", ""))
         workload_id = principal.token.pk if principal.token is not None else ""
-        found = Replica.objects.alive().filter(pk=path[self.parameter], workload=workload_id)
-        replica = found.select_related("revision", "endpoint__project", "workload").first()
+        replicas = Replica.objects.alive().filter(pk=path[self.parameter], workload=workload_id)
+        replica = replicas.select_related("revision", "endpoint__project", "workload").first()
         if replica is None:
             raise NotFound
         request.gated_replica = replica  # type: ignore[attr-defined]

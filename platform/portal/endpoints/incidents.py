@@ -116,9 +116,9 @@ def _predictions(count: int) -> str:
     return "1 prediction was" if count == 1 else f"{count:,} predictions were"
 
 
-def _day(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+def _day(timestamp: datetime) -> str:
+    return f"{timestamp.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _clock(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%H:%M:%S}"
+def _clock(timestamp: datetime) -> str:
+    return f"{timestamp.astimezone(UTC):%H:%M:%S}"

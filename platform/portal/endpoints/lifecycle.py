@@ -114,7 +114,7 @@ class ForbiddenEndpointTransition(Exception):
 
 def sources_of(moves: Moves[State], target: State) -> list[State]:
     """Return the states from which a row may move to `target`; raises ForbiddenMove for none."""
-    found = [state for state, targets in moves.items() if target in targets]
-    if not found:
+    states = [state for state, targets in moves.items() if target in targets]
+    if not states:
         raise ForbiddenEndpointTransition(f"nothing becomes {target.value}")
-    return found
+    return states

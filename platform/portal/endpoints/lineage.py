@@ -12,10 +12,10 @@ _MOST = 100
 
 def revisions_of(*, project_id: str, model: str, version: int, key: str) -> Descendants:
     """Return the revisions that serve or served a version, and the predictions they gave."""
-    found = Revision.objects.filter(
+    value = Revision.objects.filter(
         endpoint__project=project_id, model=model, model_version=str(version)
     )
-    present = found.exclude(endpoint__state=EndpointState.DELETED)
+    present = value.exclude(endpoint__state=EndpointState.DELETED)
     nodes, edges = [], []
     revisions = list(present.select_related("endpoint").defer("served").order_by("-pk")[:_MOST])
     for revision in revisions:
@@ -37,10 +37,10 @@ def version_behind(*, project: Project, name: str) -> tuple[str, int]:
     endpoint, _, number = name.rpartition("/")
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise NotFound
-    found = Revision.objects.filter(
+    revisions = Revision.objects.filter(
         endpoint__project=project, endpoint__name=endpoint, number=int(number)
     )
-    present = found.exclude(endpoint__state=EndpointState.DELETED).defer("served")
+    present = revisions.exclude(endpoint__state=EndpointState.DELETED).defer("served")
     revision = present.first()
     if revision is None or not revision.model_version.isdecimal():
         raise NotFound

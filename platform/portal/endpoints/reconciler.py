@@ -47,10 +47,10 @@ def reconcile_all() -> None:
     present = Endpoint.objects.present()
     with_replicas = Replica.objects.alive().values("endpoint")
     with_incidents = ServingIncident.objects.open().values("endpoint")
-    found = present.filter(~idle | Q(pk__in=with_replicas) | Q(pk__in=with_incidents)).order_by(
+    endpoints = present.filter(~idle | Q(pk__in=with_replicas) | Q(pk__in=with_incidents)).order_by(
         "pk"
     )
-    for endpoint_id in list(found.values_list("pk", flat=True)):
+    for endpoint_id in list(endpoints.values_list("pk", flat=True)):
         try:
             reconcile(endpoint_id)
         except Exception:
@@ -64,40 +64,40 @@ def reconcile(endpoint_id: str) -> None:
     endpoint = locked(endpoint_id)
     if endpoint is None or endpoint.status == EndpointState.DELETED:
         return
-    moment = clock.now()
-    follow_workloads(endpoint, moment)
+    timestamp = clock.now()
+    follow_workloads(endpoint, timestamp)
     for revision in endpoint.revisions.filter(state=RevisionState.PREPARING):
         _prepare(endpoint, revision)
-    _forget_failures(endpoint, moment)
-    advance(endpoint, moment)
+    _forget_failures(endpoint, timestamp)
+    advance(endpoint, timestamp)
     if endpoint.status == EndpointState.SERVING:
-        leave_crash_loop(endpoint, moment)
-        scale(endpoint, moment)
-    end_incidents(endpoint, moment)
-    retire_standbys(endpoint, moment)
+        leave_crash_loop(endpoint, timestamp)
+        scale(endpoint, timestamp)
+    end_incidents(endpoint, timestamp)
+    retire_standbys(endpoint, timestamp)
     revisions = endpoint.revisions.select_related("made_by").order_by("number")
-    converge(endpoint, list(revisions), moment)
+    converge(endpoint, list(revisions), timestamp)
     if endpoint.status == EndpointState.DELETING:
         _finish_deleting(endpoint)
 
 
 def _prepare(endpoint: Endpoint, revision: Revision) -> None:
     """Let a revision be ready, or failed, by what its replicas are."""
-    wanted = wanted_of(endpoint, revision)
+    requested = wanted_of(endpoint, revision)
     # While nothing answers, one replica is better than none, and there may be no room for more.
-    enough = min(wanted, 1) if endpoint.status == EndpointState.CREATING else wanted
+    enough = min(requested, 1) if endpoint.status == EndpointState.CREATING else requested
     if enough and revision.replicas.ready().count() >= enough:
         if move_revision(endpoint, revision, RevisionState.READY, ready_at=clock.now(), reason=""):
             add_event(endpoint, "revision_ready", f"Revision {revision.number} is ready.")
     elif revision.failures >= CRASH_LOOP:
         last = revision.replicas.filter(state=ReplicaState.FAILED).order_by("-pk").first()
-        said = last.reason if last is not None else ""
-        reason = f"{revision.failures} replicas failed in a row. {said}".strip()
+        message = last.reason if last is not None else ""
+        reason = f"{revision.failures} replicas failed in a row. {message}".strip()
         move_revision(endpoint, revision, RevisionState.FAILED, reason=reason)
 
 
-def _forget_failures(endpoint: Endpoint, moment: datetime) -> None:
-    steady = Replica.objects.ready().filter(endpoint=endpoint, ready_at__lt=moment - _STEADY)
+def _forget_failures(endpoint: Endpoint, timestamp: datetime) -> None:
+    steady = Replica.objects.ready().filter(endpoint=endpoint, ready_at__lt=timestamp - _STEADY)
     endpoint.revisions.filter(pk__in=steady.values("revision"), failures__gt=0).update(
         failures=0, next_start_at=None
     )
@@ -113,9 +113,9 @@ def _finish_deleting(endpoint: Endpoint) -> None:
 
 def forget_old() -> None:
     """Delete what nobody looks at any more: old minutes, processes that ended, expired keys."""
-    moment = clock.now()
-    TrafficMinute.objects.filter(at__lt=moment - _KEEP_MINUTES).delete()
-    GatewayProcess.objects.filter(seen_at__lt=moment - _KEEP_PROCESSES).delete()
-    forget_incidents(moment)
+    timestamp = clock.now()
+    TrafficMinute.objects.filter(at__lt=timestamp - _KEEP_MINUTES).delete()
+    GatewayProcess.objects.filter(seen_at__lt=timestamp - _KEEP_PROCESSES).delete()
+    forget_incidents(timestamp)
     portal_keys = EndpointKey.objects.exclude(sealed=b"")
-    portal_keys.filter(expires_at__lt=moment - timedelta(hours=1)).delete()
+    portal_keys.filter(expires_at__lt=timestamp - timedelta(hours=1)).delete()

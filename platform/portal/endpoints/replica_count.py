@@ -69,51 +69,51 @@ class Cap:
 
 
 def step_of(
-    wanted: int, load: Load, bounds: Bounds, *, calm_since: datetime | None, moment: datetime
+    requested: int, load: Load, bounds: Bounds, *, calm_since: datetime | None, timestamp: datetime
 ) -> ScalingDecision:
     """Decide: up at once, by what the load needs; down one step after a calm time."""
-    if not bounds.least <= wanted <= bounds.most:
-        held = min(max(wanted, bounds.least), bounds.most)
+    if not bounds.least <= requested <= bounds.most:
+        held = min(max(requested, bounds.least), bounds.most)
         return ScalingDecision(held, f"The endpoint runs {_between(bounds)}.")
-    needed = _needed(wanted, load, bounds)
+    needed = _needed(requested, load, bounds)
     target = min(needed, bounds.most)
-    if target > wanted:
+    if target > requested:
         return ScalingDecision(target, _because(load, bounds))
-    if needed >= wanted:
-        return ScalingDecision(wanted)
-    since = calm_since or moment
-    if moment - since < CALM:
-        return ScalingDecision(wanted, calm_since=since)
+    if needed >= requested:
+        return ScalingDecision(requested)
+    since = calm_since or timestamp
+    if timestamp - since < CALM:
+        return ScalingDecision(requested, calm_since=since)
     return ScalingDecision(
-        wanted - 1,
-        f"For {int(CALM.total_seconds() // 60)} minutes {wanted - 1} would have been enough "
+        requested - 1,
+        f"For {int(CALM.total_seconds() // 60)} minutes {requested - 1} would have been enough "
         f"({load.in_flight} requests under way).",
     )
 
 
-def cap_of(before: Cap, wanted: int, load: Load, bounds: Bounds, *, moment: datetime) -> Cap:
+def cap_of(before: Cap, requested: int, load: Load, bounds: Bounds, *, timestamp: datetime) -> Cap:
     """Say whether the load needs more than may run, until a calm time or a higher bound ends it.
 
     In between only a greater need changes it, so that it is told once and not with every breath.
     """
-    needed = _needed(wanted, load, bounds)
+    needed = _needed(requested, load, bounds)
     if needed > bounds.most:
         if needed > before.needs:
             return Cap(needed, _because(load, bounds))
         return replace(before, eased_at=None)
     if bounds.most >= before.needs:
         return Cap()
-    since = before.eased_at or moment
-    return Cap() if moment - since >= CALM else replace(before, eased_at=since)
+    since = before.eased_at or timestamp
+    return Cap() if timestamp - since >= CALM else replace(before, eased_at=since)
 
 
 def _is_slow(load: Load, bounds: Bounds) -> bool:
     return not load.is_growing and load.queue_ms is not None and load.queue_ms > bounds.queue_ms
 
 
-def _needed(wanted: int, load: Load, bounds: Bounds) -> int:
+def _needed(requested: int, load: Load, bounds: Bounds) -> int:
     needed = max(bounds.least, math.ceil(load.in_flight / bounds.concurrency))
-    return max(needed, wanted + 1) if _is_slow(load, bounds) else needed
+    return max(needed, requested + 1) if _is_slow(load, bounds) else needed
 
 
 def _because(load: Load, bounds: Bounds) -> str:

@@ -60,7 +60,7 @@ def spec_of(replica: Replica, address: str, token: str) -> ReplicaSpec:
             for number, file in enumerate(served.files)
         ],
         signature=Signature.model_validate(served.signature) if served.signature else None,
-        golden=[GoldenPrediction.model_validate(one) for one in served.golden],
+        golden=[GoldenPrediction.model_validate(item) for item in served.golden],
         batching=Batching(mode=BatchingMode(served.batching) if served.batching else None),
         listen=f"{_LOOPBACK}:0" if is_here else _EVERYWHERE,
         advertise_host=None if is_here else address,

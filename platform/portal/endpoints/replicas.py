@@ -51,7 +51,7 @@ def wanted_of(endpoint: Endpoint, revision: Revision) -> int:
     return endpoint.wanted if revision.status in KEPT else 0
 
 
-def follow_workloads(endpoint: Endpoint, moment: datetime) -> None:
+def follow_workloads(endpoint: Endpoint, timestamp: datetime) -> None:
     """Note the replicas whose workloads have ended, and why."""
     alive = Replica.objects.alive().filter(endpoint=endpoint)
     for replica in alive.select_related("workload", "revision").order_by("pk"):
@@ -59,7 +59,7 @@ def follow_workloads(endpoint: Endpoint, moment: datetime) -> None:
         if workload is None:
             continue
         if workload.status in ENDS:
-            _ended(endpoint, replica, moment)
+            _ended(endpoint, replica, timestamp)
         elif workload.status in WAITING and replica.status not in (
             ReplicaState.STARTING,
             ReplicaState.STOPPING,
@@ -71,7 +71,7 @@ def follow_workloads(endpoint: Endpoint, moment: datetime) -> None:
             )
 
 
-def _ended(endpoint: Endpoint, replica: Replica, moment: datetime) -> None:
+def _ended(endpoint: Endpoint, replica: Replica, timestamp: datetime) -> None:
     workload = replica.workload
     assert workload is not None  # noqa: S101  (the caller looked)
     if replica.status in (ReplicaState.DRAINING, ReplicaState.STOPPING):
@@ -83,38 +83,40 @@ def _ended(endpoint: Endpoint, replica: Replica, moment: datetime) -> None:
     add_event(endpoint, "replica_failed", f"A replica of {replica.revision} failed: {reason}")
     code = ReasonCode(workload.reason) if workload.reason else None
     if code not in LOSSES:
-        _count_failure(replica.revision, moment)
+        _count_failure(replica.revision, timestamp)
 
 
-def _count_failure(revision: Revision, moment: datetime) -> None:
+def _count_failure(revision: Revision, timestamp: datetime) -> None:
     """Count a failure; the more in a row, the longer until the next start."""
     Revision.objects.filter(pk=revision.pk).update(failures=F("failures") + 1)
     revision.refresh_from_db(fields=["failures"])
     pause_s = min(_LONGEST_PAUSE_S, 2 ** max(0, revision.failures - 1))
-    revision.next_start_at = moment + timedelta(seconds=pause_s)
+    revision.next_start_at = timestamp + timedelta(seconds=pause_s)
     Revision.objects.filter(pk=revision.pk).update(next_start_at=revision.next_start_at)
 
 
-def converge(endpoint: Endpoint, revisions: Sequence[Revision], moment: datetime) -> None:
+def converge(endpoint: Endpoint, revisions: Sequence[Revision], timestamp: datetime) -> None:
     """Start what is missing and let go of what is too much."""
     leaving = _on_leaving_nodes(endpoint)
     for revision in revisions:
         alive = list(revision.replicas.alive().exclude(state__in=["draining", "stopping"]))
-        wanted = wanted_of(endpoint, revision)
+        requested = wanted_of(endpoint, revision)
         staying = [replica for replica in alive if replica.pk not in leaving]
-        if len(staying) < wanted:
-            _start_missing(endpoint, revision, wanted - len(staying), moment)
+        if len(staying) < requested:
+            _start_missing(endpoint, revision, requested - len(staying), timestamp)
         ready = [replica for replica in staying if replica.status == ReplicaState.READY]
-        if not wanted:
+        if not requested:
             surplus = alive
-        elif len(ready) >= wanted:  # nobody goes before a substitute is ready
-            kept = {replica.pk for replica in sorted(ready, key=lambda one: one.pk)[:wanted]}
+        elif len(ready) >= requested:  # nobody goes before a substitute is ready
+            kept = {
+                replica.pk for replica in sorted(ready, key=lambda replica: replica.pk)[:requested]
+            }
             surplus = [replica for replica in alive if replica.pk not in kept]
         else:
             surplus = []
         for replica in surplus:
-            let_go(endpoint, replica, "No longer needed.", moment)
-    _finish_draining(endpoint, moment)
+            let_go(endpoint, replica, "No longer needed.", timestamp)
+    _finish_draining(endpoint, timestamp)
 
 
 def _on_leaving_nodes(endpoint: Endpoint) -> set[str]:
@@ -127,15 +129,15 @@ def _on_leaving_nodes(endpoint: Endpoint) -> set[str]:
     return set(Replica.objects.filter(workload__in=list(ids)).values_list("pk", flat=True))
 
 
-def _start_missing(endpoint: Endpoint, revision: Revision, count: int, moment: datetime) -> None:
-    if revision.next_start_at is not None and revision.next_start_at > moment:
+def _start_missing(endpoint: Endpoint, revision: Revision, count: int, timestamp: datetime) -> None:
+    if revision.next_start_at is not None and revision.next_start_at > timestamp:
         return
     # A revision that keeps failing is tried with one replica at a time.
     for _ in range(1 if revision.failures else count):
         try:
             _start(endpoint, revision)
         except SlipwayError as error:
-            _cannot_start(endpoint, revision, error, moment)
+            _cannot_start(endpoint, revision, error, timestamp)
             return
 
 
@@ -144,7 +146,7 @@ def _start(endpoint: Endpoint, revision: Revision) -> None:
     workload = submit_workload(
         project=endpoint.project,
         by=revision.made_by,
-        wanted=WorkloadRequest(
+        spec=WorkloadRequest(
             kind=KIND,
             name=f"{endpoint.name}-{revision.number}",
             tier=endpoint.tier,
@@ -180,44 +182,46 @@ def _environment(endpoint: Endpoint, revision: Revision) -> str:
 
 
 def _cannot_start(
-    endpoint: Endpoint, revision: Revision, error: SlipwayError, moment: datetime
+    endpoint: Endpoint, revision: Revision, error: SlipwayError, timestamp: datetime
 ) -> None:
-    said = f"{error.message} {error.next_step or ''}".strip()
+    message = f"{error.message} {error.next_step or ''}".strip()
     if revision.status == RevisionState.PREPARING:
-        move_revision(endpoint, revision, RevisionState.FAILED, reason=said)
-        add_event(endpoint, "revision_failed", f"{_named(revision)} cannot start: {said}")
+        move_revision(endpoint, revision, RevisionState.FAILED, reason=message)
+        add_event(endpoint, "revision_failed", f"{_named(revision)} cannot start: {message}")
         return
-    _count_failure(revision, moment)
-    add_event(endpoint, "replica_failed", f"A replica of {revision} cannot start: {said}")
+    _count_failure(revision, timestamp)
+    add_event(endpoint, "replica_failed", f"A replica of {revision} cannot start: {message}")
 
 
 def _named(revision: Revision) -> str:
     return f"Revision {revision.number}"
 
 
-def let_go(endpoint: Endpoint, replica: Replica, why: str, moment: datetime) -> None:
+def let_go(endpoint: Endpoint, replica: Replica, why: str, timestamp: datetime) -> None:
     """Take a replica out: at once while it only starts, else after what it still works on."""
     if replica.status == ReplicaState.READY:
-        move_replica(endpoint, replica, ReplicaState.DRAINING, reason=why, draining_since=moment)
+        move_replica(endpoint, replica, ReplicaState.DRAINING, reason=why, draining_since=timestamp)
     elif replica.is_coming and move_replica(endpoint, replica, ReplicaState.STOPPING, reason=why):
         _stop(replica, why)
 
 
-def _finish_draining(endpoint: Endpoint, moment: datetime) -> None:
+def _finish_draining(endpoint: Endpoint, timestamp: datetime) -> None:
     draining = Replica.objects.filter(endpoint=endpoint, state=ReplicaState.DRAINING)
     for replica in draining.select_related("workload"):
-        if is_drained(replica, moment) and move_replica(endpoint, replica, ReplicaState.STOPPING):
+        if is_drained(replica, timestamp) and move_replica(
+            endpoint, replica, ReplicaState.STOPPING
+        ):
             _stop(replica, replica.reason)
 
 
-def is_drained(replica: Replica, moment: datetime) -> bool:
+def is_drained(replica: Replica, timestamp: datetime) -> bool:
     """Whether no gateway sends there any more, nor waits for an answer from there."""
     since = replica.draining_since
-    if since is None or moment - since > _DRAIN_AT_MOST:
+    if since is None or timestamp - since > _DRAIN_AT_MOST:
         return True
-    if moment - since < _DRAIN_AT_LEAST:
+    if timestamp - since < _DRAIN_AT_LEAST:
         return False
-    heard = GatewayProcess.objects.filter(seen_at__gt=moment - GATEWAY_SILENT)
+    heard = GatewayProcess.objects.filter(seen_at__gt=timestamp - GATEWAY_SILENT)
     for process in heard:
         if process.snapshot_version < (replica.dropped_version or 0):
             return False

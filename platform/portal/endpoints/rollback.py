@@ -36,7 +36,7 @@ def switch(
     target: Revision,
     by: User,
     why: str,
-    moment: datetime,
+    timestamp: datetime,
 ) -> Rollout:
     """Give all traffic to a warm revision in one step, and keep the present one warm."""
     rollout = Rollout.objects.create(
@@ -48,7 +48,7 @@ def switch(
         steps=stored([TrafficStep(ALL, 0)]),
         reason=why,
     )
-    enter_step(endpoint, rollout, 0, moment)
+    enter_step(endpoint, rollout, 0, timestamp)
     add_event(
         endpoint,
         "rolled_back",
@@ -58,7 +58,7 @@ def switch(
     return rollout
 
 
-def leave_crash_loop(endpoint: Endpoint, moment: datetime) -> None:
+def leave_crash_loop(endpoint: Endpoint, timestamp: datetime) -> None:
     """Go back when the serving revision keeps failing and the one before is still warm."""
     rules = RollbackRules.model_validate(endpoint.rules)
     if not rules.is_on or Rollout.objects.under_way().filter(endpoint=endpoint).exists():
@@ -70,5 +70,7 @@ def leave_crash_loop(endpoint: Endpoint, moment: datetime) -> None:
     if target is None:
         return
     why = f"{current.failures} replicas of revision {current.number} failed in a row."
-    switch(endpoint, current=current, target=target, by=current.made_by, why=why, moment=moment)
+    switch(
+        endpoint, current=current, target=target, by=current.made_by, why=why, timestamp=timestamp
+    )
     move_revision(endpoint, current, RevisionState.FAILED, reason=why)

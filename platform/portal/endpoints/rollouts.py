@@ -25,16 +25,16 @@ from slipway.schemas.endpoints import PlanKind, RollbackRules
 from slipway.schemas.serving import LATENCY_BOUNDS_MS
 
 
-def advance(endpoint: Endpoint, moment: datetime) -> None:
+def advance(endpoint: Endpoint, timestamp: datetime) -> None:
     """Carry the rollout under way on, if there is one."""
-    found = Rollout.objects.under_way().filter(endpoint=endpoint)
-    rollout = found.select_related("revision", "previous", "made_by").first()
+    rollouts = Rollout.objects.under_way().filter(endpoint=endpoint)
+    rollout = rollouts.select_related("revision", "previous", "made_by").first()
     if rollout is None or endpoint.status == EndpointState.PAUSED:
         return
     if rollout.status == RolloutState.PLANNED:
-        _begin_when_ready(endpoint, rollout, moment)
+        _begin_when_ready(endpoint, rollout, timestamp)
     elif rollout.status in (RolloutState.RUNNING, RolloutState.BAKING):
-        _watch(endpoint, rollout, moment)
+        _watch(endpoint, rollout, timestamp)
     else:
         _end_when_drained(rollout)
 
@@ -47,22 +47,22 @@ def _end_when_drained(rollout: Rollout) -> None:
         move_rollout(rollout, RolloutState.ROLLED_BACK)
 
 
-def _begin_when_ready(endpoint: Endpoint, rollout: Rollout, moment: datetime) -> None:
+def _begin_when_ready(endpoint: Endpoint, rollout: Rollout, timestamp: datetime) -> None:
     revision = rollout.revision
     if revision.status == RevisionState.FAILED:
-        take_back(endpoint, rollout, revision.reason or "It did not become ready.", moment)
+        take_back(endpoint, rollout, revision.reason or "It did not become ready.", timestamp)
     elif (
         revision.status in (RevisionState.READY, RevisionState.STANDBY)
         and revision.replicas.filter(state=ReplicaState.READY).exists()
     ):
-        enter_step(endpoint, rollout, 0, moment)
+        enter_step(endpoint, rollout, 0, timestamp)
 
 
-def enter_step(endpoint: Endpoint, rollout: Rollout, index: int, moment: datetime) -> None:
+def enter_step(endpoint: Endpoint, rollout: Rollout, index: int, timestamp: datetime) -> None:
     """Move the traffic as a step says; the first one also notes where the counters stand."""
     step = step_at(rollout.steps, index)
     is_last = index + 1 >= len(rollout.steps)
-    changes: dict[str, Any] = {"step": index, "step_since": moment}
+    changes: dict[str, Any] = {"step": index, "step_since": timestamp}
     if index == 0:
         changes["baseline"] = _readings(rollout)
     target = RolloutState.BAKING if is_last else RolloutState.RUNNING
@@ -76,7 +76,7 @@ def enter_step(endpoint: Endpoint, rollout: Rollout, index: int, moment: datetim
     if previous is not None:
         weigh(endpoint, previous, ALL - share)
         if share == ALL:
-            move_revision(endpoint, previous, RevisionState.STANDBY, standby_since=moment)
+            move_revision(endpoint, previous, RevisionState.STANDBY, standby_since=timestamp)
     add_event(endpoint, "traffic", f"Revision {revision.number}: {step.words()}.")
     if share and endpoint.status == EndpointState.CREATING:
         move_endpoint(endpoint, EndpointState.SERVING, message="It serves predictions.", reason="")
@@ -99,21 +99,21 @@ def traffic_since(rollout: Rollout, revision: Revision) -> Traffic:
     )
 
 
-def _watch(endpoint: Endpoint, rollout: Rollout, moment: datetime) -> None:
-    why = _trouble(endpoint, rollout, moment)
+def _watch(endpoint: Endpoint, rollout: Rollout, timestamp: datetime) -> None:
+    why = _trouble(endpoint, rollout, timestamp)
     if why:
-        take_back(endpoint, rollout, why, moment)
+        take_back(endpoint, rollout, why, timestamp)
         return
     step = step_at(rollout.steps, rollout.step)
-    if rollout.step_since is None or moment < rollout.step_since + step.bake:
+    if rollout.step_since is None or timestamp < rollout.step_since + step.bake:
         return
     if rollout.step + 1 < len(rollout.steps):
-        enter_step(endpoint, rollout, rollout.step + 1, moment)
+        enter_step(endpoint, rollout, rollout.step + 1, timestamp)
     else:
-        _finish(endpoint, rollout, step, moment)
+        _finish(endpoint, rollout, step, timestamp)
 
 
-def _trouble(endpoint: Endpoint, rollout: Rollout, moment: datetime) -> str:
+def _trouble(endpoint: Endpoint, rollout: Rollout, timestamp: datetime) -> str:
     revision, previous = rollout.revision, rollout.previous
     rules = RollbackRules.model_validate(endpoint.rules)
     if revision.status == RevisionState.FAILED:
@@ -139,13 +139,13 @@ def _trouble(endpoint: Endpoint, rollout: Rollout, moment: datetime) -> str:
     )
 
 
-def _finish(endpoint: Endpoint, rollout: Rollout, step: TrafficStep, moment: datetime) -> None:
+def _finish(endpoint: Endpoint, rollout: Rollout, step: TrafficStep, timestamp: datetime) -> None:
     if not move_rollout(rollout, RolloutState.DONE):
         return
     revision = rollout.revision
     if rollout.plan == PlanKind.SHADOW:
         weigh(endpoint, revision, 0)
-        move_revision(endpoint, revision, RevisionState.STANDBY, standby_since=moment)
+        move_revision(endpoint, revision, RevisionState.STANDBY, standby_since=timestamp)
         message = (
             f"{revision.differed} of {revision.mirrored} copied predictions differed, "
             f"{revision.shadow_failed} failed. It stays warm: promote it to let it answer."
@@ -156,7 +156,7 @@ def _finish(endpoint: Endpoint, rollout: Rollout, step: TrafficStep, moment: dat
 
 
 def take_back(
-    endpoint: Endpoint, rollout: Rollout, why: str, moment: datetime, *, keeps: bool = False
+    endpoint: Endpoint, rollout: Rollout, why: str, timestamp: datetime, *, keeps: bool = False
 ) -> bool:
     """End a rollout by giving all traffic to the revision before; tells whether it did.
 
@@ -180,7 +180,7 @@ def take_back(
         if previous.status == RevisionState.STANDBY:
             move_revision(endpoint, previous, RevisionState.SERVING, standby_since=None)
     weigh(endpoint, revision, 0)
-    _put_aside(endpoint, revision, why, moment, keeps=keeps)
+    _put_aside(endpoint, revision, why, timestamp, keeps=keeps)
     add_event(
         endpoint,
         "rolled_back",
@@ -195,7 +195,7 @@ def take_back(
 
 
 def _put_aside(
-    endpoint: Endpoint, revision: Revision, why: str, moment: datetime, *, keeps: bool
+    endpoint: Endpoint, revision: Revision, why: str, timestamp: datetime, *, keeps: bool
 ) -> None:
     if revision.status == RevisionState.FAILED:
         return
@@ -204,10 +204,12 @@ def _put_aside(
     elif revision.status == RevisionState.PREPARING:
         move_revision(endpoint, revision, RevisionState.RETIRED, reason=why)
     elif revision.status != RevisionState.STANDBY:
-        move_revision(endpoint, revision, RevisionState.STANDBY, reason=why, standby_since=moment)
+        move_revision(
+            endpoint, revision, RevisionState.STANDBY, reason=why, standby_since=timestamp
+        )
 
 
-def retire_standbys(endpoint: Endpoint, moment: datetime) -> None:
+def retire_standbys(endpoint: Endpoint, timestamp: datetime) -> None:
     """Let go of warm revisions: of all but the newest, and of that after its time.
 
     It goes sooner where other work waits for its place: nobody asked for it to run.
@@ -221,8 +223,8 @@ def retire_standbys(endpoint: Endpoint, moment: datetime) -> None:
     if not warm:
         return
     newest, minutes = warm[0], endpoint.warm_minutes
-    since = newest.standby_since or moment
-    if since + timedelta(minutes=minutes) <= moment:
+    since = newest.standby_since or timestamp
+    if since + timedelta(minutes=minutes) <= timestamp:
         kept = f"It was kept warm for {minutes} minutes." if minutes else "It was replaced."
         _retire(endpoint, newest, kept)
     elif _is_in_the_way(newest):

@@ -67,34 +67,34 @@ def _hiding(endpoint: Endpoint, hidden: Mapping[str, str] | None) -> dict[str, o
 
 
 def _revisions() -> Mapping[str, list[Revision]]:
-    found: defaultdict[str, list[Revision]] = defaultdict(list)
+    revisions: defaultdict[str, list[Revision]] = defaultdict(list)
     routed = Revision.objects.filter(state__in=[state.value for state in ROUTED])
     for revision in routed.defer("served").order_by("number"):
-        found[revision.endpoint_id].append(revision)
-    return found
+        revisions[revision.endpoint_id].append(revision)
+    return revisions
 
 
 def _replicas() -> Mapping[str, list[ReplicaRoute]]:
     sealed = cipher()
-    found: defaultdict[str, list[ReplicaRoute]] = defaultdict(list)
+    replicas: defaultdict[str, list[ReplicaRoute]] = defaultdict(list)
     for replica in Replica.objects.filter(state=ReplicaState.READY).order_by("pk"):
-        found[replica.revision_id].append(
+        replicas[replica.revision_id].append(
             ReplicaRoute(
                 id=replica.pk,
                 address=replica.address,
                 secret=sealed.decrypt(bytes(replica.secret)).decode(),
             )
         )
-    return found
+    return replicas
 
 
 def _keys() -> Mapping[str, list[KeyRoute]]:
-    found: defaultdict[str, list[KeyRoute]] = defaultdict(list)
+    keys: defaultdict[str, list[KeyRoute]] = defaultdict(list)
     for key in EndpointKey.objects.usable(clock.now()).order_by("pk"):
         rate = None
         if key.rate_per_s is not None:
             rate = Rate(per_s=key.rate_per_s, burst=key.burst or 1)
-        found[key.endpoint_id].append(
+        keys[key.endpoint_id].append(
             KeyRoute(
                 id=key.pk,
                 sha256=key.sha256,
@@ -103,7 +103,7 @@ def _keys() -> Mapping[str, list[KeyRoute]]:
                 rate=rate,
             )
         )
-    return found
+    return keys
 
 
 def _route(

@@ -25,8 +25,8 @@ from slipway.schemas.registry import NodeKind
 
 def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
     """Tell a replica where its orders are; they are too long for a variable, and secret."""
-    found = Replica.objects.filter(workload=workload_id).values_list("pk", flat=True).first()
-    return {} if found is None else {"SLIPWAY_REPLICA": f"{own_url(found)}/orders"}
+    replica = Replica.objects.filter(workload=workload_id).values_list("pk", flat=True).first()
+    return {} if replica is None else {"SLIPWAY_REPLICA": f"{own_url(replica)}/orders"}
 
 
 def _is_in_use() -> bool:
@@ -37,8 +37,8 @@ def _is_in_use() -> bool:
 def _when_replica_moved(news: WorkloadChanged) -> None:
     if news.kind != KIND or not news.state.is_final:
         return
-    found = Replica.objects.filter(workload=news.workload_id)
-    endpoint_id = found.values_list("endpoint_id", flat=True).first()
+    replicas = Replica.objects.filter(workload=news.workload_id)
+    endpoint_id = replicas.values_list("endpoint_id", flat=True).first()
     if endpoint_id is not None:
         ring_now(look_after_one, endpoint_id)
 

@@ -125,18 +125,18 @@ def parse_filter(text: str) -> tuple[FilterCondition, ...]:
             "Narrow the runs down by fewer conditions.",
         )
     reader = _Reader(text)
-    found: list[FilterCondition] = []
+    filter_conditions: list[FilterCondition] = []
     while not reader.is_over():
-        if found:
+        if filter_conditions:
             reader.take_and()
-        if len(found) == MAX_COMPARISONS:
+        if len(filter_conditions) == MAX_COMPARISONS:
             raise bad_filter(
                 f"there are more than {MAX_COMPARISONS} conditions",
                 reader.at,
                 "Narrow the runs down by fewer conditions.",
             )
-        found.append(reader.comparison())
-    return tuple(found)
+        filter_conditions.append(reader.comparison())
+    return tuple(filter_conditions)
 
 
 def parse_field(text: str, *, name: str) -> RunField:
@@ -147,10 +147,10 @@ def parse_field(text: str, *, name: str) -> RunField:
     reader = _Reader(text, name)
     if reader.is_over():
         raise bad_filter("a field is missing", 0, "For example metrics.loss.", field=name)
-    found = reader.field()
+    run_field = reader.field()
     if not reader.is_over():
         raise reader.wrong("nothing more can stand here", "Name one field, such as metrics.loss.")
-    return found
+    return run_field
 
 
 class _Reader:
@@ -167,12 +167,12 @@ class _Reader:
         at = 0
         while at < len(text):
             dotted = at > 0 and text[at - 1] == "." and tokens[-1].kind == "sign"
-            found = (_KEY.match(text, at) if dotted else None) or _TOKEN.match(text, at)
-            if found is None:
+            match = (_KEY.match(text, at) if dotted else None) or _TOKEN.match(text, at)
+            if match is None:
                 raise bad_filter(_unreadable(text[at]), at, _closing(text[at]), field=self._name)
-            if found.lastgroup not in (None, "space"):
-                tokens.append(_Token(str(found.lastgroup), found.group(), at))
-            at = found.end()
+            if match.lastgroup not in (None, "space"):
+                tokens.append(_Token(str(match.lastgroup), match.group(), at))
+            at = match.end()
         return tokens
 
     def is_over(self) -> bool:

@@ -25,10 +25,10 @@ class TrackedRunRole:
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated, NotFound or Forbidden; leave the run on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
-        found = tracker().run(gated_project(request).pk, path[self.parameter])
-        if found is None:
+        run = tracker().run(gated_project(request).pk, path[self.parameter])
+        if run is None:
             raise NotFound
-        request.gated_run = found  # type: ignore[attr-defined]
+        request.gated_run = run  # type: ignore[attr-defined]
 
     def describe(self) -> str:
         return f"project {self.role.value}"
@@ -40,8 +40,8 @@ class ArtifactLink:
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise NotFound for a link that is no good; leave the run on the request."""
-        wanted = link_target(path["project"], path["run"], request.GET.get("path", ""))
-        redeemed = redeem(request.GET.get("link", ""), method="GET", file_id=wanted)
+        requested = link_target(path["project"], path["run"], request.GET.get("path", ""))
+        redeemed = redeem(request.GET.get("link", ""), method="GET", file_id=requested)
         if redeemed is None:
             raise NotFound
         act_as(request, redeemed[1])

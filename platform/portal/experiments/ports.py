@@ -169,13 +169,13 @@ class Tracker(Protocol):
     ) -> Sequence[ExperimentFacts]:
         """Return the experiments whose name holds `text`, the one used last first."""
 
-    def search(self, wanted: RunSearch) -> RunPage:
+    def search(self, requested: RunSearch) -> RunPage:
         """Return a page of runs."""
 
-    def groups(self, wanted: RunSearch, by: RunField) -> Sequence[RunGroup]:
+    def groups(self, requested: RunSearch, by: RunField) -> Sequence[RunGroup]:
         """Return runs by their value of a field, the largest groups first, `limit` at most."""
 
-    def fields(self, wanted: RunSearch) -> KnownFields:
+    def fields(self, requested: RunSearch) -> KnownFields:
         """Return which metrics, parameters and tags runs have, those of most runs first."""
 
     def run(self, project_id: str, run_id: str) -> RunDetail | None:

@@ -30,96 +30,110 @@ def deliver_pending() -> int:
     due = AlertDelivery.objects.filter(
         sent_at=None, attempts__lt=MAX_ATTEMPTS, next_attempt_at__lte=clock.now()
     ).select_related("alert__endpoint__project", "channel")
-    return sum(_tell(one) for one in due.order_by("pk")[:_AT_ONCE])
+    return sum(_tell(alert_delivery) for alert_delivery in due.order_by("pk")[:_AT_ONCE])
 
 
-def _tell(one: AlertDelivery) -> bool:
+def _tell(alert_delivery: AlertDelivery) -> bool:
     claimed = AlertDelivery.objects.filter(
-        pk=one.pk, sent_at=None, attempts=one.attempts, next_attempt_at=one.next_attempt_at
+        pk=alert_delivery.pk,
+        sent_at=None,
+        attempts=alert_delivery.attempts,
+        next_attempt_at=alert_delivery.next_attempt_at,
     ).update(attempts=F("attempts") + 1, next_attempt_at=clock.now() + _CLAIM)
     if not claimed:
         return False
     error = ""
     try:
-        if one.channel.kind == "email":
-            return _mail(one)
-        _post(one)
+        if alert_delivery.channel.kind == "email":
+            return _mail(alert_delivery)
+        _post(alert_delivery)
     except (WebhookRefused, NotDelivered) as problem:
-        error = shorten(f"{one.channel.kind} {problem}", 500)
-    mine = AlertDelivery.objects.filter(pk=one.pk, attempts=one.attempts + 1)
+        error = shorten(f"{alert_delivery.channel.kind} {problem}", 500)
+    alert_deliveries = AlertDelivery.objects.filter(
+        pk=alert_delivery.pk, attempts=alert_delivery.attempts + 1
+    )
     if error:
-        pause = min(_LONGEST, timedelta(seconds=10 * 2**one.attempts))
-        mine.update(last_error=error, next_attempt_at=clock.now() + pause)
-        log.warning("alert_not_told", delivery=one.pk, reason=error)
+        pause = min(_LONGEST, timedelta(seconds=10 * 2**alert_delivery.attempts))
+        alert_deliveries.update(last_error=error, next_attempt_at=clock.now() + pause)
+        log.warning("alert_not_told", delivery=alert_delivery.pk, reason=error)
     else:
-        mine.update(sent_at=clock.now(), last_error="")
-    AlertChannel.objects.filter(pk=one.channel_id).update(last_error=error)
+        alert_deliveries.update(sent_at=clock.now(), last_error="")
+    AlertChannel.objects.filter(pk=alert_delivery.channel_id).update(last_error=error)
     return not error
 
 
-def address_of(one: AlertDelivery) -> str:
+def address_of(alert_delivery: AlertDelivery) -> str:
     """Return the address of the page that shows the alert."""
-    endpoint = one.alert.endpoint
+    endpoint = alert_delivery.alert.endpoint
     return f"{settings.SLIPWAY_URL}/p/{endpoint.project.slug}/endpoints/{endpoint.name}/monitoring"
 
 
-def _headline(one: AlertDelivery) -> str:
-    name = one.alert.endpoint.name
-    said = one.alert.kind.replace("_", " ")
-    return f"{name}: {said} resolved" if one.news == "resolved" else f"{name}: {said}"
+def _headline(alert_delivery: AlertDelivery) -> str:
+    name = alert_delivery.alert.endpoint.name
+    kind = alert_delivery.alert.kind.replace("_", " ")
+    return f"{name}: {kind} resolved" if alert_delivery.news == "resolved" else f"{name}: {kind}"
 
 
-def _mail(one: AlertDelivery) -> bool:
+def _mail(alert_delivery: AlertDelivery) -> bool:
     """Queue a mail; False, and a word on the channel, where nobody may read it any more."""
-    endpoint = one.alert.endpoint
-    member = User.objects.filter(email__iexact=one.channel.target, is_active=True).first()
+    endpoint = alert_delivery.alert.endpoint
+    member = User.objects.filter(
+        email__iexact=alert_delivery.channel.target, is_active=True
+    ).first()
     with transaction.atomic():
-        done = AlertDelivery.objects.filter(pk=one.pk, sent_at=None).update(sent_at=clock.now())
+        done = AlertDelivery.objects.filter(pk=alert_delivery.pk, sent_at=None).update(
+            sent_at=clock.now()
+        )
         # Somebody who left is not told any more.
         is_member = member is not None and role_in(member, endpoint.project) is not None
         error = "" if is_member else "not sent: no member of the project has this address any more"
-        AlertDelivery.objects.filter(pk=one.pk).update(last_error=error)
-        AlertChannel.objects.filter(pk=one.channel_id).update(last_error=error)
+        AlertDelivery.objects.filter(pk=alert_delivery.pk).update(last_error=error)
+        AlertChannel.objects.filter(pk=alert_delivery.channel_id).update(last_error=error)
         if done and is_member:
             queue_mail(
-                to=one.channel.target,
-                subject=f"[{endpoint.project.name}] {_headline(one)}",
-                body=f"{one.alert.reason}\n\n{address_of(one)}\n",
+                to=alert_delivery.channel.target,
+                subject=f"[{endpoint.project.name}] {_headline(alert_delivery)}",
+                body=f"{alert_delivery.alert.reason}\n\n{address_of(alert_delivery)}\n",
             )
     return is_member
 
 
-def _post(one: AlertDelivery) -> None:
-    url = cipher().decrypt(bytes(one.channel.secret)).decode()
+def _post(alert_delivery: AlertDelivery) -> None:
+    url = cipher().decrypt(bytes(alert_delivery.channel.secret)).decode()
     target, _, secret = url.partition("\n")
-    body = orjson.dumps(_slack(one) if one.channel.kind == "slack" else _news(one))
-    moment = int(clock.now().timestamp())
+    body = orjson.dumps(
+        _slack(alert_delivery) if alert_delivery.channel.kind == "slack" else _news(alert_delivery)
+    )
+    timestamp = int(clock.now().timestamp())
     headers = {
-        "X-Slipway-Delivery": one.pk,
-        "X-Slipway-Timestamp": str(moment),
-        "X-Slipway-Signature": signature_of(secret, moment, body),
+        "X-Slipway-Delivery": alert_delivery.pk,
+        "X-Slipway-Timestamp": str(timestamp),
+        "X-Slipway-Signature": signature_of(secret, timestamp, body),
     }
     post(target, body, headers)
 
 
-def _news(one: AlertDelivery) -> dict[str, Any]:
-    alert = one.alert
+def _news(alert_delivery: AlertDelivery) -> dict[str, Any]:
+    alert = alert_delivery.alert
     return {
-        "id": one.pk,
-        "news": one.news,
+        "id": alert_delivery.pk,
+        "news": alert_delivery.news,
         "alert": alert.pk,
         "project": alert.endpoint.project.slug,
         "endpoint": alert.endpoint.name,
         "kind": alert.kind,
         "reason": alert.reason,
         "since": alert.created_at.isoformat(),
-        "page": address_of(one),
+        "page": address_of(alert_delivery),
     }
 
 
-def _slack(one: AlertDelivery) -> dict[str, Any]:
+def _slack(alert_delivery: AlertDelivery) -> dict[str, Any]:
     # Slack reads these three characters as markup, of links and mentions too.
-    reason = one.alert.reason
+    reason = alert_delivery.alert.reason
     for plain, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         reason = reason.replace(plain, safe)
-    return {"text": f"*{_headline(one)}*\n{reason}\n<{address_of(one)}|Open in Slipway>"}
+    return {
+        "text": f"*{_headline(alert_delivery)}*\n{reason}\n"
+        f"<{address_of(alert_delivery)}|Open in Slipway>"
+    }

@@ -60,12 +60,12 @@ def look(endpoint: Endpoint) -> None:
     """Raise, renew and resolve the alerts of an endpoint."""
     chosen = settings_of(endpoint)
     serving = list(endpoint.revisions.filter(state=RevisionState.SERVING).defer("served"))
-    found = list(_findings(endpoint, serving, chosen))
+    alert_reasons = list(_findings(endpoint, serving, chosen))
     firing = {
-        (one.kind, one.subject, one.revision_id): one
-        for one in Alert.objects.firing().filter(endpoint=endpoint)
+        (alert.kind, alert.subject, alert.revision_id): alert
+        for alert in Alert.objects.firing().filter(endpoint=endpoint)
     }
-    for finding in found:
+    for finding in alert_reasons:
         known = firing.pop(finding.key, None)
         if known is None:
             raise_alert(endpoint, finding)
@@ -111,11 +111,12 @@ def _drift(
         names = [name for name in last.drifted if name.startswith(prefix)]
         if not is_watched or not names:
             continue
-        worst = [one for one in last.features if one["name"] in names]
-        worst.sort(key=lambda one: -one["share"])
+        worst = [feature for feature in last.features if feature["name"] in names]
+        worst.sort(key=lambda item: -item["share"])
         shown = ", ".join(
-            f"{one['name'].removeprefix(prefix)} ({100 * one['share']:.0f} % would have to move)"
-            for one in worst[:_SHOWN]
+            f"{feature['name'].removeprefix(prefix)} "
+            f"({100 * feature['share']:.0f} % would have to move)"
+            for feature in worst[:_SHOWN]
         )
         more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""
         plural = "s" if len(names) > 1 else ""
@@ -128,8 +129,8 @@ def _drift(
 
 
 def _last_window(endpoint: Endpoint, revision_id: str) -> DriftWindow | None:
-    mine = DriftWindow.objects.filter(endpoint=endpoint, revision_id=revision_id)
-    return mine.order_by("-ends_at").first()
+    drift_windows = DriftWindow.objects.filter(endpoint=endpoint, revision_id=revision_id)
+    return drift_windows.order_by("-ends_at").first()
 
 
 def quality_trouble(
@@ -180,20 +181,26 @@ def quality_trouble(
 
 def estimate_of(hours: Iterable[HourSummary]) -> tuple[float, float, float] | None:
     """Return the estimated accuracy of several hours and its range."""
-    found = [one.estimate for one in hours if one.estimate]
-    total = sum(one["n"] for one in found)
+    estimates = [hour_summary.estimate for hour_summary in hours if hour_summary.estimate]
+    total = sum(hour_summary["n"] for hour_summary in estimates)
     if not total:
         return None
-    value = sum(one["accuracy"] * one["n"] for one in found) / total
+    value = sum(hour_summary["accuracy"] * hour_summary["n"] for hour_summary in estimates) / total
     # Ranges of independent hours: their squares add up.
-    spread = sum(((one["high"] - one["low"]) / 2 * one["n"] / total) ** 2 for one in found) ** 0.5
+    spread = (
+        sum(
+            ((hour_summary["high"] - hour_summary["low"]) / 2 * hour_summary["n"] / total) ** 2
+            for hour_summary in estimates
+        )
+        ** 0.5
+    )
     return value, max(0.0, value - spread), min(1.0, value + spread)
 
 
 def _traffic(endpoint: Endpoint, chosen: MonitorSettings) -> Iterable[AlertReason]:
     minutes = traffic_of(endpoint=endpoint, minutes=_MINUTES)
-    answered = sum(one.answered for one in minutes)
-    failed = sum(one.failed for one in minutes)
+    answered = sum(minute.answered for minute in minutes)
+    failed = sum(minute.failed for minute in minutes)
     total = answered + failed
     if total < _ENOUGH_FOR_ERRORS:
         return
@@ -207,8 +214,8 @@ def _traffic(endpoint: Endpoint, chosen: MonitorSettings) -> Iterable[AlertReaso
     if chosen.max_p95_ms is None:
         return
     whole = minutes[0]
-    for one in minutes[1:]:
-        for place, count in enumerate(one.counts):
+    for minute in minutes[1:]:
+        for place, count in enumerate(minute.counts):
             whole.counts[place] += count
     slow = whole.percentile_ms(95)
     if slow is not None and slow > chosen.max_p95_ms:

@@ -35,11 +35,11 @@ class Analyst:
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
 
-    def ask(self, verb: str, **facts: Any) -> Any:
+    def ask(self, verb: str, **details: Any) -> Any:
         """Return what an order comes to; raises AnalysisFailed."""
         process = self._running()
         assert process.stdin is not None  # noqa: S101 - asked for below
-        line = orjson.dumps({"verb": verb, "facts": facts}) + b"\n"
+        line = orjson.dumps({"verb": verb, "facts": details}) + b"\n"
         try:
             process.stdin.write(line)
             process.stdin.flush()

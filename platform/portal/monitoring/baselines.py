@@ -51,7 +51,7 @@ _MOST_NAMED = 3
 _MOST_SAMPLES = 4
 
 
-def record_baselines(asked: Analyst) -> int:
+def record_baselines(analyst: Analyst) -> int:
     """Look for the baselines of versions that have none yet; returns how many were recorded."""
     known = BaselineRecord.objects.exclude(record=None).values("record")
     fresh = VersionRecord.objects.exclude(pk__in=known)
@@ -61,10 +61,13 @@ def record_baselines(asked: Analyst) -> int:
     due = BaselineRecord.objects.filter(
         open_ones, next_look_at__lte=clock.now(), record__isnull=False
     ).select_related("record__line__project", "record__author")
-    return sum(_look(asked, one) for one in due.order_by("next_look_at")[:_PER_PASS])
+    return sum(
+        _look(analyst, baseline_record)
+        for baseline_record in due.order_by("next_look_at")[:_PER_PASS]
+    )
 
 
-def _look(asked: Analyst, row: BaselineRecord) -> bool:
+def _look(analyst: Analyst, row: BaselineRecord) -> bool:
     record = row.record
     assert record is not None  # noqa: S101 - filtered above
     pause = timedelta(seconds=15 * 2**row.looks)
@@ -73,29 +76,29 @@ def _look(asked: Analyst, row: BaselineRecord) -> bool:
     )
     project = record.line.project
     try:
-        facts = find_version(project.pk, record.line.name, record.number)
-        record = examine(record, facts, later=hash_version)
-        found = None if row.source else _found(asked, project, record, facts)
-        golden = found[2].get("golden") if found is not None else None
+        version = find_version(project.pk, record.line.name, record.number)
+        record = examine(record, version, later=hash_version)
+        value = None if row.source else _found(analyst, project, record, version)
+        golden = value[2].get("golden") if value is not None else None
         if golden is None and golden_of(record) is None:
-            golden = _predicted_by_client(project, facts)
+            golden = _predicted_by_client(project, version)
     except (AnalysisFailed, FilesUnreadable, SlipwayError, OSError) as error:
         log.info("no_baseline", version=record.pk, reason=str(error)[:200])
         return False
-    if found is not None:
-        _keep(row, project, record, found)
+    if value is not None:
+        _keep(row, project, record, value)
     if golden is not None:
         _prove(project, record, golden)
-    return found is not None
+    return value is not None
 
 
 def _keep(
     row: BaselineRecord,
     project: Project,
     record: VersionRecord,
-    found: tuple[str, str, dict[str, Any]],
+    items: tuple[str, str, dict[str, Any]],
 ) -> None:
-    source, words, result = found
+    source, words, result = items
     BaselineRecord.objects.filter(pk=row.pk).update(
         source=source,
         words=words,
@@ -116,24 +119,26 @@ def _summed_up_anew(project: Project, record: VersionRecord) -> None:
 
 
 def _found(
-    asked: Analyst, project: Project, record: VersionRecord, facts: VersionFacts
+    analyst: Analyst, project: Project, record: VersionRecord, details: VersionFacts
 ) -> tuple[str, str, dict[str, Any]] | None:
     columns = input_columns(record.signature)
-    if not facts.run_id:
+    if not details.run_id:
         return None
-    run = Run.objects.in_projects([project.pk]).filter(run_uuid=facts.run_id).first()
+    run = Run.objects.in_projects([project.pk]).filter(run_uuid=details.run_id).first()
     if run is None:
         return None
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=analyst.folder) as folder:
         tensors = bool(record.signature) and not columns
         for sample in _samples(project, run, Path(folder)):
-            result = asked.ask("profile_sample", path=str(sample), columns=columns, tensors=tensors)
+            result = analyst.ask(
+                "profile_sample", path=str(sample), columns=columns, tensors=tensors
+            )
             if result is not None:
                 return LOGGED, f"{result['rows']:,} rows that the run logged.", result
         if tensors:
             return None  # which columns of a table became them is not known
         for version in _read_by(run):
-            result = _of_version(asked, version, columns, Path(folder))
+            result = _of_version(analyst, version, columns, Path(folder))
             if result is not None:
                 return DATASET, f"{result['rows']:,} rows of {version.reference}.", result
     return None
@@ -142,16 +147,20 @@ def _found(
 def input_columns(signature: Any) -> list[str]:
     """Return the names of a table's columns; nothing for tensors."""
     inputs = (signature or {}).get("inputs") or []
-    if any(one.get("shape") is not None or not one.get("name") for one in inputs):
+    if any(item.get("shape") is not None or not item.get("name") for item in inputs):
         return []
-    return [one["name"] for one in inputs]
+    return [item["name"] for item in inputs]
 
 
 def _samples(project: Project, run: Run, folder: Path) -> Iterator[Path]:
     """Copy the samples that were logged to the run: by `slipway.track.data` first, of training."""
     store = artifact_files()
     place = folder_of(project.pk, f"{(run.artifact_uri or '').rstrip('/')}/{SAMPLES_FOLDER}")
-    paths = [one.path for one in store.files(place, limit=50) if one.path.endswith(".json")]
+    paths = [
+        model_folder_file.path
+        for model_folder_file in store.files(place, limit=50)
+        if model_folder_file.path.endswith(".json")
+    ]
     paths.sort(key=lambda path: ("mlflow-" in path.rpartition("/")[2], "train" not in path, path))
     for path in paths[:_MOST_SAMPLES]:
         copied = _copied(store.pieces(place, path), folder / "sample.json")
@@ -159,14 +168,14 @@ def _samples(project: Project, run: Run, folder: Path) -> Iterator[Path]:
             yield copied
 
 
-def _predicted_by_client(project: Project, facts: VersionFacts) -> dict[str, Any] | None:
+def _predicted_by_client(project: Project, details: VersionFacts) -> dict[str, Any] | None:
     """Return what the model predicted where MLflow logged it, as the SDK has kept it."""
-    run = Run.objects.in_projects([project.pk]).filter(run_uuid=facts.run_id or "").first()
+    run = Run.objects.in_projects([project.pk]).filter(run_uuid=details.run_id or "").first()
     if run is None:
         return None
     store = artifact_files()
     try:
-        head = store.head(folder_of(project.pk, facts.location), "MLmodel", limit_bytes=MAX_BYTES)
+        head = store.head(folder_of(project.pk, details.location), "MLmodel", limit_bytes=MAX_BYTES)
         uuid = read_mlmodel(head).uuid
         if not _UUID.fullmatch(uuid):
             return None
@@ -190,14 +199,14 @@ def _copied(pieces: Iterable[bytes], target: Path) -> Path | None:
 
 
 def _read_by(run: Run) -> Sequence[Version]:
-    found = list(read_by(run_id=run.run_uuid))
+    versions = list(read_by(run_id=run.run_uuid))
     job = Tag.objects.filter(run=run, key=JOB_TAG).values_list("value", flat=True).first()
     workload = Workload.objects.filter(pk=job).first() if job else None
-    return found or (list(read_by(workload=workload)) if workload else [])
+    return versions or (list(read_by(workload=workload)) if workload else [])
 
 
 def _of_version(
-    asked: Analyst, version: Version, columns: list[str], folder: Path
+    analyst: Analyst, version: Version, columns: list[str], folder: Path
 ) -> dict[str, Any] | None:
     for group in tables_in(version).groups:
         paths, names = [], []
@@ -208,7 +217,7 @@ def _of_version(
                 names.append(path)
         table = version.tables.filter(name=group.name).first()
         try:
-            found: dict[str, Any] = asked.ask(
+            result: dict[str, Any] = analyst.ask(
                 "profile_table",
                 paths=paths,
                 names=names,
@@ -218,7 +227,7 @@ def _of_version(
             )
         except AnalysisFailed:
             continue  # another table of the version may be the one
-        return found
+        return result
     return None
 
 
@@ -239,10 +248,10 @@ def _prove(project: Project, record: VersionRecord, golden: dict[str, Any]) -> N
 
 
 def record_first(
-    asked: Analyst, *, revision_id: str, paths: Sequence[str], enough: int
+    analyst: Analyst, *, revision_id: str, paths: Sequence[str], enough: int
 ) -> BaselineRecord | None:
     """Make the baseline of a revision of its own first predictions, once there are enough."""
-    result = asked.ask("profile_first", paths=list(paths), revision=revision_id, enough=enough)
+    result = analyst.ask("profile_first", paths=list(paths), revision=revision_id, enough=enough)
     if result is None:
         return None
     words = (
@@ -271,11 +280,11 @@ def _why_no_rows(revision_id: str) -> str:
         return unknown
     project_id = revision.endpoint.project_id
     try:
-        facts = find_version(project_id, revision.model, int(revision.model_version))
+        version = find_version(project_id, revision.model, int(revision.model_version))
     except (SlipwayError, ValueError):
         return unknown
     read = Input.objects.filter(
-        source_type="DATASET", destination_type="RUN", destination_id=facts.run_id
+        source_type="DATASET", destination_type="RUN", destination_id=version.run_id
     )
     logged = LoggedDataset.objects.filter(
         dataset_uuid__in=read.values("source_id"), experiment__workspace=project_id

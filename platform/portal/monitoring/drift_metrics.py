@@ -16,11 +16,11 @@ def psi(base: Sequence[int], window: Sequence[int]) -> float:
     """Return the population stability index, with half a count added to each bin."""
     first = sum(base) + 0.5 * len(base)
     second = sum(window) + 0.5 * len(window)
-    found = 0.0
+    result = 0.0
     for a, b in zip(base, window, strict=True):
         p, q = (a + 0.5) / first, (b + 0.5) / second
-        found += (q - p) * math.log(q / p)
-    return found
+        result += (q - p) * math.log(q / p)
+    return result
 
 
 def psi_p_value(base: Sequence[int], window: Sequence[int]) -> float:
@@ -39,8 +39,8 @@ def psi_p_value(base: Sequence[int], window: Sequence[int]) -> float:
 def adjusted(p_values: Sequence[float]) -> list[float]:
     """Return p-values after Benjamini-Hochberg."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__, reverse=True)
-    found, lowest = [1.0] * len(p_values), 1.0
+    result, lowest = [1.0] * len(p_values), 1.0
     for rank, at in enumerate(order):
         lowest = min(lowest, p_values[at] * len(p_values) / (len(p_values) - rank))
-        found[at] = lowest
-    return found
+        result[at] = lowest
+    return result

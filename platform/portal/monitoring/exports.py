@@ -86,7 +86,7 @@ class PredictionExport:
     def __iter__(self) -> Iterator[bytes]:
         numbers = dict(self._endpoint.revisions.values_list("pk", "number"))
         inputs, outputs = _column_names(self._endpoint)
-        facts = {
+        details = {
             "file_format": self._format,
             "inputs": inputs,
             "outputs": outputs,
@@ -95,7 +95,7 @@ class PredictionExport:
         }
         with analyst() as process:
             if self._format == "csv":
-                names = {"facts": [*_FACTS, *_ANSWERS], "inputs": inputs, "outputs": outputs}
+                names = {"details": [*_FACTS, *_ANSWERS], "inputs": inputs, "outputs": outputs}
                 with turn(process):
                     header = process.ask("csv_header", **names).encode()
                 yield header
@@ -103,7 +103,7 @@ class PredictionExport:
                 lines = [self._fact(row, numbers) for row in rows]
                 self._add_labels(lines)
                 release_connection()
-                yield from self._written(process, lines, facts)
+                yield from self._written(process, lines, details)
 
     def _counts(self) -> _Counts:
         rows = self._where()
@@ -163,7 +163,7 @@ class PredictionExport:
                 line["label"] = json.dumps(label, ensure_ascii=False)
 
     def _written(
-        self, process: Analyst, lines: Sequence[Row], facts: dict[str, Any]
+        self, process: Analyst, lines: Sequence[Row], details: dict[str, Any]
     ) -> Iterator[bytes]:
         """Yield some lines; half as many at once where their bodies need too much memory."""
         target = Path(process.folder) / "lines"
@@ -174,15 +174,15 @@ class PredictionExport:
                 with turn(process), no_merging():
                     raw = raw_files_of(self._endpoint.pk, {line["prediction_id"] for line in rest})
                     done += process.ask(
-                        "write_lines", rows=rest, raw=raw, target=str(target), **facts
+                        "write_lines", rows=rest, raw=raw, target=str(target), **details
                     )
             except AnalysisFailed as error:
                 if len(rest) == 1:
                     log.warning("export_failed", endpoint=self._endpoint.pk, reason=str(error))
                     raise
                 middle = len(rest) // 2
-                yield from self._written(process, rest[:middle], facts)
-                yield from self._written(process, rest[middle:], facts)
+                yield from self._written(process, rest[:middle], details)
+                yield from self._written(process, rest[middle:], details)
                 return
             yield from pieces_of(target)
 

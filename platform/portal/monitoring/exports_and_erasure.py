@@ -44,37 +44,37 @@ def carry_out_waiting() -> None:
     """Carry out what was asked for and waits, oldest first."""
     selections = Selection.objects.filter(done_at=None).select_related("endpoint", "dataset", "by")
     erasures = Erasure.objects.filter(done_at=None).select_related("endpoint")
-    with analyst() as asked:
-        for one in selections.order_by("pk")[:_AT_ONCE]:
-            carry_out_selection(asked, one)
+    with analyst() as analyst_process:
+        for selection in selections.order_by("pk")[:_AT_ONCE]:
+            carry_out_selection(analyst_process, selection)
         for gone in erasures.order_by("pk")[:_AT_ONCE]:
             try:
-                _erase(asked, gone)
+                _erase(analyst_process, gone)
             except (AnalysisFailed, OSError) as error:
                 log.warning("not_erased", erasure=gone.pk, reason=str(error)[:200])
 
 
-def carry_out_selection(asked: Analyst, one: Selection) -> None:
+def carry_out_selection(analyst_process: Analyst, selection: Selection) -> None:
     """Make the version that was asked for, or say why nothing came of it.
 
     Two workers may be at it: the first to end decides, and the other takes its draft away again.
     """
     try:
-        made = _made(asked, one)
+        made = _made(analyst_process, selection)
         reason = "" if made.draft else "No prediction matches, or none has a label."
-        if not _end(one, made, reason) and made.draft:
+        if not _end(selection, made, reason) and made.draft:
             delete_version(version=made.draft)
     except AnalysisFailed as error:
-        _end(one, _Made(), f"The predictions could not be read: {error}.")
+        _end(selection, _Made(), f"The predictions could not be read: {error}.")
     except SlipwayError as error:
-        _end(one, _Made(), error.message)
+        _end(selection, _Made(), error.message)
 
 
-def _end(one: Selection, made: "_Made", reason: str) -> bool:
+def _end(selection: Selection, made: "_Made", reason: str) -> bool:
     """End a selection and close its draft; False when somebody else has ended it."""
     draft = made.draft
     with transaction.atomic():
-        done = Selection.objects.filter(pk=one.pk, done_at=None).update(
+        done = Selection.objects.filter(pk=selection.pk, done_at=None).update(
             done_at=clock.now(),
             rows=made.rows,
             version=draft,
@@ -88,9 +88,9 @@ def _end(one: Selection, made: "_Made", reason: str) -> bool:
         audit.record(
             "selection.finish",
             kind="selection",
-            target=one,
-            label=f"{one.endpoint.name} to {one.dataset.name}",
-            project=one.dataset.project,
+            target=selection,
+            label=f"{selection.endpoint.name} to {selection.dataset.name}",
+            project=selection.dataset.project,
             after={"rows": made.rows, "version": draft.pk if draft else None},
         )
     return True
@@ -105,43 +105,44 @@ class _Made:
     draft: Version | None = None
 
 
-def _made(asked: Analyst, one: Selection) -> _Made:
-    filters = kept_filters(one.filters)
-    found = ids_of(one.endpoint, filters)
-    labels = _labels(one, sorted(found.ids))
-    monitor = monitor_of(one.endpoint)
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder, no_merging():
+def _made(analyst_process: Analyst, selection: Selection) -> _Made:
+    filters = kept_filters(selection.filters)
+    ids = ids_of(selection.endpoint, filters)
+    labels = _labels(selection, sorted(ids.ids))
+    monitor = monitor_of(selection.endpoint)
+    with tempfile.TemporaryDirectory(dir=analyst_process.folder) as folder, no_merging():
         target = Path(folder) / "predictions.parquet"
-        said = asked.ask(
+        value = analyst_process.ask(
             "export",
-            paths=found.paths,
-            raw=raw_files_of(one.endpoint_id, found.ids),
+            paths=ids.paths,
+            raw=raw_files_of(selection.endpoint_id, ids.ids),
             target=str(target),
-            ids=sorted(found.ids),
-            signatures=signatures_of(one.endpoint),
-            types=column_types(one.endpoint),
+            ids=sorted(ids.ids),
+            signatures=signatures_of(selection.endpoint),
+            types=column_types(selection.endpoint),
             basis=stored_basis(monitor).as_json(),
             labels=labels,
-            only_labelled=one.only_labelled,
+            only_labelled=selection.only_labelled,
         )
-        if not said["rows"]:
+        if not value["rows"]:
             return _Made()
         draft = open_draft(
-            dataset=one.dataset,
-            by=one.by,
-            note=f"{said['rows']:,} predictions of the endpoint {one.endpoint.name} ({one.pk}).",
+            dataset=selection.dataset,
+            by=selection.by,
+            note=f"{value['rows']:,} predictions of the endpoint "
+            f"{selection.endpoint.name} ({selection.pk}).",
         )
-        _send(draft, one, target)
-    return _Made(said["rows"], said["revisions"], draft)
+        _send(draft, selection, target)
+    return _Made(value["rows"], value["revisions"], draft)
 
 
-def _send(draft: Version, one: Selection, source: Path) -> None:
+def _send(draft: Version, selection: Selection, source: Path) -> None:
     size = source.stat().st_size
     with source.open("rb") as file:
         for offset in range(0, max(1, size), PIECE_BYTES):
             append_piece(
                 draft=draft,
-                by=one.by,
+                by=selection.by,
                 path="predictions.parquet",
                 offset=offset,
                 size_bytes=size,
@@ -149,54 +150,54 @@ def _send(draft: Version, one: Selection, source: Path) -> None:
             )
 
 
-def _labels(one: Selection, ids: list[str]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+def _labels(selection: Selection, ids: list[str]) -> dict[str, list[Any]]:
+    labels: dict[str, list[Any]] = {}
     for start in range(0, len(ids), 500):
         rows = Label.objects.filter(
-            endpoint=one.endpoint, prediction_id__in=ids[start : start + 500], is_current=True
+            endpoint=selection.endpoint, prediction_id__in=ids[start : start + 500], is_current=True
         )
         for label in rows.order_by("created_at", "pk"):
-            found[f"{label.prediction_id}/{label.row}"] = [label.value]
-    return found
+            labels[f"{label.prediction_id}/{label.row}"] = [label.value]
+    return labels
 
 
-def _erase(asked: Analyst, one: Erasure) -> None:
+def _erase(analyst_process: Analyst, erasure: Erasure) -> None:
     """Rewrite what holds the predictions: flat files, then raw ones, then labels."""
-    endpoint = one.endpoint
+    endpoint = erasure.endpoint
     hours = list(CapturedHour.objects.filter(endpoint=endpoint))
-    own = [one.reference] if one.is_own else []
-    ids = [] if one.is_own else [one.reference]
-    if not one.is_own:
-        at = hour_of_prediction(one.reference)
+    own = [erasure.reference] if erasure.is_own else []
+    ids = [] if erasure.is_own else [erasure.reference]
+    if not erasure.is_own:
+        at = hour_of_prediction(erasure.reference)
         hours = [hour for hour in hours if at is None or abs((hour.hour - at).days) <= 1]
-    said = asked.ask("erase", paths=parts_of(hours), ids=ids, own_ids=own)
-    ids = sorted({*ids, *said["ids"]})
+    value = analyst_process.ask("erase", paths=parts_of(hours), ids=ids, own_ids=own)
+    ids = sorted({*ids, *value["ids"]})
     with no_merging():
         raw = [
             str(path)
             for hour in hours
             for path in raw_hour(endpoint.pk, hour.hour).glob("*.parquet")
         ]
-        also = asked.ask("erase", paths=raw, ids=ids, own_ids=[])
+        also = analyst_process.ask("erase", paths=raw, ids=ids, own_ids=[])
     with transaction.atomic():
         Label.objects.filter(endpoint=endpoint, prediction_id__in=ids).delete()
         for model in (Label, EmptyLabel):
             rows = model.objects.filter(endpoint=endpoint)
-            rows.filter(is_own=one.is_own, reference=one.reference).delete()
+            rows.filter(is_own=erasure.is_own, reference=erasure.reference).delete()
             rows.filter(is_own=False, reference__in=ids).delete()
         touched = [hour.pk for hour in hours]
         CapturedHour.objects.filter(pk__in=touched).update(is_stale=True)
-        done = Erasure.objects.filter(pk=one.pk, done_at=None).update(
-            done_at=clock.now(), rows=max(said["rows"], also["rows"]), prediction_ids=ids
+        done = Erasure.objects.filter(pk=erasure.pk, done_at=None).update(
+            done_at=clock.now(), rows=max(value["rows"], also["rows"]), prediction_ids=ids
         )
         if done:
             audit.record(
                 "prediction.erase",
                 kind="erasure",
-                target=one,
+                target=erasure,
                 label=endpoint.name,
                 project=endpoint.project,
-                after={"rows": max(said["rows"], also["rows"])},
+                after={"rows": max(value["rows"], also["rows"])},
             )
 
 

@@ -42,13 +42,13 @@ def observe_outputs(
     monitor: Monitor,
     revisions: Mapping[str, Revision],
     hour: CapturedHour,
-    asked: Analyst,
+    analyst: Analyst,
 ) -> None:
     """Look at the outputs of an hour, and infer the task again."""
     monitor.refresh_from_db(fields=["settings", "basis"])
     stored = dict(monitor.basis or {})
-    newest = max(revisions.values(), key=lambda one: one.number, default=None)
-    observed = asked.ask(
+    newest = max(revisions.values(), key=lambda revision: revision.number, default=None)
+    observed = analyst.ask(
         "observe",
         paths=parts_of([hour]),
         revision=newest.pk if newest is not None else "",

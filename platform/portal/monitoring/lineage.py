@@ -64,5 +64,5 @@ def data_behind(project: Project, name: str) -> Version | None:
 
 def origin_of(version: Version) -> Selection | None:
     """Return the selection of predictions that a dataset version was made of."""
-    found = Selection.objects.filter(version=version).select_related("endpoint__project")
-    return found.order_by("pk").first()
+    selections = Selection.objects.filter(version=version).select_related("endpoint__project")
+    return selections.order_by("pk").first()

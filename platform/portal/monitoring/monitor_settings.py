@@ -15,19 +15,19 @@ def monitor_of(endpoint: Endpoint) -> Monitor:
     With it comes the first channel: alerts are mailed to whoever made the endpoint.
     """
     with transaction.atomic():
-        found, is_new = Monitor.objects.get_or_create(endpoint=endpoint)
+        monitor, is_new = Monitor.objects.get_or_create(endpoint=endpoint)
         if is_new:
             maker = endpoint.made_by
             AlertChannel.objects.create(
                 endpoint=endpoint, kind="email", target=maker.email, made_by=maker
             )
-    return found
+    return monitor
 
 
 def settings_of(endpoint: Endpoint) -> MonitorSettings:
     """Return how an endpoint is watched."""
-    found = Monitor.objects.filter(endpoint=endpoint).values_list("settings", flat=True).first()
-    return MonitorSettings.model_validate(found or {})
+    monitor = Monitor.objects.filter(endpoint=endpoint).values_list("settings", flat=True).first()
+    return MonitorSettings.model_validate(monitor or {})
 
 
 class HiddenColumns:
@@ -36,9 +36,9 @@ class HiddenColumns:
     def hidden_of(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         """Return by endpoint its hidden columns."""
         rows = Monitor.objects.exclude(settings={}).values_list("endpoint_id", "settings")
-        wanted = set(endpoint_ids)
+        requested = set(endpoint_ids)
         return {
             key: settings["hidden"]
             for key, settings in rows
-            if key in wanted and settings.get("hidden")
+            if key in requested and settings.get("hidden")
         }

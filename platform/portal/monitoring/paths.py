@@ -58,7 +58,9 @@ def raw_hours(endpoint_id: str) -> Iterator[tuple[datetime, list[str]]]:
         match = _HOUR.match(path.name)
         if match is None:
             continue
-        files = sorted(one.name for one in path.glob("*.parquet") if not one.name.startswith("."))
+        files = sorted(
+            item.name for item in path.glob("*.parquet") if not item.name.startswith(".")
+        )
         if files:
             yield datetime.strptime(match[1], "%Y-%m-%dT%H").replace(tzinfo=UTC), files
 
@@ -103,7 +105,7 @@ def hour_of_prediction(prediction_id: str) -> datetime | None:
             return None
         stamp = stamp * 32 + place
     try:
-        moment = datetime.fromtimestamp(stamp / 1000, tz=UTC)
+        timestamp = datetime.fromtimestamp(stamp / 1000, tz=UTC)
     except (ValueError, OverflowError, OSError):
         return None
-    return moment.replace(minute=0, second=0, microsecond=0)
+    return timestamp.replace(minute=0, second=0, microsecond=0)

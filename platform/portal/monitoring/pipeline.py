@@ -73,28 +73,28 @@ def process_all() -> int:
     """Take in and judge what is new, of all endpoints; returns at how many it looked."""
     known = captured_endpoints()
     looked = 0
-    with analyst() as asked:
-        record_baselines(asked)
+    with analyst() as analyst_process:
+        record_baselines(analyst_process)
         for endpoint in Endpoint.objects.present().select_related("project").order_by("pk"):
             if endpoint.pk in known:
-                looked += look_at(endpoint, asked)
+                looked += look_at(endpoint, analyst_process)
             else:
                 alerting.look(endpoint)
     return looked
 
 
-def look_at(endpoint: Endpoint, asked: Analyst) -> bool:
+def look_at(endpoint: Endpoint, analyst_process: Analyst) -> bool:
     """Do what is to do about one endpoint; tells whether it went well."""
     monitor = monitor_of(endpoint)
     fault = ""
     try:
-        one = _looked(endpoint, monitor)
+        endpoint_pass = _looked(endpoint, monitor)
         for hour, files in raw_hours(endpoint.pk):
-            _take_in(one, asked, hour, files)
-        _find_own_ids(endpoint, asked)
-        _sum_up(one, asked)
-        _cut_windows(one, asked)
-        _close(endpoint, asked)
+            _take_in(endpoint_pass, analyst_process, hour, files)
+        _find_own_ids(endpoint, analyst_process)
+        _sum_up(endpoint_pass, analyst_process)
+        _cut_windows(endpoint_pass, analyst_process)
+        _close(endpoint, analyst_process)
     except (AnalysisFailed, OSError) as error:
         fault = shorten(f"Predictions could not be analysed: {error}.", 500)
         log.warning("endpoint_not_analysed", endpoint=endpoint.pk, reason=fault)
@@ -104,7 +104,7 @@ def look_at(endpoint: Endpoint, asked: Analyst) -> bool:
 
 
 def _looked(endpoint: Endpoint, monitor: Monitor) -> EndpointPass:
-    revisions = {one.pk: one for one in endpoint.revisions.defer("served")}
+    revisions = {revision.pk: revision for revision in endpoint.revisions.defer("served")}
     return EndpointPass(
         endpoint,
         monitor,
@@ -116,13 +116,13 @@ def _looked(endpoint: Endpoint, monitor: Monitor) -> EndpointPass:
 
 def baselines_of(endpoint: Endpoint, revisions: Any) -> dict[str, BaselineRecord]:
     """Return by revision what its predictions are compared with, where there is something."""
-    found: dict[str, BaselineRecord] = {}
+    baselines: dict[str, BaselineRecord] = {}
     listed = list(revisions)
-    own = BaselineRecord.objects.filter(revision_id__in=[one.pk for one in listed])
+    own = BaselineRecord.objects.filter(revision_id__in=[item.pk for item in listed])
     for row in own:
-        found[row.revision_id] = row
+        baselines[row.revision_id] = row
     records = VersionRecord.objects.filter(
-        line__project=endpoint.project_id, line__name__in={one.model for one in listed}
+        line__project=endpoint.project_id, line__name__in={item.model for item in listed}
     ).order_by("pk")
     by_version = {
         (record.line.name, str(record.number)): record.pk
@@ -130,32 +130,36 @@ def baselines_of(endpoint: Endpoint, revisions: Any) -> dict[str, BaselineRecord
     }
     made = BaselineRecord.objects.exclude(source="").filter(record__in=by_version.values())
     by_record = {row.record_id: row for row in made}
-    for one in listed:
-        record_id = by_version.get((one.model, one.model_version))
+    for item in listed:
+        record_id = by_version.get((item.model, item.model_version))
         if record_id is not None and record_id in by_record:
-            found[one.pk] = by_record[record_id]
-    return found
+            baselines[item.pk] = by_record[record_id]
+    return baselines
 
 
-def _take_in(one: EndpointPass, asked: Analyst, hour: datetime, files: Sequence[str]) -> None:
-    row = CapturedHour.objects.filter(endpoint=one.endpoint, hour=hour).first()
+def _take_in(
+    endpoint_pass: EndpointPass, analyst_process: Analyst, hour: datetime, files: Sequence[str]
+) -> None:
+    row = CapturedHour.objects.filter(endpoint=endpoint_pass.endpoint, hour=hour).first()
     if row is None:
-        row = CapturedHour(endpoint=one.endpoint, hour=hour)
+        row = CapturedHour(endpoint=endpoint_pass.endpoint, hour=hour)
     fresh = [name for name in files if name not in set(row.seen)]
     if not fresh:
         return
-    folder = raw_hour(one.endpoint.pk, hour)
-    flat = flat_hour(one.endpoint.pk, hour)
+    folder = raw_hour(endpoint_pass.endpoint.pk, hour)
+    flat = flat_hour(endpoint_pass.endpoint.pk, hour)
     for start in range(0, len(fresh), _FILES_AT_ONCE):
         some = fresh[start : start + _FILES_AT_ONCE]
-        result = asked.ask(
+        result = analyst_process.ask(
             "digest",
             sources=[str(folder / name) for name in some],
             folder=str(flat),
             stem=new_id("part"),
             parts=row.parts,
-            signatures={key: revision.signature for key, revision in one.revisions.items()},
-            columns=one.monitor.columns,
+            signatures={
+                key: revision.signature for key, revision in endpoint_pass.revisions.items()
+            },
+            columns=endpoint_pass.monitor.columns,
         )
         row.parts = result["parts"]
         # Of raw files only those that are there have to be known: merged ones are gone for good.
@@ -163,24 +167,24 @@ def _take_in(one: EndpointPass, asked: Analyst, hour: datetime, files: Sequence[
         row.is_stale, row.is_closed = True, False
         with transaction.atomic():
             row.save()
-            one.monitor.columns = result["columns"]
-            one.monitor.unreadable += result["unreadable"]
-            one.monitor.shortened += result["shortened"]
-            one.monitor.save(update_fields=["columns", "unreadable", "shortened"])
+            endpoint_pass.monitor.columns = result["columns"]
+            endpoint_pass.monitor.unreadable += result["unreadable"]
+            endpoint_pass.monitor.shortened += result["shortened"]
+            endpoint_pass.monitor.save(update_fields=["columns", "unreadable", "shortened"])
 
 
-def _find_own_ids(endpoint: Endpoint, asked: Analyst) -> None:
+def _find_own_ids(endpoint: Endpoint, analyst_process: Analyst) -> None:
     """Give labels under a client's own id the prediction they belong to."""
     waiting = Label.objects.filter(endpoint=endpoint, is_own=True, prediction_id="")
-    wanted = list(waiting.order_by("-pk").values_list("reference", flat=True)[:_OWN_IDS_AT_ONCE])
-    if not wanted:
+    items = list(waiting.order_by("-pk").values_list("reference", flat=True)[:_OWN_IDS_AT_ONCE])
+    if not items:
         return
     hours = list(CapturedHour.objects.filter(endpoint=endpoint).order_by("hour"))
-    found = asked.ask("own_ids", paths=parts_of(hours), wanted=sorted(set(wanted)))
-    for own, prediction_id in found.items():
+    value = analyst_process.ask("own_ids", paths=parts_of(hours), requested=sorted(set(items)))
+    for own, prediction_id in value.items():
         hour = hour_of_prediction(prediction_id)
-        mine = Label.objects.filter(endpoint=endpoint, is_own=True, reference=own)
-        mine.update(prediction_id=prediction_id, hour=hour)
+        labels = Label.objects.filter(endpoint=endpoint, is_own=True, reference=own)
+        labels.update(prediction_id=prediction_id, hour=hour)
         _make_stale(endpoint, hour)
 
 
@@ -190,50 +194,60 @@ def _make_stale(endpoint: Endpoint, hour: datetime | None) -> None:
         CapturedHour.objects.filter(endpoint=endpoint, hour__in=near).update(is_stale=True)
 
 
-def _sum_up(one: EndpointPass, asked: Analyst) -> None:
-    if is_outdated(one.monitor):
-        infer_basis(one.endpoint, one.monitor, newest_revision(one.endpoint))
-    stale = CapturedHour.objects.filter(endpoint=one.endpoint, is_stale=True)
+def _sum_up(endpoint_pass: EndpointPass, analyst_process: Analyst) -> None:
+    if is_outdated(endpoint_pass.monitor):
+        infer_basis(
+            endpoint_pass.endpoint, endpoint_pass.monitor, newest_revision(endpoint_pass.endpoint)
+        )
+    stale = CapturedHour.objects.filter(endpoint=endpoint_pass.endpoint, is_stale=True)
     newest = stale.order_by("-hour").first()
     if newest is not None:
-        observe_outputs(one.endpoint, one.monitor, one.revisions, newest, asked)
+        observe_outputs(
+            endpoint_pass.endpoint,
+            endpoint_pass.monitor,
+            endpoint_pass.revisions,
+            newest,
+            analyst_process,
+        )
     for row in stale.order_by("-hour")[:_STALE_AT_ONCE]:
         # First, so that what comes meanwhile makes it stale again.
         CapturedHour.objects.filter(pk=row.pk).update(is_stale=False)
         try:
-            _sum_up_hour(one, asked, row)
+            _sum_up_hour(endpoint_pass, analyst_process, row)
         except AnalysisFailed:
             CapturedHour.objects.filter(pk=row.pk).update(is_stale=True)
             raise
 
 
-def _sum_up_hour(one: EndpointPass, asked: Analyst, row: CapturedHour) -> None:
-    result = asked.ask(
+def _sum_up_hour(endpoint_pass: EndpointPass, analyst_process: Analyst, row: CapturedHour) -> None:
+    result = analyst_process.ask(
         "summarise",
         paths=parts_of([row]),
-        baselines={key: base.features for key, base in one.baselines.items()},
+        baselines={key: base.features for key, base in endpoint_pass.baselines.items()},
         calibrations={
-            key: base.calibration for key, base in one.baselines.items() if base.calibration
+            key: base.calibration
+            for key, base in endpoint_pass.baselines.items()
+            if base.calibration
         },
-        labels=_labels_near(one.endpoint, row.hour),
-        positive=one.settings.positive,
-        basis=stored_basis(one.monitor).as_json(),
+        labels=_labels_near(endpoint_pass.endpoint, row.hour),
+        positive=endpoint_pass.settings.positive,
+        basis=stored_basis(endpoint_pass.monitor).as_json(),
     )
     with transaction.atomic():
-        for revision_id, facts in result.items():
+        for revision_id, details in result.items():
             HourSummary.objects.update_or_create(
-                endpoint=one.endpoint,
+                endpoint=endpoint_pass.endpoint,
                 hour=row.hour,
                 revision_id=revision_id,
                 defaults={
-                    name: facts[name]
+                    name: details[name]
                     for name in (
                         *("rows", "predictions", "labelled", "latency_ms", "counts"),
                         *("quality", "estimate"),
                     )
                 },
             )
-        gone = HourSummary.objects.filter(endpoint=one.endpoint, hour=row.hour)
+        gone = HourSummary.objects.filter(endpoint=endpoint_pass.endpoint, hour=row.hour)
         gone.exclude(revision_id__in=list(result)).delete()
 
 
@@ -242,52 +256,54 @@ def _labels_near(endpoint: Endpoint, hour: datetime) -> list[list[Any]]:
     near = Label.objects.filter(
         endpoint=endpoint, hour__in=(hour - HOUR, hour), is_current=True
     ).exclude(prediction_id="")
-    found: dict[tuple[str, int], Any] = {}
+    values: dict[tuple[str, int], Any] = {}
     for prediction, place, value in near.order_by("created_at", "pk").values_list(
         "prediction_id", "row", "value"
     ):
-        found[prediction, place] = value
-    return [[prediction, place, value] for (prediction, place), value in found.items()]
+        values[prediction, place] = value
+    return [[prediction, place, value] for (prediction, place), value in values.items()]
 
 
-def _cut_windows(one: EndpointPass, asked: Analyst) -> None:
+def _cut_windows(endpoint_pass: EndpointPass, analyst_process: Analyst) -> None:
     until = clock.now() - _WATERMARK
-    hours = list(CapturedHour.objects.filter(endpoint=one.endpoint).order_by("hour"))
+    hours = list(CapturedHour.objects.filter(endpoint=endpoint_pass.endpoint).order_by("hour"))
     newest: defaultdict[str, datetime | None] = defaultdict(lambda: None)
-    for summary in HourSummary.objects.filter(endpoint=one.endpoint).order_by("hour"):
+    for summary in HourSummary.objects.filter(endpoint=endpoint_pass.endpoint).order_by("hour"):
         newest[summary.revision_id] = summary.hour
     for revision_id, last_hour in newest.items():
-        last = _last_window(one.endpoint, revision_id)
+        last = _last_window(endpoint_pass.endpoint, revision_id)
         if last is not None and last_hour is not None and last.ends_at >= last_hour + HOUR:
             continue
         since = last.ends_at if last is not None else hours[0].hour - HOUR
         paths = parts_of([hour for hour in hours if hour.hour + HOUR > since])
-        base = one.baselines.get(revision_id)
+        base = endpoint_pass.baselines.get(revision_id)
         if base is None:
-            made = record_first(asked, revision_id=revision_id, paths=paths, enough=_FIRST_ENOUGH)
+            made = record_first(
+                analyst_process, revision_id=revision_id, paths=paths, enough=_FIRST_ENOUGH
+            )
             if made is not None:
-                one.baselines[revision_id] = made
-                CapturedHour.objects.filter(endpoint=one.endpoint).update(is_stale=True)
+                endpoint_pass.baselines[revision_id] = made
+                CapturedHour.objects.filter(endpoint=endpoint_pass.endpoint).update(is_stale=True)
             continue
-        _cut(one, asked, revision_id, base, since, until, paths)
+        _cut(endpoint_pass, analyst_process, revision_id, base, since, until, paths)
 
 
 def _last_window(endpoint: Endpoint, revision_id: str) -> DriftWindow | None:
-    mine = DriftWindow.objects.filter(endpoint=endpoint, revision_id=revision_id)
-    return mine.order_by("-ends_at").first()
+    drift_windows = DriftWindow.objects.filter(endpoint=endpoint, revision_id=revision_id)
+    return drift_windows.order_by("-ends_at").first()
 
 
 def _cut(
-    one: EndpointPass,
-    asked: Analyst,
+    endpoint_pass: EndpointPass,
+    analyst_process: Analyst,
     revision_id: str,
     base: BaselineRecord,
     since: datetime,
     until: datetime,
     paths: list[str],
 ) -> None:
-    chosen = one.settings
-    found = asked.ask(
+    chosen = endpoint_pass.settings
+    value = analyst_process.ask(
         "windows",
         paths=paths,
         revision=revision_id,
@@ -299,20 +315,20 @@ def _cut(
         at_least_s=chosen.window_at_least_s,
         at_most_s=chosen.window_at_most_s,
     )
-    last = _last_window(one.endpoint, revision_id)
+    last = _last_window(endpoint_pass.endpoint, revision_id)
     before: list[str] = list(last.different) if last is not None else []
-    for facts in found:
-        different = facts["different"]
+    for details in value:
+        different = details["different"]
         try:
             with transaction.atomic():
                 DriftWindow.objects.create(
-                    endpoint=one.endpoint,
+                    endpoint=endpoint_pass.endpoint,
                     revision_id=revision_id,
-                    starts_at=datetime.fromisoformat(facts["starts_at"]),
-                    ends_at=datetime.fromisoformat(facts["ends_at"]),
-                    rows=facts["rows"],
-                    failed=facts["failed"],
-                    features=facts["features"],
+                    starts_at=datetime.fromisoformat(details["starts_at"]),
+                    ends_at=datetime.fromisoformat(details["ends_at"]),
+                    rows=details["rows"],
+                    failed=details["failed"],
+                    features=details["features"],
                     different=different,
                     drifted=[name for name in different if name in before],
                 )
@@ -321,7 +337,7 @@ def _cut(
         before = different
 
 
-def _close(endpoint: Endpoint, asked: Analyst) -> None:
+def _close(endpoint: Endpoint, analyst_process: Analyst) -> None:
     """Make one file of the parts of hours that are over."""
     over = CapturedHour.objects.filter(
         endpoint=endpoint, is_closed=False, hour__lt=clock.now() - HOUR - _CLOSE_AFTER
@@ -329,7 +345,7 @@ def _close(endpoint: Endpoint, asked: Analyst) -> None:
     for row in over.order_by("hour")[:_STALE_AT_ONCE]:
         folder = flat_hour(endpoint.pk, row.hour)
         name = f"{new_id('hour')}.parquet"
-        result = asked.ask("close", folder=str(folder), parts=row.parts, name=name)
+        result = analyst_process.ask("close", folder=str(folder), parts=row.parts, name=name)
         same = CapturedHour.objects.filter(pk=row.pk, parts=row.parts)
         if same.update(parts=result["parts"], is_closed=True):
             for old in set(row.parts) - set(result["parts"]):

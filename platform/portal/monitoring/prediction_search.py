@@ -83,18 +83,20 @@ def kept_filters(given: Mapping[str, Any]) -> SelectionFilters:
     return SelectionFilters.model_validate({**given, **moments})
 
 
-def _in_utc_text(moment: object) -> object:
+def _in_utc_text(timestamp: object) -> object:
     """Say what fields of pages mean: they know no offset, and are labelled (UTC)."""
-    return f"{moment}Z" if isinstance(moment, str) and _NO_OFFSET.match(moment) else moment
+    return (
+        f"{timestamp}Z" if isinstance(timestamp, str) and _NO_OFFSET.match(timestamp) else timestamp
+    )
 
 
 def filters_of(given: Mapping[str, Any]) -> SelectionFilters:
     """Read filters out of an address, where empty ones are none; raises InvalidInput."""
-    found = {name: value for name, value in given.items() if value not in (None, "")}
-    if "feature" not in found or "value" not in found:
-        found = {name: one for name, one in found.items() if name not in _SLICE}
+    values_by_name = {name: value for name, value in given.items() if value not in (None, "")}
+    if "feature" not in values_by_name or "value" not in values_by_name:
+        values_by_name = {name: item for name, item in values_by_name.items() if name not in _SLICE}
     try:
-        return kept_filters(found)
+        return kept_filters(values_by_name)
     except ValidationError as error:
         fault = error.errors(include_input=False, include_url=False)[0]
         name = str(fault["loc"][0]) if fault["loc"] else "filters"
@@ -105,9 +107,9 @@ def filters_of(given: Mapping[str, Any]) -> SelectionFilters:
         ) from error
 
 
-def in_calendar(moment: datetime) -> datetime:
+def in_calendar(timestamp: datetime) -> datetime:
     """Return a moment, or the nearest one of a span that every calendar holds."""
-    return min(max(moment, _EARLIEST), _LATEST)
+    return min(max(timestamp, _EARLIEST), _LATEST)
 
 
 def search(
@@ -160,7 +162,7 @@ def paths_of(endpoint: Endpoint, filters: SelectionFilters) -> list[str]:
     """Return the flat files in which predictions that match can be."""
     until = in_calendar(filters.until) if filters.until else clock.now() + HOUR
     since = in_calendar(filters.since) if filters.since else until - _ALL_TIME
-    hours = [hour_of_prediction(one) for one in filters.prediction_ids or ()]
+    hours = [hour_of_prediction(prediction_id) for prediction_id in filters.prediction_ids or ()]
     known = [hour for hour in hours if hour is not None]
     if known:
         # A prediction has its id before it is answered, at most some minutes later.
@@ -197,8 +199,8 @@ def condition(
 def _add_feature(
     endpoint: Endpoint, where: ParquetConditions, feature: str, operator: str, value: str
 ) -> None:
-    found = Monitor.objects.filter(endpoint=endpoint).values_list("columns", flat=True).first()
-    columns: Mapping[str, str] = found or {}
+    monitor = Monitor.objects.filter(endpoint=endpoint).values_list("columns", flat=True).first()
+    columns: Mapping[str, str] = monitor or {}
     names = [name for name in (feature, f"in.{feature}", f"out.{feature}") if name in columns]
     if not columns:
         raise InvalidInput(
@@ -280,14 +282,14 @@ def _plain(value: Any) -> Any:
 
 def labels_of(endpoint: Endpoint, ids: Sequence[str]) -> dict[tuple[str, int], Any]:
     """Return what is true of predictions, by prediction and row."""
-    found: dict[tuple[str, int], Any] = {}
+    labels: dict[tuple[str, int], Any] = {}
     for start in range(0, len(ids), 500):
         rows = Label.objects.filter(
             endpoint=endpoint, prediction_id__in=ids[start : start + 500], is_current=True
         )
-        for one in rows.order_by("created_at", "pk"):
-            found[one.prediction_id, one.row] = one.value
-    return found
+        for label in rows.order_by("created_at", "pk"):
+            labels[label.prediction_id, label.row] = label.value
+    return labels
 
 
 def ids_of(endpoint: Endpoint, filters: SelectionFilters) -> Ids:

@@ -42,13 +42,13 @@ def quality_of_rows(
     basis: Basis,
 ) -> QualityPoint:
     """Return the quality of the predictions of a slice that have labels, of `total` rows."""
-    there = [one for one in rows if (one["prediction_id"], one["row"]) in labels]
+    there = [row for row in rows if (row["prediction_id"], row["row"]) in labels]
     outputs = [
-        {name.removeprefix(_OUT): cell for name, cell in one.items() if name.startswith(_OUT)}
-        for one in there
+        {name.removeprefix(_OUT): cell for name, cell in row.items() if name.startswith(_OUT)}
+        for row in there
     ]
-    true = [labels[one["prediction_id"], one["row"]] for one in there]
-    groups = [one["prediction_id"] for one in there]
+    true = [labels[row["prediction_id"], row["row"]] for row in there]
+    groups = [row["prediction_id"] for row in there]
     sums = truths.sums_of(outputs, true, positive, basis=basis, groups=groups)
     point = QualityPoint(
         name="slice",
@@ -111,19 +111,19 @@ def _measured(point: QualityPoint, sums: quality.Sums | None, *, is_detailed: bo
 
 def by_hour(hours: Sequence[HourSummary], basis: Basis) -> list[QualityPoint]:
     """Return the quality of each hour, of each day where there are many."""
-    found: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
+    values: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
     is_long = len({hour.hour for hour in hours}) > 72
     for hour in hours:
-        found[hour.hour.replace(hour=0) if is_long else hour.hour].append(hour)
-    return [quality_point(at.isoformat(), some, basis) for at, some in sorted(found.items())]
+        values[hour.hour.replace(hour=0) if is_long else hour.hour].append(hour)
+    return [quality_point(at.isoformat(), some, basis) for at, some in sorted(values.items())]
 
 
 def by_revision(
     hours: Sequence[HourSummary], revisions: Mapping[str, Revision], basis: Basis
 ) -> list[QualityPoint]:
     """Return the quality of each revision."""
-    found: defaultdict[int, list[HourSummary]] = defaultdict(list)
+    values: defaultdict[int, list[HourSummary]] = defaultdict(list)
     for hour in hours:
         if hour.revision_id in revisions:
-            found[revisions[hour.revision_id].number].append(hour)
-    return [quality_point(str(number), some, basis) for number, some in sorted(found.items())]
+            values[revisions[hour.revision_id].number].append(hour)
+    return [quality_point(str(number), some, basis) for number, some in sorted(values.items())]

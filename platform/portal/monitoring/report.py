@@ -108,10 +108,10 @@ def asked_of(
             field="since",
             next_step="Choose a beginning before the end.",
         )
-    found = None
+    revision_row = None
     if revision is not None:
-        found = endpoint.revisions.filter(number=revision).defer("served").first()
-        if found is None:
+        revision_row = endpoint.revisions.filter(number=revision).defer("served").first()
+        if revision_row is None:
             raise NotFound
     chosen = None
     if feature:
@@ -130,44 +130,53 @@ def asked_of(
                 "value": value,
             }
         )
-    return ReportQuery(endpoint, begin, end, found, chosen)
+    return ReportQuery(endpoint, begin, end, revision_row, chosen)
 
 
-def view(asked: ReportQuery) -> MonitoringOut:
+def view(report_query: ReportQuery) -> MonitoringOut:
     """Return how an endpoint did."""
-    endpoint = asked.endpoint
+    endpoint = report_query.endpoint
     monitor = Monitor.objects.filter(endpoint=endpoint).first() or Monitor(endpoint=endpoint)
     settings = MonitorSettings.model_validate(monitor.settings)
-    revisions = {one.pk: one for one in endpoint.revisions.defer("served")}
-    hours = _hours(asked)
-    minutes = minutes_of(endpoint, asked.since, asked.until, asked.revision)
-    named = asked.revision.pk if asked.revision is not None else _newest(hours, revisions)
-    base = baselines_of(endpoint, [one for key, one in revisions.items() if key == named])
+    revisions = {hour_point.pk: hour_point for hour_point in endpoint.revisions.defer("served")}
+    hours = _hours(report_query)
+    minutes = minutes_of(endpoint, report_query.since, report_query.until, report_query.revision)
+    named = (
+        report_query.revision.pk if report_query.revision is not None else _newest(hours, revisions)
+    )
+    base = baselines_of(
+        endpoint, [hour_point for key, hour_point in revisions.items() if key == named]
+    )
     chosen = base.get(named or "")
     basis = stored_basis(monitor)
     sliced = None
-    if asked.slice is not None:
-        sliced = _slice(asked, chosen, named, settings.positive, basis)
+    if report_query.slice is not None:
+        sliced = _slice(report_query, chosen, named, settings.positive, basis)
         features, points = sliced.features, sliced.hours
     else:
-        mine = [hour for hour in hours if hour.revision_id == named]
-        features, points = _features(asked, chosen, mine, named), points_of(minutes, hours)
+        hour_summaries = [hour for hour in hours if hour.revision_id == named]
+        features, points = (
+            _features(report_query, chosen, hour_summaries, named),
+            points_of(minutes, hours),
+        )
     alerts = alerts_of(endpoint, revisions)
     all_alerts = Alert.objects.filter(endpoint=endpoint)
-    windows = Windows() if sliced else windows_of(endpoint, named, asked.since, asked.until)
+    windows = (
+        Windows() if sliced else windows_of(endpoint, named, report_query.since, report_query.until)
+    )
     return MonitoringOut(
         endpoint=endpoint.name,
-        since=asked.since,
-        until=asked.until,
+        since=report_query.since,
+        until=report_query.until,
         revision=revisions[named].number if named in revisions else None,
-        slice=asked.words,
+        slice=report_query.words,
         verdict=_worst(features, chosen),
         baseline=chosen.words if chosen is not None else "",
-        predictions=sum(one.predictions for one in points),
-        failed=sum(one.failed or 0 for one in points),
-        refused=sum(one.refused or 0 for one in points),
-        turned_away=sum(one.turned_away or 0 for one in points),
-        unauthorized=sum(one.unauthorized or 0 for one in points),
+        predictions=sum(hour_point.predictions for hour_point in points),
+        failed=sum(hour_point.failed or 0 for hour_point in points),
+        refused=sum(hour_point.refused or 0 for hour_point in points),
+        turned_away=sum(hour_point.turned_away or 0 for hour_point in points),
+        unauthorized=sum(hour_point.unauthorized or 0 for hour_point in points),
         error_rate=error_rate_of(points, None if sliced else minutes),
         rows=sliced.rows if sliced is not None else sum(hour.rows for hour in hours),
         unreadable=monitor.unreadable,
@@ -194,18 +203,18 @@ def view(asked: ReportQuery) -> MonitoringOut:
     )
 
 
-def _hours(asked: ReportQuery) -> list[HourSummary]:
-    found = HourSummary.objects.filter(
-        endpoint=asked.endpoint,
-        hour__gt=asked.since - timedelta(hours=1),
-        hour__lt=asked.until,
+def _hours(report_query: ReportQuery) -> list[HourSummary]:
+    hour_summaries = HourSummary.objects.filter(
+        endpoint=report_query.endpoint,
+        hour__gt=report_query.since - timedelta(hours=1),
+        hour__lt=report_query.until,
     )
-    if asked.revision is not None:
-        found = found.filter(revision_id=asked.revision.pk)
-    if asked.slice is not None:
+    if report_query.revision is not None:
+        hour_summaries = hour_summaries.filter(revision_id=report_query.revision.pk)
+    if report_query.slice is not None:
         # What they sum up is of all predictions: of a slice only which revisions predicted counts.
-        found = found.only("hour", "revision_id")
-    return list(found.order_by("hour"))
+        hour_summaries = hour_summaries.only("hour", "revision_id")
+    return list(hour_summaries.order_by("hour"))
 
 
 def _newest(hours: Sequence[HourSummary], revisions: Mapping[str, Revision]) -> str | None:
@@ -214,12 +223,14 @@ def _newest(hours: Sequence[HourSummary], revisions: Mapping[str, Revision]) -> 
     Before the first prediction it is the newest that serves.
     """
     there = [revisions[hour.revision_id] for hour in hours if hour.revision_id in revisions]
-    there = there or [one for one in revisions.values() if one.state == RevisionState.SERVING]
-    return max(there, key=lambda one: one.number).pk if there else None
+    there = there or [
+        revision for revision in revisions.values() if revision.state == RevisionState.SERVING
+    ]
+    return max(there, key=lambda revision_row: revision_row.number).pk if there else None
 
 
 def _features(
-    asked: ReportQuery,
+    report_query: ReportQuery,
     base: BaselineRecord | None,
     hours: Sequence[HourSummary],
     revision: str | None,
@@ -227,34 +238,34 @@ def _features(
     if base is None:
         return []
     windows = DriftWindow.objects.filter(
-        endpoint=asked.endpoint,
+        endpoint=report_query.endpoint,
         revision_id=revision,
-        ends_at__gt=asked.since,
-        starts_at__lt=asked.until,
+        ends_at__gt=report_query.since,
+        starts_at__lt=report_query.until,
     )
     last = windows.order_by("-ends_at").first()
-    told = {one["name"]: one for one in last.features} if last is not None else {}
-    found = []
+    values = {item["name"]: item for item in last.features} if last is not None else {}
+    features = []
     for feature in base.features[:_MOST_FEATURES]:
         name = feature["name"]
         counts = _added(feature["counts"], (hour.counts.get(name) for hour in hours))
         verdict = VerdictName.NOT_ENOUGH_DATA
-        if last is not None and name in told:
-            verdict = VerdictName(told[name]["verdict"])
+        if last is not None and name in values:
+            verdict = VerdictName(values[name]["verdict"])
             if name in last.drifted:
                 verdict = VerdictName.DRIFTED
-        adjusted_p = told[name]["p_adjusted"] if name in told else None
-        found.append(_feature(feature, counts, verdict, adjusted_p))
-    return _ranked(found)
+        adjusted_p = values[name]["p_adjusted"] if name in values else None
+        features.append(_feature(feature, counts, verdict, adjusted_p))
+    return _ranked(features)
 
 
 def _added(base: Sequence[int], rows: Iterable[Sequence[int] | None]) -> list[int]:
-    found = [0] * len(base)
+    added = [0] * len(base)
     for row in rows:
-        if row is not None and len(row) == len(found):
+        if row is not None and len(row) == len(added):
             for at, count in enumerate(row):
-                found[at] += count
-    return found
+                added[at] += count
+    return added
 
 
 def _feature(
@@ -293,13 +304,15 @@ def bins_of(base: Mapping[str, Any]) -> list[str]:
 
 def _ranked(features: list[FeatureOut]) -> list[FeatureOut]:
     """Return features, the worst first."""
-    return sorted(features, key=lambda one: (_ORDER.index(one.verdict), -one.share, one.name))
+    return sorted(
+        features, key=lambda feature: (_ORDER.index(feature.verdict), -feature.share, feature.name)
+    )
 
 
 def _worst(features: Sequence[FeatureOut], base: BaselineRecord | None) -> VerdictName:
     if base is None:
         return VerdictName.NO_BASELINE
-    there = {one.verdict for one in features}
+    there = {feature.verdict for feature in features}
     for verdict in (VerdictName.DRIFTED, VerdictName.DIFFERENT):
         if verdict in there:
             return verdict
@@ -330,7 +343,7 @@ class _SliceData:
 
 
 def _slice(
-    asked: ReportQuery,
+    report_query: ReportQuery,
     base: BaselineRecord | None,
     revision: str | None,
     positive: str | None,
@@ -338,11 +351,12 @@ def _slice(
 ) -> _Sliced:
     """Count the rows of a slice in the bins of the baseline; of many, those of a fair sample."""
     features = base.features[:_MOST_FEATURES] if base is not None else []
-    labels, labels_left_out = _labels_between(asked)
+    labels, labels_left_out = _labels_between(report_query)
 
-    assert asked.slice is not None  # noqa: S101 - asked for above
+    assert report_query.slice is not None  # noqa: S101 - asked for above
     where, failed, labelled = (
-        _where(asked, asked.slice, revision, status) for status in (ANSWERED, ALL_FAILED, ANSWERED)
+        _where(report_query, report_query.slice, revision, status)
+        for status in (ANSWERED, ALL_FAILED, ANSWERED)
     )
     labelled.rows_among(sorted(labels))
 
@@ -350,41 +364,47 @@ def _slice(
         seen = _SliceData(rows=chosen.count(where))
         for start in range(0, max(1, len(features)), COLUMNS_AT_ONCE):
             some = features[start : start + COLUMNS_AT_ONCE]
-            columns = [one["name"] for one in some]
+            columns = [output["name"] for output in some]
             seen.sampled = chosen.sample(where, most=_SLICE_ROWS, columns=columns)
             if seen.sampled:
-                seen.counts += [_counts(chosen, one) for one in some]
+                seen.counts += [_counts(chosen, output) for output in some]
         if seen.sampled:
             seen.hours = chosen.by_hour()
         seen.failures = chosen.failures(failed)
         if labels:
-            names = [one.removeprefix(_OUT) for one in chosen.columns if one.startswith(_OUT)]
+            names = [
+                output.removeprefix(_OUT) for output in chosen.columns if output.startswith(_OUT)
+            ]
             outputs = truths.needed(names, basis.task)
-            wanted = ["prediction_id", "row", *(_OUT + one for one in outputs)]
-            seen.said = chosen.find(labelled, limit=SLICE_LABELS, columns=wanted)
+            requested = ["prediction_id", "row", *(_OUT + output for output in outputs)]
+            seen.said = chosen.find(labelled, limit=SLICE_LABELS, columns=requested)
         return seen
 
-    seen = retry_if_replaced(asked.endpoint, asked.slice, ask)
-    counts = seen.counts or [[0] * len(one["counts"]) for one in features]
+    seen = retry_if_replaced(report_query.endpoint, report_query.slice, ask)
+    counts = seen.counts or [[0] * len(feature["counts"]) for feature in features]
     measured = quality_of_rows(seen.said, labels, seen.rows, positive, basis)
     measured.labels_left_out = labels_left_out
     return _Sliced(seen.rows, seen.sampled, _both(seen), _judged(features, counts), measured)
 
 
 def _where(
-    asked: ReportQuery, chosen: SelectionFilters, revision: str | None, status: str
+    report_query: ReportQuery, chosen: SelectionFilters, revision: str | None, status: str
 ) -> ParquetConditions:
-    where = condition(asked.endpoint, chosen, status=status)
+    where = condition(report_query.endpoint, chosen, status=status)
     return where if revision is None else where.fact("revision", "=", revision)
 
 
 def _both(seen: _SliceData) -> list[HourPoint]:
     """Return hours with what was answered in them and what failed."""
-    found = {one["hour"]: HourPoint(**one, failed=0, refused=0) for one in seen.hours}
-    for one in seen.failures:
-        point = found.setdefault(one["hour"], HourPoint(hour=one["hour"], predictions=0))
-        point.failed, point.refused = one["failed"], one["refused"]
-    return [point for _, point in sorted(found.items())]
+    hour_points_by_hour = {
+        failure["hour"]: HourPoint(**failure, failed=0, refused=0) for failure in seen.hours
+    }
+    for failure in seen.failures:
+        point = hour_points_by_hour.setdefault(
+            failure["hour"], HourPoint(hour=failure["hour"], predictions=0)
+        )
+        point.failed, point.refused = failure["failed"], failure["refused"]
+    return [point for _, point in sorted(hour_points_by_hour.items())]
 
 
 def _counts(chosen: Flat, base: Mapping[str, Any]) -> list[int]:
@@ -395,7 +415,7 @@ def _counts(chosen: Flat, base: Mapping[str, Any]) -> list[int]:
         if chosen.columns[name] != "DOUBLE":
             return [0] * len(base["counts"])
         return chosen.numbers(name, base["edges"])
-    place = {one: at for at, one in enumerate(base["categories"])}
+    place = {item: at for at, item in enumerate(base["categories"])}
     rare = len(place)
     place |= dict.fromkeys(base["others"], rare)
     counts = [0] * (rare + 3)
@@ -409,27 +429,27 @@ def _judged(
     features: Sequence[Mapping[str, Any]], counts: Sequence[Sequence[int]]
 ) -> list[FeatureOut]:
     p_values = adjusted(
-        [psi_p_value(base["counts"], mine) for base, mine in zip(features, counts, strict=True)]
+        [psi_p_value(base["counts"], values) for base, values in zip(features, counts, strict=True)]
     )
-    found = []
-    for base, mine, p in zip(features, counts, p_values, strict=True):
-        rows = sum(mine)
+    items = []
+    for base, values, p in zip(features, counts, p_values, strict=True):
+        rows = sum(values)
         verdict = VerdictName.STEADY
         if rows < ENOUGH or sum(base["counts"]) < ENOUGH:
             verdict = VerdictName.NOT_ENOUGH_DATA
-        elif p < 0.01 and share_moved(base["counts"], mine) >= 0.1:
+        elif p < 0.01 and share_moved(base["counts"], values) >= 0.1:
             verdict = VerdictName.DIFFERENT
-        found.append(_feature(base, mine, verdict, p if rows >= ENOUGH else None))
-    return _ranked(found)
+        items.append(_feature(base, values, verdict, p if rows >= ENOUGH else None))
+    return _ranked(items)
 
 
-def _labels_between(asked: ReportQuery) -> tuple[dict[tuple[str, int], Any], int]:
+def _labels_between(report_query: ReportQuery) -> tuple[dict[tuple[str, int], Any], int]:
     """Return the newest labels of the span, and how many older ones are left out."""
     rows = Label.objects.filter(
-        endpoint=asked.endpoint,
+        endpoint=report_query.endpoint,
         is_current=True,
-        hour__gt=asked.since - timedelta(hours=1),
-        hour__lt=asked.until,
+        hour__gt=report_query.since - timedelta(hours=1),
+        hour__lt=report_query.until,
     ).exclude(prediction_id="")
     newest = rows.order_by("-pk").values_list("prediction_id", "row", "value")[:SLICE_LABELS]
     labels = {(prediction, row): value for prediction, row, value in newest}
@@ -445,18 +465,18 @@ def alerts_of(endpoint: Endpoint, revisions: Mapping[str, Revision]) -> list[Ale
     return [alert_out(alert, revisions) for alert in alerts]
 
 
-def alert_out(one: Alert, revisions: Mapping[str, Revision]) -> AlertOut:
+def alert_out(alert: Alert, revisions: Mapping[str, Revision]) -> AlertOut:
     """Describe an alert."""
-    revision = revisions.get(one.revision_id)
+    revision = revisions.get(alert.revision_id)
     return AlertOut(
-        id=one.pk,
-        kind=one.kind,
-        subject=one.subject,
-        state=one.state,
-        reason=one.reason,
+        id=alert.pk,
+        kind=alert.kind,
+        subject=alert.subject,
+        state=alert.state,
+        reason=alert.reason,
         revision=revision.number if revision is not None else None,
-        created_at=one.created_at,
-        seen_at=one.seen_at,
-        snoozed_until=one.snoozed_until,
-        resolved_at=one.resolved_at,
+        created_at=alert.created_at,
+        seen_at=alert.seen_at,
+        snoozed_until=alert.snoozed_until,
+        resolved_at=alert.resolved_at,
     )

@@ -44,7 +44,7 @@ class SelectionExport:
             self._erased = _erased_ids(selection)
             release_connection()
             with turn(self._process):
-                facts = self._process.ask(
+                details = self._process.ask(
                     "table_facts", source=str(self._source), erased=self._erased
                 )
         except AnalysisFailed as error:
@@ -56,9 +56,9 @@ class SelectionExport:
         except BaseException:
             self.close()
             raise
-        self.rows: int = facts["rows"]
-        self.erased: int = facts["erased"]
-        self._groups: int = facts["groups"]
+        self.rows: int = details["rows"]
+        self.erased: int = details["erased"]
+        self._groups: int = details["groups"]
 
     def close(self) -> None:
         """End the process, remove its files, and let another export begin."""

@@ -39,7 +39,8 @@ def column_types(endpoint: Endpoint) -> dict[str, str]:
             if kind is not None:
                 types[str(column["name"])] = kind
     records = VersionRecord.objects.filter(
-        line__project=endpoint.project_id, line__name__in={one.model for one in revisions}
+        line__project=endpoint.project_id,
+        line__name__in={revision_row.model for revision_row in revisions},
     )
     for record in records.order_by("pk"):
         for column in (record.signature or {}).get("inputs") or []:

@@ -26,24 +26,24 @@ def minutes_of(
 def points_of(minutes: QuerySet[TrafficMinute], hours: Iterable[HourSummary]) -> list[HourPoint]:
     """Return hours with what was answered in them and what failed."""
     errors = _errors(minutes)
-    mine: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
+    values: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
     for hour in hours:
-        mine[hour.hour].append(hour)
-    found = []
-    for at in sorted(mine.keys() | errors.keys()):
-        rows = mine[at]
-        busiest = max(rows, key=lambda one: one.predictions, default=None)
+        values[hour.hour].append(hour)
+    hour_points = []
+    for at in sorted(values.keys() | errors.keys()):
+        rows = values[at]
+        busiest = max(rows, key=lambda hour_summary_row: hour_summary_row.predictions, default=None)
         slow = busiest.latency_ms if busiest is not None else {}
-        found.append(
+        hour_points.append(
             HourPoint(
                 hour=at,
-                predictions=sum(one.predictions for one in rows),
+                predictions=sum(hour_summary.predictions for hour_summary in rows),
                 p50_ms=slow.get("p50"),
                 p95_ms=slow.get("p95"),
                 **(errors.get(at) or dict.fromkeys(_ERRORS, 0)),
             )
         )
-    return found
+    return hour_points
 
 
 def _errors(minutes: QuerySet[TrafficMinute]) -> dict[datetime, dict[str, int]]:
@@ -54,7 +54,7 @@ def _errors(minutes: QuerySet[TrafficMinute]) -> dict[datetime, dict[str, int]]:
     # What is summed up must not be called as the column is.
     sums = {f"all_{name}": Sum(name) for name in _ERRORS}
     summed: Iterable[dict[str, Any]] = by_hour.annotate(**sums).values("hour", *sums)
-    return {one["hour"]: {name: one[f"all_{name}"] for name in _ERRORS} for one in summed}
+    return {item["hour"]: {name: item[f"all_{name}"] for name in _ERRORS} for item in summed}
 
 
 def captures_of(minutes: QuerySet[TrafficMinute]) -> dict[str, int]:
@@ -72,8 +72,8 @@ def error_rate_of(
 
     With `minutes` all that was answered counts, captured or not.
     """
-    failed = sum(one.failed or 0 for one in points)
-    answered = sum(one.predictions for one in points)
+    failed = sum(hour_point.failed or 0 for hour_point in points)
+    answered = sum(hour_point.predictions for hour_point in points)
     if minutes is not None:
         answered = minutes.aggregate(all=Sum("answered"))["all"] or 0
     return failed / (answered + failed) if answered + failed else None

@@ -23,28 +23,28 @@ def windows_of(
     endpoint: Endpoint, revision_id: str | None, since: datetime, until: datetime
 ) -> Windows:
     """Return the windows of a revision that a span touches, at most 50."""
-    found = DriftWindow.objects.filter(
+    drift_windows = DriftWindow.objects.filter(
         endpoint=endpoint, revision_id=revision_id, ends_at__gt=since, starts_at__lt=until
     )
     shown = [
         WindowOut(
-            starts_at=one.starts_at,
-            ends_at=one.ends_at,
-            rows=one.rows,
-            failed=one.failed,
-            features=len(one.features),
-            different=len(one.different),
-            drifted=len(one.drifted),
-            worst=[_short(name) for name in _by_share(one)[:_NAMES]],
+            starts_at=drift_window.starts_at,
+            ends_at=drift_window.ends_at,
+            rows=drift_window.rows,
+            failed=drift_window.failed,
+            features=len(drift_window.features),
+            different=len(drift_window.different),
+            drifted=len(drift_window.drifted),
+            worst=[_short(name) for name in _by_share(drift_window)[:_NAMES]],
         )
-        for one in found.order_by("-ends_at")[:_MOST]
+        for drift_window in drift_windows.order_by("-ends_at")[:_MOST]
     ]
-    return Windows(shown, found.count() - len(shown) if len(shown) == _MOST else 0)
+    return Windows(shown, drift_windows.count() - len(shown) if len(shown) == _MOST else 0)
 
 
-def _by_share(one: DriftWindow) -> list[str]:
-    shares = {told["name"]: told["share"] for told in one.features}
-    return sorted(one.different, key=lambda name: (-shares.get(name, 0.0), name))
+def _by_share(drift_window: DriftWindow) -> list[str]:
+    shares = {feature["name"]: feature["share"] for feature in drift_window.features}
+    return sorted(drift_window.different, key=lambda name: (-shares.get(name, 0.0), name))
 
 
 def _short(name: str) -> str:

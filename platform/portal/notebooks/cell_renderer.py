@@ -47,9 +47,9 @@ def shown(cell: Any) -> tuple[list[str], list[str]]:
             lines += lines_of(f"{output.get('ename')}: {output.get('evalue')}")
         elif isinstance(output.get("data"), dict):
             data = output["data"]
-            found = [*_pictures(data)]
-            pictures += found
-            if not found:
+            items = [*_pictures(data)]
+            pictures += items
+            if not items:
                 lines += lines_of(data.get("text/plain")) or [f"({', '.join(map(str, data))})"]
     notes = _left_out(len(lines) - MOST_LINES - 1, "lines")
     notes += _left_out(len(pictures) - _MOST_PICTURES, "pictures")

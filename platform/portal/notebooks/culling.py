@@ -37,18 +37,18 @@ def idle_limit_s(server: Server) -> float:
 
 def look_after_idle() -> None:
     """Warn servers that are about to stop, stop those that were warned, and clear old warnings."""
-    moment = clock.now()
+    timestamp = clock.now()
     ready = Server.objects.filter(state=NotebookState.READY, active_at__isnull=False)
     for server in ready.select_related("tier", "workload", "project", "owner"):
         if not may_go_on(server):
             stop_server(server=server, message=f"{server.owner.display_name} left the project.")
-        elif _gpu_is_busy(server, moment):
-            note_activity(server, moment, "a GPU is at work")
+        elif _gpu_is_busy(server, timestamp):
+            note_activity(server, timestamp, "a GPU is at work")
         else:
-            _judge(server, moment)
+            _judge(server, timestamp)
         ends_at = server.workload.deadline_at if server.workload is not None else None
         if ends_at is not None:
-            warn_of_end(server, moment, ends_at, LIFETIME_ENDS)
+            warn_of_end(server, timestamp, ends_at, LIFETIME_ENDS)
 
 
 def may_go_on(server: Server) -> bool:
@@ -57,27 +57,27 @@ def may_go_on(server: Server) -> bool:
     return server.owner.is_active and role is not None and role.at_least(Role.CONTRIBUTOR)
 
 
-def _gpu_is_busy(server: Server, moment: datetime) -> bool:
+def _gpu_is_busy(server: Server, timestamp: datetime) -> bool:
     if server.workload is None or not server.workload.gpus:
         return False
     recent = UsageSample.objects.filter(
         lease__workload=server.workload_id,
-        at__gte=moment - _GPU_WINDOW,
+        at__gte=timestamp - _GPU_WINDOW,
         gpu_percent__gte=_GPU_BUSY_PERCENT,
     )
     return recent.exists()
 
 
-def _judge(server: Server, moment: datetime) -> None:
+def _judge(server: Server, timestamp: datetime) -> None:
     assert server.active_at is not None  # noqa: S101  (the caller asked for such)
     due = server.active_at + timedelta(seconds=idle_limit_s(server))
     minutes = round(idle_limit_s(server) / 60)
     why = f"{IDLE} {minutes} minute{'' if minutes == 1 else 's'}."
-    if moment < due - WARNING:
+    if timestamp < due - WARNING:
         return
     if server.stops_at is None:
-        _warn(server, max(due, moment + WARNING), why)
-    elif server.stops_at <= moment and server.stops_why == why:
+        _warn(server, max(due, timestamp + WARNING), why)
+    elif server.stops_at <= timestamp and server.stops_why == why:
         stop_server(server=server, reason=ReasonCode.IDLE, message=why)
 
 
@@ -88,9 +88,9 @@ def _warn(server: Server, stops_at: datetime, why: str) -> None:
             announce(server)
 
 
-def warn_of_end(server: Server, moment: datetime, ends_at: datetime, why: str) -> None:
+def warn_of_end(server: Server, timestamp: datetime, ends_at: datetime, why: str) -> None:
     """Say a few minutes ahead that a server will be stopped in any case, by whoever does that."""
-    if not moment < ends_at <= moment + _END_WARNING:
+    if not timestamp < ends_at <= timestamp + _END_WARNING:
         return
     with transaction.atomic():
         later = Q(stops_at=None) | Q(stops_at__gt=ends_at)
@@ -99,10 +99,10 @@ def warn_of_end(server: Server, moment: datetime, ends_at: datetime, why: str) -
             announce(server)
 
 
-def note_activity(server: Server, moment: datetime, why: str) -> None:
+def note_activity(server: Server, timestamp: datetime, why: str) -> None:
     """Something works in a server: it lives on, and a warning that it would stop is taken back."""
     Server.objects.filter(pk=server.pk, state=NotebookState.READY).update(
-        active_at=moment, why_alive=shorten(why, 300)
+        active_at=timestamp, why_alive=shorten(why, 300)
     )
     idle_warnings = Server.objects.filter(pk=server.pk, stops_why__startswith=IDLE)
     if idle_warnings.update(stops_at=None, stops_why=""):

@@ -82,13 +82,13 @@ def differences(before: bytes, after: bytes) -> list[DiffCell]:
         last = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         log.warning("notebooks_not_compared", status=process.returncode, said=last[:500])
         raise _too_much("takes too much memory, or one of them is broken")
-    return [_cell(one) for one in json.loads(process.stdout)["cells"]]
+    return [_cell(cell) for cell in json.loads(process.stdout)["cells"]]
 
 
-def _cell(told: dict[str, object]) -> DiffCell:
-    told["lines"] = [DiffLine(*line) for line in told["lines"]]  # type: ignore[attr-defined]
-    told["outputs"] = [DiffLine(*line) for line in told["outputs"]]  # type: ignore[attr-defined]
-    return DiffCell(**told)  # type: ignore[arg-type]
+def _cell(values: dict[str, object]) -> DiffCell:
+    values["lines"] = [DiffLine(*line) for line in values["lines"]]  # type: ignore[attr-defined]
+    values["outputs"] = [DiffLine(*line) for line in values["outputs"]]  # type: ignore[attr-defined]
+    return DiffCell(**values)  # type: ignore[arg-type]
 
 
 def _too_much(why: str) -> Conflict:

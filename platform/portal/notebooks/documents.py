@@ -52,13 +52,13 @@ _EMPTY: dict[str, Any] = {"execution_count": None, "outputs": []}
 
 def _result_of(cell: dict[str, Any]) -> dict[str, Any]:
     """Take out of a cell what it came to, leaving in place what every cell has."""
-    found = {"execution_count": cell.get("execution_count"), "outputs": cell.get("outputs") or []}
+    result = {"execution_count": cell.get("execution_count"), "outputs": cell.get("outputs") or []}
     cell["execution_count"], cell["outputs"] = None, []
     metadata = cell.get("metadata")
     if isinstance(metadata, dict):
-        told = {name: metadata.pop(name) for name in _OF_A_RUN if name in metadata}
-        found |= {"metadata": told} if told else {}
-    return found
+        metadatas_by_name = {name: metadata.pop(name) for name in _OF_A_RUN if name in metadata}
+        result |= {"metadata": metadatas_by_name} if metadatas_by_name else {}
+    return result
 
 
 def put_together(source: bytes, outputs: bytes | None) -> bytes:
@@ -77,13 +77,13 @@ def put_together(source: bytes, outputs: bytes | None) -> bytes:
 
 def _parsed(content: bytes) -> dict[str, Any]:
     try:
-        found = read_json(content)
+        document = read_json(content)
         is_notebook = (
-            isinstance(found, dict)
-            and found.get("nbformat") == 4
-            and isinstance(found.get("metadata", {}), dict)
-            and isinstance(found.get("cells"), list)
-            and all(isinstance(cell, dict) for cell in found["cells"])
+            isinstance(document, dict)
+            and document.get("nbformat") == 4
+            and isinstance(document.get("metadata", {}), dict)
+            and isinstance(document.get("cells"), list)
+            and all(isinstance(cell, dict) for cell in document["cells"])
         )
     except DuplicateKey as error:
         raise InvalidInput(
@@ -101,14 +101,14 @@ def _parsed(content: bytes) -> dict[str, Any]:
             field="content",
             next_step="Save it in JupyterLab and send the .ipynb as it is.",
         )
-    if len(found["cells"]) > MAX_CELLS:
+    if len(document["cells"]) > MAX_CELLS:
         raise InvalidInput(
-            f"The notebook has {len(found['cells'])} cells; at most {MAX_CELLS} are kept.",
+            f"The notebook has {len(document['cells'])} cells; at most {MAX_CELLS} are kept.",
             code="too_many_cells",
             field="content",
             next_step="Split it into several notebooks.",
         )
-    result: dict[str, Any] = found
+    result: dict[str, Any] = document
     return result
 
 
@@ -134,15 +134,15 @@ def _parameters(notebook: dict[str, Any]) -> Iterator[list[str]]:
             continue
         source = cell.get("source")
         text = "".join(map(str, source)) if isinstance(source, list) else str(source or "")
-        found = (_PARAMETER.match(line) for line in text.splitlines()[:1000])
-        pairs = [[one["name"], _plain(one["value"])] for one in found if one]
+        matches = (_PARAMETER.match(line) for line in text.splitlines()[:1000])
+        pairs = [[match["name"], _plain(match["value"])] for match in matches if match]
         yield from pairs[:_MAX_PARAMETERS]
         return
 
 
 def _plain(value: str) -> str:
     """Return a value as a person types it: text without its quotes, and fit to be stored."""
-    value = "".join(one for one in value.strip() if one.isprintable())
+    value = "".join(item for item in value.strip() if item.isprintable())
     if (
         len(value) >= 2
         and value[0] == value[-1]

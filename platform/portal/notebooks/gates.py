@@ -26,8 +26,8 @@ class ServerRole:
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated, NotFound or Forbidden; leave the server on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
-        found = Server.objects.of_project(gated_project(request))
-        server = found.filter(pk=path[self.parameter]).first()
+        servers = Server.objects.of_project(gated_project(request))
+        server = servers.filter(pk=path[self.parameter]).first()
         if server is None:
             raise NotFound
         request.gated_server = server  # type: ignore[attr-defined]
@@ -104,8 +104,8 @@ class LabToken:
         """Raise Unauthenticated, or NotFound for another's server; leave it on the request."""
         principal = principal_of_bearer(request.headers.get("Authorization", ""))
         workload_id = principal.token.pk if principal.token is not None else ""
-        found = Server.objects.alive().filter(pk=path[self.parameter], workload=workload_id)
-        server = found.select_related("workload", "tier").first()
+        servers = Server.objects.alive().filter(pk=path[self.parameter], workload=workload_id)
+        server = servers.select_related("workload", "tier").first()
         if server is None:
             raise NotFound
         request.gated_server = server  # type: ignore[attr-defined]

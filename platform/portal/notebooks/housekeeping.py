@@ -34,12 +34,12 @@ def free_deleted() -> tuple[int, int]:
 def _remove(pk: str) -> bool:
     """Remove a notebook; runs of it and branches from it stay, and no longer say of what."""
     with transaction.atomic():
-        mine = NotebookFile.objects.select_for_update().filter(pk=pk, deleted_at__isnull=False)
-        if not mine.exists():
+        files = NotebookFile.objects.select_for_update().filter(pk=pk, deleted_at__isnull=False)
+        if not files.exists():
             return False
         NotebookRun.objects.filter(version__file=pk).update(version=None)
         NotebookVersion.objects.filter(origin_version__file=pk).update(origin_version=None)
-        mine.delete()
+        files.delete()
     return True
 
 

@@ -28,10 +28,10 @@ class Jobs(Protocol):
     def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
         """Keep code and return its digest; call it outside a transaction."""
 
-    def submit(self, *, project: Project, by: User, code: str, wanted: JobWanted) -> Workload:
+    def submit(self, *, project: Project, by: User, code: str, spec: JobWanted) -> Workload:
         """Queue the job, inside the caller's transaction; raises what submitting a job raises."""
 
-    def quote(self, *, project: Project, by: User, wanted: JobWanted) -> Quote:
+    def quote(self, *, project: Project, by: User, spec: JobWanted) -> Quote:
         """Say what it would cost and whether it would wait."""
 
 

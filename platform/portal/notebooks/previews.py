@@ -34,8 +34,8 @@ class NotebookPreview:
 def preview_of(content: bytes) -> NotebookPreview | None:
     """Return what is shown of a notebook; None for what is none."""
     try:
-        found = json.loads(content)["cells"]
-        cells = [cell for cell in found if isinstance(cell, dict)]
+        value = json.loads(content)["cells"]
+        cells = [cell for cell in value if isinstance(cell, dict)]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return NotebookPreview(
@@ -56,8 +56,8 @@ def _cell(number: int, cell: dict[str, object]) -> PreviewCell:
         text="\n".join(text),
         pictures=pictures,
         failed=any(
-            isinstance(one, dict) and one.get("output_type") == "error"
-            for one in (outputs if isinstance(outputs, list) else ())
+            isinstance(output, dict) and output.get("output_type") == "error"
+            for output in (outputs if isinstance(outputs, list) else ())
         ),
         injected=isinstance(tags, list) and "injected-parameters" in tags,
     )

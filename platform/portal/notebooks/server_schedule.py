@@ -22,63 +22,63 @@ _WEEK = list(Weekday)
 _LATE_AT_MOST = timedelta(hours=1)
 
 
-def moment_before(at: str, days: list[str], moment: datetime) -> datetime | None:
-    """Return the last time the clock showed `at` on one of `days`, up to `moment`."""
-    return _moment(at, days, moment, range(8))
+def moment_before(at: str, days: list[str], timestamp: datetime) -> datetime | None:
+    """Return the last time the clock showed `at` on one of `days`, up to `timestamp`."""
+    return _moment(at, days, timestamp, range(8))
 
 
-def moment_after(at: str, days: list[str], moment: datetime) -> datetime | None:
-    """Return the next time it does, after `moment`."""
-    return _moment(at, days, moment, range(0, -8, -1))
+def moment_after(at: str, days: list[str], timestamp: datetime) -> datetime | None:
+    """Return the next time it does, after `timestamp`."""
+    return _moment(at, days, timestamp, range(0, -8, -1))
 
 
-def _moment(at: str, days: list[str], moment: datetime, back: range) -> datetime | None:
+def _moment(at: str, days: list[str], timestamp: datetime, back: range) -> datetime | None:
     if not at:
         return None
     hour, minute = (int(part) for part in at.split(":"))
     for ago in back:
-        day = moment.astimezone(UTC).date() - timedelta(days=ago)
-        found = datetime.combine(day, time(hour, minute), UTC)
-        is_there = found <= moment if back.step > 0 else found > moment
+        day = timestamp.astimezone(UTC).date() - timedelta(days=ago)
+        combine = datetime.combine(day, time(hour, minute), UTC)
+        is_there = combine <= timestamp if back.step > 0 else combine > timestamp
         if is_there and _WEEK[day.weekday()] in days:
-            return found
+            return combine
     return None
 
 
 def look_after_schedules() -> None:
     """Start what is due, tell ahead what will stop, and stop what is due."""
-    moment = clock.now()
+    timestamp = clock.now()
     timed = Server.objects.exclude(Q(daily_start="") & Q(daily_stop=""))
     for server in timed.select_related("tier", "workload", "project", "owner"):
         if server.status in ALIVE:
-            _stop_or_warn(server, moment)
-        _start(server, moment)
+            _stop_or_warn(server, timestamp)
+        _start(server, timestamp)
 
 
-def _stop_or_warn(server: Server, moment: datetime) -> None:
+def _stop_or_warn(server: Server, timestamp: datetime) -> None:
     if server.workload is None:
         return
-    due = moment_before(server.daily_stop, server.days, moment)
+    due = moment_before(server.daily_stop, server.days, timestamp)
     why = words_of_schedule(server.daily_stop)
     began = max(server.workload.created_at, server.schedule_seen_at)
     if due is not None and began < due:
         stop_server(server=server, reason=ReasonCode.MAX_LIFETIME, message=why)
         return
-    coming = moment_after(server.daily_stop, server.days, moment)
+    coming = moment_after(server.daily_stop, server.days, timestamp)
     if coming is not None:
-        warn_of_end(server, moment, coming, why)
+        warn_of_end(server, timestamp, coming, why)
 
 
-def _start(server: Server, moment: datetime) -> None:
+def _start(server: Server, timestamp: datetime) -> None:
     """Start a server once for each moment that is due; one that runs has no need of it."""
-    due = moment_before(server.daily_start, server.days, moment)
+    due = moment_before(server.daily_start, server.days, timestamp)
     seen = server.schedule_seen_at
     if due is None or due <= seen:
         return
-    mine = Server.objects.filter(pk=server.pk, schedule_seen_at=seen)
-    if not mine.update(schedule_seen_at=moment):
+    servers = Server.objects.filter(pk=server.pk, schedule_seen_at=seen)
+    if not servers.update(schedule_seen_at=timestamp):
         return
-    is_wanted = server.status in AT_REST and moment - due <= _LATE_AT_MOST and may_go_on(server)
+    is_wanted = server.status in AT_REST and timestamp - due <= _LATE_AT_MOST and may_go_on(server)
     if not is_wanted:
         return
     try:

@@ -16,8 +16,8 @@ _WARNED_S = 60.0
 
 
 def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
-    found = Server.objects.filter(workload=workload_id)
-    server = found.select_related("workload", "project").first()
+    servers = Server.objects.filter(workload=workload_id)
+    server = servers.select_related("workload", "project").first()
     if server is None or server.workload is None:
         return {}
     return variables_of(server, server.workload, node_address_of(server.workload))

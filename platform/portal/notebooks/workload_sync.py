@@ -21,9 +21,9 @@ _SHUT_DOWN = "Shut down from JupyterLab."
 def follow(workload_id: str) -> None:
     """Let the server of a workload stand as the workload does. May be repeated."""
     with transaction.atomic():
-        found = Server.objects.filter(workload=workload_id)
+        servers = Server.objects.filter(workload=workload_id)
         server = (
-            found.select_for_update(of=("self",), no_key=True).select_related("workload").first()
+            servers.select_for_update(of=("self",), no_key=True).select_related("workload").first()
         )
         if server is not None and server.workload is not None:
             _follow(server, server.workload)

@@ -114,8 +114,8 @@ def _of_model(project_id: str, source: str, rest: str) -> tuple[str, str]:
         version = str(pointing.version) if pointing else ""
     if not (version.isascii() and version.isdecimal() and len(version) < 10):
         raise _missing(source)
-    found = ModelVersion.objects.filter(workspace=project_id, name=name, version=int(version))
-    row = found.exclude(current_stage=DELETED).first()
+    versions = ModelVersion.objects.filter(workspace=project_id, name=name, version=int(version))
+    row = versions.exclude(current_stage=DELETED).first()
     if row is None:
         raise _missing(source)
     return row.storage_location or row.source or "", row.run_id or ""

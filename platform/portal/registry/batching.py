@@ -105,8 +105,8 @@ def state_batching(
 
     Endpoints follow with the next revision of the version: a revision never changes.
     """
-    facts = find_model(project.pk, model)
-    record = ensure_record(project, facts, find_version(project.pk, model, number))
+    details = find_model(project.pk, model)
+    record = ensure_record(project, details, find_version(project.pk, model, number))
     with transaction.atomic():
         before = record.given_batching
         VersionRecord.objects.filter(pk=record.pk).update(
@@ -134,8 +134,8 @@ def note_batching(
     report: BatchingReport,
 ) -> None:
     """Keep what a replica reported; nothing where something else has been stated since."""
-    facts = find_model(project.pk, model)
-    record = ensure_record(project, facts, find_version(project.pk, model, number))
+    details = find_model(project.pk, model)
+    record = ensure_record(project, details, find_version(project.pk, model, number))
     now = statement_of(record)
     if (now.mode if now else None) is not stated:
         return

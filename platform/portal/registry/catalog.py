@@ -101,8 +101,8 @@ def models_named(project_id: str, names: Iterable[str]) -> list[ModelFacts]:
 
 def born_at(project_id: str, created_ms: int) -> list[str]:
     """Return the names of the models of a project made at that millisecond."""
-    found = RegisteredModel.objects.filter(workspace=project_id, creation_time=created_ms)
-    return list(found.values_list("name", flat=True))
+    models = RegisteredModel.objects.filter(workspace=project_id, creation_time=created_ms)
+    return list(models.values_list("name", flat=True))
 
 
 def list_models(
@@ -115,9 +115,9 @@ def list_models(
         rows = rows.filter(name__icontains=text)
     if cursor:
         rows = rows.filter(name__gt=_text_in(cursor))
-    found = list(rows.order_by("name")[: limit + 1])
-    items = _with_facts(project_id, found[:limit])
-    more = len(found) > limit
+    models = list(rows.order_by("name")[: limit + 1])
+    items = _with_facts(project_id, models[:limit])
+    more = len(models) > limit
     return ModelPage(items, encode_cursor(json.dumps(items[-1].name)) if more else None)
 
 
@@ -144,12 +144,12 @@ def _foreign_cursor() -> InvalidInput:
 
 def _with_facts(project_id: str, rows: Sequence[RegisteredModel]) -> list[ModelFacts]:
     names = [row.name for row in rows]
-    mine = {"workspace": project_id, "name__in": names}
+    values = {"workspace": project_id, "name__in": names}
     tags: dict[str, dict[str, str]] = defaultdict(dict)
-    for tag in RegisteredModelTag.objects.filter(**mine):
+    for tag in RegisteredModelTag.objects.filter(**values):
         tags[tag.name][tag.key] = tag.value or ""
     aliases: dict[str, dict[str, int]] = defaultdict(dict)
-    for alias in RegisteredModelAlias.objects.filter(**mine).order_by("alias"):
+    for alias in RegisteredModelAlias.objects.filter(**values).order_by("alias"):
         aliases[alias.name][alias.alias] = alias.version
     counted = _versions(project_id).filter(name__in=names).values("name")
     counts = {
@@ -191,16 +191,16 @@ def list_versions(
         if not (key.isascii() and key.isdecimal() and len(key) < 10):
             raise _foreign_cursor()
         rows = rows.filter(version__lt=int(key))
-    found = list(rows.order_by("-version")[: limit + 1])
-    items = _version_facts(project_id, found[:limit])
-    more = len(found) > limit
+    versions = list(rows.order_by("-version")[: limit + 1])
+    items = _version_facts(project_id, versions[:limit])
+    more = len(versions) > limit
     return ListedVersions(items, encode_cursor(str(items[-1].number)) if more else None)
 
 
 def versions_of_runs(project_id: str, run_ids: Iterable[str]) -> tuple[list[VersionFacts], int]:
     """Return the versions of a project that came of runs, newest first, and how many more."""
-    wanted = [run_id for run_id in run_ids if run_id]
-    rows = _versions(project_id).filter(run_id__in=wanted).order_by("-creation_time", "-version")
+    ids = [run_id for run_id in run_ids if run_id]
+    rows = _versions(project_id).filter(run_id__in=ids).order_by("-creation_time", "-version")
     newest = list(rows[:MAX_LIMIT])
     left_out = rows.count() - len(newest) if len(newest) == MAX_LIMIT else 0
     return _version_facts(project_id, newest), left_out
@@ -221,12 +221,12 @@ def made_of_runs(project_id: str, run_ids: Iterable[str]) -> list[tuple[str, int
 def _version_facts(project_id: str, rows: Sequence[ModelVersion]) -> list[VersionFacts]:
     names = {row.name for row in rows}
     numbers = {row.version for row in rows}
-    mine = {"workspace": project_id, "name__in": names, "version__in": numbers}
+    values = {"workspace": project_id, "name__in": names, "version__in": numbers}
     tags: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
-    for tag in ModelVersionTag.objects.filter(**mine):
+    for tag in ModelVersionTag.objects.filter(**values):
         tags[tag.name, tag.version][tag.key] = tag.value or ""
     aliases: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for alias in RegisteredModelAlias.objects.filter(**mine).order_by("alias"):
+    for alias in RegisteredModelAlias.objects.filter(**values).order_by("alias"):
         aliases[alias.name, alias.version].append(alias.alias)
     return [
         VersionFacts(

@@ -26,8 +26,8 @@ class _Graph:
     def node(self, kind: NodeKind, name: str, label: str, detail: str = "") -> str:
         """Add a node; returns its key."""
         key = f"{kind.value}:{name}"
-        found = LineageNode(key=key, kind=kind, id=name, label=label, detail=detail)
-        self._nodes.setdefault(key, found)
+        lineage_node = LineageNode(key=key, kind=kind, id=name, label=label, detail=detail)
+        self._nodes.setdefault(key, lineage_node)
         return key
 
     def edge(self, source: str, target: str) -> None:
@@ -71,14 +71,14 @@ def lineage_of(project: Project, kind: NodeKind, name: str) -> LineageOut:
         return lineage_of_version(project, *above(project=project, name=name))
     graph = _Graph(project)
     if kind is NodeKind.RUN:
-        wanted = [name]
+        requested = [name]
     elif kind is NodeKind.JOB:
-        wanted = _runs_of_job(graph, name)
+        requested = _runs_of_job(graph, name)
     elif kind is NodeKind.DATASET:
-        wanted = _runs_of_dataset(graph, name)
+        requested = _runs_of_dataset(graph, name)
     else:
         raise NotFound
-    runs = _add_runs(graph, wanted)
+    runs = _add_runs(graph, requested)
     if kind is NodeKind.RUN and not runs:
         raise NotFound
     versions, left_out = versions_of_runs(project.pk, runs)
@@ -95,11 +95,11 @@ def _add_version(graph: _Graph, version: VersionFacts, runs: dict[str, str]) -> 
     if version.run_id in runs:
         graph.edge(runs[version.run_id], key)
     for source in downstream():
-        found = source(
+        descendants = source(
             project_id=graph.project.pk, model=version.model, version=version.number, key=key
         )
-        graph.take(found.nodes, found.edges)
-        graph.left_out += found.left_out
+        graph.take(descendants.nodes, descendants.edges)
+        graph.left_out += descendants.left_out
 
 
 def _add_runs(graph: _Graph, run_ids: Iterable[str]) -> dict[str, str]:
@@ -120,11 +120,11 @@ def _add_runs(graph: _Graph, run_ids: Iterable[str]) -> dict[str, str]:
 
 def _add_jobs(graph: _Graph, runs: dict[str, str]) -> None:
     tags = Tag.objects.filter(run__in=list(runs), key=JOB_TAG)
-    said = {tag.run_id: tag.value or "" for tag in tags}
+    tags_by_id = {tag.run_id: tag.value or "" for tag in tags}
     # A tag is what the run's owner wrote: only a job of this very project is believed.
-    jobs = Workload.objects.filter(project=graph.project, pk__in=list(said.values()))
+    jobs = Workload.objects.filter(project=graph.project, pk__in=list(tags_by_id.values()))
     known = {job.pk: job for job in jobs}
-    for run_id, workload_id in said.items():
+    for run_id, workload_id in tags_by_id.items():
         job = known.get(workload_id)
         if job is not None:
             key = graph.node(NodeKind.JOB, job.pk, job.name, str(job.state))
@@ -136,11 +136,11 @@ def _add_data(graph: _Graph, runs: dict[str, str]) -> None:
         source_type="DATASET", destination_type="RUN", destination_id__in=list(runs)
     )
     readers = [(row.source_id, row.destination_id) for row in inputs]
-    found = LoggedDataset.objects.filter(
+    logged_datasets = LoggedDataset.objects.filter(
         dataset_uuid__in={source for source, _ in readers},
         experiment__workspace=graph.project.pk,
     )
-    known = {row.dataset_uuid: row for row in found}
+    known = {row.dataset_uuid: row for row in logged_datasets}
     for source, run_id in readers:
         data = known.get(source)
         if data is not None:
@@ -162,10 +162,10 @@ def _runs_of_job(graph: _Graph, workload_id: str) -> list[str]:
 
 def _runs_of_dataset(graph: _Graph, name: str) -> list[str]:
     title, _, digest = name.rpartition("@")
-    found = LoggedDataset.objects.filter(
+    logged_datasets = LoggedDataset.objects.filter(
         experiment__workspace=graph.project.pk, name=title, digest=digest
     )
-    uuids = list(found.values_list("dataset_uuid", flat=True))
+    uuids = list(logged_datasets.values_list("dataset_uuid", flat=True))
     if not uuids:
         raise NotFound
     graph.node(NodeKind.DATASET, name, title, digest)

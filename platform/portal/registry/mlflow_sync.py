@@ -34,10 +34,10 @@ def tell_on_commit(line: ModelLine) -> None:
 
 def find_told(project: Project, name: str) -> ModelFacts:
     """Return a model as MLflow has it once it was told of every move; raises NotFound."""
-    facts = find_model(project.pk, name)
-    line = line_of(facts)
+    details = find_model(project.pk, name)
+    line = line_of(details)
     if line is None or not Move.objects.untold().filter(line=line).exists():
-        return facts
+        return details
     tell(line.pk)
     return find_model(project.pk, name)
 
@@ -49,15 +49,15 @@ def tell_waiting() -> int:
     """
     waiting = Move.objects.untold().order_by("pk").values_list("line_id", flat=True)
     lines = list(dict.fromkeys(waiting[:1000]))[:_LINES_PER_SWEEP]
-    told = 0
+    result = 0
     for line_id in lines:
         try:
             tell(line_id)
         except DatabaseError as error:
             log.warning("mlflow_not_told", line=line_id, reason=str(error)[:200])
         else:
-            told += 1
-    return told
+            result += 1
+    return result
 
 
 def tell(line_id: str) -> None:
@@ -89,28 +89,28 @@ def _name_of(line: ModelLine) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _write(mine: dict[str, str], line: ModelLine, moves: Iterable[Move]) -> None:
+def _write(values: dict[str, str], line: ModelLine, moves: Iterable[Move]) -> None:
     aliases = dict.fromkeys(move.target for move in moves if move.kind == TargetKind.ALIAS)
     for alias in aliases:
         last = Move.objects.filter(line=line, kind=TargetKind.ALIAS, target=alias)
         version = last.order_by("-sequence").values_list("version", flat=True)[0]
-        _point(mine, alias, version)
+        _point(values, alias, version)
     staged = [move.version for move in moves if move.kind == TargetKind.STAGE]
     moved = {number for number in staged if number is not None}
     records = VersionRecord.objects.filter(line=line, number__in=moved)
     for number, stage in records.values_list("number", "stage"):
         shown = stage if stage in _OF_MLFLOW else "None"
-        versions = ModelVersion.objects.filter(**mine, version=number)
+        versions = ModelVersion.objects.filter(**values, version=number)
         versions.exclude(current_stage=DELETED).update(current_stage=shown)
 
 
-def _point(mine: dict[str, str], alias: str, version: int | None) -> None:
-    rows = RegisteredModelAlias.objects.filter(**mine, alias=alias)
+def _point(values: dict[str, str], alias: str, version: int | None) -> None:
+    rows = RegisteredModelAlias.objects.filter(**values, alias=alias)
     if version is None:
         rows.delete()
         return
-    standing = ModelVersion.objects.filter(**mine, version=version).exclude(current_stage=DELETED)
+    standing = ModelVersion.objects.filter(**values, version=version).exclude(current_stage=DELETED)
     if not standing.exists():
         rows.delete()
     elif not rows.update(version=version):
-        RegisteredModelAlias(**mine, alias=alias, version=version).save(force_insert=True)
+        RegisteredModelAlias(**values, alias=alias, version=version).save(force_insert=True)

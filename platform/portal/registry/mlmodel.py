@@ -44,18 +44,18 @@ def read_mlmodel(content: bytes) -> Description:
     try:
         text = content.decode("utf-8")
         _measure(text)
-        found = yaml.load(text, Loader=_Strings)  # noqa: S506  (it makes text, lists, dicts alone)
+        value = yaml.load(text, Loader=_Strings)  # noqa: S506  (it makes text, lists, dicts alone)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         raise BadModelFile("the MLmodel file is not YAML in UTF-8") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise BadModelFile("the MLmodel file is no mapping")
-    flavors = found.get("flavors")
+    flavors = value.get("flavors")
     return Description(
         flavors=[_short(name) for name in flavors] if isinstance(flavors, dict) else [],
-        signature=_signature(found.get("signature")),
-        example_path=_example(found.get("saved_input_example_info")),
-        uuid=_short(found.get("model_uuid")),
-        batching=_batching(found.get("metadata")),
+        signature=_signature(value.get("signature")),
+        example_path=_example(value.get("saved_input_example_info")),
+        uuid=_short(value.get("model_uuid")),
+        batching=_batching(value.get("metadata")),
     )
 
 
@@ -78,10 +78,10 @@ def _measure(text: str) -> None:
             )
 
 
-def _signature(found: object) -> dict[str, Any] | None:
-    if not isinstance(found, dict):
+def _signature(value: object) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
         return None
-    sides = {side: _columns(found.get(side)) for side in ("inputs", "outputs", "params")}
+    sides = {side: _columns(value.get(side)) for side in ("inputs", "outputs", "params")}
     if not (sides["inputs"] or sides["outputs"]):
         return None
     return sides
@@ -92,12 +92,12 @@ def _columns(written: object) -> list[dict[str, Any]]:
     if not isinstance(written, str) or not written:
         return []
     try:
-        found = orjson.loads(written)
+        document = orjson.loads(written)
     except orjson.JSONDecodeError as error:
         raise BadModelFile("the signature in the MLmodel file is not JSON") from error
-    if not isinstance(found, list):
+    if not isinstance(document, list):
         return []
-    return [_column(part, at) for at, part in enumerate(found)]
+    return [_column(part, at) for at, part in enumerate(document)]
 
 
 def _column(part: object, at: int) -> dict[str, Any]:
@@ -116,10 +116,10 @@ def _column(part: object, at: int) -> dict[str, Any]:
     }
 
 
-def _example(found: object) -> str | None:
-    if not isinstance(found, dict):
+def _example(value: object) -> str | None:
+    if not isinstance(value, dict):
         return None
-    path = found.get("serving_input_path") or found.get("artifact_path")
+    path = value.get("serving_input_path") or value.get("artifact_path")
     return path if isinstance(path, str) and path else None
 
 

@@ -32,7 +32,7 @@ _TRY_AGAIN_AFTER = timedelta(seconds=20)
 _PER_SWEEP = 20
 
 
-def examine(record: VersionRecord, facts: VersionFacts, *, later: CeleryTask) -> VersionRecord:
+def examine(record: VersionRecord, details: VersionFacts, *, later: CeleryTask) -> VersionRecord:
     """Return the record with what the files say, read now unless that was done before.
 
     `later` is rung for the digests of a large model. Call it outside a transaction.
@@ -40,9 +40,9 @@ def examine(record: VersionRecord, facts: VersionFacts, *, later: CeleryTask) ->
     if record.read_at is not None and not (record.fault and _is_due(record)):
         return record
     try:
-        folder = folder_of(facts.project_id, facts.location)
-        found = artifact_files().files(folder, limit=MAX_FILES + 1)
-        said = _said(record, folder, found)
+        folder = folder_of(details.project_id, details.location)
+        model_folder_files = artifact_files().files(folder, limit=MAX_FILES + 1)
+        value = _said(record, folder, model_folder_files)
     except (FilesUnreadable, BadModelFile) as error:
         return _note(record, fault=f"The files of this version cannot be read: {error}.")
     except InvalidInput:
@@ -50,17 +50,17 @@ def examine(record: VersionRecord, facts: VersionFacts, *, later: CeleryTask) ->
     _note(
         record,
         fault="",
-        format=said.format,
-        entry=said.entry,
-        flavors=said.flavors,
-        signature=said.signature,
-        example=said.example,
-        noted_batching=said.batching,
-        files=[[file.path, file.size_bytes, ""] for file in found],
+        format=value.format,
+        entry=value.entry,
+        flavors=value.flavors,
+        signature=value.signature,
+        example=value.example,
+        noted_batching=value.batching,
+        files=[[file.path, file.size_bytes, ""] for file in model_folder_files],
         hashed_at=None,
     )
-    if sum(file.size_bytes for file in found) <= _AT_ONCE_BYTES:
-        return hash_files(record, facts)
+    if sum(file.size_bytes for file in model_folder_files) <= _AT_ONCE_BYTES:
+        return hash_files(record, details)
     ring(later, record.pk)
     return record
 
@@ -89,15 +89,17 @@ class _Said:
     batching: str = ""
 
 
-def _said(record: VersionRecord, folder: str, found: Sequence[ModelFolderFile]) -> _Said:
+def _said(
+    record: VersionRecord, folder: str, model_folder_files: Sequence[ModelFolderFile]
+) -> _Said:
     """Read what the files of a version say; raises BadModelFile, FilesUnreadable."""
-    if len(found) > MAX_FILES:
+    if len(model_folder_files) > MAX_FILES:
         raise BadModelFile(f"there are more than {MAX_FILES} of them")
-    wanted = ModelFormat(record.given_format) if record.given_format else None
-    if any(file.path == "MLmodel" for file in found):
-        if wanted not in (None, ModelFormat.MLFLOW):
-            raise BadModelFile(f"they are an MLflow model, and {wanted} was said")
-        described, example = _described(folder, found)
+    model_format = ModelFormat(record.given_format) if record.given_format else None
+    if any(file.path == "MLmodel" for file in model_folder_files):
+        if model_format not in (None, ModelFormat.MLFLOW):
+            raise BadModelFile(f"they are an MLflow model, and {model_format} was said")
+        described, example = _described(folder, model_folder_files)
         return _Said(
             ModelFormat.MLFLOW,
             described.flavors,
@@ -105,17 +107,19 @@ def _said(record: VersionRecord, folder: str, found: Sequence[ModelFolderFile]) 
             example=example,
             batching=described.batching,
         )
-    bare = find_bare(artifact_files(), folder, found, wanted)
+    bare = find_bare(artifact_files(), folder, model_folder_files, model_format)
     signature = record.given_signature or bare.signature
     return _Said(bare.format, [bare.format.value], signature, bare.entry)
 
 
-def _described(folder: str, found: Sequence[ModelFolderFile]) -> tuple[Description, str]:
+def _described(
+    folder: str, model_folder_files: Sequence[ModelFolderFile]
+) -> tuple[Description, str]:
     """Return what the MLmodel file says, and the recorded example as text."""
     store = artifact_files()
     described = read_mlmodel(store.head(folder, "MLmodel", limit_bytes=MAX_BYTES + 1))
     path = described.example_path
-    sizes = {file.path: file.size_bytes for file in found}
+    sizes = {file.path: file.size_bytes for file in model_folder_files}
     if path is None or sizes.get(path, MAX_EXAMPLE_BYTES + 1) > MAX_EXAMPLE_BYTES:
         return described, ""
     content = store.head(folder, path, limit_bytes=MAX_EXAMPLE_BYTES)
@@ -125,11 +129,11 @@ def _described(folder: str, found: Sequence[ModelFolderFile]) -> tuple[Descripti
         return described, ""
 
 
-def hash_files(record: VersionRecord, facts: VersionFacts) -> VersionRecord:
+def hash_files(record: VersionRecord, details: VersionFacts) -> VersionRecord:
     """Count the digest of every file of a version; safe to do twice."""
     store = artifact_files()
     try:
-        folder = folder_of(facts.project_id, facts.location)
+        folder = folder_of(details.project_id, details.location)
         files = [[path, size, store.sha256(folder, path)] for path, size, _ in record.files]
     except (FilesUnreadable, InvalidInput) as error:
         return _note(record, fault=f"The files of this version cannot be read: {error}.")

@@ -76,8 +76,10 @@ class _Message:
 
     def one(self, within: _Field, number: int) -> _Field | None:
         """Return the last field of that number in a message, which is the one that counts."""
-        found = [field for field in self.fields(within.start, within.end) if field.number == number]
-        return found[-1] if found else None
+        fields = [
+            field for field in self.fields(within.start, within.end) if field.number == number
+        ]
+        return fields[-1] if fields else None
 
     def text(self, field: _Field | None) -> str:
         """Return the bytes of a field as a name; raises BadModelFile."""
@@ -123,9 +125,13 @@ def read_onnx(file: BinaryIO, size_bytes: int) -> dict[str, Any] | None:
     if not outputs or len(inputs) + len(outputs) > 100 * _MAX_TENSORS:
         raise BadModelFile("the file is not ONNX: nothing comes out of its graph")
     # Files of old list their weights among the inputs, too.
-    taken = [tensor for one in inputs if (tensor := _tensor(message, one))["name"] not in weights]
-    given = [_tensor(message, one) for one in outputs]
-    if len(taken) + len(given) > _MAX_TENSORS or any(not one["type"] for one in [*taken, *given]):
+    taken = [
+        tensor for output in inputs if (tensor := _tensor(message, output))["name"] not in weights
+    ]
+    given = [_tensor(message, output) for output in outputs]
+    if len(taken) + len(given) > _MAX_TENSORS or any(
+        not output["type"] for output in [*taken, *given]
+    ):
         return None
     return {"inputs": taken, "outputs": given, "params": []}
 
@@ -151,5 +157,5 @@ def _tensor(message: _Message, described: _Field) -> dict[str, Any]:
 
 def _length(message: _Message, dim: _Field) -> int:
     """Return the length of an axis, -1 for any."""
-    found = message.one(dim, 1)
-    return found.value if found is not None and found.value < 2**31 else -1
+    field = message.one(dim, 1)
+    return field.value if field is not None and field.value < 2**31 else -1

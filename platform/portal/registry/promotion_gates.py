@@ -46,10 +46,10 @@ class Case:
 
 def gates_of(rules: ProjectRules, target: Target) -> list[Gate]:
     """Return the gates of a target. Capitals in an alias make no way around them."""
-    wanted = (target.kind, target.name.lower())
+    requested = (target.kind, target.name.lower())
     for written in rules.gates:
         declared = TargetGates.model_validate(written)
-        if (declared.kind, declared.name.lower()) == wanted:
+        if (declared.kind, declared.name.lower()) == requested:
             return declared.gates
     return []
 
@@ -99,8 +99,8 @@ def _golden(case: Case) -> GateResult:
 
 def _newest(record: VersionRecord, gate: EvaluationGate) -> Evaluation | None:
     """Return the newest figure that a job measured which really reads the named data."""
-    found = record.evaluations.filter(metric=gate.metric, dataset=gate.dataset)
-    return found.filter(workload_id__in=_readers(record, gate.dataset)).first()
+    evaluations = record.evaluations.filter(metric=gate.metric, dataset=gate.dataset)
+    return evaluations.filter(workload_id__in=_readers(record, gate.dataset)).first()
 
 
 def _readers(record: VersionRecord, dataset: str) -> QuerySet[DatasetUse, str | None]:
@@ -115,8 +115,8 @@ def _readers(record: VersionRecord, dataset: str) -> QuerySet[DatasetUse, str | 
 
 def _evaluation(case: Case, gate: EvaluationGate) -> GateResult:
     on = f"{gate.metric} on {gate.dataset}"
-    mine = _newest(case.record, gate)
-    if mine is None:
+    evaluation = _newest(case.record, gate)
+    if evaluation is None:
         return _closed(
             GateKind.EVALUATION,
             f"No job has measured {on} for version {case.record.number}{_why_not(case, gate)}.",
@@ -124,7 +124,7 @@ def _evaluation(case: Case, gate: EvaluationGate) -> GateResult:
             f'`slipway.Model("{case.record.line.name}").version({case.record.number})'
             f'.evaluate({{"{gate.metric}": …}}, dataset="{gate.dataset}")`.',
         )
-    ours = mine.figure
+    ours = evaluation.figure
     if not math.isfinite(ours):
         return _closed(
             GateKind.EVALUATION,
@@ -161,15 +161,15 @@ def _compared(case: Case, gate: EvaluationGate, ours: float, champion: VersionRe
             f"Measure version {champion.number} on {gate.dataset} in a job too.",
         )
     gain = ours - theirs.figure if gate.higher_is_better else theirs.figure - ours
-    wanted = "at least as good" if not gate.margin else f"better by {spelled(gate.margin)}"
+    requested = "at least as good" if not gate.margin else f"better by {spelled(gate.margin)}"
     if gate.margin < 0:
-        wanted = f"at most {spelled(-gate.margin)} worse"
+        requested = f"at most {spelled(-gate.margin)} worse"
     against = f"{spelled(ours)} against {spelled(theirs.figure)} of version {champion.number}"
     if gain >= gate.margin:
-        return _open(GateKind.EVALUATION, f"{on}: {against}; it is {wanted}.")
+        return _open(GateKind.EVALUATION, f"{on}: {against}; it is {requested}.")
     return _closed(
         GateKind.EVALUATION,
-        f"{on}: {against}; it has to be {wanted}.",
+        f"{on}: {against}; it has to be {requested}.",
         f"Register a version that does better on {gate.dataset}.",
     )
 

@@ -14,28 +14,28 @@ def moment_of(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
 
 
-def line_of(facts: ModelFacts) -> ModelLine | None:
+def line_of(details: ModelFacts) -> ModelLine | None:
     """Return our row of a model, also when MLflow has renamed the model since; None without one."""
-    born = ModelLine.objects.filter(project_id=facts.project_id, born_ms=facts.created_ms)
+    born = ModelLine.objects.filter(project_id=details.project_id, born_ms=details.created_ms)
     known = {line.name: line for line in born}
-    if not known or facts.name in known:
-        return known.get(facts.name)
-    there = set(born_at(facts.project_id, facts.created_ms))
+    if not known or details.name in known:
+        return known.get(details.name)
+    there = set(born_at(details.project_id, details.created_ms))
     left = [line for name, line in known.items() if name not in there]
     # Two models made in one millisecond and both renamed cannot be told apart: they start anew.
     return left[0] if len(left) == 1 else None
 
 
-def ensure_line(project: Project, facts: ModelFacts) -> ModelLine:
+def ensure_line(project: Project, details: ModelFacts) -> ModelLine:
     """Return our row of a model, made or renamed where needed."""
-    line = line_of(facts)
+    line = line_of(details)
     if line is None:
         line, _ = ModelLine.objects.get_or_create(
-            project=project, name=facts.name, born_ms=facts.created_ms
+            project=project, name=details.name, born_ms=details.created_ms
         )
-    elif line.name != facts.name:
-        ModelLine.objects.filter(pk=line.pk).update(name=facts.name)
-        line.name = facts.name
+    elif line.name != details.name:
+        ModelLine.objects.filter(pk=line.pk).update(name=details.name)
+        line.name = details.name
     return line
 
 
@@ -54,9 +54,9 @@ def ensure_record(
     return record
 
 
-def records_of(facts: ModelFacts) -> dict[int, VersionRecord]:
+def records_of(details: ModelFacts) -> dict[int, VersionRecord]:
     """Return our rows of the versions of a model, by number."""
-    line = line_of(facts)
+    line = line_of(details)
     if line is None:
         return {}
     rows = VersionRecord.objects.filter(line=line).select_related("line", "author")

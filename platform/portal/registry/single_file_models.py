@@ -36,28 +36,33 @@ class BareModel:
 
 
 def find_bare(
-    store: ModelFiles, folder: str, found: Sequence[ModelFolderFile], wanted: ModelFormat | None
+    store: ModelFiles,
+    folder: str,
+    model_folder_files: Sequence[ModelFolderFile],
+    model_format: ModelFormat | None,
 ) -> BareModel:
     """Return the model among the files of a folder without an MLmodel file.
 
-    `wanted` is what who registered it says it is. Raises BadModelFile, FilesUnreadable.
+    `model_format` is what who registered it says it is. Raises BadModelFile, FilesUnreadable.
     """
-    file = _the_one(found, wanted)
+    file = _the_one(model_folder_files, model_format)
     with store.opened(folder, file.path) as content:
         if ModelFormat.ONNX in _formats(file.path):
             format_, signature = ModelFormat.ONNX, read_onnx(content, file.size_bytes)
         else:
             format_, signature = read_archive(content)
-    if wanted not in (None, format_):
-        raise BadModelFile(f"{_short(file)} is {format_.value}, and {wanted} was said")
+    if model_format not in (None, format_):
+        raise BadModelFile(f"{_short(file)} is {format_.value}, and {model_format} was said")
     return BareModel(format_, file.path, signature)
 
 
-def _the_one(found: Sequence[ModelFolderFile], wanted: ModelFormat | None) -> ModelFolderFile:
+def _the_one(
+    model_folder_files: Sequence[ModelFolderFile], model_format: ModelFormat | None
+) -> ModelFolderFile:
     able = [
         file
-        for file in found
-        if _formats(file.path) and (wanted is None or wanted in _formats(file.path))
+        for file in model_folder_files
+        if _formats(file.path) and (model_format is None or model_format in _formats(file.path))
     ]
     if len(able) == 1:
         return able[0]
@@ -68,7 +73,7 @@ def _the_one(found: Sequence[ModelFolderFile], wanted: ModelFormat | None) -> Mo
         )
     raise BadModelFile(
         "there is no MLmodel file among them, and no model of "
-        + (f"the format {wanted}" if wanted else "TorchScript, torch.export or ONNX")
+        + (f"the format {model_format}" if model_format else "TorchScript, torch.export or ONNX")
     )
 
 

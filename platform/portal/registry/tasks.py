@@ -22,10 +22,10 @@ def hash_version(record_id: str) -> None:
     if record is None or record.hashed_at is not None:
         return
     try:
-        facts = find_version(record.line.project_id, record.line.name, record.number)
+        version = find_version(record.line.project_id, record.line.name, record.number)
     except NotFound:
         return
-    hash_files(record, facts)
+    hash_files(record, version)
 
 
 @doorbell("registry.hash_waiting")

@@ -41,11 +41,11 @@ class _Bounded:
 
     def read(self, size: int = -1) -> bytes:
         """Return so many bytes, or what is left of the file; raises BadModelFile for too many."""
-        wanted = size if size >= 0 else _MAX_LIST_BYTES + 1
-        found = self._file.read(wanted) if wanted <= _MAX_LIST_BYTES + 1 else None
-        if found is None or len(found) > _MAX_LIST_BYTES:
+        requested = size if size >= 0 else _MAX_LIST_BYTES + 1
+        file = self._file.read(requested) if requested <= _MAX_LIST_BYTES + 1 else None
+        if file is None or len(file) > _MAX_LIST_BYTES:
             raise BadModelFile("the list of what is in the archive is too long")
-        return found
+        return file
 
 
 def read_archive(file: BinaryIO) -> tuple[ModelFormat, dict[str, Any] | None]:
@@ -104,16 +104,16 @@ def _signature(program: Any) -> dict[str, Any] | None:
 
 def _named(specs: Any, kind: str, tensors: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the tensors of one side; None where something else goes in or comes out."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for spec in specs[: 100 * _MAX_TENSORS]:
         if kind not in spec:
             continue  # a parameter or a buffer
         tensor = spec[kind]["arg"].get("as_tensor")
         described = _tensor(tensor["name"], tensors[tensor["name"]]) if tensor else None
-        if described is None or len(found) == _MAX_TENSORS:
+        if described is None or len(result) == _MAX_TENSORS:
             return None
-        found.append(described)
-    return found
+        result.append(described)
+    return result
 
 
 def _tensor(name: Any, meta: Any) -> dict[str, Any] | None:
@@ -135,5 +135,7 @@ def _output_names(module: Any) -> list[str]:
     if spec["type"] != "builtins.dict":
         return []
     names = orjson.loads(spec["context"])
-    fine = isinstance(names, list) and all(isinstance(one, str) and _is_name(one) for one in names)
+    fine = isinstance(names, list) and all(
+        isinstance(name, str) and _is_name(name) for name in names
+    )
     return names if fine else []

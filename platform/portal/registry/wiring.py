@@ -15,8 +15,8 @@ class _Registered:
         self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]
     ) -> Sequence[ModelMade]:
         """Return the versions that came of the runs, and of all runs of the jobs."""
-        mine = Tag.objects.filter(key=JOB_TAG, run__experiment__workspace=project_id)
-        of_jobs = mine.filter(value__in=list(workload_ids)).values_list("run_id", "value")
+        tags = Tag.objects.filter(key=JOB_TAG, run__experiment__workspace=project_id)
+        of_jobs = tags.filter(value__in=list(workload_ids)).values_list("run_id", "value")
         jobs = {run_id: workload_id or "" for run_id, workload_id in of_jobs}
         return [
             ModelMade(

@@ -37,9 +37,9 @@ class BudgetAdmission:
         if not budgets:
             return AdmissionGranted()
         amount = quoted(request).set_aside_nano_usd
-        moment = clock.now()
+        timestamp = clock.now()
         for budget in budgets:
-            _reserve(budget, request, amount, moment)
+            _reserve(budget, request, amount, timestamp)
         return AdmissionGranted()
 
 
@@ -57,38 +57,40 @@ def quoted(request: AdmissionRequest) -> AdmissionQuote:
         nano_usd_per_hour=request.nano_usd_per_hour,
         max_lifetime_s=request.max_lifetime_s,
     )
-    moment = clock.now()
+    timestamp = clock.now()
     return AdmissionQuote(
-        expected, amount, [(one, _has_room(one, amount, moment)) for one in _budgets_of(request)]
+        expected,
+        amount,
+        [(budget, _has_room(budget, amount, timestamp)) for budget in _budgets_of(request)],
     )
 
 
-def _has_room(budget: Budget, amount: int, moment: datetime) -> bool:
-    if budget.is_overridden(moment) or budget.window != window_name(budget, moment):
+def _has_room(budget: Budget, amount: int, timestamp: datetime) -> bool:
+    if budget.is_overridden(timestamp) or budget.window != window_name(budget, timestamp):
         return True
     return amount <= budget.left_nano_usd and budget.spent_nano_usd < budget.limit_nano_usd
 
 
 def _budgets_of(request: AdmissionRequest) -> list[Budget]:
     """Return the budgets that say whether this may start, in the one order all lock them in."""
-    found = Budget.objects.over(
+    budgets = Budget.objects.over(
         project=request.project_id, team=request.team_id, person=request.user_id
     ).filter(stops=True)
     if kind_of(request.kind).budget.is_exempt:
-        found = found.filter(counts_exempt=True)
-    return list(found.select_related("project", "team", "person").order_by("pk"))
+        budgets = budgets.filter(counts_exempt=True)
+    return list(budgets.select_related("project", "team", "person").order_by("pk"))
 
 
-def _reserve(budget: Budget, request: AdmissionRequest, amount: int, moment: datetime) -> None:
-    window = window_name(budget, moment)
+def _reserve(budget: Budget, request: AdmissionRequest, amount: int, timestamp: datetime) -> None:
+    window = window_name(budget, timestamp)
     if budget.window != window:
-        measure(budget.pk, moment)
+        measure(budget.pk, timestamp)
     before = Reservation.objects.filter(budget=budget, workload=request.workload_id).first()
     if before is not None and before.left_nano_usd:
         Budget.objects.filter(pk=budget.pk).update(
             reserved_nano_usd=F("reserved_nano_usd") - before.left_nano_usd
         )
-    if not Budget.objects.set_aside(budget.pk, nano_usd=amount, window=window, moment=moment):
+    if not Budget.objects.set_aside(budget.pk, nano_usd=amount, window=window, timestamp=timestamp):
         now = Budget.objects.filter(pk=budget.pk).select_related("project", "team", "person")
         current = now.first()
         if current is None:  # removed meanwhile, so it limits nothing
@@ -108,14 +110,14 @@ def _refusal(budget: Budget, amount: int) -> Conflict:
     whose = f"The budget of {budget.scope_name}"
     limit = f"{dollars(budget.limit_nano_usd)} {period_words(budget)}"
     if budget.spent_nano_usd >= budget.limit_nano_usd:
-        said = f"{whose} is used up: {dollars(budget.spent_nano_usd)} of {limit} are spent."
+        message = f"{whose} is used up: {dollars(budget.spent_nano_usd)} of {limit} are spent."
     else:
-        said = (
+        message = (
             f"{whose} has {dollars(budget.left_nano_usd)} of {limit} left; "
             f"this start needs {dollars(amount)}."
         )
     return Conflict(
-        said,
+        message,
         code="budget_exhausted",
         field="tier",
         next_step="Have the budget raised or overridden, or choose a cheaper tier.",

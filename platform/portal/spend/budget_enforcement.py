@@ -31,26 +31,26 @@ FORECAST = "forecast"
 _AT_ONCE = 500
 
 
-def watch_budgets(moment: datetime | None = None) -> None:
+def watch_budgets(timestamp: datetime | None = None) -> None:
     """Measure every budget, tell what is due, stop what has to stop.
 
     What goes wrong with one budget or workload keeps none of the others from being handled.
     """
-    moment = moment or clock.now()
+    timestamp = timestamp or clock.now()
     for budget_id in Budget.objects.order_by("pk").values_list("pk", flat=True):
         try:
-            _watch(budget_id, moment)
+            _watch(budget_id, timestamp)
         except Exception:
             log.exception("budget_not_watched", budget=budget_id)
 
 
-def _watch(budget_id: str, moment: datetime) -> None:
-    budget = measure(budget_id, moment)
+def _watch(budget_id: str, timestamp: datetime) -> None:
+    budget = measure(budget_id, timestamp)
     if budget is None:
         return
-    _tell(budget, moment)
-    if budget.is_used_up(moment):
-        _stop(budget, moment)
+    _tell(budget, timestamp)
+    if budget.is_used_up(timestamp):
+        _stop(budget, timestamp)
         return
     # Whoever was warned and may go on is warned again, the whole time, should it run out again.
     warned = BudgetStop.objects.filter(budget=budget)
@@ -58,7 +58,7 @@ def _watch(budget_id: str, moment: datetime) -> None:
         warned.delete()
 
 
-def _tell(budget: Budget, moment: datetime) -> None:
+def _tell(budget: Budget, timestamp: datetime) -> None:
     spent, limit = budget.spent_nano_usd, budget.limit_nano_usd
     reached = [level for level in LEVELS if spent * 100 >= limit * level]
     known = set(
@@ -70,7 +70,7 @@ def _tell(budget: Budget, moment: datetime) -> None:
         if str(level) not in known:
             _alert(budget, str(level), _level_words(budget, level))
     if spent < limit and FORECAST not in known and budget.period == BudgetPeriod.MONTH:
-        expected = forecast_of(scope_of(budget), moment)
+        expected = forecast_of(scope_of(budget), timestamp)
         if expected is not None and expected.nano_usd > limit:
             words = (
                 f"At this pace {budget.scope_name} will spend about {dollars(expected.nano_usd)} "
@@ -82,16 +82,16 @@ def _tell(budget: Budget, moment: datetime) -> None:
 
 def _level_words(budget: Budget, level: int) -> str:
     name = budget.scope_name
-    said = (
+    message = (
         f"{name[0].upper()}{name[1:]} has reached {level} % of its budget: "
         f"{dollars(budget.spent_nano_usd)} of {dollars(budget.limit_nano_usd)} "
         f"{period_words(budget)} are spent."
     )
     if level < LEVELS[-1]:
-        return said
+        return message
     if not budget.stops:
-        return f"{said} This budget only tells; what runs goes on."
-    return f"{said} New starts are refused, and what runs is saved and stopped."
+        return f"{message} This budget only tells; what runs goes on."
+    return f"{message} New starts are refused, and what runs is saved and stopped."
 
 
 def _alert(budget: Budget, level: str, words: str) -> None:
@@ -116,40 +116,40 @@ def _alert(budget: Budget, level: str, words: str) -> None:
 
 def recipients_of(budget: Budget) -> set[str]:
     """Return who is told: owners of the project or team, the person, and who set the budget."""
-    found = {budget.made_by.email} if budget.made_by.is_active else set()
+    items = {budget.made_by.email} if budget.made_by.is_active else set()
     if budget.person is not None:
-        return found | {budget.person.email}
+        return items | {budget.person.email}
     if budget.project is not None:
         members = Membership.objects.reaching(budget.project)
     else:
         members = Membership.objects.filter(team=budget.team_id)
     owners = members.filter(role=Role.OWNER)
     people = User.objects.filter(pk__in=owners.values("user"), is_active=True)
-    return found | set(people.values_list("email", flat=True))
+    return items | set(people.values_list("email", flat=True))
 
 
-def _stop(budget: Budget, moment: datetime) -> None:
+def _stop(budget: Budget, timestamp: datetime) -> None:
     """Stop what waits and runs: at once, or after the warning its kind is due."""
-    found = Workload.objects.unfinished().exclude(state=WorkloadState.STOPPING, plan="stop")
+    workloads = Workload.objects.unfinished().exclude(state=WorkloadState.STOPPING, plan="stop")
     if budget.project_id:
-        found = found.filter(project=budget.project_id)
+        workloads = workloads.filter(project=budget.project_id)
     elif budget.team_id:
-        found = found.filter(team=budget.team_id)
+        workloads = workloads.filter(team=budget.team_id)
     else:
-        found = found.filter(submitted_by=budget.person_id)
-    for workload in found.order_by("pk")[:_AT_ONCE]:
+        workloads = workloads.filter(submitted_by=budget.person_id)
+    for workload in workloads.order_by("pk")[:_AT_ONCE]:
         try:
-            _stop_one(workload, budget, moment)
+            _stop_one(workload, budget, timestamp)
         except Exception:
             log.exception("not_stopped_by_budget", workload=workload.pk, budget=budget.pk)
 
 
-def _stop_one(workload: Workload, budget: Budget, moment: datetime) -> None:
+def _stop_one(workload: Workload, budget: Budget, timestamp: datetime) -> None:
     rule = kind_of(workload.kind).budget
     if rule.is_exempt and not budget.counts_exempt:
         return
     is_running = workload.status not in WAITING
-    if is_running and rule.warning_s and _is_warned(workload, budget, moment):
+    if is_running and rule.warning_s and _is_warned(workload, budget, timestamp):
         return
     stop_workload(
         workload=workload,
@@ -160,15 +160,15 @@ def _stop_one(workload: Workload, budget: Budget, moment: datetime) -> None:
     log.info("stopped_by_budget", workload=workload.pk, budget=budget.pk)
 
 
-def _is_warned(workload: Workload, budget: Budget, moment: datetime) -> bool:
+def _is_warned(workload: Workload, budget: Budget, timestamp: datetime) -> bool:
     """Warn and have the work saved; tells whether there is time left before it stops."""
     rule = kind_of(workload.kind).budget
     notice, _ = BudgetStop.objects.get_or_create(
         workload=workload.pk,
         epoch=workload.epoch,
-        defaults={"budget": budget, "stops_at": moment + timedelta(seconds=rule.warning_s)},
+        defaults={"budget": budget, "stops_at": timestamp + timedelta(seconds=rule.warning_s)},
     )
-    if notice.stops_at <= moment:
+    if notice.stops_at <= timestamp:
         return False
     rule.save(workload_id=workload.pk, stops_at=notice.stops_at, why=why_stopped(budget))
     return True

@@ -15,11 +15,11 @@ from portal.workloads.models import Lease, Workload
 from slipway.schemas.spend import BudgetPeriod
 
 
-def window_name(budget: Budget, moment: datetime) -> str:
+def window_name(budget: Budget, timestamp: datetime) -> str:
     """Return the window a budget counts in: a month (`2026-11`), or `total`."""
     if budget.period == BudgetPeriod.TOTAL:
         return str(BudgetPeriod.TOTAL.value)
-    return month_of(moment.astimezone(UTC).date())
+    return month_of(timestamp.astimezone(UTC).date())
 
 
 def scope_of(budget: Budget) -> Scope:
@@ -29,25 +29,25 @@ def scope_of(budget: Budget) -> Scope:
     return Scope(team=budget.team_id or "", person=budget.person_id or "")
 
 
-def measure(budget_id: str, moment: datetime) -> Budget | None:
+def measure(budget_id: str, timestamp: datetime) -> Budget | None:
     """Bring a budget up to date and return it; None when it is gone.
 
     Holds the budget's row, so that what was set aside meanwhile is counted too.
     """
     with transaction.atomic():
-        found = Budget.objects.select_for_update(of=("self",), no_key=True).filter(pk=budget_id)
-        budget = found.select_related("project", "team", "person").first()
+        budgets = Budget.objects.select_for_update(of=("self",), no_key=True).filter(pk=budget_id)
+        budget = budgets.select_related("project", "team", "person").first()
         if budget is None:
             return None
-        window = window_name(budget, moment)
+        window = window_name(budget, timestamp)
         month = "" if budget.period == BudgetPeriod.TOTAL else window
-        budget.spent_nano_usd = spent_in(scope_of(budget), month=month, moment=moment)
-        _lower_reservations(budget, moment)
+        budget.spent_nano_usd = spent_in(scope_of(budget), month=month, timestamp=timestamp)
+        _lower_reservations(budget, timestamp)
         left = Reservation.objects.filter(budget=budget).aggregate(all=Sum("left_nano_usd"))
         budget.reserved_nano_usd = int(left["all"] or 0)
-        budget.window, budget.measured_at = window, moment
+        budget.window, budget.measured_at = window, timestamp
         is_reached = budget.spent_nano_usd >= budget.limit_nano_usd
-        budget.reached_at = (budget.reached_at or moment) if is_reached else None
+        budget.reached_at = (budget.reached_at or timestamp) if is_reached else None
         budget.save(
             update_fields=[
                 *("spent_nano_usd", "reserved_nano_usd", "window", "measured_at", "reached_at")
@@ -56,23 +56,28 @@ def measure(budget_id: str, moment: datetime) -> Budget | None:
     return budget
 
 
-def _lower_reservations(budget: Budget, moment: datetime) -> None:
+def _lower_reservations(budget: Budget, timestamp: datetime) -> None:
     """Set aside less for what has begun to spend, and nothing for what has ended."""
     held = list(Reservation.objects.filter(budget=budget, left_nano_usd__gt=0))
     if not held:
         return
-    ids = [one.workload for one in held]
+    ids = [reservation.workload for reservation in held]
     states = dict(Workload.objects.filter(pk__in=ids).values_list("pk", "state"))
     leases = list(Lease.objects.filter(workload__in=ids))
     steps = price_steps({lease.tier_id for lease in leases}) if leases else {}
     spent: Counter[str] = Counter()
     for lease in leases:
         prices = steps.get(lease.tier_id, ())
-        spent[lease.workload_id] += lease_cost(lease, prices, until_ms=unix_ms(moment))
+        spent[lease.workload_id] += lease_cost(lease, prices, until_ms=unix_ms(timestamp))
     over = {state.value for state in ENDS}
-    for one in held:
-        left = max(0, one.nano_usd - max(0, spent[one.workload] - one.base_nano_usd))
+    for reservation in held:
+        left = max(
+            0,
+            reservation.nano_usd - max(0, spent[reservation.workload] - reservation.base_nano_usd),
+        )
         # A workload without a row is being submitted right now, in a transaction not yet committed.
-        left = 0 if states.get(one.workload) in over else min(left, one.left_nano_usd)
-        if left != one.left_nano_usd:
-            Reservation.objects.filter(pk=one.pk).update(left_nano_usd=left)
+        left = (
+            0 if states.get(reservation.workload) in over else min(left, reservation.left_nano_usd)
+        )
+        if left != reservation.left_nano_usd:
+            Reservation.objects.filter(pk=reservation.pk).update(left_nano_usd=left)

@@ -21,7 +21,7 @@ def dearest(of_projects: Q, periods: Sequence[str]) -> Counter[Label]:
 
     Where a part has more labels than are shown, one more than that is returned.
     """
-    found: Counter[Label] = Counter()
+    counter: Counter[Label] = Counter()
     for part in (TAG, *groupings()):
         sums = _sums(of_projects, periods).filter(part=part)
         if part != TAG and len(periods) == 1:
@@ -30,24 +30,24 @@ def dearest(of_projects: Q, periods: Sequence[str]) -> Counter[Label]:
             )[: LABELS_SHOWN + 1]
         else:
             rows = _grouped(sums, part).order_by("-all")[: LABELS_SHOWN + 1]
-        found |= _counted(part, rows)
-    return found
+        counter |= _counted(part, rows)
+    return counter
 
 
 def add_live(
-    found: Counter[Label], late: Counter[Label], of_projects: Q, periods: Sequence[str]
+    value: Counter[Label], late: Counter[Label], of_projects: Q, periods: Sequence[str]
 ) -> None:
     """Add what no line says yet, also to labels that are not among the dearest so far."""
     missing: dict[str, set[str]] = {}
     for label in late:
-        if label not in found:
+        if label not in value:
             missing.setdefault(label[1], set()).add(label[2])
     for part, keys in missing.items():
         rows = _grouped(_sums(of_projects, periods).filter(part=part, key__in=keys), part)
         for label, nano_usd in _counted(part, rows).items():
-            if label in late and label not in found:
-                found[label] = nano_usd
-    found.update(late)
+            if label in late and label not in value:
+                value[label] = nano_usd
+    value.update(late)
 
 
 def labels_of(of: Source) -> list[Label]:

@@ -32,15 +32,15 @@ _US = "Slipway"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def focus_csv(scope: Scope, window: Window, moment: datetime) -> Iterator[bytes]:
+def focus_csv(scope: Scope, window: Window, timestamp: datetime) -> Iterator[bytes]:
     """Yield the CSV of a window: every line, then what runs and no line says yet (`x_IsLive`)."""
     lines = Line.objects.filter(
         scope.of_sums(), begin_ms__gte=window.begin_ms, begin_ms__lt=window.end_ms
     ).exclude(kind=KIND_CAPACITY)
     live = [
-        one
-        for one in live_of(scope, moment).entries
-        if window.begin_ms <= one.begin_ms < window.end_ms
+        ledger_entry
+        for ledger_entry in live_of(scope, timestamp).entries
+        if window.begin_ms <= ledger_entry.begin_ms < window.end_ms
     ]
     yield _csv([list(COLUMNS)])
     after = 0
@@ -53,12 +53,12 @@ def focus_csv(scope: Scope, window: Window, moment: datetime) -> Iterator[bytes]
 
 def focus_download(scope: Scope, window: str) -> StreamingHttpResponse:
     """Return the CSV of a window as a download; raises InvalidInput for an unknown window."""
-    moment = clock.now()
-    wanted = window_of(window, moment)
+    timestamp = clock.now()
+    requested = window_of(window, timestamp)
     answer = StreamingHttpResponse(
-        focus_csv(scope, wanted, moment), content_type="text/csv; charset=utf-8"
+        focus_csv(scope, requested, timestamp), content_type="text/csv; charset=utf-8"
     )
-    name = f"slipway-spend-{wanted.name}.csv"
+    name = f"slipway-spend-{requested.name}.csv"
     answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer
 
@@ -82,31 +82,35 @@ class _Names:
 
     def __init__(self, entries: list[LedgerEntry]) -> None:
         self.projects = dict(
-            Project.objects.filter(pk__in={one.of.project for one in entries}).values_list(
-                "pk", "slug"
-            )
+            Project.objects.filter(
+                pk__in={ledger_entry.of.project for ledger_entry in entries}
+            ).values_list("pk", "slug")
         )
         self.people = dict(
-            User.objects.filter(pk__in={one.of.person for one in entries}).values_list(
-                "pk", "email"
-            )
+            User.objects.filter(
+                pk__in={ledger_entry.of.person for ledger_entry in entries}
+            ).values_list("pk", "email")
         )
         self.tiers = dict(
-            Tier.objects.filter(pk__in={one.of.tier for one in entries}).values_list("pk", "slug")
+            Tier.objects.filter(
+                pk__in={ledger_entry.of.tier for ledger_entry in entries}
+            ).values_list("pk", "slug")
         )
         self.nodes = dict(
-            Node.objects.filter(pk__in={one.of.node for one in entries}).values_list("pk", "name")
+            Node.objects.filter(
+                pk__in={ledger_entry.of.node for ledger_entry in entries}
+            ).values_list("pk", "name")
         )
         self.workloads = dict(
-            Workload.objects.filter(pk__in={one.of.workload for one in entries}).values_list(
-                "pk", "name"
-            )
+            Workload.objects.filter(
+                pk__in={ledger_entry.of.workload for ledger_entry in entries}
+            ).values_list("pk", "name")
         )
 
 
 def _rows(entries: list[LedgerEntry], window: Window, *, is_live: bool) -> bytes:
     names = _Names(entries)
-    return _csv([_row(one, names, window, is_live=is_live) for one in entries])
+    return _csv([_row(ledger_entry, names, window, is_live=is_live) for ledger_entry in entries])
 
 
 def _row(entry: LedgerEntry, names: _Names, window: Window, *, is_live: bool) -> list[str]:

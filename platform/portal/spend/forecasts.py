@@ -13,22 +13,22 @@ from portal.spend.windows import MONTH, window_of
 
 
 def forecast_of(
-    scope: Scope, moment: datetime, *, spent_nano_usd: int | None = None
+    scope: Scope, timestamp: datetime, *, spent_nano_usd: int | None = None
 ) -> Forecast | None:
     """Return what the present month will have cost, or None while too little is known."""
-    window = window_of(MONTH, moment)
-    today = moment.astimezone(UTC).date()
+    window = window_of(MONTH, timestamp)
+    today = timestamp.astimezone(UTC).date()
     oldest = today - timedelta(days=MOST_DAYS)
     sums = _days(scope, [oldest + timedelta(days=n) for n in range(MOST_DAYS)])
     earlier = DayTotal.objects.filter(scope.of_sums(), day__lt=oldest)
     began = oldest if earlier.exists() else min(sums, default=today)
     if spent_nano_usd is None:
-        spent_nano_usd = spent_in(scope, month=month_of(today), moment=moment)
+        spent_nano_usd = spent_in(scope, month=month_of(today), timestamp=timestamp)
     return forecast(
         spent_nano_usd=spent_nano_usd,
         by_day=sums,
         began=began,
-        now=moment.astimezone(UTC),
+        now=timestamp.astimezone(UTC),
         month_end=window.end,
     )
 
@@ -42,5 +42,5 @@ def _days(scope: Scope, days: Sequence[date]) -> dict[date, int]:
     splits = Split.objects.filter(
         scope.of_sums(), part="kind", period__in=[day.isoformat() for day in days]
     )
-    found = splits.order_by().values_list("period").annotate(all=Sum("nano_usd"))
-    return {date.fromisoformat(day): nano_usd for day, nano_usd in found}
+    value = splits.order_by().values_list("period").annotate(all=Sum("nano_usd"))
+    return {date.fromisoformat(day): nano_usd for day, nano_usd in value}

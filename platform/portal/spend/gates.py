@@ -24,8 +24,8 @@ class BudgetGate:
         """Raise Unauthenticated, NotFound or Forbidden; leave the budget on the request."""
         SignedIn(self.scope).check(request, path)
         principal = require_principal(request)
-        found = Budget.objects.visible_to(principal).filter(pk=path["budget"])
-        budget = found.select_related("project", "team", "person").first()
+        budgets = Budget.objects.visible_to(principal).filter(pk=path["budget"])
+        budget = budgets.select_related("project", "team", "person").first()
         if budget is None:
             raise NotFound
         if self.change:

@@ -32,12 +32,13 @@ class CurrentHolding:
 Key = tuple[str, str, str, str]
 
 
-def sync_holdings(moment: datetime | None = None) -> int:
+def sync_holdings(timestamp: datetime | None = None) -> int:
     """Begin, change and end holdings; returns how many changed. Safe to run beside itself."""
-    now_ms = unix_ms(moment or clock.now())
+    now_ms = unix_ms(timestamp or clock.now())
     there = _nodes() | _stored()
     known: dict[Key, Holding] = {
-        (one.kind, one.what, one.project, one.node): one for one in Holding.objects.open()
+        (holding.kind, holding.what, holding.project, holding.node): holding
+        for holding in Holding.objects.open()
     }
     changed = 0
     for key in sorted(there.keys() | known.keys()):
@@ -45,8 +46,10 @@ def sync_holdings(moment: datetime | None = None) -> int:
     return changed
 
 
-def _sync(key: Key, found: CurrentHolding | None, known: Holding | None, now_ms: int) -> bool:
-    if found is not None and known is not None and _same(found, known):
+def _sync(
+    key: Key, current_holding: CurrentHolding | None, known: Holding | None, now_ms: int
+) -> bool:
+    if current_holding is not None and known is not None and _same(current_holding, known):
         return False
     try:
         with transaction.atomic():
@@ -55,29 +58,35 @@ def _sync(key: Key, found: CurrentHolding | None, known: Holding | None, now_ms:
                 if not Holding.objects.open().filter(pk=known.pk).update(end_ms=end_ms):
                     return False
                 now_ms = end_ms
-            if found is not None:
-                begin_ms = now_ms if known or found.since_ms is None else found.since_ms
-                _begin(key, found, min(begin_ms, now_ms))
+            if current_holding is not None:
+                begin_ms = (
+                    now_ms
+                    if known or current_holding.since_ms is None
+                    else current_holding.since_ms
+                )
+                _begin(key, current_holding, min(begin_ms, now_ms))
     except IntegrityError:
         return False  # another process was faster
     return True
 
 
-def _same(found: CurrentHolding, known: Holding) -> bool:
-    return all(getattr(found, name) == getattr(known, name) for name in (*_AMOUNTS, "team"))
+def _same(current_holding: CurrentHolding, known: Holding) -> bool:
+    return all(
+        getattr(current_holding, name) == getattr(known, name) for name in (*_AMOUNTS, "team")
+    )
 
 
-def _begin(key: Key, found: CurrentHolding, begin_ms: int) -> None:
+def _begin(key: Key, current_holding: CurrentHolding, begin_ms: int) -> None:
     kind, what, project, node = key
     Holding.objects.create(
         kind=kind,
         what=what,
         project=project,
         node=node,
-        team=found.team,
+        team=current_holding.team,
         begin_ms=begin_ms,
         billed_to_ms=begin_ms,
-        **{name: getattr(found, name) for name in _AMOUNTS},
+        **{name: getattr(current_holding, name) for name in _AMOUNTS},
     )
 
 

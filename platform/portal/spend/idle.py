@@ -60,7 +60,7 @@ class IdleUsage:
     nano_usd_per_hour: int
 
 
-def idle_of_nodes(window: Window, moment: datetime) -> list[NodeIdle]:
+def idle_of_nodes(window: Window, timestamp: datetime) -> list[NodeIdle]:
     """Return the idle of every node in a window, live, the largest first.
 
     Capacity and what is held are priced alike, at the rates of bare resources, and a node gives no
@@ -75,22 +75,22 @@ def idle_of_nodes(window: Window, moment: datetime) -> list[NodeIdle]:
         capacity[node] += of_capacity
         held[node] += of_held
     rates = Rates.read()
-    for entry in _live(rates, unix_ms(moment)):
+    for entry in _live(rates, unix_ms(timestamp)):
         if window.first <= entry.day <= window.last:
             sums = capacity if entry.of.kind == KIND_CAPACITY else held
             sums[entry.of.node] += entry.value_nano_usd
     nodes = {node.pk: node for node in Node.objects.filter(pk__in=capacity)}
-    found = [
+    node_idles = [
         NodeIdle(
             node=pk,
             name=nodes[pk].name if pk in nodes else pk,
             capacity_nano_usd=capacity[pk],
             held_nano_usd=min(held[pk], capacity[pk]),
-            idle_now_nano_usd_per_hour=_free_an_hour(nodes.get(pk), rates, unix_ms(moment)),
+            idle_now_nano_usd_per_hour=_free_an_hour(nodes.get(pk), rates, unix_ms(timestamp)),
         )
         for pk in capacity
     ]
-    return sorted(found, key=lambda one: -one.idle_nano_usd)
+    return sorted(node_idles, key=lambda node_idle: -node_idle.idle_nano_usd)
 
 
 def _live(rates: Rates, now_ms: int) -> list[LedgerEntry]:
@@ -110,13 +110,13 @@ def _free_an_hour(node: Node | None, rates: Rates, now_ms: int) -> int:
     return rates.an_hour(amounts, at_ms=now_ms)
 
 
-def hardly_used(principal: Principal, moment: datetime) -> list[IdleUsage]:
+def hardly_used(principal: Principal, timestamp: datetime) -> list[IdleUsage]:
     """Return tasks in sight that have hardly used what they hold, the dearest first."""
     projects = frozenset(principal.projects().live().values_list("pk", flat=True))
     old_enough = Lease.objects.open().filter(
         pk__in=unsettled_ids(projects),
         state="running",
-        started_at__lte=moment - _LEAST_AGE,
+        started_at__lte=timestamp - _LEAST_AGE,
     )
     leases = {
         lease.pk: lease
@@ -124,7 +124,7 @@ def hardly_used(principal: Principal, moment: datetime) -> list[IdleUsage]:
             :_AT_MOST
         ]
     }
-    recent = UsageSample.objects.filter(lease__in=leases, at__gte=moment - LOOKED_AT)
+    recent = UsageSample.objects.filter(lease__in=leases, at__gte=timestamp - LOOKED_AT)
     means = (
         recent.order_by()
         .values("lease")
@@ -132,11 +132,11 @@ def hardly_used(principal: Principal, moment: datetime) -> list[IdleUsage]:
         .filter(Q(gpu__isnull=True) | Q(gpu__lt=HARDLY_PERCENT))
     )
     steps = price_steps({lease.tier_id for lease in leases.values()}) if leases else {}
-    found = []
+    idle_usages = []
     for row in means:
         lease = leases[row["lease"]]
         used = row["cpu"] * 1000 / lease.cpu_millis
         if used < HARDLY_PERCENT:
-            price = lease_price(lease, steps.get(lease.tier_id, ()), at_ms=unix_ms(moment))
-            found.append(IdleUsage(lease, used, price))
-    return sorted(found, key=lambda one: -one.nano_usd_per_hour)
+            price = lease_price(lease, steps.get(lease.tier_id, ()), at_ms=unix_ms(timestamp))
+            idle_usages.append(IdleUsage(lease, used, price))
+    return sorted(idle_usages, key=lambda idle_usage: -idle_usage.nano_usd_per_hour)

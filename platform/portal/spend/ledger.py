@@ -133,19 +133,19 @@ def _row(entry: LedgerEntry) -> tuple[Any, ...]:
 
 
 def _add(sums: dict[tuple[Any, ...], list[int]], key: tuple[Any, ...], *amounts: int) -> None:
-    found = sums.setdefault(key, [0] * len(amounts))
+    items = sums.setdefault(key, [0] * len(amounts))
     for at, amount in enumerate(amounts):
-        found[at] += amount
+        items[at] += amount
 
 
 def _count(
     model: type[models.Model],
     keys: Sequence[str],
     sums: Sequence[str],
-    found: Mapping[tuple[Any, ...], Sequence[int]],
+    values: Mapping[tuple[Any, ...], Sequence[int]],
 ) -> None:
     """Add to sums, making those that are new: one statement, in one order for all who write."""
-    if not found:
+    if not values:
         return
     connection = connections[router.db_for_write(model)]
     quote = connection.ops.quote_name
@@ -160,4 +160,4 @@ def _count(
         f"ON CONFLICT ({', '.join(quote(name) for name in keys)}) DO UPDATE SET {added}"
     )
     with connection.cursor() as cursor:
-        cursor.executemany(sql, [[*key, *found[key]] for key in sorted(found)])
+        cursor.executemany(sql, [[*key, *values[key]] for key in sorted(values)])

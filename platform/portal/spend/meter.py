@@ -44,12 +44,12 @@ class Due:
     billed_nano_usd: int
 
 
-def meter(moment: datetime | None = None) -> int:
+def meter(timestamp: datetime | None = None) -> int:
     """Write every line that is due, for at most about 20 s; returns how many sources it moved.
 
     An open source is written at full hours; what is left is counted live by whoever looks.
     """
-    now_ms = unix_ms(moment or clock.now())
+    now_ms = unix_ms(timestamp or clock.now())
     deadline = time.monotonic() + _BUDGET_S
     moved = 0
     for step in (_meter_leases, _meter_holdings):
@@ -68,8 +68,8 @@ def _meter_leases(now_ms: int, after: str) -> tuple[str, int]:
     is_due = Q(ended_at__isnull=False) | (
         Q(granted_at__lt=hour) & (Q(billed_to_ms__isnull=True) | Q(billed_to_ms__lt=hour_ms))
     )
-    found = unsettled_leases().filter(is_due, pk__gt=after).order_by("pk")
-    rows = list(found[:_BATCH])
+    leases = unsettled_leases().filter(is_due, pk__gt=after).order_by("pk")
+    rows = list(leases[:_BATCH])
     steps = price_steps({lease.tier_id for lease in rows})
     rates = Rates.read() if rows else Rates({})
     moved = _write(
@@ -84,8 +84,8 @@ def _meter_leases(now_ms: int, after: str) -> tuple[str, int]:
 def _meter_holdings(now_ms: int, after: str) -> tuple[str, int]:
     hour_ms = now_ms - now_ms % HOUR_MS
     is_due = Q(end_ms__isnull=False) | Q(begin_ms__lt=hour_ms, billed_to_ms__lt=hour_ms)
-    found = Holding.objects.filter(is_due, is_settled=False, pk__gt=after).order_by("pk")
-    rows = list(found[:_BATCH])
+    holdings = Holding.objects.filter(is_due, is_settled=False, pk__gt=after).order_by("pk")
+    rows = list(holdings[:_BATCH])
     rates = Rates.read() if rows else Rates({})
     moved = _write(
         rows, lambda holding: due_of_holding(holding, rates, hour_ms), _move_holding, rates
@@ -95,8 +95,8 @@ def _meter_holdings(now_ms: int, after: str) -> tuple[str, int]:
 
 def unsettled_leases() -> QuerySet[Lease]:
     """Return leases of which something is to be counted that no line says yet, and nothing more."""
-    found = Lease.objects.filter(is_settled=False).select_related("workload")
-    return found.only(
+    leases = Lease.objects.filter(is_settled=False).select_related("workload")
+    return leases.only(
         *("project_id", "team_id", "node_id", "tier_id", "nano_usd_per_hour"),
         *("cpu_millis", "memory_bytes", "gpus", "granted_at", "ended_at"),
         *("billed_to_ms", "billed_nano_usd", "is_settled"),
@@ -110,8 +110,8 @@ def unsettled_ids(projects: Collection[str] | None) -> list[str]:
     They are few and have an index of their own. A planner that is told the projects too may prefer
     the index over all that ever ran.
     """
-    found = Lease.objects.filter(is_settled=False).values_list("pk", "project_id")
-    return [pk for pk, project in found if projects is None or project in projects]
+    lease = Lease.objects.filter(is_settled=False).values_list("pk", "project_id")
+    return [pk for pk, project in lease if projects is None or project in projects]
 
 
 def due_of_lease(lease: Lease, steps: Steps, rates: Rates, hour_ms: int) -> Due:
@@ -147,11 +147,11 @@ def source_of(lease: Lease) -> Source:
 
 def labels_of(workload: Workload) -> tuple[tuple[str, str], ...]:
     """Return what a workload is added up under, beside whom and what it costs."""
-    found = [(TAG, f"{name}={value}") for name, value in sorted(workload.tags.items())]
+    rows = [(TAG, f"{name}={value}") for name, value in sorted(workload.tags.items())]
     grouping = kind_of(workload.kind).grouping
     if grouping is not None:
-        found.append((workload.kind, grouping.group_of(workload.name)))
-    return tuple(found)
+        rows.append((workload.kind, grouping.group_of(workload.name)))
+    return tuple(rows)
 
 
 def due_of_holding(holding: Holding, rates: Rates, hour_ms: int) -> Due:

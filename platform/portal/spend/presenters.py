@@ -42,15 +42,15 @@ def scope_in_sight(principal: Principal) -> Scope:
 
 def shown_spend(scope: Scope, window: str, *, with_runs: bool = True) -> SpendOut:
     """Return a window's spend as it is shown. Raises InvalidInput for an unknown window."""
-    moment = clock.now()
-    wanted = window_of(window, moment)
-    spending = spending_of(scope, wanted, with_runs=with_runs)
+    timestamp = clock.now()
+    requested = window_of(window, timestamp)
+    spending = spending_of(scope, requested, with_runs=with_runs)
     names = _Names(spending)
     runs = _runs(spending, names)
     return SpendOut(
-        window=wanted.name,
-        begin=wanted.begin,
-        end=wanted.end,
+        window=requested.name,
+        begin=requested.begin,
+        end=requested.end,
         as_of=spending.as_of,
         nano_usd=spending.nano_usd,
         nano_usd_per_hour=spending.nano_usd_per_hour,
@@ -60,8 +60,8 @@ def shown_spend(scope: Scope, window: str, *, with_runs: bool = True) -> SpendOu
         by_kind=_shares(spending.by_kind, {}),
         by_day=[
             DayOut(day=day, nano_usd=spending.by_day[day])
-            for day in wanted.days
-            if day <= moment.date()
+            for day in requested.days
+            if day <= timestamp.date()
         ],
         runs=runs,
         runs_left_out_nano_usd=_other_runs(spending, runs) if with_runs else 0,
@@ -75,15 +75,15 @@ def shown_spend(scope: Scope, window: str, *, with_runs: bool = True) -> SpendOu
         groups_left_out=[kind for kind in groupings() if _has_more(spending, kind)],
         stored=_stored(spending, names),
         stored_left_out=len(spending.stored[RUNS_SHOWN:]),
-        forecast=_forecast(scope, spending, moment),
+        forecast=_forecast(scope, spending, timestamp),
     )
 
 
-def _forecast(scope: Scope, spending: SpendBreakdown, moment: datetime) -> ForecastOut | None:
-    if spending.window.name != window_of(MONTH, moment).name:
+def _forecast(scope: Scope, spending: SpendBreakdown, timestamp: datetime) -> ForecastOut | None:
+    if spending.window.name != window_of(MONTH, timestamp).name:
         return None
-    found = forecast_of(scope, moment, spent_nano_usd=spending.nano_usd)
-    return None if found is None else ForecastOut.model_validate(found)
+    forecast = forecast_of(scope, timestamp, spent_nano_usd=spending.nano_usd)
+    return None if forecast is None else ForecastOut.model_validate(forecast)
 
 
 class _Names:
@@ -91,7 +91,7 @@ class _Names:
 
     def __init__(self, spending: SpendBreakdown) -> None:
         projects, people = set(spending.by_project), set(spending.by_person)
-        projects |= {one.of.project for one in spending.stored}
+        projects |= {running_cost.of.project for running_cost in spending.stored}
         self.projects = dict(Project.objects.filter(pk__in=projects).values_list("pk", "slug"))
         self.people = dict(User.objects.filter(pk__in=people).values_list("pk", "email"))
         self.tiers = dict(
@@ -102,7 +102,7 @@ class _Names:
             for tier in spending.by_tier
             if tier.startswith(_STORED)
         }
-        ids = [one for one, _ in spending.by_run.most_common(RUNS_SHOWN)]
+        ids = [running_cost for running_cost, _ in spending.by_run.most_common(RUNS_SHOWN)]
         self.workloads = dict(Workload.objects.filter(pk__in=ids).values_list("pk", "name"))
 
 
@@ -137,13 +137,13 @@ def _other_runs(spending: SpendBreakdown, shown: Sequence[RunCostOut]) -> int:
     return all_runs - sum(run.nano_usd for run in shown)
 
 
-def _has_more(spending: SpendBreakdown, wanted: str) -> bool:
-    return sum(part == wanted for _, part, _ in spending.by_label) > LABELS_SHOWN
+def _has_more(spending: SpendBreakdown, requested: str) -> bool:
+    return sum(part == requested for _, part, _ in spending.by_label) > LABELS_SHOWN
 
 
 def _groups(scope: Scope, spending: SpendBreakdown, names: _Names) -> list[GroupCostOut]:
     """Return experiments and endpoints, the dearest first, with what a thousand of theirs cost."""
-    window, found = spending.window, []
+    window, group_costs = spending.window, []
     for kind, grouping in groupings().items():
         dear = [
             (project, key, nano_usd)
@@ -157,7 +157,7 @@ def _groups(scope: Scope, spending: SpendBreakdown, names: _Names) -> list[Group
         )
         for project, key, nano_usd in dear:
             count = done.get((project, key), 0) if grouping.work else None
-            found.append(
+            group_costs.append(
                 GroupCostOut(
                     kind=kind,
                     noun=grouping.noun,
@@ -169,30 +169,34 @@ def _groups(scope: Scope, spending: SpendBreakdown, names: _Names) -> list[Group
                     nano_usd_per_1000=nano_usd * 1000 // count if count else None,
                 )
             )
-    return found
+    return group_costs
 
 
 def _stored(spending: SpendBreakdown, names: _Names) -> list[StoredOut]:
     return [
         StoredOut(
-            what=one.of.tier.removeprefix(_STORED),
-            project=names.projects.get(one.of.project, ""),
-            size_bytes=one.stored_bytes,
-            nano_usd_per_hour=one.nano_usd_per_hour,
+            what=running_cost.of.tier.removeprefix(_STORED),
+            project=names.projects.get(running_cost.of.project, ""),
+            size_bytes=running_cost.stored_bytes,
+            nano_usd_per_hour=running_cost.nano_usd_per_hour,
         )
-        for one in sorted(spending.stored, key=lambda one: -one.stored_bytes)[:RUNS_SHOWN]
+        for running_cost in sorted(spending.stored, key=lambda item: -item.stored_bytes)[
+            :RUNS_SHOWN
+        ]
     ]
 
 
 def shown_idle(principal: Principal, window: str) -> list[IdleOut]:
     """Return waste in sight by its cause: free capacity (for administrators), tasks hardly used."""
-    moment = clock.now()
+    timestamp = clock.now()
     nodes = (
-        idle_of_nodes(window_of(window, moment), moment) if principal.user.is_administrator else []
+        idle_of_nodes(window_of(window, timestamp), timestamp)
+        if principal.user.is_administrator
+        else []
     )
     return [
         *map(_free_capacity, nodes),
-        *map(_idle_workload, hardly_used(principal, moment)),
+        *map(_idle_workload, hardly_used(principal, timestamp)),
     ]
 
 
@@ -207,14 +211,15 @@ def _free_capacity(node: NodeIdle) -> IdleOut:
     )
 
 
-def _idle_workload(one: IdleUsage) -> IdleOut:
-    workload = one.lease.workload
+def _idle_workload(idle_usage: IdleUsage) -> IdleOut:
+    workload = idle_usage.lease.workload
     return IdleOut(
         cause="held and hardly used",
         name=workload.name,
-        words=f"{workload.name} used {one.cpu_percent:.1f} % of its CPUs in the last half hour.",
+        words=f"{workload.name} used {idle_usage.cpu_percent:.1f} % of its CPUs "
+        "in the last half hour.",
         nano_usd=0,
-        saves_nano_usd_per_hour=one.nano_usd_per_hour,
+        saves_nano_usd_per_hour=idle_usage.nano_usd_per_hour,
         workload=workload.pk,
         project=workload.project.slug,
     )
@@ -222,7 +227,7 @@ def _idle_workload(one: IdleUsage) -> IdleOut:
 
 def with_cost(quote: Quote, request: AdmissionRequest) -> Quote:
     """Add to a quote what the start is expected to cost and what its budgets say to it."""
-    told = quoted(request)
+    admission_quote = quoted(request)
     budgets = [
         BudgetLeft(
             budget=budget.pk,
@@ -231,13 +236,17 @@ def with_cost(quote: Quote, request: AdmissionRequest) -> Quote:
             left_nano_usd=budget.left_nano_usd,
             would_admit=has_room,
         )
-        for budget, has_room in told.budgets
+        for budget, has_room in admission_quote.budgets
     ]
-    expected = None if told.expected is None else ExpectedCost.model_validate(told.expected)
+    expected = (
+        None
+        if admission_quote.expected is None
+        else ExpectedCost.model_validate(admission_quote.expected)
+    )
     return quote.model_copy(
         update={
             "expected": expected,
             "budgets": budgets,
-            "set_aside_nano_usd": told.set_aside_nano_usd,
+            "set_aside_nano_usd": admission_quote.set_aside_nano_usd,
         }
     )

@@ -41,16 +41,16 @@ class Scope:
 
     def of_sums(self) -> Q:
         """Narrow down a table of the ledger."""
-        found = Q() if self.projects is None else Q(project__in=self.projects)
-        return found & self._of_others("team", "person")
+        value = Q() if self.projects is None else Q(project__in=self.projects)
+        return value & self._of_others("team", "person")
 
     def of_leases(self) -> Q:
         """Narrow down leases whose projects are chosen already."""
         return self._of_others("team_id", "workload__submitted_by_id")
 
     def _of_others(self, team: str, person: str) -> Q:
-        found = Q(**{team: self.team}) if self.team else Q()
-        return found & Q(**{person: self.person}) if self.person else found
+        value = Q(**{team: self.team}) if self.team else Q()
+        return value & Q(**{person: self.person}) if self.person else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Live:
     @property
     def nano_usd_per_hour(self) -> int:
         """What an hour of everything that runs and is stored costs."""
-        return sum(one.nano_usd_per_hour for one in self.running)
+        return sum(running_cost.nano_usd_per_hour for running_cost in self.running)
 
 
 @dataclass
@@ -106,9 +106,9 @@ class SpendBreakdown:
         self.by_kind[of.kind] += nano_usd
 
 
-def live_of(scope: Scope, moment: datetime) -> Live:
+def live_of(scope: Scope, timestamp: datetime) -> Live:
     """Count what no line says yet, up to a moment; writes nothing."""
-    now_ms = unix_ms(moment)
+    now_ms = unix_ms(timestamp)
     projects = None if scope.projects is None else frozenset(scope.projects)
     ids = unsettled_ids(projects)
     leases = list(unsettled_leases().filter(scope.of_leases(), pk__in=ids)) if ids else []
@@ -147,15 +147,15 @@ def _unmoved(read: Callable[[], Any]) -> Any:
     versions = LedgerVersion.objects
     for _ in range(_READS):
         before = versions.current()
-        found = read()
+        unmoved = read()
         if versions.current() == before:
-            return found
+            return unmoved
     with transaction.atomic():
         versions.select_for_update(no_key=True).filter(pk=1).first()
         return read()
 
 
-def spent_in(scope: Scope, *, month: str, moment: datetime) -> int:
+def spent_in(scope: Scope, *, month: str, timestamp: datetime) -> int:
     """Return what a month (`2026-11`) has cost so far, or everything for an empty one."""
 
     def read() -> int:
@@ -165,13 +165,13 @@ def spent_in(scope: Scope, *, month: str, moment: datetime) -> int:
         elif month:
             sums = sums.filter(month=month)
         written = int(sums.aggregate(all=Sum("nano_usd"))["all"] or 0)
-        live = live_of(scope, moment).entries
+        live = live_of(scope, timestamp).entries
         return written + sum(
             entry.nano_usd for entry in live if not month or month_of(entry.day) == month
         )
 
-    found: int = _unmoved(read)
-    return found
+    spent: int = _unmoved(read)
+    return spent
 
 
 def spending_of(scope: Scope, window: Window, *, with_runs: bool = True) -> SpendBreakdown:
@@ -179,16 +179,16 @@ def spending_of(scope: Scope, window: Window, *, with_runs: bool = True) -> Spen
 
     The scope names projects, or is everything.
     """
-    moment = clock.now()
+    timestamp = clock.now()
 
     def read() -> SpendBreakdown:
-        found = SpendBreakdown(window, moment)
-        _add_sums(found, scope)
+        spend_breakdown = SpendBreakdown(window, timestamp)
+        _add_sums(spend_breakdown, scope)
         if with_runs:
-            _add_runs(found, scope)
-            found.by_label = dearest(_of_projects(scope), _periods(window))
-        _add_live(found, scope, live_of(scope, moment), with_runs=with_runs)
-        return found
+            _add_runs(spend_breakdown, scope)
+            spend_breakdown.by_label = dearest(_of_projects(scope), _periods(window))
+        _add_live(spend_breakdown, scope, live_of(scope, timestamp), with_runs=with_runs)
+        return spend_breakdown
 
     spending: SpendBreakdown = _unmoved(read)
     return spending
@@ -203,18 +203,22 @@ def _of_projects(scope: Scope) -> Q:
     return Q() if scope.projects is None else Q(project__in=scope.projects)
 
 
-def _add_sums(found: SpendBreakdown, scope: Scope) -> None:
-    window = found.window
+def _add_sums(spend_breakdown: SpendBreakdown, scope: Scope) -> None:
+    window = spend_breakdown.window
     splits = Split.objects.filter(_of_projects(scope))
     days = splits.filter(period__in=[day.isoformat() for day in window.days], part="kind")
     for day, nano_usd in _grouped(days, "period"):
-        found.by_day[date.fromisoformat(day)] += nano_usd
-    split = {"person": found.by_person, "tier": found.by_tier, "kind": found.by_kind}
+        spend_breakdown.by_day[date.fromisoformat(day)] += nano_usd
+    split = {
+        "person": spend_breakdown.by_person,
+        "tier": spend_breakdown.by_tier,
+        "kind": spend_breakdown.by_kind,
+    }
     for part, key, nano_usd in _grouped(splits.filter(period__in=_periods(window)), "part", "key"):
         split[part][key] += nano_usd
     kinds = splits.filter(period__in=_periods(window), part="kind")
     for project, nano_usd in _grouped(kinds, "project"):
-        found.by_project[project] += nano_usd
+        spend_breakdown.by_project[project] += nano_usd
 
 
 def _grouped(rows: QuerySet[Any], *names: str) -> "QuerySet[Any, Any]":
@@ -222,10 +226,10 @@ def _grouped(rows: QuerySet[Any], *names: str) -> "QuerySet[Any, Any]":
     return grouped
 
 
-def _add_runs(found: SpendBreakdown, scope: Scope) -> None:
+def _add_runs(spend_breakdown: SpendBreakdown, scope: Scope) -> None:
     """Add the dearest runs."""
     names = ("workload", "kind", "project", "person", "tier")
-    periods = _periods(found.window)
+    periods = _periods(spend_breakdown.window)
     sums = WorkloadTotal.objects.filter(_of_projects(scope), period__in=periods)
     if len(periods) > 1:
         # Who and what of a few is read after it is known which, which spares the sorting of all.
@@ -235,40 +239,49 @@ def _add_runs(found: SpendBreakdown, scope: Scope) -> None:
     else:
         rows = sums.order_by("-nano_usd").values_list(*names, "nano_usd")[:RUNS_SHOWN]
     for workload, kind, project, person, tier, nano_usd in rows:
-        found.by_run[workload] += nano_usd
-        found.runs[workload] = Source("", kind, project, "", person, tier, "", workload)
+        spend_breakdown.by_run[workload] += nano_usd
+        spend_breakdown.runs[workload] = Source("", kind, project, "", person, tier, "", workload)
 
 
-def _add_live(found: SpendBreakdown, scope: Scope, live: Live, *, with_runs: bool) -> None:
-    window = found.window
+def _add_live(
+    spend_breakdown: SpendBreakdown, scope: Scope, live: Live, *, with_runs: bool
+) -> None:
+    window = spend_breakdown.window
     late: Counter[str] = Counter()
     late_labels: Counter[Label] = Counter()
     for entry in live.entries:
         if not window.begin_ms <= entry.begin_ms < window.end_ms:
             continue
         of = entry.of
-        found.count(of, entry.nano_usd)
-        found.by_day[entry.day] += entry.nano_usd
+        spend_breakdown.count(of, entry.nano_usd)
+        spend_breakdown.by_day[entry.day] += entry.nano_usd
         if of.workload and with_runs:
             late[of.workload] += entry.nano_usd
-            found.runs.setdefault(of.workload, of)
+            spend_breakdown.runs.setdefault(of.workload, of)
             for label in labels_of(of):
                 late_labels[label] += entry.nano_usd
-    found.nano_usd_per_hour = live.nano_usd_per_hour
+    spend_breakdown.nano_usd_per_hour = live.nano_usd_per_hour
     if with_runs:
-        found.stored = [one for one in live.running if one.of.kind == KIND_STORAGE]
+        spend_breakdown.stored = [
+            running_cost for running_cost in live.running if running_cost.of.kind == KIND_STORAGE
+        ]
     for running in live.running:
-        found.run_rates[running.of.workload] += running.nano_usd_per_hour
+        spend_breakdown.run_rates[running.of.workload] += running.nano_usd_per_hour
     if late:
-        _add_written(found, [one for one in late if one not in found.by_run])
-        found.by_run.update(late)
+        _add_written(
+            spend_breakdown,
+            [running_cost for running_cost in late if running_cost not in spend_breakdown.by_run],
+        )
+        spend_breakdown.by_run.update(late)
     if late_labels:
-        add_live(found.by_label, late_labels, _of_projects(scope), _periods(window))
+        add_live(spend_breakdown.by_label, late_labels, _of_projects(scope), _periods(window))
 
 
-def _add_written(found: SpendBreakdown, workloads: Sequence[str]) -> None:
+def _add_written(spend_breakdown: SpendBreakdown, workloads: Sequence[str]) -> None:
     """Add what lines say of runs that are not among the dearest but run now."""
     # Not by project as well: of many projects times many workloads a planner may try each pair.
-    rows = WorkloadTotal.objects.filter(workload__in=workloads, period__in=_periods(found.window))
+    rows = WorkloadTotal.objects.filter(
+        workload__in=workloads, period__in=_periods(spend_breakdown.window)
+    )
     for workload, nano_usd in _grouped(rows, "workload"):
-        found.by_run[workload] += nano_usd
+        spend_breakdown.by_run[workload] += nano_usd

@@ -49,11 +49,11 @@ class Rates:
     @classmethod
     def read(cls) -> "Rates":
         """Read them all; they are few."""
-        found: dict[str, list[tuple[int, int]]] = {}
+        values: dict[str, list[tuple[int, int]]] = {}
         for price in RatePrice.objects.all():
             at_ms = unix_ms(price.effective_from)
-            found.setdefault(price.resource, []).append((at_ms, price.nano_usd_per_hour))
-        return cls({name: tuple(sorted(steps)) for name, steps in found.items()})
+            values.setdefault(price.resource, []).append((at_ms, price.nano_usd_per_hour))
+        return cls({name: tuple(sorted(steps)) for name, steps in values.items()})
 
     def worth(self, held: Amounts, *, begin_ms: int, end_ms: int) -> int:
         """Return what holding these amounts costs, in `1 / WHOLE` nano-USD: exact."""

@@ -54,24 +54,24 @@ class Window:
         return "Today" if self.name == TODAY else "The last 7 days"
 
 
-def window_of(name: str, moment: datetime) -> Window:
+def window_of(name: str, timestamp: datetime) -> Window:
     """Return `today`, `7d`, `month` or a month such as `2026-11`; raises InvalidInput."""
-    today = moment.astimezone(UTC).date()
+    today = timestamp.astimezone(UTC).date()
     if name == TODAY:
         return Window(TODAY, today, today)
     if name == WEEK:
         return Window(WEEK, today - timedelta(days=6), today)
     if name in ("", MONTH):
         name = month_of(today)
-    found = _MONTH.match(name)
-    if found is None:
+    match = _MONTH.match(name)
+    if match is None:
         raise InvalidInput(
             f"There is no window {name[:20]}.",
             code="no_such_window",
             field="window",
             next_step="Use today, 7d, month, or a month such as 2026-11.",
         )
-    first = date(int(found[1]), int(found[2]), 1)
+    first = date(int(match[1]), int(match[2]), 1)
     return Window(name, first, next_month(first) - timedelta(days=1), month=name)
 
 

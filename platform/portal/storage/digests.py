@@ -106,10 +106,10 @@ def sha256_from(text: str, *, field: str) -> str:
     text = text.strip()
     if _HEX.match(text):
         return text.lower()
-    found = _STRUCTURED.search(text)
-    if found:
+    match = _STRUCTURED.search(text)
+    if match:
         try:
-            raw = base64.b64decode(found[1], validate=True)
+            raw = base64.b64decode(match[1], validate=True)
         except binascii.Error:
             raw = b""
         if len(raw) == hashlib.sha256().digest_size:

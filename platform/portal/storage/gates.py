@@ -64,12 +64,12 @@ class UploadLink(ProjectRole):
 
 
 def _act_by_link(request: HttpRequest, file_id: str) -> Grant:
-    found = redeem(
+    items = redeem(
         request.GET.get(LINK_PARAMETER, ""), method=request.method or "", file_id=file_id
     )
-    if found is None:
+    if items is None:
         raise NotFound
-    grant, principal = found
+    grant, principal = items
     act_as(request, principal)
     return grant
 

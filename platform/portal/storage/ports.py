@@ -94,5 +94,5 @@ def new_key(sha256: str) -> str:
 
 def digest_in(key: str) -> str | None:
     """Return the digest a key names, or None when we did not make this key."""
-    found = _KEY.match(key)
-    return found[1] + found[2] if found else None
+    match = _KEY.match(key)
+    return match[1] + match[2] if match else None

@@ -97,16 +97,24 @@ def _free_orphans(store: BlobStore, prefix: str, before: datetime, until: float)
     orphans: list[StoredObject] = []
     entries = store.entries(digest_prefix=prefix)
     while time.monotonic() < until and (batch := list(islice(entries, _BATCH))):
-        named = set(Blob.objects.filter(key__in=[one.key for one in batch]).values_list("key"))
+        named = set(
+            Blob.objects.filter(key__in=[stored_object.key for stored_object in batch]).values_list(
+                "key"
+            )
+        )
         known += len(named)
-        old = (one for one in batch if (one.key,) not in named and one.modified_at < before)
+        old = (
+            stored_object
+            for stored_object in batch
+            if (stored_object.key,) not in named and stored_object.modified_at < before
+        )
         orphans.extend(islice(old, _MOST_AT_ONCE - len(orphans)))
     if len(orphans) > max(known, _STRAYS_ALLOWED):
         log.error("storage_not_ours", known=known, unknown=len(orphans))
         return CleanupResult()
     cleared = CleanupResult()
-    for one in orphans:
+    for stored_object in orphans:
         if time.monotonic() > until:
             break
-        cleared += CleanupResult(1, store.delete(one.key))
+        cleared += CleanupResult(1, store.delete(stored_object.key))
     return cleared

@@ -78,19 +78,19 @@ def redeem(text: str, *, method: str, file_id: str) -> tuple[Grant, Principal] |
     has changed the password since, or by a token that is revoked or expired. Nobody is told which.
     """
     try:
-        said: dict[str, Any] = signing.loads(text, salt=_SALT, max_age=LONGEST)
+        document: dict[str, Any] = signing.loads(text, salt=_SALT, max_age=LONGEST)
     except signing.BadSignature:
         return None
     grant = Grant(
-        method=said["m"],
-        file_id=said["f"],
-        expires_at=datetime.fromtimestamp(said["e"], UTC),
-        project_id=said["p"],
-        name=said["n"],
+        method=document["m"],
+        file_id=document["f"],
+        expires_at=datetime.fromtimestamp(document["e"], UTC),
+        project_id=document["p"],
+        name=document["n"],
     )
     if (grant.method, grant.file_id) != (method, file_id) or grant.expires_at <= clock.now():
         return None
-    principal = _on_behalf_of(said["u"], said["t"], said["s"])
+    principal = _on_behalf_of(document["u"], document["t"], document["s"])
     return (grant, principal) if principal else None
 
 

@@ -89,9 +89,9 @@ def marks_of(names: Iterable[str]) -> bytes:
 def is_among(name: str, marks: bytes) -> bool:
     """Whether a name is among those the marks were made of."""
     table = _Marks(marks)
-    wanted = _mark(name)
-    place = bisect_left(table, wanted)
-    return place < len(table) and table[place] == wanted
+    mark = _mark(name)
+    place = bisect_left(table, mark)
+    return place < len(table) and table[place] == mark
 
 
 def _mark(name: str) -> bytes:

@@ -38,11 +38,11 @@ class JobQuerySet(models.QuerySet["Job"]):
 
     def of_project(self, project: Project) -> "JobQuerySet":
         """Jobs of one project, with what every answer about them needs."""
-        found = self.filter(workload__project=project).select_related(
+        jobs = self.filter(workload__project=project).select_related(
             *("workload__project", "workload__tier", "workload__submitted_by", "workload__team"),
             "snapshot__file__blob",
         )
-        return found.defer("snapshot__marks").prefetch_related(
+        return jobs.defer("snapshot__marks").prefetch_related(
             "workload__leases", "workload__tier__prices"
         )
 
@@ -50,16 +50,16 @@ class JobQuerySet(models.QuerySet["Job"]):
         self, *, state: str = "", text: str = "", submitted_by: str = "", tier: str = ""
     ) -> "JobQuerySet":
         """Narrow down; an empty filter leaves all."""
-        found = self
+        jobs = self
         if state:
-            found = found.filter(workload__state=state)
+            jobs = jobs.filter(workload__state=state)
         if text:
-            found = found.filter(Q(workload__name__icontains=text) | Q(script__icontains=text))
+            jobs = jobs.filter(Q(workload__name__icontains=text) | Q(script__icontains=text))
         if submitted_by:
-            found = found.filter(workload__submitted_by__email__iexact=submitted_by)
+            jobs = jobs.filter(workload__submitted_by__email__iexact=submitted_by)
         if tier:
-            found = found.filter(workload__tier__slug=tier)
-        return found
+            jobs = jobs.filter(workload__tier__slug=tier)
+        return jobs
 
 
 class Job(Row):

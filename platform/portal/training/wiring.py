@@ -28,12 +28,12 @@ def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
     job = jobs.filter(pk=workload_id).first()
     if job is None:
         return {}
-    found = {"SLIPWAY_PARAMS": json.dumps(job.params)} if job.params else {}
+    values = {"SLIPWAY_PARAMS": json.dumps(job.params)} if job.params else {}
     if job.strategy:
-        found["SLIPWAY_STRATEGY"] = job.strategy
+        values["SLIPWAY_STRATEGY"] = job.strategy
     if job.datasets:
-        found["SLIPWAY_DATASETS"] = ",".join(job.datasets)
-    return found | variables_of(job.workload, source=job.script, tags=_code_of(job))
+        values["SLIPWAY_DATASETS"] = ",".join(job.datasets)
+    return values | variables_of(job.workload, source=job.script, tags=_code_of(job))
 
 
 def _code_of(job: Job) -> dict[str, str]:
@@ -65,15 +65,15 @@ register_kind(JOB)
 
 def _checkpoints() -> Mapping[str, int]:
     """Count the bytes of the checkpoints of each project: on nodes, and copied to the store."""
-    found: Counter[str] = Counter()
-    mine = Checkpoint.objects.order_by()
-    on_nodes = mine.filter(is_on_node=True).values_list("job__workload__project")
-    copied = mine.copied().values_list("job__workload__project")
+    counter: Counter[str] = Counter()
+    checkpoints = Checkpoint.objects.order_by()
+    on_nodes = checkpoints.filter(is_on_node=True).values_list("job__workload__project")
+    copied = checkpoints.copied().values_list("job__workload__project")
     for project, size in on_nodes.annotate(all=Sum("size_bytes")):
-        found[project] += int(size)
+        counter[project] += int(size)
     for project, size in copied.annotate(all=Sum("file__blob__size_bytes")):
-        found[project] += int(size or 0)
-    return found
+        counter[project] += int(size or 0)
+    return counter
 
 
 def _when_put_back(news: WorkloadChanged) -> None:

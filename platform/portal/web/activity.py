@@ -32,11 +32,11 @@ def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> d
     }
 
 
-def _standings(user: User, found: JobQuerySet) -> Shortlist[JobStatus]:
+def _standings(user: User, jobs_row: JobQuerySet) -> Shortlist[JobStatus]:
     """Return jobs that run or wait, then those that ended last; ended ones are not counted."""
-    unfinished = found.filter(workload__in=Workload.objects.unfinished()).order_by("-pk")
+    unfinished = jobs_row.filter(workload__in=Workload.objects.unfinished()).order_by("-pk")
     jobs = shortlist(unfinished, _SHOWN)
     if len(jobs) < _SHOWN:
-        over = found.exclude(workload__in=Workload.objects.unfinished()).order_by("-pk")
+        over = jobs_row.exclude(workload__in=Workload.objects.unfinished()).order_by("-pk")
         jobs += over[: _SHOWN - len(jobs)]
     return jobs.replaced_by(standings_of(jobs, user))

@@ -17,8 +17,8 @@ _BAR, _HEIGHT = 5, 24
 
 def ready_versions(dataset: Dataset) -> VersionQuerySet:
     """Return the versions people see, newest first."""
-    found = Version.objects.ready().complete().filter(dataset=dataset)
-    return found.order_by("-number")
+    versions = Version.objects.ready().complete().filter(dataset=dataset)
+    return versions.order_by("-number")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ShownTable:
 
 def shown_tables(version: Version) -> list[ShownTable]:
     """Return the tables of a version with their columns drawn."""
-    found = []
+    result = []
     for row in version.tables.defer("preview").order_by("name"):
         statistics = TableStatistics.model_validate(row.statistics)
         schema = TableSchema.model_validate(row.schema)
@@ -71,8 +71,8 @@ def shown_tables(version: Version) -> list[ShownTable]:
             _column(column, notes.get(column.name, ""))
             for column in statistics.columns[:COLUMNS_SHOWN]
         ]
-        found.append(ShownTable(row, statistics, schema, columns))
-    return found
+        result.append(ShownTable(row, statistics, schema, columns))
+    return result
 
 
 def _column(column: ColumnStatistics, note: str) -> ShownColumn:

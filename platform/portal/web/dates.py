@@ -13,12 +13,12 @@ _YEAR_S = 365 * 86_400
 _NOW_S = 10
 
 
-def in_words(moment: datetime, now: datetime) -> str:
-    """Say how far `moment` is from `now`: `3 minutes ago`, `in 2 days`, `just now`.
+def in_words(timestamp: datetime, now: datetime) -> str:
+    """Say how far `timestamp` is from `now`: `3 minutes ago`, `in 2 days`, `just now`.
 
     `static/slipway/moments.js` says the same in the browser, so that an open page does not age.
     """
-    away_s = int((moment - now).total_seconds())
+    away_s = int((timestamp - now).total_seconds())
     size_s = abs(away_s)
     if size_s < _NOW_S:
         return "just now"
@@ -30,9 +30,9 @@ def in_words(moment: datetime, now: datetime) -> str:
     return f"in {words}" if away_s > 0 else f"{words} ago"
 
 
-def exact(moment: datetime) -> str:
+def exact(timestamp: datetime) -> str:
     """Write a moment to the second in UTC: `2026-11-20 19:30:05 UTC`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return timestamp.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def lasting(seconds: float) -> str:

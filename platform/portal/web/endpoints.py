@@ -81,14 +81,16 @@ def word_of(endpoint: Endpoint) -> Word:
 
 def why_of(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> str:
     """Say why an endpoint stands where it stands, and what its replicas wait for if they do."""
-    waiting = [one for one in replicas if one.row.status == _P.STARTING and not one.node]
+    waiting = [
+        replica for replica in replicas if replica.row.status == _P.STARTING and not replica.node
+    ]
     if waiting and endpoint.wanted:
-        ready = sum(one.row.status == _P.READY for one in replicas)
+        ready = sum(replica.row.status == _P.READY for replica in replicas)
         verb = "is" if ready == 1 else "are"
-        said = f"{ready} of {endpoint.wanted} replicas {verb} ready."
+        message = f"{ready} of {endpoint.wanted} replicas {verb} ready."
         if ready >= endpoint.wanted:  # so it is the next revision that has no room
-            said = f"Revision {waiting[-1].row.revision.number} does not answer yet."
-        return f"{said} {waiting[-1].why}"
+            message = f"Revision {waiting[-1].row.revision.number} does not answer yet."
+        return f"{message} {waiting[-1].why}"
     return endpoint.reason or endpoint.short_of_replicas or _WHY.get(endpoint.status, "")
 
 
@@ -145,8 +147,8 @@ def rollout_of(rollout: Rollout) -> RolloutLine:
         plan=_PLANS.get(rollout.plan, rollout.plan),
         sentence=_sentence(rollout, step.words()),
         steps=[
-            (_share(one), _place(at, rollout.step, has_begun=has_begun))
-            for at, one in enumerate(rollout.steps)
+            (_share(item), _place(at, rollout.step, has_begun=has_begun))
+            for at, item in enumerate(rollout.steps)
         ],
         next_at=next_at,
     )
@@ -211,8 +213,8 @@ def replica_line(replica: Replica, nodes: dict[str, str], explainer: Explainer) 
 
 def replica_of(endpoint: Endpoint, replica_id: str) -> Replica:
     """Return one replica of an endpoint; raises NotFound."""
-    found = Replica.objects.filter(endpoint=endpoint, pk=replica_id)
-    replica = found.select_related("revision", "workload__tier", "endpoint").first()
+    replicas = Replica.objects.filter(endpoint=endpoint, pk=replica_id)
+    replica = replicas.select_related("revision", "workload__tier", "endpoint").first()
     if replica is None:
         raise NotFound
     return replica
@@ -220,9 +222,9 @@ def replica_of(endpoint: Endpoint, replica_id: str) -> Replica:
 
 def current_of(standing: EndpointStatus) -> Revision | None:
     """Return the revision that answers most, or the newest while none does."""
-    answering = [one for one in standing.revisions if one.weight]
+    answering = [revision for revision in standing.revisions if revision.weight]
     if answering:
-        return max(answering, key=lambda one: one.weight)
+        return max(answering, key=lambda revision_row: revision_row.weight)
     return standing.revisions[0] if standing.revisions else None
 
 

@@ -39,13 +39,15 @@ def builds_of(workload: Workload, places: Collection[Lease]) -> Shortlist[BuildT
         shown.add(BuildState.FAILED)
     if not shown:
         return Shortlist()
-    found = EnvironmentBuild.objects.filter(
+    environment_builds = EnvironmentBuild.objects.filter(
         environment__digest=workload.environment,
         project=workload.project_id,
         node__in={lease.node_id for lease in places},
         state__in=shown,
     )
-    builds = shortlist(found.select_related("node").order_by("node__name"), MOST_BUILDS)
+    builds = shortlist(
+        environment_builds.select_related("node").order_by("node__name"), MOST_BUILDS
+    )
     return builds.replaced_by(_tail_of(workload.environment, build) for build in builds)
 
 

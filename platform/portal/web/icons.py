@@ -83,10 +83,10 @@ def drawing_of(name: str) -> str:
     if name not in CHOSEN:
         raise UnknownIcon(f"{name} is not among the icons in portal/web/icons.py")
     path = Path(settings.SLIPWAY_ROOT) / _FOLDER / f"{name}.svg"
-    found = _DRAWING.search(path.read_text(encoding="utf-8"))
-    if found is None:
+    match = _DRAWING.search(path.read_text(encoding="utf-8"))
+    if match is None:
         raise UnknownIcon(f"{path.name} is not a drawing")
-    paths = found.group(1).replace(_BACKGROUND, "")
+    paths = match.group(1).replace(_BACKGROUND, "")
     return re.sub(r">\s+<", "><", paths.strip())
 
 

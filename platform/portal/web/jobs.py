@@ -89,17 +89,17 @@ def jobs_of(project: Project) -> JobQuerySet:
 
 def jobs_in_sight(principal: Principal) -> JobQuerySet:
     """Return the jobs of every project the person sees, with what a list of them shows."""
-    found = Job.objects.filter(workload__project__in=principal.projects().live())
-    found = found.select_related("workload__project", "workload__tier", "workload__submitted_by")
-    return found.prefetch_related("workload__leases__node", "workload__tier__prices")
+    jobs = Job.objects.filter(workload__project__in=principal.projects().live())
+    jobs = jobs.select_related("workload__project", "workload__tier", "workload__submitted_by")
+    return jobs.prefetch_related("workload__leases__node", "workload__tier__prices")
 
 
 def job_of(project: Project, job_id: str) -> Job:
     """Return one job by the id of its workload, which is the one people see; raises NotFound."""
-    found = jobs_of(project).filter(workload_id=job_id).first()
-    if found is None:
+    job = jobs_of(project).filter(workload_id=job_id).first()
+    if job is None:
         raise NotFound
-    return found
+    return job
 
 
 def standing_of(job: Job, viewer: User) -> JobStatus:
@@ -127,11 +127,11 @@ def _positions(jobs: Sequence[Job]) -> dict[str, int]:
         return {}
     queues = Workload.objects.queued().filter(project__in=waiting)
     reached: Counter[str] = Counter()
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for pk, project_id in queues.values_list("pk", "project_id")[:MOST_LOOKED_AT]:
         reached[project_id] += 1
-        found[pk] = reached[project_id]
-    return found
+        positions[pk] = reached[project_id]
+    return positions
 
 
 def _brief(workload: Workload, positions: dict[str, int], explainer: Explainer | None) -> str:

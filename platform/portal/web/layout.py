@@ -44,20 +44,20 @@ class Shell:
     @property
     def project(self) -> Project | None:
         """The project the page belongs to."""
-        found: Project | None = getattr(self._request, "gated_project", None)
-        return found
+        project: Project | None = getattr(self._request, "gated_project", None)
+        return project
 
     @property
     def team(self) -> Team | None:
         """The team the page belongs to."""
-        found: Team | None = getattr(self._request, "gated_team", None)
-        return found
+        team: Team | None = getattr(self._request, "gated_team", None)
+        return team
 
     @property
     def role(self) -> Role | None:
         """The person's role in the page's project or team."""
-        found: Role | None = getattr(self._request, "gated_role", None)
-        return found
+        role: Role | None = getattr(self._request, "gated_role", None)
+        return role
 
     @cached_property
     def switcher(self) -> list[Project]:

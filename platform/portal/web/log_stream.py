@@ -89,8 +89,8 @@ async def _events(house: SseHub, place: LogPosition) -> AsyncIterator[bytes]:
     while True:
         if loop.time() - asked_s >= ASK_S:
             standing, asked_s = await house.ask(lambda: standing_of(place)), loop.time()
-        found = standing.log
-        look = await house.read(lambda log=found: look_at(place, log))  # type: ignore[misc]
+        log_place = standing.log
+        look = await house.read(lambda log=log_place: look_at(place, log))  # type: ignore[misc]
         if look.gap:
             yield _written("gap", {"start": look.gap[0], "end": look.gap[1]})
         if look.piece is not None and look.piece.text:
@@ -119,10 +119,10 @@ async def _events(house: SseHub, place: LogPosition) -> AsyncIterator[bytes]:
 def standing_of(place: LogPosition) -> LogStatus:
     """Ask how the job stands, and where the log of a place is."""
     workload = Workload.objects.get(pk=place.workload_id)
-    found = log_places(
+    items = log_places(
         workload=workload, rank=place.rank, attempt=place.attempt, most_ranks=place.rank + 1
     )
-    return LogStatus(found[0] if found else None, workload.epoch, workload.status in ENDS)
+    return LogStatus(items[0] if items else None, workload.epoch, workload.status in ENDS)
 
 
 def look_at(place: LogPosition, log: LogPlace | None) -> Look:
@@ -142,9 +142,9 @@ def look_at(place: LogPosition, log: LogPlace | None) -> Look:
 
 
 def _piece_written(piece: LogChunk) -> bytes:
-    facts = {"start": piece.start, "end": piece.end, "size": piece.size, "text": piece.text}
-    return f"id: {piece.end}\n".encode() + _written("log", facts)
+    details = {"start": piece.start, "end": piece.end, "size": piece.size, "text": piece.text}
+    return f"id: {piece.end}\n".encode() + _written("log", details)
 
 
-def _written(event: str, facts: dict[str, Any]) -> bytes:
-    return f"event: {event}\ndata: {json.dumps(facts)}\n\n".encode()
+def _written(event: str, details: dict[str, Any]) -> bytes:
+    return f"event: {event}\ndata: {json.dumps(details)}\n\n".encode()

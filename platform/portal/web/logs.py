@@ -49,10 +49,10 @@ def piece_of(
     workload: Workload, *, attempt: int, rank: int, start: int, most_bytes: int
 ) -> LogChunk:
     """Read whole characters from byte `start` on; raises NotFound for a log there is not."""
-    found = log_places(workload=workload, rank=rank, attempt=attempt, most_ranks=rank + 1)
-    if not found:
+    items = log_places(workload=workload, rank=rank, attempt=attempt, most_ranks=rank + 1)
+    if not items:
         raise NotFound
-    return piece_at(found[0], start=start, most_bytes=most_bytes)
+    return piece_at(items[0], start=start, most_bytes=most_bytes)
 
 
 def piece_at(log: LogPlace, *, start: int, most_bytes: int) -> LogChunk:
@@ -123,14 +123,14 @@ def matches_in(workload: Workload, *, attempt: int, rank: int, words: str) -> Ma
     length = min(log.size_bytes, MOST_SEARCHED_BYTES)
     pieces = read_log(workload=workload, attempt=attempt, rank=rank, start=0, length=length)
     needle = words.lower().encode()
-    found: list[Match] = []
+    matches: list[Match] = []
     for start, line in _lines(pieces):
         if needle in line.lower():
             text = plain(line.decode("utf-8", "replace"))
-            found.append(Match(start, shorten(text, MOST_SHOWN)))
-            if len(found) >= MOST_MATCHES:
-                return Matches(found, min(start + len(line), length), log.size_bytes)
-    return Matches(found, length, log.size_bytes)
+            matches.append(Match(start, shorten(text, MOST_SHOWN)))
+            if len(matches) >= MOST_MATCHES:
+                return Matches(matches, min(start + len(line), length), log.size_bytes)
+    return Matches(matches, length, log.size_bytes)
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:

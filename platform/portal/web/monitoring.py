@@ -128,12 +128,12 @@ def confusion_of(point: QualityPoint) -> Confusion | None:
 
 def rows_of(features: Sequence[FeatureOut]) -> list[tuple[FeatureOut, VerdictTag]]:
     """Return features with their tags."""
-    return [(one, tag_of(one.verdict)) for one in features]
+    return [(feature, tag_of(feature.verdict)) for feature in features]
 
 
 def alerts_of(alerts: Sequence[AlertOut]) -> list[tuple[AlertOut, str]]:
     """Return alerts with what they are about, in words."""
-    return [(one, _ALERTS.get(one.kind, one.kind)) for one in alerts]
+    return [(alert, _ALERTS.get(alert.kind, alert.kind)) for alert in alerts]
 
 
 @dataclass(frozen=True)
@@ -148,13 +148,13 @@ class PredictionListRow:
 
 def lines_of(rows: Sequence[PredictionRow]) -> list[PredictionListRow]:
     """Return predictions with their values in an order and a length that people can read."""
-    return [_line(one) for one in rows]
+    return [_line(prediction_row) for prediction_row in rows]
 
 
 def _line(row: PredictionRow) -> PredictionListRow:
     outputs = _cells(row.outputs)
-    said = [cell for cell in outputs if cell[0] in _SAID]
-    return PredictionListRow(row, said or outputs[:_SAID_AT_MOST], _cells(row.inputs), outputs)
+    cells = [cell for cell in outputs if cell[0] in _SAID]
+    return PredictionListRow(row, cells or outputs[:_SAID_AT_MOST], _cells(row.inputs), outputs)
 
 
 def _cells(values: Mapping[str, Any]) -> Cells:
@@ -165,7 +165,7 @@ def _cells(values: Mapping[str, Any]) -> Cells:
 def _naturally(cell: tuple[str, str]) -> list[tuple[int, int, str]]:
     """Put x[2] before x[10]."""
     parts = _DIGITS.split(cell[0])
-    return [(1, int(one), "") if one.isdecimal() else (0, 0, one) for one in parts if one]
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part]
 
 
 def _written(name: str, value: Any) -> str:
@@ -180,29 +180,32 @@ def _written(name: str, value: Any) -> str:
 def charts_of(shown: MonitoringOut, feature: FeatureOut | None) -> dict[str, str]:
     """Return series of charts, as JSON for attributes."""
     main = next((name for name in _MAIN if name in shown.quality.figures), "accuracy")
-    hours = [one.hour.strftime("%m-%d %H:%M") for one in shown.hours]
-    found: dict[str, Any] = {
-        "volume": {"at": hours, "predictions": [one.predictions for one in shown.hours]},
+    hours = [hour_point.hour.strftime("%m-%d %H:%M") for hour_point in shown.hours]
+    values: dict[str, Any] = {
+        "volume": {
+            "at": hours,
+            "predictions": [hour_point.predictions for hour_point in shown.hours],
+        },
         "latency": {
             "at": hours,
-            "half": [one.p50_ms for one in shown.hours],
-            "slow": [one.p95_ms for one in shown.hours],
+            "half": [hour_point.p50_ms for hour_point in shown.hours],
+            "slow": [hour_point.p95_ms for hour_point in shown.hours],
         },
         "errors": {
             "at": hours,
-            "failed": [one.failed for one in shown.hours],
-            "turned_away": [one.turned_away for one in shown.hours],
+            "failed": [hour_point.failed for hour_point in shown.hours],
+            "turned_away": [hour_point.turned_away for hour_point in shown.hours],
         },
         "quality": {
-            "at": [one.name[5:16].replace("T", " ") for one in shown.quality_by_hour],
-            "measured": [one.figures.get(main) for one in shown.quality_by_hour],
-            "estimate": [one.estimate for one in shown.quality_by_hour],
+            "at": [hour_point.name[5:16].replace("T", " ") for hour_point in shown.quality_by_hour],
+            "measured": [hour_point.figures.get(main) for hour_point in shown.quality_by_hour],
+            "estimate": [hour_point.estimate for hour_point in shown.quality_by_hour],
         },
     }
     if feature is not None:
-        found["feature"] = {
+        values["feature"] = {
             "bins": feature.bins,
-            "base": [round(100 * one, 2) for one in feature.base],
-            "window": [round(100 * one, 2) for one in feature.window],
+            "base": [round(100 * hour_point, 2) for hour_point in feature.base],
+            "window": [round(100 * hour_point, 2) for hour_point in feature.window],
         }
-    return {name: json.dumps(series) for name, series in found.items()}
+    return {name: json.dumps(series) for name, series in values.items()}

@@ -74,8 +74,8 @@ def shown_runs(project: Project, runs: Sequence[NotebookRun], viewer: User) -> l
 
 def recent_runs(file: NotebookFile, viewer: User) -> Shortlist[ShownRun]:
     """Return the newest verifications and runs of a notebook."""
-    found = NotebookRun.objects.of_project(file.project).filter(version__file=file)
-    runs = shortlist(found.order_by("-pk"), RUNS_SHOWN)
+    notebook_runs = NotebookRun.objects.of_project(file.project).filter(version__file=file)
+    runs = shortlist(notebook_runs.order_by("-pk"), RUNS_SHOWN)
     return runs.replaced_by(shown_runs(file.project, runs, viewer))
 
 

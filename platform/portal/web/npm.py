@@ -40,10 +40,10 @@ class NpmFinder(BaseFinder):
         """Return the file's path, or a list of it, or nothing."""
         inner = path.removeprefix(f"{_PREFIX}/")
         known = inner != path and inner in self._files()
-        found = str(self.root / inner) if known else ""
+        text = str(self.root / inner) if known else ""
         if find_all:
-            return [found] if found else []
-        return found or None
+            return [text] if text else []
+        return text or None
 
     def list(self, ignore_patterns: Iterable[str] | None) -> Iterator[tuple[str, Storage]]:
         """Yield every served file with the storage that holds it."""

@@ -74,24 +74,24 @@ class FilePreview:
 def shown_artifacts(request: HttpRequest, project: Project, run: RunDetail) -> dict[str, Any]:
     """Return the folder that `path` names, or the file's preview with the folder it is in."""
     path = request.GET.get("path", "").strip("/")
-    found: dict[str, Any] = {"path": path, "crumbs": [], "preview": None, "artifacts_fault": ""}
+    values: dict[str, Any] = {"path": path, "crumbs": [], "preview": None, "artifacts_fault": ""}
     try:
         entries = artifacts_of(project_id=project.pk, run=run, path=path)
         if path and not entries:
             artifact = artifact_of(project_id=project.pk, run=run, path=path)
-            found["preview"] = preview_of(request, project, run, artifact)
+            values["preview"] = preview_of(request, project, run, artifact)
             path = path.rpartition("/")[0]
             entries = artifacts_of(project_id=project.pk, run=run, path=path)
     except NotFound:
-        found["artifacts_fault"] = "There is no such artifact any more."
+        values["artifacts_fault"] = "There is no such artifact any more."
         entries = artifacts_of(project_id=project.pk, run=run)
         path = ""
     except SlipwayError as error:
-        found["artifacts_fault"] = " ".join(filter(None, (error.message, error.next_step)))
+        values["artifacts_fault"] = " ".join(filter(None, (error.message, error.next_step)))
         entries = []
     parts = [part for part in path.split("/") if part]
-    found["crumbs"] = [(part, "/".join(parts[: at + 1])) for at, part in enumerate(parts)]
-    return found | {"entries": entries}
+    values["crumbs"] = [(part, "/".join(parts[: at + 1])) for at, part in enumerate(parts)]
+    return values | {"entries": entries}
 
 
 def preview_of(
@@ -192,19 +192,19 @@ def _parquet(preview: FilePreview, project: Project, run: RunDetail) -> FilePrev
         project_id=project.pk, run=run, artifact=artifact, length=artifact.size_bytes
     )
     try:
-        found = peek_at_parquet(pieces, name=artifact.name, size_bytes=artifact.size_bytes)
+        values = peek_at_parquet(pieces, name=artifact.name, size_bytes=artifact.size_bytes)
     except TableUnreadable as error:
         preview.why = f"{error} Download it to look at it."
         return preview
-    if found["problems"]:
-        preview.why = f"{found['problems'][0]['message']} Download it to look at it."
+    if values["problems"]:
+        preview.why = f"{values['problems'][0]['message']} Download it to look at it."
         return preview
-    columns, rows = found["statistics"]["columns"], found["preview"]
+    columns, rows = values["statistics"]["columns"], values["preview"]
     preview.kind = "table"
-    preview.head = [(one["name"], one["type"]) for one in columns[:TABLE_COLUMNS]]
+    preview.head = [(column["name"], column["type"]) for column in columns[:TABLE_COLUMNS]]
     preview.lines = [row[:TABLE_COLUMNS] for row in rows[:TABLE_ROWS]]
-    is_read = found["statistics"]["is_complete"]
-    more_rows = found["statistics"]["rows"] - len(preview.lines) if is_read else 0
+    is_read = values["statistics"]["is_complete"]
+    more_rows = values["statistics"]["rows"] - len(preview.lines) if is_read else 0
     sentences = [_not_shown(rows=more_rows, columns=len(columns) - TABLE_COLUMNS)]
     if not is_read:
         sentences.insert(0, f"The first {len(preview.lines)} rows are shown; the file has more.")

@@ -81,25 +81,25 @@ class View:
 
 def view_of(request: HttpRequest, project_id: str, experiments: Sequence[int]) -> View:
     """Return the runs an address asks for; what is typed wrong stands in the view's fault."""
-    asked = request.GET
+    get = request.GET
     view = View(
-        filter_text=asked.get("filter", "").strip(),
-        order=asked.get("order", ""),
-        group=asked.get("group", "").strip(),
-        stage=Stage.DELETED if asked.get("stage") == "deleted" else Stage.ACTIVE,
-        chosen=[text for text in asked.getlist("c") if text.strip()],
-        first=not asked.get("cursor"),
+        filter_text=get.get("filter", "").strip(),
+        order=get.get("order", ""),
+        group=get.get("group", "").strip(),
+        stage=Stage.DELETED if get.get("stage") == "deleted" else Stage.ACTIVE,
+        chosen=[text for text in get.getlist("c") if text.strip()],
+        first=not get.get("cursor"),
     )
     try:
-        _fill(view, project_id, experiments, asked)
+        _fill(view, project_id, experiments, get)
     except InvalidInput as error:
         view.fault = " ".join(filter(None, (error.message, error.next_step)))
         view.faulty = error.field or ""
     return view
 
 
-def _fill(view: View, project_id: str, experiments: Sequence[int], asked: QueryDict) -> None:
-    wanted = search_of(
+def _fill(view: View, project_id: str, experiments: Sequence[int], requested: QueryDict) -> None:
+    run_search = search_of(
         project_id=project_id,
         experiments=experiments,
         filter_text=view.filter_text,
@@ -107,26 +107,26 @@ def _fill(view: View, project_id: str, experiments: Sequence[int], asked: QueryD
         columns=view.chosen,
         stage=view.stage,
         limit=MOST_GROUPS if view.group else PAGE_RUNS,
-        cursor=asked.get("cursor") or None,
+        cursor=requested.get("cursor") or None,
     )
-    view.columns = list(wanted.columns or ())
+    view.columns = list(run_search.columns or ())
     if view.group:
-        view.groups = tracker().groups(wanted, parse_field(view.group, name="group"))
+        view.groups = tracker().groups(run_search, parse_field(view.group, name="group"))
         return
-    page = tracker().search(wanted)
+    page = tracker().search(run_search)
     if not view.chosen and page.items:
-        page = _with_own_columns(view, wanted, page)
+        page = _with_own_columns(view, run_search, page)
     view.next_cursor = page.next_cursor
-    view.headings = [_heading(column, view.order, asked) for column in view.columns]
+    view.headings = [_heading(column, view.order, requested) for column in view.columns]
     view.rows = [row_of(run, view.columns) for run in page.items]
 
 
-def _with_own_columns(view: View, wanted: RunSearch, page: RunPage) -> RunPage:
+def _with_own_columns(view: View, run_search: RunSearch, page: RunPage) -> RunPage:
     """Show what the first runs have logged, where nobody has chosen columns."""
-    if wanted.stage is Stage.DELETED:
+    if run_search.stage is Stage.DELETED:
         return page
     ids = [run.id for run in page.items]
-    sample = tracker().runs(wanted.project_id, ids[:_SAMPLED])
+    sample = tracker().runs(run_search.project_id, ids[:_SAMPLED])
     metrics = dict.fromkeys(key for run in sample for key in run.metrics)
     params = dict.fromkeys(key for run in sample for key in run.params)
     view.columns = [
@@ -136,10 +136,10 @@ def _with_own_columns(view: View, wanted: RunSearch, page: RunPage) -> RunPage:
     return RunPage(tracker().with_columns(page.items, view.columns), page.next_cursor)
 
 
-def _heading(column: RunField, order: str, asked: QueryDict) -> Heading:
+def _heading(column: RunField, order: str, requested: QueryDict) -> Heading:
     text = str(column)
     now = {text: "ascending", f"-{text}": "descending"}.get(order, "")
-    query = asked.copy()
+    query = requested.copy()
     query.pop("cursor", None)
     query["order"] = text if now == "descending" else f"-{text}"
     return Heading(column.key, column.kind.value.removesuffix("s"), f"?{query.urlencode()}", now)

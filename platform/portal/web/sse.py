@@ -88,8 +88,8 @@ class SseHub:
 
     def room_for(self, user_id: str) -> bool:
         """Whether the person may open one more stream in this process."""
-        mine = sum(1 for stream in self.streams if stream.listener.user_id == user_id)
-        return mine < STREAMS_A_PERSON
+        number = sum(1 for stream in self.streams if stream.listener.user_id == user_id)
+        return number < STREAMS_A_PERSON
 
     @contextmanager
     def joined(self, listener: PageListener) -> Iterator[Stream]:

@@ -82,8 +82,8 @@ class _Roles:
     """The roles of all listeners in all their projects and teams, fetched at once."""
 
     def __init__(self, listeners: list[PageListener]) -> None:
-        wanted = {listener.project_id for listener in listeners if listener.project_id}
-        self.projects = {p.pk: p for p in Project.objects.filter(pk__in=wanted)}
+        project_ids = {listener.project_id for listener in listeners if listener.project_id}
+        self.projects = {p.pk: p for p in Project.objects.filter(pk__in=project_ids)}
         teams = {listener.team_id for listener in listeners if listener.team_id}
         teams |= {p.team_id for p in self.projects.values() if p.team_id}
         held = Membership.objects.filter(user__in={listener.user_id for listener in listeners})

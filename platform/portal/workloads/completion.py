@@ -25,7 +25,7 @@ _NEVER_RAN = frozenset({ReasonCode.START_FAILED, ReasonCode.ENVIRONMENT_FAILED})
 
 
 def close_lease(
-    lease: Lease, *, at: datetime, reason: ReasonCode, message: str, **facts: Any
+    lease: Lease, *, at: datetime, reason: ReasonCode, message: str, **details: Any
 ) -> bool:
     """Close a lease once; tells whether it was open.
 
@@ -36,7 +36,7 @@ def close_lease(
     if reason in _NEVER_RAN and lease.state != LeaseState.RUNNING:
         at = lease.granted_at
     closed = Lease.objects.open().filter(pk=lease.pk)
-    changes = {"message": shorten(message, 2000), "reason": reason, **facts}
+    changes = {"message": shorten(message, 2000), "reason": reason, **details}
     if not closed.update(state=LeaseState.ENDED, ended_at=at, **changes):
         return False
     lease.state, lease.ended_at = LeaseState.ENDED, at
@@ -69,7 +69,7 @@ def begin_stopping(
 
     An order to end for good replaces a plan to run again; nothing replaces an order to end.
     """
-    facts = {
+    details = {
         "plan": plan,
         "reason": reason,
         "reason_text": shorten(text, 500),
@@ -81,13 +81,13 @@ def begin_stopping(
         same = Workload.objects.filter(
             pk=workload.pk, state=WorkloadState.STOPPING, epoch=workload.epoch
         )
-        if not same.exclude(plan=StopOutcome.STOP).update(**facts):
+        if not same.exclude(plan=StopOutcome.STOP).update(**details):
             return False
-        for column, value in facts.items():
+        for column, value in details.items():
             setattr(workload, column, value)
         add_event(workload, kind="stopping", message=text)
         announce(workload)
-    elif not move(workload, WorkloadState.STOPPING, kind="stopping", message=text, **facts):
+    elif not move(workload, WorkloadState.STOPPING, kind="stopping", message=text, **details):
         return False
     wake_nodes_of(workload)
     return True
@@ -143,49 +143,49 @@ def sentence_of(end: TaskEnd, tasks: int) -> str:
         ReasonCode.OUT_OF_MEMORY: "ran out of memory",
         ReasonCode.START_FAILED: "could not be started",
     }
-    said = words.get(end.reason, f"ended: {end.reason.value.replace('_', ' ')}")
-    return f"{who}{said}" if who else said[0].upper() + said[1:]
+    message = words.get(end.reason, f"ended: {end.reason.value.replace('_', ' ')}")
+    return f"{who}{message}" if who else message[0].upper() + message[1:]
 
 
 def _conclude(workload: Workload, leases: list[Lease], ends: list[TaskEnd]) -> None:
     """Every task has ended: the workload ends, or goes back into the queue."""
     cause = root_cause(ends)
     tail = next((lease.log_tail for lease in leases if lease.index == cause.index), "")
-    facts = {
+    details = {
         "exit_code": cause.exit_code,
         "log_tail": tail,
         "ended_at": max(end.ended_at for end in ends),
     }
-    said = sentence_of(cause, workload.nodes)
+    sentence = sentence_of(cause, workload.nodes)
     if all(end.reason == ReasonCode.COMPLETED for end in ends):
-        _end(workload, WorkloadState.SUCCEEDED, ReasonCode.COMPLETED, "Completed.", **facts)
+        _end(workload, WorkloadState.SUCCEEDED, ReasonCode.COMPLETED, "Completed.", **details)
     elif workload.plan == StopOutcome.STOP:
         reason = ReasonCode(workload.reason)
-        _end(workload, end_of_stop(reason), reason, workload.reason_text, **facts)
+        _end(workload, end_of_stop(reason), reason, workload.reason_text, **details)
     elif workload.plan == StopOutcome.REQUEUE or cause.reason == ReasonCode.PREEMPTED:
-        put_back(workload, ReasonCode.PREEMPTED, workload.reason_text or said)
+        put_back(workload, ReasonCode.PREEMPTED, workload.reason_text or sentence)
     elif cause.reason in _ASKED_FOR:
-        _end(workload, WorkloadState.STOPPED, cause.reason, said, **facts)
+        _end(workload, WorkloadState.STOPPED, cause.reason, sentence, **details)
     else:
-        _judge(workload, cause, said, facts)
+        _judge(workload, cause, sentence, details)
 
 
-def _judge(workload: Workload, cause: TaskEnd, said: str, facts: dict[str, Any]) -> None:
+def _judge(workload: Workload, cause: TaskEnd, message: str, details: dict[str, Any]) -> None:
     """An end nobody asked for: run again if the rule of the workload allows it."""
     lost = cause.reason in LOSSES
     failures = workload.failures + (not lost)
     losses = workload.losses + lost
     counts = {"failures": failures, "losses": losses}
     if workload.retry_rule.allows(cause.reason, failures=failures, losses=losses):
-        put_back(workload, cause.reason, f"Running again: {said}", **counts)
+        put_back(workload, cause.reason, f"Running again: {message}", **counts)
         return
     target = WorkloadState.LOST if lost else WorkloadState.FAILED
     tried = f" (after {workload.epoch} attempts)" if workload.epoch > 1 else ""
-    _end(workload, target, cause.reason, f"{said}{tried}", **facts, **counts)
+    _end(workload, target, cause.reason, f"{message}{tried}", **details, **counts)
 
 
 def _end(
-    workload: Workload, target: WorkloadState, reason: ReasonCode, text: str, **facts: Any
+    workload: Workload, target: WorkloadState, reason: ReasonCode, text: str, **details: Any
 ) -> None:
     move(
         workload,
@@ -196,11 +196,11 @@ def _end(
         reason=reason,
         reason_text=shorten(text, 500),
         next_step=workload.next_step or NEXT_STEPS.get(reason, ""),
-        **facts,
+        **details,
     )
 
 
-def put_back(workload: Workload, reason: ReasonCode, text: str, **facts: Any) -> None:
+def put_back(workload: Workload, reason: ReasonCode, text: str, **details: Any) -> None:
     """Queue the workload again, in its old place; every lease must be closed."""
     move(
         workload,
@@ -216,7 +216,7 @@ def put_back(workload: Workload, reason: ReasonCode, text: str, **facts: Any) ->
         rendezvous_address="",
         rendezvous_port=0,
         rendezvous_agent_store=False,
-        **facts,
+        **details,
     )
 
 

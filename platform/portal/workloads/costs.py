@@ -18,9 +18,9 @@ _MS = timedelta(milliseconds=1)
 Steps = tuple[tuple[int, int], ...]
 
 
-def unix_ms(moment: datetime) -> int:
+def unix_ms(timestamp: datetime) -> int:
     """Return a moment as whole Unix milliseconds, rounded down, without a float on the way."""
-    return (moment - _EPOCH) // _MS
+    return (timestamp - _EPOCH) // _MS
 
 
 def steps_of(prices: Iterable[TierPrice]) -> Steps:
@@ -32,10 +32,10 @@ def steps_of(prices: Iterable[TierPrice]) -> Steps:
 
 def price_steps(tiers: Iterable[str]) -> Mapping[str, Steps]:
     """Read the prices of some tiers (ids) at once."""
-    found: dict[str, list[TierPrice]] = {}
+    values: dict[str, list[TierPrice]] = {}
     for price in TierPrice.objects.filter(tier__in=set(tiers)):
-        found.setdefault(price.tier_id, []).append(price)
-    return {tier: steps_of(prices) for tier, prices in found.items()}
+        values.setdefault(price.tier_id, []).append(price)
+    return {tier: steps_of(prices) for tier, prices in values.items()}
 
 
 def steps_of_tier(tier: Tier) -> Steps:

@@ -128,11 +128,11 @@ class Explainer:
             for node in self._nodes
             if node.suits(need) and node.most_for(need).holds(need.amount)
         ]
-        said = [_why_closed(node) for node in closed[:_NAMED]]
+        why_closeds = [_why_closed(node) for node in closed[:_NAMED]]
         others = len(closed) - _NAMED
         if others > 0:
-            said.append(f"{others} more node{' is' if others == 1 else 's are'} closed too")
-        return f"it needs {amount_text(need.amount, need.gpu_model)}, and {'; '.join(said)}."
+            why_closeds.append(f"{others} more node{' is' if others == 1 else 's are'} closed too")
+        return f"it needs {amount_text(need.amount, need.gpu_model)}, and {'; '.join(why_closeds)}."
 
     def _by_room(self, workload: Workload) -> str:
         """Say what is missing where, and who has it, if it does not fit now."""
@@ -225,10 +225,10 @@ class Explainer:
         leases = Lease.objects.open().filter(node_id=site.node_id).select_related("workload")
         if lacking.gpus:
             leases = leases.filter(gpus__gt=0)
-        said = Counter(self._named(lease.workload) for lease in leases.order_by("pk")[:200])
+        counter = Counter(self._named(lease.workload) for lease in leases.order_by("pk")[:200])
         phrases = [
             phrase if count == 1 or not phrase.startswith("another") else _several(phrase, count)
-            for phrase, count in said.items()
+            for phrase, count in counter.items()
         ]
         if len(phrases) > _NAMED:
             phrases = [*phrases[:_NAMED], f"{len(phrases) - _NAMED} more"]
@@ -283,7 +283,7 @@ def _last_heard(at: datetime | None) -> str:
 
 def _lacking(free: Spot, amount: Amount, model: str) -> Amount:
     """Return those parts of an amount that are not free, in full."""
-    gpus = sum(1 for _, found in free.gpus if not model or found == model)
+    gpus = sum(1 for _, text in free.gpus if not model or text == model)
     return Amount(
         amount.cpu_millis if free.cpu_millis < amount.cpu_millis else 0,
         amount.memory_bytes if free.memory_bytes < amount.memory_bytes else 0,
@@ -298,5 +298,5 @@ def _free_text(free: Spot, lacking: Amount, model: str) -> str:
     if lacking.memory_bytes:
         parts.append(amount_text(Amount(0, free.memory_bytes)) if free.memory_bytes else "0 GiB")
     if lacking.gpus:
-        parts.append(str(sum(1 for _, found in free.gpus if not model or found == model)))
+        parts.append(str(sum(1 for _, text in free.gpus if not model or text == model)))
     return _listed(parts)

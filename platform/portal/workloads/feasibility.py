@@ -105,8 +105,8 @@ def why_never(nodes: list[Node], need: Need, tasks: int) -> str:
         node for node in able if need.matches(node.labels, node.backends, node.network_backends)
     ]
     if not labelled:
-        wanted = ", ".join(f"{key}={value}" for key, value in need.labels)
-        return f"it needs a node with the labels {wanted}, and none has them."
+        join = ", ".join(f"{key}={value}" for key, value in need.labels)
+        return f"it needs a node with the labels {join}, and none has them."
     if amount.gpus:
         model = f"{need.gpu_model} " if need.gpu_model else ""
         most_gpus = max(node.gpus_of(need.gpu_model) for node in labelled)

@@ -22,10 +22,10 @@ class WorkloadRole:
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated, NotFound or Forbidden; leave the workload on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
-        found = Workload.objects.filter(
+        workloads = Workload.objects.filter(
             project=gated_project(request), pk=path[self.parameter]
         ).select_related("project", "tier", "submitted_by", "team")
-        workload = found.first()
+        workload = workloads.first()
         if workload is None:
             raise NotFound
         request.gated_workload = workload  # type: ignore[attr-defined]

@@ -47,12 +47,12 @@ def grant(decisions: Sequence[Decision]) -> int:
     Raises Overtaken when a node no longer has what the pass saw on it.
     """
     decisions = _still_queued(decisions)
-    moment = clock.now()
-    _place_workloads(decisions, moment)
+    timestamp = clock.now()
+    _place_workloads(decisions, timestamp)
     names = _reserve(decisions)
-    _insert_leases(decisions, moment)
+    _insert_leases(decisions, timestamp)
     _count(decisions)
-    _tell(decisions, names, moment)
+    _tell(decisions, names, timestamp)
     return len(decisions)
 
 
@@ -70,7 +70,7 @@ def _still_queued(decisions: Sequence[Decision]) -> list[Decision]:
     ]
 
 
-def _place_workloads(decisions: Sequence[Decision], moment: datetime) -> None:
+def _place_workloads(decisions: Sequence[Decision], timestamp: datetime) -> None:
     alike: dict[tuple[timedelta | None, NetworkRule], list[str]] = {}
     for decision in decisions:
         candidate = decision.candidate
@@ -86,8 +86,8 @@ def _place_workloads(decisions: Sequence[Decision], moment: datetime) -> None:
             plan=StopOutcome.NONE,
             reason="",
             reason_text="",
-            placed_at=moment,
-            deadline_at=moment + lifetime if lifetime is not None else None,
+            placed_at=timestamp,
+            deadline_at=timestamp + lifetime if lifetime is not None else None,
             rendezvous_address="",
             rendezvous_port=0,
             rendezvous_agent_store=False,
@@ -111,7 +111,7 @@ def _reserve(decisions: Sequence[Decision]) -> dict[str, str]:
     return dict(Node.objects.filter(pk__in=amounts).values_list("pk", "name"))
 
 
-def _insert_leases(decisions: Sequence[Decision], moment: datetime) -> None:
+def _insert_leases(decisions: Sequence[Decision], timestamp: datetime) -> None:
     ids = [decision.candidate.workload_id for decision in decisions]
     tasks = {
         (workload_id, index): task_id
@@ -131,7 +131,7 @@ def _insert_leases(decisions: Sequence[Decision], moment: datetime) -> None:
                 place,
                 tasks[decision.candidate.workload_id, index],
                 prices[decision.candidate.tier_id],
-                moment,
+                timestamp,
             )
             for decision in decisions
             for index, place in enumerate(decision.places)
@@ -163,11 +163,11 @@ _LEASE_COLUMNS = (
 
 
 def _lease_row(
-    candidate: Candidate, index: int, place: NodeSlot, task_id: str, price: int, moment: datetime
+    candidate: Candidate, index: int, place: NodeSlot, task_id: str, price: int, timestamp: datetime
 ) -> tuple[Any, ...]:
     amount = candidate.need.amount
     # Clocks of machines may differ a little; the task's last lease ended before it waited again.
-    moment = max(moment, candidate.waits_since)
+    timestamp = max(timestamp, candidate.waits_since)
     return (
         task_id,
         candidate.workload_id,
@@ -183,11 +183,11 @@ def _lease_row(
         amount.gpus,
         list(place.gpus),
         amount.fair_millis,
-        int(moment.timestamp() * 1000),
+        int(timestamp.timestamp() * 1000),
         kind_of(candidate.kind).keeps_on_fence,
-        moment,
-        moment + LEASE,
-        moment + candidate.lifetime if candidate.lifetime is not None else None,
+        timestamp,
+        timestamp + LEASE,
+        timestamp + candidate.lifetime if candidate.lifetime is not None else None,
     )
 
 
@@ -210,14 +210,14 @@ def _count(decisions: Sequence[Decision]) -> None:
     )
 
 
-def _tell(decisions: Sequence[Decision], names: dict[str, str], moment: datetime) -> None:
+def _tell(decisions: Sequence[Decision], names: dict[str, str], timestamp: datetime) -> None:
     story = []
     for decision in decisions:
         candidate = decision.candidate
         nodes = sorted({names[place.node_id] for place in decision.places})
         where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {name_some(nodes, 10)}"
         message = shorten(f"Placed on {where}.", 2000)
-        story.append((candidate.workload_id, candidate.epoch + 1, "placed", message, moment))
+        story.append((candidate.workload_id, candidate.epoch + 1, "placed", message, timestamp))
         workload_changed.send_on_commit(
             WorkloadChanged(
                 candidate.workload_id,

@@ -201,7 +201,7 @@ class Capacity:
         tasks: int,
         *,
         project: str,
-        moment: datetime,
+        timestamp: datetime,
         lifetime: timedelta | None = None,
         avoid: frozenset[str] = frozenset(),
     ) -> list[NodeSlot]:
@@ -211,7 +211,7 @@ class Capacity:
         """
         if tasks == 1 and not self._spare and not avoid:
             return self._place_one(need, project)
-        is_short = self._is_gone_in_time(moment, lifetime)
+        is_short = self._is_gone_in_time(timestamp, lifetime)
         counts = [
             0 if site.node_id in avoid else self._count(i, need, project, is_short=is_short)
             for i, site in enumerate(self.sites)
@@ -315,10 +315,10 @@ class Capacity:
         """The moment by which the head can start at the latest, if that is known."""
         return self._head_starts
 
-    def _is_gone_in_time(self, moment: datetime, lifetime: timedelta | None) -> bool:
+    def _is_gone_in_time(self, timestamp: datetime, lifetime: timedelta | None) -> bool:
         if self._head_starts is None or lifetime is None:
             return False
-        return moment + lifetime + _END_SLACK <= self._head_starts
+        return timestamp + lifetime + _END_SLACK <= self._head_starts
 
     def _count(self, i: int, need: Need, project: str, *, is_short: bool) -> int:
         count = self.free[i].count_of(need)

@@ -103,10 +103,10 @@ class QuotaUsage:
             return set()
         return {
             part
-            for part, asked in _parts(total).items()
-            if asked
+            for part, requested in _parts(total).items()
+            if requested
             and (limit := getattr(self.quota, part)) is not None
-            and getattr(self, part) + asked > limit
+            and getattr(self, part) + requested > limit
         }
 
     def blocks(self, total: Amount) -> bool:
@@ -157,8 +157,8 @@ class ProjectQueue:
     def _read_on(self) -> None:
         begin = len(self.waiting)
         rows = Workload.objects.queued().filter(project_id=self.project_id)
-        found = rows.values_list(*_COLUMNS)[begin : begin + self.chunk]
-        self.waiting += map(_candidate, found)
+        workloads = rows.values_list(*_COLUMNS)[begin : begin + self.chunk]
+        self.waiting += map(_candidate, workloads)
         self.is_whole = len(self.waiting) - begin < self.chunk
         self.chunk = min(self.chunk * 2, _MAX_CHUNK)
 
@@ -251,8 +251,8 @@ def _fronts(projects: Iterable[str], *, ahead: int) -> dict[str, list[Candidate]
     """Return the first `ahead` candidates of each project, found by one seek each."""
     queue = Workload.objects.queued().filter(project=OuterRef("project")).values("pk")
     places = {f"place_{at}": Subquery(queue[at : at + 1]) for at in range(ahead)}
-    found = Share.objects.filter(project__in=projects).annotate(**places)
-    ids = [pk for row in found.values_list(*places) for pk in row if pk is not None]
+    shares = Share.objects.filter(project__in=projects).annotate(**places)
+    ids = [pk for row in shares.values_list(*places) for pk in row if pk is not None]
     rows = Workload.objects.filter(pk__in=ids).order_by("-priority", "id")
     fronts: dict[str, list[Candidate]] = {}
     for row in rows.values_list(*_COLUMNS):

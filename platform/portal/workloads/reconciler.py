@@ -34,25 +34,25 @@ _TURN = 1
 
 def reconcile() -> None:
     """Mend everything that is due."""
-    moment = clock.now()
-    take_back_expired(moment)
-    take_back_unstarted(moment)
-    stop_overdue(moment)
-    ask_again(moment)
+    timestamp = clock.now()
+    take_back_expired(timestamp)
+    take_back_unstarted(timestamp)
+    stop_overdue(timestamp)
+    ask_again(timestamp)
     move_away_from_drained()
-    charge_running(moment)
+    charge_running(timestamp)
 
 
-def take_back_expired(moment: datetime) -> None:
+def take_back_expired(timestamp: datetime) -> None:
     """Close leases nobody renewed; their workloads run again elsewhere, or are lost."""
-    found = Lease.objects.expired(moment).order_by("expires_at").select_related("node")
-    for lease in found[:_AT_ONCE]:
-        if lease.keeps_on_fence and _may_serve_on(lease.node, moment):
+    leases = Lease.objects.expired(timestamp).order_by("expires_at").select_related("node")
+    for lease in leases[:_AT_ONCE]:
+        if lease.keeps_on_fence and _may_serve_on(lease.node, timestamp):
             continue
         with transaction.atomic():
             workload = locked(lease.workload_id)
             again = (
-                Lease.objects.expired(moment)
+                Lease.objects.expired(timestamp)
                 .filter(pk=lease.pk)
                 .select_for_update(of=("self",), no_key=True)
             )
@@ -61,14 +61,14 @@ def take_back_expired(moment: datetime) -> None:
                 settle(workload)
 
 
-def _may_serve_on(node: Node, moment: datetime) -> bool:
+def _may_serve_on(node: Node, timestamp: datetime) -> bool:
     """Whether a node is silent because the portal was away: then a replica there is not lost."""
-    return node.is_quiet(moment) and not is_heard_steadily(other_than=node)
+    return node.is_quiet(timestamp) and not is_heard_steadily(other_than=node)
 
 
-def take_back_unstarted(moment: datetime) -> None:
+def take_back_unstarted(timestamp: datetime) -> None:
     """Close leases whose agent beats but never began on them, neither to start nor to stop."""
-    late = Lease.objects.filter(state=LeaseState.GRANTED, granted_at__lte=moment - START_WITHIN)
+    late = Lease.objects.filter(state=LeaseState.GRANTED, granted_at__lte=timestamp - START_WITHIN)
     for lease in late.order_by("granted_at")[:_AT_ONCE]:
         with transaction.atomic():
             workload = locked(lease.workload_id)
@@ -83,14 +83,14 @@ def take_back_unstarted(moment: datetime) -> None:
                 settle(workload)
 
 
-def stop_overdue(moment: datetime) -> None:
+def stop_overdue(timestamp: datetime) -> None:
     """Stop what has reached its maximum lifetime."""
-    overdue = Workload.objects.active().filter(deadline_at__lte=moment)
+    overdue = Workload.objects.active().filter(deadline_at__lte=timestamp)
     overdue = overdue.exclude(state=WorkloadState.STOPPING)
     for workload_id in overdue.order_by("deadline_at").values_list("pk", flat=True)[:_AT_ONCE]:
         with transaction.atomic():
             workload = locked(workload_id)
-            if workload is None or workload.deadline_at is None or workload.deadline_at > moment:
+            if workload is None or workload.deadline_at is None or workload.deadline_at > timestamp:
                 continue
             if workload.status in (WorkloadState.STOPPING, WorkloadState.QUEUED):
                 continue
@@ -102,17 +102,17 @@ def stop_overdue(moment: datetime) -> None:
             )
 
 
-def ask_again(moment: datetime) -> None:
+def ask_again(timestamp: datetime) -> None:
     """Ask the admission again about workloads it holds."""
     held = Workload.objects.filter(state=WorkloadState.SUBMITTED).order_by("pk")
     for workload_id in held.values_list("pk", flat=True)[:_AT_ONCE]:
         with transaction.atomic():
             workload = locked(workload_id)
             if workload is not None and workload.status == WorkloadState.SUBMITTED:
-                _ask(workload, moment)
+                _ask(workload, timestamp)
 
 
-def _ask(workload: Workload, moment: datetime) -> None:
+def _ask(workload: Workload, timestamp: datetime) -> None:
     try:
         with transaction.atomic():
             answer = admission().ask(request_of(workload))
@@ -125,7 +125,7 @@ def _ask(workload: Workload, moment: datetime) -> None:
             reason=ReasonCode.BUDGET,
             reason_text=shorten(error.message, 500),
             next_step=shorten(error.next_step or "", 300),
-            ended_at=moment,
+            ended_at=timestamp,
             hold="",
         )
         return
@@ -157,14 +157,14 @@ def put_elsewhere(workload: Workload, why: str) -> None:
         begin_stopping(workload, plan=StopOutcome.REQUEUE, reason=ReasonCode.PREEMPTED, text=why)
 
 
-def charge_running(moment: datetime) -> None:
+def charge_running(timestamp: datetime) -> None:
     """Charge the fair share for what runs on, about once a minute."""
-    now_ms = int(moment.timestamp() * 1000)
+    now_ms = int(timestamp.timestamp() * 1000)
     with transaction.atomic():
         turn, _ = SchedulerTurn.objects.select_for_update(no_key=True).get_or_create(pk=_TURN)
-        if turn.charged_at is not None and turn.charged_at > moment - _CHARGE_EVERY:
+        if turn.charged_at is not None and turn.charged_at > timestamp - _CHARGE_EVERY:
             return
-        SchedulerTurn.objects.filter(pk=_TURN).update(charged_at=moment)
+        SchedulerTurn.objects.filter(pk=_TURN).update(charged_at=timestamp)
         running = Lease.objects.open().filter(charged_to_ms__lt=now_ms)
         ids = list(
             running.select_for_update(of=("self",), no_key=True)
@@ -180,12 +180,12 @@ def charge_running(moment: datetime) -> None:
         )
         for row in owed:
             millis = row["weight"] * now_ms - row["weighted"]
-            _charge(row["project_id"], row["team_id"], millis / 1_000_000, moment)
+            _charge(row["project_id"], row["team_id"], millis / 1_000_000, timestamp)
         Lease.objects.filter(pk__in=ids).update(charged_to_ms=now_ms)
 
 
-def _charge(project_id: str, team_id: str | None, cpu_seconds: float, moment: datetime) -> None:
-    at_s = moment.timestamp()
+def _charge(project_id: str, team_id: str | None, cpu_seconds: float, timestamp: datetime) -> None:
+    at_s = timestamp.timestamp()
     for share in Share.objects.of(project_id, team_id).select_for_update(no_key=True):
         score = charged(share.score, cpu_seconds=cpu_seconds, at_s=at_s)
         Share.objects.filter(pk=share.pk).update(score=score)

@@ -104,8 +104,10 @@ def _try(run: _Pass, candidate: Candidate) -> bool:
     shape = (need, tasks, lifetime, run.room.domain_of(project))
     if shape in run.does_not_fit or is_gang_without_network(need, tasks):
         return False
-    moment = clock.now()
-    place = partial(run.room.place, need, tasks, project=project, moment=moment, lifetime=lifetime)
+    timestamp = clock.now()
+    place = partial(
+        run.room.place, need, tasks, project=project, timestamp=timestamp, lifetime=lifetime
+    )
     places: list[NodeSlot] = []
     if avoided := _where_it_failed(candidate):
         places = place(avoid=avoided)

@@ -71,10 +71,10 @@ def personal_key_of(user_id: str) -> str:
     return f"{_PERSON}{user_id}"
 
 
-def spec_from(**facts: object) -> RunSpec:
+def spec_from(**details: object) -> RunSpec:
     """Return a checked spec; raises InvalidInput that names the part at fault."""
     try:
-        return RunSpec.model_validate(facts)
+        return RunSpec.model_validate(details)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "spec"

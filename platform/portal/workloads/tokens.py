@@ -43,11 +43,11 @@ def _mark(body: str, epoch: int) -> str:
 
 def principal_behind(secret: str) -> Principal | None:
     """Return who submitted the workload, confined to its project and to the scopes of its kind."""
-    found = _SHAPE.match(secret)
-    if found is None:
+    match = _SHAPE.match(secret)
+    if match is None:
         return None
-    body, epoch = found["body"], int(found["epoch"])
-    if not hmac.compare_digest(found["mark"], _mark(body, epoch)):
+    body, epoch = match["body"], int(match["epoch"])
+    if not hmac.compare_digest(match["mark"], _mark(body, epoch)):
         return None
     active = Workload.objects.filter(
         pk=f"wl_{body}",

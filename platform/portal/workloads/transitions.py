@@ -16,8 +16,8 @@ from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 def locked(workload_id: str) -> Workload | None:
     """Return the workload with its row locked until the transaction ends, or None."""
-    found = Workload.objects.select_for_update(of=("self",), no_key=True).filter(pk=workload_id)
-    return found.first()
+    workloads = Workload.objects.select_for_update(of=("self",), no_key=True).filter(pk=workload_id)
+    return workloads.first()
 
 
 def move(

@@ -38,11 +38,11 @@ def _environments() -> Mapping[str, int]:
         environment__in=sizes
     ).values_list("environment", "project"):
         users.setdefault(environment, []).append(project)
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     for environment, projects in users.items():
         for project in projects:
-            found[project] += sizes[environment] // len(projects)
-    return found
+            counter[project] += sizes[environment] // len(projects)
+    return counter
 
 
 workload_changed.connect(_when_queued)

@@ -150,7 +150,7 @@ def override(
 @command(app, "delete")
 def delete(session: Session, budget: BudgetArgument, yes: Yes = False) -> None:
     """Remove a limit."""
-    found = session.client.budgets.get(budget)
-    confirm(f"Remove the budget of {found.name}?", yes=yes, output=session.output)
+    value = session.client.budgets.get(budget)
+    confirm(f"Remove the budget of {value.name}?", yes=yes, output=session.output)
     session.client.budgets.delete(budget)
-    session.output.note(f"{found.name} has no such limit any more.")
+    session.output.note(f"{value.name} has no such limit any more.")

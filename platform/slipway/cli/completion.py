@@ -59,13 +59,13 @@ def complete_tier(context: typer.Context, incomplete: str) -> list[str]:
 def _asked(
     context: typer.Context, names: Callable[[Client], Iterable[str]], incomplete: str
 ) -> list[str]:
-    found: list[str] = []
+    items: list[str] = []
 
     def ask() -> None:
         try:
             url = context.params.get("url")
             with Client(url, timeout_s=LIMIT_S, retries=Retries(attempts=1)) as client:
-                found.extend(names(client))
+                items.extend(names(client))
         except SlipwayError:
             return  # completion stays silent; the command itself will tell
 
@@ -74,4 +74,4 @@ def _asked(
     asking.start()
     asking.join(LIMIT_S)
     # Shells evaluate what they are given, so nothing but plain slugs and ids may pass.
-    return [name for name in list(found) if name.startswith(incomplete) and _PLAIN.fullmatch(name)]
+    return [name for name in list(items) if name.startswith(incomplete) and _PLAIN.fullmatch(name)]

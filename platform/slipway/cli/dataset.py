@@ -79,10 +79,10 @@ def list_datasets(
     cursor: Cursor = None,
 ) -> None:
     """List the datasets of a project."""
-    found = session.client.datasets.list(project=session.project(project), search=search)
+    pages = session.client.datasets.list(project=session.project(project), search=search)
     show_list(
         session,
-        collect(found, limit=limit, cursor=cursor),
+        collect(pages, limit=limit, cursor=cursor),
         columns=[
             ListColumn("Name", style="bold"),
             ListColumn("Latest"),
@@ -179,8 +179,8 @@ def _declared(types: list[str]) -> dict[str, str]:
 
 
 def _latest(session: Session, dataset: str, project: str) -> int | None:
-    found = session.client.datasets.list(project=project, search=dataset)
-    return next((one.latest for one in found if one.name == dataset), None)
+    pages = session.client.datasets.list(project=project, search=dataset)
+    return next((item.latest for item in pages if item.name == dataset), None)
 
 
 @command(app, "pull")
@@ -195,8 +195,8 @@ def pull(
     """Fetch a version, verified; without --to, tell the folder of the cache it is in."""
     _parts(dataset)
     slug = session.project(project)
-    found = one_dataset(dataset, project=slug, client=session.client)
-    path = found.path
+    value = one_dataset(dataset, project=slug, client=session.client)
+    path = value.path
     if to is not None:
         try:
             shutil.copytree(path, to, copy_function=shutil.copyfile, dirs_exist_ok=True)
@@ -206,7 +206,7 @@ def pull(
             ) from None
         path = to
     if session.output.as_json:
-        session.output.document({"version": found.reference, "path": str(path)})
+        session.output.document({"version": value.reference, "path": str(path)})
     else:
         session.output.line(str(path))
 
@@ -228,10 +228,10 @@ def versions(
     cursor: Cursor = None,
 ) -> None:
     """List the versions of a dataset."""
-    found = session.client.datasets.versions(dataset, project=session.project(project))
+    pages = session.client.datasets.versions(dataset, project=session.project(project))
     show_list(
         session,
-        collect(found, limit=limit, cursor=cursor),
+        collect(pages, limit=limit, cursor=cursor),
         columns=[
             ListColumn("Version", style="bold"),
             ListColumn("Files"),
@@ -268,12 +268,12 @@ def files(
 ) -> None:
     """List the files of a version."""
     name, version = _parts(dataset)
-    found = session.client.datasets.files(
+    pages = session.client.datasets.files(
         name, version, project=session.project(project), search=search
     )
     show_list(
         session,
-        collect(found, limit=limit, cursor=cursor),
+        collect(pages, limit=limit, cursor=cursor),
         columns=[
             ListColumn("Path", style="bold"),
             ListColumn("Size"),
@@ -297,18 +297,18 @@ def stats(
     slug = session.project(project)
     tables = session.client.datasets.tables(name, version, project=slug)
     left_out = _left_out(session.client.datasets.version(name, version, project=slug))
-    found = [one for one in tables if table in (None, one.name)]
-    if not found:
+    data_tables = [data_table for data_table in tables if table in (None, data_table.name)]
+    if not data_tables:
         raise UsageMistake(
             "There is no such table in this version.",
-            next_step=f"Tables: {', '.join(one.name for one in tables) or 'none'}. {left_out}",
+            next_step=f"Tables: {', '.join(item.name for item in tables) or 'none'}. {left_out}",
         )
-    for note in (left_out and f"Tables: {left_out}", found[0].note, *_notes(found[0])):
+    for note in (left_out and f"Tables: {left_out}", data_tables[0].note, *_notes(data_tables[0])):
         if note:
             session.output.note(note)
     show_list(
         session,
-        PageOf(items=list(found[0].statistics.columns)),
+        PageOf(items=list(data_tables[0].statistics.columns)),
         columns=[
             ListColumn("Column", style="bold"),
             ListColumn("Type"),
@@ -331,7 +331,14 @@ def _notes(table: DataTableOut) -> list[str]:
     schema = table.table_schema
     if schema is None:
         return []
-    notes = [*schema.notes, *(f"{one.name}: {one.note}" for one in schema.columns if one.note)]
+    notes = [
+        *schema.notes,
+        *(
+            f"{table_column.name}: {table_column.note}"
+            for table_column in schema.columns
+            if table_column.note
+        ),
+    ]
     if schema.encoding:
         notes.append(f"Encoding: {schema.encoding}.")
     if schema.separator:
@@ -367,22 +374,25 @@ def diff(
 ) -> None:
     """Tell what is new in a version since an earlier one."""
     name, version = _parts(dataset)
-    found = session.client.datasets.changes(
+    difference = session.client.datasets.changes(
         name, version, project=session.project(project), since=since
     )
     if session.output.as_json:
-        session.output.document(found)
+        session.output.document(difference)
         return
     session.output.facts(
         {
-            "Since": f"{name}:{found.since}",
-            "Files added": found.added.count,
-            "Files removed": found.removed.count,
-            "Files changed": found.changed.count,
-            "Size": f"{size_text(found.size_bytes_before)} → {size_text(found.size_bytes_after)}",
+            "Since": f"{name}:{difference.since}",
+            "Files added": difference.added.count,
+            "Files removed": difference.removed.count,
+            "Files changed": difference.changed.count,
+            "Size": (
+                f"{size_text(difference.size_bytes_before)} → "
+                f"{size_text(difference.size_bytes_after)}"
+            ),
         }
     )
-    for table in found.tables:
+    for table in difference.tables:
         session.output.line("")
         session.output.facts(
             {
@@ -413,10 +423,10 @@ def _shift(shift: ColumnShift) -> str:
 def uses(session: Session, dataset: ReferenceArgument, project: ProjectOption = None) -> None:
     """List the jobs and runs that read a version, and the models that came of them."""
     name, version = _parts(dataset)
-    found = session.client.datasets.uses(name, version, project=session.project(project))
+    items = session.client.datasets.uses(name, version, project=session.project(project))
     show_list(
         session,
-        PageOf[UseOut](items=list(found)),
+        PageOf[UseOut](items=list(items)),
         columns=[
             ListColumn("Job", style="bold"),
             ListColumn("Run"),

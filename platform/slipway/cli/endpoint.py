@@ -49,44 +49,51 @@ _PAST = ("retired", "failed")
 MAX_INPUT_BYTES = 64 * 1024**2
 
 
-def _show(session: Session, found: EndpointOut) -> None:
+def _show(session: Session, endpoint: EndpointOut) -> None:
     if session.output.as_json:
-        session.output.document(found)
+        session.output.document(endpoint)
         return
     if session.output.quiet:
-        session.output.line(found.name)
+        session.output.line(endpoint.name)
         return
-    rollout = found.rollout
-    facts: dict[str, object] = {
-        "Name": found.name,
-        "State": found.state,
-        "Why": found.reason,
-        "Address": found.url,
+    rollout = endpoint.rollout
+    details: dict[str, object] = {
+        "Name": endpoint.name,
+        "State": endpoint.state,
+        "Why": endpoint.reason,
+        "Address": endpoint.url,
         "Revisions": [
-            f"{one.number}: {one.model} {one.version}, {one.state}, {one.weight} %"
-            for one in found.revisions
-            if one.weight or one.state not in _PAST
+            f"{revision.number}: {revision.model} {revision.version}, "
+            f"{revision.state}, {revision.weight} %"
+            for revision in endpoint.revisions
+            if revision.weight or revision.state not in _PAST
         ],
         "Rollout": _progress(rollout) if rollout else None,
         "Next step at": rollout.next_step_at if rollout else None,
-        "Replicas": f"{found.replicas_ready} of {found.replicas_wanted} ready "
-        f"(between {found.min_replicas} and {found.max_replicas})",
-        "Short of replicas": found.short_of_replicas or None,
-        "Without a replica": _FALLBACKS.get(found.fallback, found.fallback),
-        "Captured": f"{found.captured:,} of {found.captured + found.uncaptured:,} answered",
-        "Trouble of the last hour": [one.message for one in found.incidents] or None,
-        "Tier": found.tier,
-        "Price now": f"{dollars(found.nano_usd_per_hour)} an hour",
-        "Made by": found.made_by,
-        "Created": found.created_at,
-        "Page": session.client.endpoints.page(found.name, project=found.project),
+        "Replicas": f"{endpoint.replicas_ready} of {endpoint.replicas_wanted} ready "
+        f"(between {endpoint.min_replicas} and {endpoint.max_replicas})",
+        "Short of replicas": endpoint.short_of_replicas or None,
+        "Without a replica": _FALLBACKS.get(endpoint.fallback, endpoint.fallback),
+        "Captured": (
+            f"{endpoint.captured:,} of {endpoint.captured + endpoint.uncaptured:,} answered"
+        ),
+        "Trouble of the last hour": [revision.message for revision in endpoint.incidents] or None,
+        "Tier": endpoint.tier,
+        "Price now": f"{dollars(endpoint.nano_usd_per_hour)} an hour",
+        "Made by": endpoint.made_by,
+        "Created": endpoint.created_at,
+        "Page": session.client.endpoints.page(endpoint.name, project=endpoint.project),
     }
-    session.output.facts(facts)
+    session.output.facts(details)
     session.output.left_out(
-        found.incidents_left_out, "incident of the last hour", "incidents of the last hour"
+        endpoint.incidents_left_out, "incident of the last hour", "incidents of the last hour"
     )
-    others = [one for one in found.revisions if not one.weight and one.state in _PAST]
-    session.output.left_out(len(others) + found.revisions_left_out, "earlier revision")
+    others = [
+        revision
+        for revision in endpoint.revisions
+        if not revision.weight and revision.state in _PAST
+    ]
+    session.output.left_out(len(others) + endpoint.revisions_left_out, "earlier revision")
 
 
 def _progress(rollout: RolloutOut) -> str:
@@ -160,15 +167,17 @@ def list_endpoints(
             ListColumn("An hour", dispensable=1),
             ListColumn("Created", dispensable=2),
         ],
-        row=lambda one: (
-            one.name,
-            one.state,
-            ", ".join(f"{r.model} {r.version}: {r.weight} %" for r in one.revisions if r.weight),
-            f"{one.replicas_ready}/{one.replicas_wanted}",
-            dollars(one.nano_usd_per_hour),
-            one.created_at,
+        row=lambda endpoint: (
+            endpoint.name,
+            endpoint.state,
+            ", ".join(
+                f"{r.model} {r.version}: {r.weight} %" for r in endpoint.revisions if r.weight
+            ),
+            f"{endpoint.replicas_ready}/{endpoint.replicas_wanted}",
+            dollars(endpoint.nano_usd_per_hour),
+            endpoint.created_at,
         ),
-        key=lambda one: one.name,
+        key=lambda item: item.name,
         nothing="There is no endpoint yet. Create one: slipway endpoint create NAME MODEL",
     )
 
@@ -342,13 +351,13 @@ def story(
 @command(app, "replicas")
 def replicas(session: Session, endpoint: EndpointArgument, project: ProjectOption = None) -> None:
     """List the replicas that live or ended lately, each with its reason."""
-    found = session.client.endpoints.replicas(endpoint, project=session.project(project))
+    items = session.client.endpoints.replicas(endpoint, project=session.project(project))
     output = session.output
     if output.as_json:
-        output.document({"items": [one.model_dump(mode="json") for one in found]})
+        output.document({"items": [replica.model_dump(mode="json") for replica in items]})
     elif output.quiet:
-        for one in found:
-            output.line(one.workload or one.id)
+        for replica in items:
+            output.line(replica.workload or replica.id)
     else:
         output.table(
             [
@@ -360,8 +369,15 @@ def replicas(session: Session, endpoint: EndpointArgument, project: ProjectOptio
                 ListColumn("Created", dispensable=2),
             ],
             [
-                (one.workload, one.revision, one.state, one.reason, one.node, one.created_at)
-                for one in found
+                (
+                    replica.workload,
+                    replica.revision,
+                    replica.state,
+                    replica.reason,
+                    replica.node,
+                    replica.created_at,
+                )
+                for replica in items
             ],
         )
 
@@ -385,8 +401,8 @@ def logs(
             "A log is not JSON.", next_step="Leave out --json, or use --download FILE."
         )
     place = session.project(project)
-    mine = session.client.endpoints.replicas(endpoint, project=place)
-    known = [one.workload for one in mine if one.workload is not None]
+    items = session.client.endpoints.replicas(endpoint, project=place)
+    known = [item.workload for item in items if item.workload is not None]
     workload = replica or next(iter(known), None)
     if workload is None or workload not in known:
         raise UsageMistake(
@@ -435,8 +451,8 @@ def predict(
         project=session.project(project),
         client=session.client,
         retries=RETRIES,
-    ) as asked:
-        answer = asked.predict(data)
+    ) as requested:
+        answer = requested.predict(data)
     session.output.line(json.dumps(answer, ensure_ascii=True))
 
 

@@ -44,7 +44,7 @@ def show(
     project: ProjectOption = None,
 ) -> None:
     """Show how an endpoint did in the last 24 hours: drift, quality, alerts."""
-    found = session.client.endpoints.monitoring.show(
+    monitoring = session.client.endpoints.monitoring.show(
         endpoint,
         project=session.project(project),
         revision=revision,
@@ -53,9 +53,9 @@ def show(
         value=value,
     )
     if session.output.as_json:
-        session.output.document(found)
+        session.output.document(monitoring)
         return
-    session.output.facts(_facts(found))
+    session.output.facts(_facts(monitoring))
     session.output.table(
         [
             ListColumn("Feature", style="bold"),
@@ -67,53 +67,57 @@ def show(
         ],
         [
             (
-                f"{one.name} (output)" if one.is_output else one.name,
-                one.verdict.value.replace("_", " "),
-                one.rows,
-                f"{one.share:.1%}",
-                f"{one.psi:.3f}",
-                f"{one.missing_share:.1%}",
+                f"{item.name} (output)" if item.is_output else item.name,
+                item.verdict.value.replace("_", " "),
+                item.rows,
+                f"{item.share:.1%}",
+                f"{item.psi:.3f}",
+                f"{item.missing_share:.1%}",
             )
-            for one in found.features[:_MOST_FEATURES]
+            for item in monitoring.features[:_MOST_FEATURES]
         ],
     )
-    if len(found.features) > _MOST_FEATURES:
-        left = len(found.features) - _MOST_FEATURES
-        session.output.line(f"{left} of {len(found.features)} features are left out; see --json.")
-    session.output.left_out(found.features_left_out, "feature")
-    if found.quality.labels_left_out:
+    if len(monitoring.features) > _MOST_FEATURES:
+        left = len(monitoring.features) - _MOST_FEATURES
+        session.output.line(
+            f"{left} of {len(monitoring.features)} features are left out; see --json."
+        )
+    session.output.left_out(monitoring.features_left_out, "feature")
+    if monitoring.quality.labels_left_out:
         session.output.note(
-            f"{found.quality.labels_left_out:,} older labels of the span are in no measure; "
+            f"{monitoring.quality.labels_left_out:,} older labels of the span are in no measure; "
             "choose a shorter span."
         )
 
 
-def _facts(found: MonitoringOut) -> dict[str, Any]:
-    firing = [one for one in found.alerts if one.state == "firing"]
+def _facts(monitoring: MonitoringOut) -> dict[str, Any]:
+    firing = [alert for alert in monitoring.alerts if alert.state == "firing"]
     return {
-        "Endpoint": found.endpoint,
-        "Verdict": found.verdict.value.replace("_", " "),
-        "Compared with": found.baseline or "nothing yet",
-        "Predictions": found.predictions,
-        "Captured": f"{found.captured:,} of {found.captured + found.uncaptured:,} answered",
-        "By a standby": found.answered_as_standby or None,
-        "Task": _task(found),
-        "Quality": _quality(found.quality),
+        "Endpoint": monitoring.endpoint,
+        "Verdict": monitoring.verdict.value.replace("_", " "),
+        "Compared with": monitoring.baseline or "nothing yet",
+        "Predictions": monitoring.predictions,
+        "Captured": (
+            f"{monitoring.captured:,} of {monitoring.captured + monitoring.uncaptured:,} answered"
+        ),
+        "By a standby": monitoring.answered_as_standby or None,
+        "Task": _task(monitoring),
+        "Quality": _quality(monitoring.quality),
         "Not shown": "; ".join(
-            f"{name}: {reason}" for name, reason in found.quality.withheld.items()
+            f"{name}: {reason}" for name, reason in monitoring.quality.withheld.items()
         )
         or None,
-        "Empty labels": found.empty_labels or None,
-        "Alerts": "; ".join(one.reason for one in firing) or "none",
-        "Looked at": found.looked_at,
-        "Trouble": found.fault or None,
+        "Empty labels": monitoring.empty_labels or None,
+        "Alerts": "; ".join(alert.reason for alert in firing) or "none",
+        "Looked at": monitoring.looked_at,
+        "Trouble": monitoring.fault or None,
     }
 
 
-def _task(found: MonitoringOut) -> str:
-    task = found.task.task.replace("_", "-") or "unknown"
-    labels = f", labels: {found.task.label_type}" if found.task.label_type else ""
-    return f"{task}{labels}. {found.task.reason}"
+def _task(monitoring: MonitoringOut) -> str:
+    task = monitoring.task.task.replace("_", "-") or "unknown"
+    labels = f", labels: {monitoring.task.label_type}" if monitoring.task.label_type else ""
+    return f"{task}{labels}. {monitoring.task.reason}"
 
 
 def _quality(point: QualityPoint) -> str:
@@ -138,11 +142,11 @@ def change(
 ) -> None:
     """Change how an endpoint is watched; `show --json` lists the settings."""
     changes: dict[str, Any] = {}
-    for one in settings:
-        name, equals, text = one.partition("=")
+    for setting in settings:
+        name, equals, text = setting.partition("=")
         if not equals:
             raise UsageMistake(
-                f"{visible(one)} is no NAME=VALUE.",
+                f"{visible(setting)} is no NAME=VALUE.",
                 field="settings",
                 next_step="For example: min_accuracy=0.9, or max_p95_ms=null to switch it off.",
             )
@@ -150,13 +154,15 @@ def change(
             changes[name] = json.loads(text)
         except ValueError:
             changes[name] = text
-    found = session.client.endpoints.monitoring.change(
+    monitor_settings = session.client.endpoints.monitoring.change(
         endpoint, project=session.project(project), **changes
     )
     if session.output.as_json:
-        session.output.document(found)
+        session.output.document(monitor_settings)
     else:
-        session.output.facts({name: str(value) for name, value in found.model_dump().items()})
+        session.output.facts(
+            {name: str(value) for name, value in monitor_settings.model_dump().items()}
+        )
 
 
 @command(app, "alerts")
@@ -179,14 +185,14 @@ def alerts(
             ListColumn("Since"),
             ListColumn("Why"),
         ],
-        row=lambda one: (
-            one.id,
-            one.kind.replace("_", " "),
-            one.state,
-            one.created_at,
-            one.reason,
+        row=lambda alert: (
+            alert.id,
+            alert.kind.replace("_", " "),
+            alert.state,
+            alert.created_at,
+            alert.reason,
         ),
-        key=lambda one: one.id,
+        key=lambda item: item.id,
         nothing="Nothing was wrong yet.",
     )
 
@@ -229,9 +235,13 @@ def tell(
 @command(app, "told")
 def told(session: Session, endpoint: EndpointArgument, project: ProjectOption = None) -> None:
     """List where alerts are told."""
-    found = session.client.endpoints.monitoring.channels(endpoint, project=session.project(project))
+    alert_channels = session.client.endpoints.monitoring.channels(
+        endpoint, project=session.project(project)
+    )
     if session.output.as_json:
-        session.output.document({"items": [one.model_dump(mode="json") for one in found]})
+        session.output.document(
+            {"items": [alert_channel.model_dump(mode="json") for alert_channel in alert_channels]}
+        )
         return
     columns = [
         ListColumn("Id", style="bold"),
@@ -239,7 +249,10 @@ def told(session: Session, endpoint: EndpointArgument, project: ProjectOption = 
         ListColumn("Told to"),
         ListColumn("Trouble"),
     ]
-    rows = [(one.id, one.kind, one.target, one.last_error) for one in found]
+    rows = [
+        (alert_channel.id, alert_channel.kind, alert_channel.target, alert_channel.last_error)
+        for alert_channel in alert_channels
+    ]
     session.output.table(columns, rows)
 
 
@@ -298,14 +311,16 @@ def predictions(
             ListColumn("Said", fit=Fit.CLIPPED),
             ListColumn("Truth"),
         ],
-        row=lambda one: (
-            one.prediction_id,
-            one.at,
-            one.model_version,
-            _shortly(one.outputs) if one.status == 200 else f"failed ({one.status})",
-            one.label,
+        row=lambda prediction: (
+            prediction.prediction_id,
+            prediction.at,
+            prediction.model_version,
+            _shortly(prediction.outputs)
+            if prediction.status == 200
+            else f"failed ({prediction.status})",
+            prediction.label,
         ),
-        key=lambda one: one.prediction_id,
+        key=lambda item: item.prediction_id,
         nothing="No captured prediction matches.",
     )
 
@@ -387,8 +402,8 @@ def export(
 
 
 def _shortly(outputs: dict[str, Any]) -> str:
-    said = outputs.get("class", outputs.get("prediction"))
-    return str(said if said is not None else outputs)
+    value = outputs.get("class", outputs.get("prediction"))
+    return str(value if value is not None else outputs)
 
 
 @command(app, "label")

@@ -70,7 +70,7 @@ def show(session: Session, job: JobOut) -> None:
         return
     workload, git = job.workload, job.git
     dirty = " with changes" if git is not None and git.is_dirty else ""
-    facts: dict[str, object] = {
+    details: dict[str, object] = {
         "Id": workload.id,
         "Name": workload.name,
         "State": workload.state,
@@ -103,7 +103,7 @@ def show(session: Session, job: JobOut) -> None:
         "Ended": workload.ended_at,
         "Page": session.client.jobs.page(workload.id, project=workload.project),
     }
-    session.output.facts(facts)
+    session.output.facts(details)
 
 
 def _seconds(value: float | None) -> str | None:
@@ -202,13 +202,13 @@ def logs(
     if download is not None:
         _download(session, job, slug, download, rank=rank or 0, attempt=attempt, yes=yes)
         return
-    found = session.client.jobs.get(job, project=slug)
+    value = session.client.jobs.get(job, project=slug)
     if follow:
-        watch(session, found, rank=rank, attempt=attempt)
-    ranks = [rank] if rank is not None else found.log_ranks or list(range(_ranks(found)))
+        watch(session, value, rank=rank, attempt=attempt)
+    ranks = [rank] if rank is not None else value.log_ranks or list(range(_ranks(value)))
     screen = PipeScreen(session)
     lines = LogLines(ranks=len(ranks), colours=shows_colours())
-    attempt = attempt or max(1, found.workload.attempt)
+    attempt = attempt or max(1, value.workload.attempt)
     for number in ranks:
         for piece in _pieces(session, job, slug, number, attempt):
             screen.lines(lines.of(piece))
@@ -248,26 +248,26 @@ def _download(
 @command(app, "cancel")
 def cancel(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
     """Stop a job; its ranks may save a checkpoint first."""
-    found = session.client.jobs.cancel(job, project=session.project(project))
+    value = session.client.jobs.cancel(job, project=session.project(project))
     if session.output.as_json:
-        session.output.document(found)
+        session.output.document(value)
     elif session.output.quiet:
-        session.output.line(found.workload.id)
+        session.output.line(value.workload.id)
     session.output.note(
-        f"{found.workload.id} is {found.workload.state}. Run it again: "
-        f"slipway job clone {found.workload.id}"
+        f"{value.workload.id} is {value.workload.state}. Run it again: "
+        f"slipway job clone {value.workload.id}"
     )
 
 
 @command(app, "resume")
 def resume(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
     """Carry on a job that a budget has stopped, from its newest checkpoint."""
-    found = session.client.jobs.resume(job, project=session.project(project))
+    value = session.client.jobs.resume(job, project=session.project(project))
     if session.output.as_json:
-        session.output.document(found)
+        session.output.document(value)
     elif session.output.quiet:
-        session.output.line(found.workload.id)
-    session.output.note(f"{found.workload.id} is {found.workload.state}.")
+        session.output.line(value.workload.id)
+    session.output.note(f"{value.workload.id} is {value.workload.state}.")
 
 
 def _changed(
@@ -368,10 +368,10 @@ def events(
 @command(app, "checkpoints")
 def checkpoints(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
     """List the verified checkpoints of a job."""
-    found = session.client.jobs.checkpoints(job, project=session.project(project))
+    items = session.client.jobs.checkpoints(job, project=session.project(project))
     show_list(
         session,
-        PageOf(items=list(found)),
+        PageOf(items=list(items)),
         columns=[
             ListColumn("Step"),
             ListColumn("Size"),
@@ -389,8 +389,8 @@ def checkpoints(session: Session, job: JobArgument, project: ProjectOption = Non
 def open_page(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
     """Open the page of a job in a browser, and write its address."""
     slug = session.project(project)
-    found = session.client.jobs.get(job, project=slug)
-    page = session.client.jobs.page(found.workload.id, project=slug)
+    value = session.client.jobs.get(job, project=slug)
+    page = session.client.jobs.page(value.workload.id, project=slug)
     if session.output.as_json:
         session.output.document({"page": page})
         return

@@ -42,8 +42,8 @@ ServerArgument = Annotated[
 def token_page(url: str, scopes: list[Scope] | None) -> str:
     """Return the address of the page on which a token for this machine is made."""
     name = f"cli-{socket.gethostname()}"[:100]
-    wanted = ",".join(scopes or DEFAULT_SCOPES)
-    return f"{url}/settings/tokens/new?{urlencode({'name': name, 'scopes': wanted})}"
+    join = ",".join(scopes or DEFAULT_SCOPES)
+    return f"{url}/settings/tokens/new?{urlencode({'name': name, 'scopes': join})}"
 
 
 def register(app: typer.Typer) -> None:
@@ -198,16 +198,16 @@ def has_browser() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _revoke(server: str, known: ServerLogin, wanted: bool | None, output: Output) -> bool:
+def _revoke(server: str, known: ServerLogin, requested: bool | None, output: Output) -> bool:
     """Revoke the stored token where that is wanted; signing out goes on when it fails."""
-    if wanted is None:
+    if requested is None:
         if output.as_json or not sys.stdin.isatty():
             return False
         try:
             confirm("Also revoke the token, so that it works nowhere?", yes=False, output=output)
         except PromptDeclined:
             return False
-    elif not wanted:
+    elif not requested:
         return False
     try:
         with Client(server, known.token, retries=RETRIES) as client:

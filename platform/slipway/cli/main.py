@@ -27,8 +27,8 @@ app = typer.Typer(
 login.register(app)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         sys.stdout.write(f"slipway {__version__}\n")
         raise typer.Exit
 

@@ -39,40 +39,40 @@ RequestArgument = Annotated[str, typer.Argument(metavar="REQUEST", help="Id of t
 NoteOption = Annotated[str | None, typer.Option("--note", help="A word to whom it concerns.")]
 
 
-def _show_version(session: Session, found: VersionDetail) -> None:
+def _show_version(session: Session, version: VersionDetail) -> None:
     if session.output.as_json:
-        session.output.document(found)
+        session.output.document(version)
         return
     if session.output.quiet:
-        session.output.line(str(found.version))
+        session.output.line(str(version.version))
         return
-    signature = found.signature
-    facts: dict[str, object] = {
-        "Model": found.model,
-        "Version": found.version,
-        "Stage": found.stage,
-        "Aliases": found.aliases,
-        "Author": found.author.email if found.author else None,
-        "Source": found.source,
-        "Run": found.run_id,
-        "Format": found.format.value if found.format else None,
-        "Flavours": found.flavors,
+    signature = version.signature
+    details: dict[str, object] = {
+        "Model": version.model,
+        "Version": version.version,
+        "Stage": version.stage,
+        "Aliases": version.aliases,
+        "Author": version.author.email if version.author else None,
+        "Source": version.source,
+        "Run": version.run_id,
+        "Format": version.format.value if version.format else None,
+        "Flavours": version.flavors,
         "Inputs": [column.name for column in signature.inputs] if signature else None,
-        "Batching": f"{found.batching.mode.value}: {found.batching.reason}",
-        "Merging": found.batching.gain,
-        "Recorded predictions": found.golden.rows if found.golden else None,
+        "Batching": f"{version.batching.mode.value}: {version.batching.reason}",
+        "Merging": version.batching.gain,
+        "Recorded predictions": version.golden.rows if version.golden else None,
         "Figures": [
-            f"{one.metric} on {one.dataset}: {one.note or one.value}"
-            f"{'' if one.is_verified else ' (not by a job)'}"
-            for one in found.evaluations
+            f"{evaluation.metric} on {evaluation.dataset}: {evaluation.note or evaluation.value}"
+            f"{'' if evaluation.is_verified else ' (not by a job)'}"
+            for evaluation in version.evaluations
         ],
-        "Files": f"{len(found.files)}, {size_text(found.size_bytes)}",
-        "Digest": found.digest,
-        "Fault": found.fault,
-        "Created": found.created_at,
+        "Files": f"{len(version.files)}, {size_text(version.size_bytes)}",
+        "Digest": version.digest,
+        "Fault": version.fault,
+        "Created": version.created_at,
     }
-    session.output.facts(facts)
-    session.output.left_out(found.evaluations_left_out, "figure")
+    session.output.facts(details)
+    session.output.left_out(version.evaluations_left_out, "figure")
 
 
 def _show_move(session: Session, move: MoveOut) -> None:
@@ -165,14 +165,14 @@ def list_versions(
             ListColumn("Author", dispensable=2),
             ListColumn("Created", dispensable=1),
         ],
-        row=lambda one: (
-            one.version,
-            one.stage,
-            ", ".join(one.aliases),
-            one.author.email if one.author else "",
-            one.created_at,
+        row=lambda version: (
+            version.version,
+            version.stage,
+            ", ".join(version.aliases),
+            version.author.email if version.author else "",
+            version.created_at,
         ),
-        key=lambda one: str(one.version),
+        key=lambda item: str(item.version),
         nothing="The model has no version yet.",
     )
 
@@ -374,10 +374,10 @@ def history(
 ) -> None:
     """List every move of a model, newest first."""
     pages = session.client.models.history(model, project=session.project(project))
-    found: PageOf[MoveOut] = collect(pages, limit=limit, cursor=cursor)
+    value: PageOf[MoveOut] = collect(pages, limit=limit, cursor=cursor)
     show_list(
         session,
-        found,
+        value,
         columns=[
             ListColumn("Place", style="bold"),
             ListColumn("Version"),

@@ -96,10 +96,10 @@ def files(
 ) -> None:
     """List the notebooks of the project, and whether they are known to be reproducible."""
     slug = session.project(project)
-    found = session.client.notebook_files.list(project=slug, search=search, deleted=deleted)
+    pages = session.client.notebook_files.list(project=slug, search=search, deleted=deleted)
     show_list(
         session,
-        collect(found, limit=limit, cursor=cursor),
+        collect(pages, limit=limit, cursor=cursor),
         columns=[
             ListColumn("Notebook", style="bold", fit=Fit.WRAPPED),
             ListColumn("Version"),
@@ -107,11 +107,11 @@ def files(
             ListColumn("Saved by", dispensable=2),
             ListColumn("Saved", dispensable=1),
         ],
-        row=lambda one: (
-            *(one.path, one.latest.number, one.badge),
-            *(one.latest.saved_by, one.latest.created_at),
+        row=lambda file: (
+            *(file.path, file.latest.number, file.badge),
+            *(file.latest.saved_by, file.latest.created_at),
         ),
-        key=lambda one: one.path,
+        key=lambda item: item.path,
         nothing="No notebook is kept yet: slipway notebook save FILE",
     )
 
@@ -126,10 +126,10 @@ def history(
     """List the versions of a notebook, newest first."""
     slug = session.project(project)
     file = _found(session, notebook, slug)
-    found = session.client.notebook_files.versions(file.id, project=slug)
+    pages = session.client.notebook_files.versions(file.id, project=slug)
     show_list(
         session,
-        collect(found, limit=limit, cursor=cursor),
+        collect(pages, limit=limit, cursor=cursor),
         columns=[
             *(
                 ListColumn("Version", style="bold"),
@@ -142,11 +142,15 @@ def history(
                 ListColumn("Source", dispensable=3),
             ),
         ],
-        row=lambda one: (
-            *(one.number, one.created_at, one.saved_by),
-            *(_origin(one), one.cells, one.source_digest[:12]),
+        row=lambda notebook_version: (
+            *(notebook_version.number, notebook_version.created_at, notebook_version.saved_by),
+            *(
+                _origin(notebook_version),
+                notebook_version.cells,
+                notebook_version.source_digest[:12],
+            ),
         ),
-        key=lambda one: str(one.number),
+        key=lambda item: str(item.number),
         nothing="There is no version.",
     )
 
@@ -162,7 +166,7 @@ def _origin(version: Any) -> str:
 
 def diff(
     session: Session,
-    one: Annotated[str, typer.Argument(metavar="NOTEBOOK", help="A file, or a path there.")],
+    item: Annotated[str, typer.Argument(metavar="NOTEBOOK", help="A file, or a path there.")],
     other: Annotated[
         str | None, typer.Argument(metavar="OTHER", help="A second file on this machine.")
     ] = None,
@@ -177,14 +181,14 @@ def diff(
     """Compare two notebooks, or two versions of one, cell by cell."""
     differ = _needed("slipway.notebook_diff")
     if other is not None:
-        before, after = _bytes_of(Path(one)), _bytes_of(Path(other))
+        before, after = _bytes_of(Path(item)), _bytes_of(Path(other))
     else:
         slug = session.project(project)
-        file = _found(session, one, slug)
+        file = _found(session, item, slug)
         newest = until or file.latest.number
         before = _version(session, file, since or max(1, newest - 1), slug)
         after = _version(session, file, newest, slug)
-    text = differ.diff_text(_notebook(before, one), _notebook(after, other or one))
+    text = differ.diff_text(_notebook(before, item), _notebook(after, other or item))
     if session.output.as_json:
         session.output.document({"is_same": not text, "diff": text})
         return
@@ -305,9 +309,9 @@ def _tell(session: Session, file: Path, report: Any, *, passed: bool) -> None:
     session.output.line(f"{file}: {word}; {report.ran} of {report.code_cells} cells of code ran.")
     if session.output.quiet:
         return
-    for found in report.findings:
-        session.output.line(f"  {found.message} {found.next_step}".rstrip())
-        for label, text in (("saved", found.saved), ("now", found.fresh)):
+    for finding in report.findings:
+        session.output.line(f"  {finding.message} {finding.next_step}".rstrip())
+        for label, text in (("saved", finding.saved), ("now", finding.fresh)):
             lines = text.splitlines()
             for line in lines[:_LINES_SHOWN]:
                 session.output.line(f"    {label:>5} | {line}")
@@ -417,9 +421,9 @@ def _write(file: Path, content: bytes) -> None:
 def _notebook(content: bytes, name: str) -> Any:
     nbformat = _needed("nbformat")
     with suppress(ValueError, AttributeError, KeyError, TypeError, RecursionError):
-        found = nbformat.v4.reads(content.decode())
-        if isinstance(found.get("cells"), list):
-            return found
+        notebook = nbformat.v4.reads(content.decode())
+        if isinstance(notebook.get("cells"), list):
+            return notebook
     raise UsageMistake(
         f"{name} is not a notebook.", field="file", next_step="Name a file that ends in .ipynb."
     )
@@ -429,9 +433,9 @@ def _readable(running: Any, file: Path) -> Any:
     try:
         return running.read_notebook(file)
     except (ValueError, OSError) as error:
-        said = getattr(error, "strerror", None)
+        strerror = getattr(error, "strerror", None)
         raise UsageMistake(
-            f"{file} cannot be read: {said}." if said else f"{file} {error}.",
+            f"{file} cannot be read: {strerror}." if strerror else f"{file} {error}.",
             field="file",
             next_step="Name a notebook on this machine.",
         ) from None

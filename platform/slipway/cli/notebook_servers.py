@@ -113,7 +113,7 @@ def start(
 def list_servers(
     session: Session,
     project: ProjectOption = None,
-    mine: Annotated[bool, typer.Option("--mine", help="Only yours.")] = False,
+    matches: Annotated[bool, typer.Option("--mine", help="Only yours.")] = False,
     state: Annotated[
         NotebookState | None, typer.Option("--state", metavar="STATE", help="Only in this state.")
     ] = None,
@@ -122,7 +122,7 @@ def list_servers(
 ) -> None:
     """List the notebook servers of a project, newest first."""
     pages = session.client.notebooks.list(
-        project=session.project(project), state=state.value if state else None, mine=mine
+        project=session.project(project), state=state.value if state else None, mine=matches
     )
     show_list(
         session,
@@ -136,16 +136,16 @@ def list_servers(
             ListColumn("An hour"),
             ListColumn("Cost"),
         ],
-        row=lambda one: (
-            one.name,
-            one.state.value,
-            one.why_alive or one.explanation,
-            one.owner,
-            one.tier,
-            dollars(one.nano_usd_per_hour),
-            dollars(one.cost_nano_usd),
+        row=lambda server: (
+            server.name,
+            server.state.value,
+            server.why_alive or server.explanation,
+            server.owner,
+            server.tier,
+            dollars(server.nano_usd_per_hour),
+            dollars(server.cost_nano_usd),
         ),
-        key=lambda one: one.id,
+        key=lambda item: item.id,
         nothing="There is no notebook server yet. Launch one: slipway notebook start",
     )
 
@@ -244,8 +244,8 @@ def _known(session: Session, notebook: str, project: str) -> ServerOut | None:
     """Return the server of that name that is the person's own, or the one with that id."""
     if notebook.startswith("nbs_"):
         return session.client.notebooks.get(notebook, project=project)
-    mine = session.client.notebooks.list(project=project, mine=True)
-    return next((one for one in mine if one.name == notebook), None)
+    pages = session.client.notebooks.list(project=project, mine=True)
+    return next((server for server in pages if server.name == notebook), None)
 
 
 def _found(session: Session, notebook: str, project: str) -> ServerOut:
@@ -261,11 +261,11 @@ def _found(session: Session, notebook: str, project: str) -> ServerOut:
 
 def _waited(session: Session, server: ServerOut, project: str) -> ServerOut:
     """Wait until it is ready or over, and tell each step once."""
-    told = ""
+    explanation = ""
     while server.state not in (NotebookState.READY, NotebookState.STOPPING, *_OVER):
-        if server.explanation != told:
-            told = server.explanation
-            session.output.note(told)
+        if server.explanation != explanation:
+            explanation = server.explanation
+            session.output.note(explanation)
         time.sleep(_LOOK_EVERY_S)
         server = session.client.notebooks.get(server.id, project=project)
     return server
@@ -336,5 +336,5 @@ def _write(session: Session, server: ServerOut) -> None:
 
 def _schedule_of(server: ServerOut) -> str:
     moments = (("starts", server.daily_start), ("stops", server.daily_stop))
-    found = " and ".join(f"{verb} at {at} UTC" for verb, at in moments if at)
-    return f"{found}: {', '.join(server.days)}" if found else ""
+    join = " and ".join(f"{verb} at {at} UTC" for verb, at in moments if at)
+    return f"{join}: {', '.join(server.days)}" if join else ""

@@ -45,9 +45,9 @@ def shown(value: Cell, *, now: datetime | None = None) -> str:
     return visible(str(value))
 
 
-def distance(moment: datetime, now: datetime) -> str:
-    """Return how far `moment` is from `now`, in the largest unit that fits: 5m ago, in 89d."""
-    seconds = round((moment - now).total_seconds())
+def distance(timestamp: datetime, now: datetime) -> str:
+    """Return how far `timestamp` is from `now`, in the largest unit that fits: 5m ago, in 89d."""
+    seconds = round((timestamp - now).total_seconds())
     for unit, size in _UNITS:
         count = abs(seconds) // size
         if count:
@@ -90,16 +90,16 @@ class Output:
             cells = [[shown(cell, now=now) for cell in row] for row in rows]
             screen.print(table_of(columns, cells, screen.width))
 
-    def facts(self, facts: Mapping[str, Cell]) -> None:
+    def facts(self, details: Mapping[str, Cell]) -> None:
         """Write one object: a line for each fact, its name and its value."""
         if not sys.stdout.isatty():
-            self._tab_separated(list(facts.items()))
+            self._tab_separated(list(details.items()))
             return
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
         table.add_column(style="bold", no_wrap=True)
         table.add_column(overflow="fold")
         now = datetime.now(UTC)
-        for name, value in facts.items():
+        for name, value in details.items():
             when = f" ({shown(value, now=now)})" if isinstance(value, datetime) else ""
             table.add_row(name, Text(shown(value) + when))
         console(sys.stdout).print(table)

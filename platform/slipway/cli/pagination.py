@@ -34,7 +34,7 @@ def collect(pages: Pages[Item], *, limit: int, cursor: str | None) -> PageOf[Ite
 
 def show_list(
     session: Session,
-    found: PageOf[Item],
+    value: PageOf[Item],
     *,
     columns: Sequence[ListColumn],
     row: Callable[[Item], Sequence[Cell]],
@@ -47,13 +47,13 @@ def show_list(
     """
     output = session.output
     if output.as_json:
-        output.document(found)
+        output.document(value)
     elif output.quiet:
-        for item in found.items:
+        for item in value.items:
             output.line(key(item))
     else:
-        output.table(columns, [row(item) for item in found.items])
-    if not found.items:
+        output.table(columns, [row(item) for item in value.items])
+    if not value.items:
         output.note(nothing)
-    if found.next_cursor is not None:
-        output.note(f"More exist: raise --limit, or go on with --cursor {found.next_cursor}")
+    if value.next_cursor is not None:
+        output.note(f"More exist: raise --limit, or go on with --cursor {value.next_cursor}")

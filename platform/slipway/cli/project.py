@@ -166,17 +166,17 @@ def edit(
 @command(app, "archive")
 def archive(session: Session, project: NamedProject, yes: Yes = False) -> None:
     """Put a project away, out of sight of everyone but its owners; it can be restored."""
-    found = session.client.projects.get(project)
+    value = session.client.projects.get(project)
     confirm(
-        f"Archive the project {found.slug} ({found.name})? Only its owners will still see it.",
+        f"Archive the project {value.slug} ({value.name})? Only its owners will still see it.",
         yes=yes,
         output=session.output,
     )
     session.client.projects.archive(project)
     if session.output.as_json:
-        session.output.document({"archived": found.slug})
+        session.output.document({"archived": value.slug})
     session.output.note(
-        f"{found.slug} is archived. Bring it back: slipway project restore {found.slug}"
+        f"{value.slug} is archived. Bring it back: slipway project restore {value.slug}"
     )
 
 

@@ -14,10 +14,10 @@ _CPUS = re.compile(r"[0-9]+(?:\.[0-9]{1,3})?")
 
 def parse_memory(text: str) -> int:
     """Return the bytes that 8GiB, 8G (the same) or 512MiB means; raises UsageMistake."""
-    found = _MEMORY.fullmatch(text.strip().lower())
-    if found is None:
+    match = _MEMORY.fullmatch(text.strip().lower())
+    if match is None:
         raise _mistake("--memory", text, "Write it like 8GiB or 512MiB.")
-    return int(Decimal(found["number"]) * 1024 ** _POWERS[found["unit"]])
+    return int(Decimal(match["number"]) * 1024 ** _POWERS[match["unit"]])
 
 
 def parse_cpus(text: str) -> int:
@@ -40,13 +40,13 @@ def parse_price(text: str, *, option: str) -> int:
 
 def parse_pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
     """Return what NAME=VALUE, given any number of times, says; raises UsageMistake."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise _mistake(option, text, f"Write {option} NAME=VALUE, for example {option} lr=0.1.")
-        found[name.strip()] = value
-    return found
+        pairs[name.strip()] = value
+    return pairs
 
 
 def memory_text(size_bytes: int) -> str:

@@ -93,12 +93,12 @@ def list_experiments(
     deleted: Annotated[bool, typer.Option("--deleted", help="Those in the bin.")] = False,
 ) -> None:
     """List the experiments of a project, the one used last first."""
-    found = session.client.experiments.list(
+    experiments = session.client.experiments.list(
         project=session.project(project), search=search, deleted=deleted
     )
     show_list(
         session,
-        PageOf(items=list(found)),
+        PageOf(items=list(experiments)),
         columns=[
             ListColumn("Id"),
             ListColumn("Name", fit=Fit.WRAPPED, style="bold"),
@@ -116,27 +116,27 @@ def list_experiments(
 def show_run(session: Session, run: RunArgument, project: ProjectOption = None) -> None:
     """Show one run with all that was logged to it."""
     slug = session.project(project)
-    found = session.client.runs.get(run, project=slug)
+    result = session.client.runs.get(run, project=slug)
     if session.output.as_json:
-        session.output.document(found)
+        session.output.document(result)
         return
     if session.output.quiet:
-        session.output.line(found.id)
+        session.output.line(result.id)
         return
     session.output.facts(
         {
-            "Id": found.id,
-            "Name": found.name,
-            "Experiment": found.experiment,
-            "Status": found.status,
-            "By": found.user,
-            "Job": found.job,
-            "Started": found.started_at,
-            "Ended": found.ended_at,
-            "Parameters": [f"{key}={value}" for key, value in found.params.items()],
-            "Metrics": [f"{key} {_number(value)}" for key, value in found.metrics.items()],
-            "Read": [f"{it.name} ({it.digest})" for it in found.inputs],
-            "Page": session.client.runs.page(found.id, project=slug),
+            "Id": result.id,
+            "Name": result.name,
+            "Experiment": result.experiment,
+            "Status": result.status,
+            "By": result.user,
+            "Job": result.job,
+            "Started": result.started_at,
+            "Ended": result.ended_at,
+            "Parameters": [f"{key}={value}" for key, value in result.params.items()],
+            "Metrics": [f"{key} {_number(value)}" for key, value in result.metrics.items()],
+            "Read": [f"{it.name} ({it.digest})" for it in result.inputs],
+            "Page": session.client.runs.page(result.id, project=slug),
         }
     )
 
@@ -144,30 +144,30 @@ def show_run(session: Session, run: RunArgument, project: ProjectOption = None) 
 @command(app, "compare")
 def compare(session: Session, runs: RunsArgument, project: ProjectOption = None) -> None:
     """Show runs side by side: parameters that differ, and their metrics."""
-    found = session.client.runs.compare(runs, project=session.project(project))
+    comparison = session.client.runs.compare(runs, project=session.project(project))
     if session.output.as_json:
-        session.output.document(found)
+        session.output.document(comparison)
         return
     columns = [ListColumn("Run", style="bold"), ListColumn("Status", dispensable=1)]
-    names = [*found.differing_params, *found.metrics]
+    names = [*comparison.differing_params, *comparison.metrics]
     columns += [ListColumn(name, dispensable=at + 2) for at, name in enumerate(names)]
     session.output.table(
         columns,
         [
             [
                 *(run.id if session.output.quiet else run.name or run.id, run.status),
-                *(run.params.get(name) for name in found.differing_params),
-                *(_number(run.metrics.get(name)) for name in found.metrics),
+                *(run.params.get(name) for name in comparison.differing_params),
+                *(_number(run.metrics.get(name)) for name in comparison.metrics),
             ]
-            for run in found.runs
+            for run in comparison.runs
         ],
     )
-    missing = len(set(runs)) - len(found.runs)
+    missing = len(set(runs)) - len(comparison.runs)
     if missing:
         verb = "is" if missing == 1 else "are"
         session.output.note(f"{missing} of the {len(set(runs))} runs {verb} not in use here.")
-    if found.common_params:
-        same = ", ".join(f"{key}={value}" for key, value in found.common_params.items())
+    if comparison.common_params:
+        same = ", ".join(f"{key}={value}" for key, value in comparison.common_params.items())
         session.output.note(f"The same in all: {same}")
 
 
@@ -185,10 +185,10 @@ def artifacts(
     """List the artifacts of a run, or download one."""
     slug = session.project(project)
     if download is None:
-        found = session.client.runs.artifacts(run, project=slug, path=path)
+        items = session.client.runs.artifacts(run, project=slug, path=path)
         show_list(
             session,
-            PageOf(items=list(found)),
+            PageOf(items=list(items)),
             columns=[ListColumn("Path", fit=Fit.WRAPPED), ListColumn("Size")],
             row=_artifact,
             key=lambda it: it.path,
@@ -207,8 +207,8 @@ def artifacts(
     session.output.note(f"{file}: {size:,} bytes.")
 
 
-def _artifact(found: ArtifactOut) -> tuple[str, str]:
-    return found.path, "folder" if found.is_folder else size_text(found.size_bytes)
+def _artifact(artifact: ArtifactOut) -> tuple[str, str]:
+    return artifact.path, "folder" if artifact.is_folder else size_text(artifact.size_bytes)
 
 
 @command(app, "delete")

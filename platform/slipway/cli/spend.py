@@ -61,26 +61,26 @@ def spend(
         session.output.note(f"{csv}: {size_bytes:,} bytes.")
         return
     source = session.client.spend
-    found = (
+    installation = (
         source.installation(window=window)
         if everything
         else source.get(window=window, project=project)
     )
     if session.output.as_json:
-        session.output.document(found)
+        session.output.document(installation)
     elif session.output.quiet:
-        session.output.line(str(found.nano_usd))
+        session.output.line(str(installation.nano_usd))
     else:
         session.output.facts(
             {
-                "Window": f"{found.window} (UTC)",
-                "Spent": dollars(found.nano_usd),
-                "Burns now": f"{dollars(found.nano_usd_per_hour)} an hour",
-                "Forecast": _forecast_text(found.forecast),
+                "Window": f"{installation.window} (UTC)",
+                "Spent": dollars(installation.nano_usd),
+                "Burns now": f"{dollars(installation.nano_usd_per_hour)} an hour",
+                "Forecast": _forecast_text(installation.forecast),
             }
         )
         sys.stdout.write("\n")
-        _table(session, found, by)
+        _table(session, installation, by)
 
 
 def _forecast_text(forecast: ForecastOut | None) -> str:
@@ -92,7 +92,7 @@ def _forecast_text(forecast: ForecastOut | None) -> str:
     )
 
 
-def _table(session: Session, found: SpendOut, by: Split) -> None:
+def _table(session: Session, value: SpendOut, by: Split) -> None:
     if by is Split.RUN:
         session.output.table(
             [
@@ -100,14 +100,14 @@ def _table(session: Session, found: SpendOut, by: Split) -> None:
                 ListColumn("Name", fit=Fit.WRAPPED),
                 ListColumn("Cost"),
             ],
-            [(run.workload, run.name, dollars(run.nano_usd)) for run in found.runs],
+            [(run.workload, run.name, dollars(run.nano_usd)) for run in value.runs],
         )
-        if found.runs_left_out_nano_usd:
-            cost = dollars(found.runs_left_out_nano_usd)
+        if value.runs_left_out_nano_usd:
+            cost = dollars(value.runs_left_out_nano_usd)
             session.output.note(f"Other runs, not shown, cost {cost} together; --csv has all.")
         return
     if by in (Split.EXPERIMENT, Split.ENDPOINT):
-        _groups(session, found, by)
+        _groups(session, value, by)
         return
     if by is Split.STORED:
         session.output.table(
@@ -118,41 +118,46 @@ def _table(session: Session, found: SpendOut, by: Split) -> None:
                 ListColumn("An hour"),
             ],
             [
-                (one.what, one.project, size_text(one.size_bytes), dollars(one.nano_usd_per_hour))
-                for one in found.stored
+                (
+                    stored.what,
+                    stored.project,
+                    size_text(stored.size_bytes),
+                    dollars(stored.nano_usd_per_hour),
+                )
+                for stored in value.stored
             ],
         )
-        session.output.left_out(found.stored_left_out, "store")
+        session.output.left_out(value.stored_left_out, "store")
         return
     rows: list[tuple[str, str]]
     if by is Split.DAY:
-        rows = [(day.day.isoformat(), dollars(day.nano_usd)) for day in found.by_day]
+        rows = [(day.day.isoformat(), dollars(day.nano_usd)) for day in value.by_day]
     else:
-        shares: list[ShareOut] = getattr(found, f"by_{by.value}")
+        shares: list[ShareOut] = getattr(value, f"by_{by.value}")
         rows = [(share.name, dollars(share.nano_usd)) for share in shares]
     session.output.table([ListColumn(by.value.title(), style="bold"), ListColumn("Cost")], rows)
     if not rows:
         session.output.note("Nothing was spent in this window.")
-    if by is Split.TAG and found.are_tags_left_out:
+    if by is Split.TAG and value.are_tags_left_out:
         session.output.note("More tags, which cost less, are not shown; --csv has all.")
 
 
-def _groups(session: Session, found: SpendOut, by: Split) -> None:
+def _groups(session: Session, value: SpendOut, by: Split) -> None:
     """Write what experiments or endpoints have cost, and a thousand predictions of each."""
-    _group_rows(session, found, by)
-    if any(group.kind in found.groups_left_out for group in found.groups if group.noun == by.value):
+    _group_rows(session, value, by)
+    if any(group.kind in value.groups_left_out for group in value.groups if group.noun == by.value):
         session.output.note(f"More {by.value}s, which cost less, are not shown; --csv has all.")
 
 
-def _group_rows(session: Session, found: SpendOut, by: Split) -> None:
-    mine = [group for group in found.groups if group.noun == by.value]
+def _group_rows(session: Session, value: SpendOut, by: Split) -> None:
+    group_costs = [group for group in value.groups if group.noun == by.value]
     columns = [
         ListColumn(by.value.title(), style="bold"),
         ListColumn("Project"),
         ListColumn("Cost"),
     ]
     if by is Split.EXPERIMENT:
-        rows = [(group.name, group.project, dollars(group.nano_usd)) for group in mine]
+        rows = [(group.name, group.project, dollars(group.nano_usd)) for group in group_costs]
         session.output.table(columns, rows)
         return
     session.output.table(
@@ -165,6 +170,6 @@ def _group_rows(session: Session, found: SpendOut, by: Split) -> None:
                 f"{group.done or 0:,}",
                 "-" if group.nano_usd_per_1000 is None else dollars(group.nano_usd_per_1000),
             )
-            for group in mine
+            for group in group_costs
         ],
     )

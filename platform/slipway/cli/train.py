@@ -252,10 +252,10 @@ def expected_text(quote: Quote) -> str:
     """Say what a job will cost, from like ones of the past."""
     if quote.expected is None:
         return "no history yet"
-    told = quote.expected
+    expected_cost = quote.expected
     return (
-        f"{dollars(told.nano_usd)} (from {dollars(told.low_nano_usd)} to "
-        f"{dollars(told.high_nano_usd)} in {told.runs} like runs)"
+        f"{dollars(expected_cost.nano_usd)} (from {dollars(expected_cost.low_nano_usd)} to "
+        f"{dollars(expected_cost.high_nano_usd)} in {expected_cost.runs} like runs)"
     )
 
 

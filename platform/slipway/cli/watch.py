@@ -137,19 +137,19 @@ class LiveScreen:
     def _status(self) -> Group:
         """Return the status: three lines, none wider than the terminal."""
         workload = self._progress.workload
-        facts = [visible(workload.state)]
+        details = [visible(workload.state)]
         if self._progress.step is not None:
-            facts.append(f"step {self._progress.step:,}")
+            details.append(f"step {self._progress.step:,}")
         if workload.attempt > 1:
-            facts.append(f"attempt {workload.attempt}")
+            details.append(f"attempt {workload.attempt}")
         if workload.started_at is not None:
             ran = datetime.now(UTC) - workload.started_at
-            facts.append(duration(max(0.0, ran.total_seconds())))
-        facts.append(dollars(self._progress.cost_nano_usd))
-        facts += self._use()
+            details.append(duration(max(0.0, ran.total_seconds())))
+        details.append(dollars(self._progress.cost_nano_usd))
+        details += self._use()
         frame = self._turning[int(time.monotonic() * 8) % len(self._turning)]
         lines = (
-            (f"{frame} {' · '.join(facts)}", "bold"),
+            (f"{frame} {' · '.join(details)}", "bold"),
             (f"  {visible(workload.explanation)}", ""),
             (f"  {_HINT}", "dim"),
         )
@@ -163,11 +163,11 @@ class LiveScreen:
             return []
         cpu = sum(use.cpu_percent for use in uses)
         memory = sum(use.memory_bytes for use in uses) / 1024**3
-        found = [f"CPU {cpu:.0f} %", f"{memory:.1f} GiB"]
+        result = [f"CPU {cpu:.0f} %", f"{memory:.1f} GiB"]
         gpus = [use.gpu_percent for use in uses if use.gpu_percent is not None]
         if gpus:
-            found.append(f"GPU {sum(gpus) / len(gpus):.0f} %")
-        return found
+            result.append(f"GPU {sum(gpus) / len(gpus):.0f} %")
+        return result
 
 
 def watch(

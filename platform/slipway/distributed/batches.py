@@ -203,10 +203,10 @@ def batches_to_measure(
     rest = order.samples % order.batch_size
     if rest and not whole_only:
         indices = torch.arange(order.samples - rest, order.samples)
-        mine = indices.tensor_split(share.count)[share.index]
-        last = _Rest(mine if len(mine) else torch.zeros(1, dtype=torch.int64))
+        value = indices.tensor_split(share.count)[share.index]
+        last = _Rest(value if len(value) else torch.zeros(1, dtype=torch.int64))
         for batch in _fetch(dataset, last, 0, collate):
-            yield EvaluationBatch(batch, len(mine))
+            yield EvaluationBatch(batch, len(value))
 
 
 class _Rest:

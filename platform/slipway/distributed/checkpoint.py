@@ -152,7 +152,7 @@ class Checkpointer:
                 fault = fault_in(folder, manifest, sorted(manifest.files)[rank::world])
             except CheckpointError as error:
                 fault = error.message
-            faults = [found for found in gather_json(fault) if found]
+            faults = [value for value in gather_json(fault) if value]
             if manifest is not None and not faults:
                 return manifest, VerifiedCheckpoint(folder, manifest, self._group)
             if rank == 0:
@@ -208,9 +208,9 @@ class Checkpointer:
 
     def _facts_of_own_files(self, draft: Path) -> dict[str, dict[str, Any]]:
         rank = dist.get_rank(self._group)
-        mine = [*draft.glob(f"__{rank}_*"), *(draft.glob(".metadata") if rank == 0 else ())]
-        facts = {path.name: file_facts(path) for path in mine}
-        return {n: {"size_bytes": f.size_bytes, "sha256": f.sha256} for n, f in facts.items()}
+        items = [*draft.glob(f"__{rank}_*"), *(draft.glob(".metadata") if rank == 0 else ())]
+        details = {path.name: file_facts(path) for path in items}
+        return {n: {"size_bytes": f.size_bytes, "sha256": f.sha256} for n, f in details.items()}
 
     def _publish(self, draft: Path, manifest: Manifest) -> None:
         write_manifest(draft, manifest)
@@ -230,7 +230,7 @@ class Checkpointer:
         kept = self._keep.kept(metrics)
         _remove(self._folder / folder_name(step) for step in metrics if step not in kept)
         _remove(self._folder.glob("draft-*"))
-        size_bytes = sum(facts.size_bytes for facts in manifest.files.values())
+        size_bytes = sum(file.size_bytes for file in manifest.files.values())
         self._published(manifest.step, size_bytes, sorted(kept))
 
     @contextlib.contextmanager
@@ -250,10 +250,10 @@ class _Faults:
 
     def check(self) -> None:
         text = None if self.mine is None else f"{type(self.mine).__name__}: {self.mine}"
-        told = gather_json(text, self._group)
+        items = gather_json(text, self._group)
         if self.mine is not None:
             raise self.mine
-        for rank, fault in enumerate(told):
+        for rank, fault in enumerate(items):
             if fault is not None:
                 raise CheckpointError(
                     f"rank {rank} failed: {fault}", next_step="Look at the log of that rank."
@@ -268,7 +268,7 @@ def _merged(manifest: Manifest, parts: list[dict[str, Any]]) -> Manifest:
     plain["schedules"] = next(
         (part["plain"]["schedules"] for part in parts if part["plain"].get("schedules")), []
     )
-    files = {n: FileFacts(**facts) for part in parts for n, facts in part["files"].items()}
+    files = {n: FileFacts(**details) for part in parts for n, details in part["files"].items()}
     return dataclasses.replace(manifest, plain=plain, files=files)
 
 

@@ -70,122 +70,124 @@ class Choice:
     reason: str
 
 
-def choose_strategy(facts: Facts) -> Choice:
+def choose_strategy(details: Facts) -> Choice:
     """Return the strategy that sends least among those that fit."""
-    if facts.world_size == 1:
-        return _alone(facts)
-    return _replicated(facts) or _sharded(facts) or _divided(facts) or _offloaded(facts)
+    if details.world_size == 1:
+        return _alone(details)
+    return _replicated(details) or _sharded(details) or _divided(details) or _offloaded(details)
 
 
-def _alone(facts: Facts) -> Choice:
-    if facts.state_bytes <= facts.usable_bytes:
-        return Choice("ddp", f"there is one rank, and {_needs(facts)} fit on its device.")
+def _alone(details: Facts) -> Choice:
+    if details.state_bytes <= details.usable_bytes:
+        return Choice("ddp", f"there is one rank, and {_needs(details)} fit on its device.")
     return Choice(
         "zero3+offload",
-        f"there is one rank, and {_needs(facts)} do not fit on its device, which has room for "
-        f"{_size(facts.usable_bytes)}: weights rest in the memory of the host.",
+        f"there is one rank, and {_needs(details)} do not fit on its device, which has room for "
+        f"{_size(details.usable_bytes)}: weights rest in the memory of the host.",
     )
 
 
-def _replicated(facts: Facts) -> Choice | None:
+def _replicated(details: Facts) -> Choice | None:
     """Every rank keeps the weights: ddp, or zero2 when only the rest must be divided."""
-    world = facts.world_size
-    slow = facts.is_slow(facts.exchange_s)
-    pipeline = _pipeline_that_fits(facts) if slow else None
-    if facts.state_bytes <= facts.usable_bytes:
+    world = details.world_size
+    slow = details.is_slow(details.exchange_s)
+    pipeline = _pipeline_that_fits(details) if slow else None
+    if details.state_bytes <= details.usable_bytes:
         if pipeline is not None:
             return pipeline
         bound = (
-            f"; averaging gradients takes {facts.exchange_s:.2g} s a step on this network, so "
+            f"; averaging gradients takes {details.exchange_s:.2g} s a step on this network, so "
             "use large batches"
             if slow
             else ""
         )
-        return Choice("ddp", f"{_needs(facts)} fit on every device{bound}.")
-    divided = facts.parameter_bytes + facts.state_bytes / world + facts.block_bytes
-    if divided <= facts.usable_bytes:
+        return Choice("ddp", f"{_needs(details)} fit on every device{bound}.")
+    divided = details.parameter_bytes + details.state_bytes / world + details.block_bytes
+    if divided <= details.usable_bytes:
         return pipeline or Choice(
             "zero2",
-            f"{_needs(facts)} do not fit on a device with room for {_size(facts.usable_bytes)}, "
+            f"{_needs(details)} do not fit on a device with room for "
+            f"{_size(details.usable_bytes)}, "
             f"but do with gradients and optimizer state divided over {world} ranks "
             f"({_size(divided)}); this sends no more than ddp.",
         )
     return None
 
 
-def _sharded(facts: Facts) -> Choice | None:
+def _sharded(details: Facts) -> Choice | None:
     """Weights are divided too and gathered block by block."""
-    per_machine = facts.ranks_per_machine
-    machines = facts.world_size // per_machine
-    slow = facts.is_slow(1.5 * facts.exchange_s)
-    held = facts.state_bytes / facts.world_size + 3 * facts.block_bytes
-    if held > facts.usable_bytes:
+    per_machine = details.ranks_per_machine
+    machines = details.world_size // per_machine
+    slow = details.is_slow(1.5 * details.exchange_s)
+    held = details.state_bytes / details.world_size + 3 * details.block_bytes
+    if held > details.usable_bytes:
         return None
-    held_within = facts.state_bytes / per_machine + 3 * facts.block_bytes
-    if machines > 1 and slow and per_machine > 1 and held_within <= facts.usable_bytes:
+    held_within = details.state_bytes / per_machine + 3 * details.block_bytes
+    if machines > 1 and slow and per_machine > 1 and held_within <= details.usable_bytes:
         return Choice(
             f"ddp={machines}*zero3={per_machine}",
-            f"{_needs(facts)} fit divided over the {per_machine} ranks of one machine, and the "
+            f"{_needs(details)} fit divided over the {per_machine} ranks of one machine, and the "
             "network between machines is slow: weights are gathered within a machine, only "
             "gradients travel between them.",
         )
-    if slow and (pipeline := _pipeline_that_fits(facts)) is not None:
+    if slow and (pipeline := _pipeline_that_fits(details)) is not None:
         return pipeline
     return Choice(
         "zero3",
-        f"{_needs(facts)} fit only divided over all {facts.world_size} ranks "
+        f"{_needs(details)} fit only divided over all {details.world_size} ranks "
         f"({_size(held)} each, with room for one block at a time).",
     )
 
 
-def _divided(facts: Facts) -> Choice | None:
+def _divided(details: Facts) -> Choice | None:
     """One block alone is too large for a device: split its layers within a machine."""
-    size = min(facts.tensor_size, facts.ranks_per_machine)
-    if size < 2 or facts.world_size % size:
+    size = min(details.tensor_size, details.ranks_per_machine)
+    if size < 2 or details.world_size % size:
         return None
-    held = facts.state_bytes / facts.world_size + 3 * facts.block_bytes / size
-    if held > facts.usable_bytes:
+    held = details.state_bytes / details.world_size + 3 * details.block_bytes / size
+    if held > details.usable_bytes:
         return None
-    rest = facts.world_size // size
+    rest = details.world_size // size
     return Choice(
         f"zero3={rest}*tensor={size}" if rest > 1 else f"tensor={size}",
-        f"the largest block has {_size(facts.block_bytes)} of weights, too much to gather on one "
+        f"the largest block has {_size(details.block_bytes)} of weights, too much to gather on one "
         f"device: its layers are split over {size} ranks of a machine.",
     )
 
 
-def _offloaded(facts: Facts) -> Choice:
-    share = facts.state_bytes / facts.world_size
-    if share <= facts.host_memory_bytes:
+def _offloaded(details: Facts) -> Choice:
+    share = details.state_bytes / details.world_size
+    if share <= details.host_memory_bytes:
         return Choice(
             "zero3+offload",
-            f"{_needs(facts)} do not fit on {facts.world_size} devices with room for "
-            f"{_size(facts.usable_bytes)} each: they rest in the memory of the hosts, "
+            f"{_needs(details)} do not fit on {details.world_size} devices with room for "
+            f"{_size(details.usable_bytes)} each: they rest in the memory of the hosts, "
             f"{_size(share)} a rank, and travel to the device block by block (slow).",
         )
     return Choice(
         "zero3+offload",
-        f"{_needs(facts)} fit neither on {facts.world_size} devices nor in the memory of their "
-        f"hosts ({_size(facts.host_memory_bytes)} a rank): this is the thriftiest strategy, but "
+        f"{_needs(details)} fit neither on {details.world_size} devices nor in the memory of their "
+        f"hosts ({_size(details.host_memory_bytes)} a rank): this is the thriftiest strategy, but "
         "expect to run out of memory; start more ranks.",
     )
 
 
-def _pipeline_that_fits(facts: Facts) -> Choice | None:
+def _pipeline_that_fits(details: Facts) -> Choice | None:
     """On a slow network: a pipeline, if it can be cut so often and its stages fit."""
-    world = facts.world_size
-    if facts.stages < world or facts.state_bytes / world > facts.usable_bytes:
+    world = details.world_size
+    if details.stages < world or details.state_bytes / world > details.usable_bytes:
         return None
     return Choice(
         f"pipeline={world}",
-        f"averaging {_size(facts.gradient_bytes)} of gradients takes {facts.exchange_s:.2g} s a "
+        f"averaging {_size(details.gradient_bytes)} of gradients takes "
+        f"{details.exchange_s:.2g} s a "
         "step on this network, longer than computing; a pipeline sends only activations between "
         f"neighbours, and the model can be cut into {world} stages.",
     )
 
 
-def _needs(facts: Facts) -> str:
-    return f"{_size(facts.state_bytes)} of weights, gradients and optimizer state"
+def _needs(details: Facts) -> str:
+    return f"{_size(details.state_bytes)} of weights, gradients and optimizer state"
 
 
 def _size(count: float) -> str:

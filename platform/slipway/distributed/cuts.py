@@ -53,9 +53,11 @@ def cut(model: nn.Module, stages: int, split_points: Sequence[str] | None) -> li
     cut there, or not into so many stages.
     """
     graph = _follow(model, split_points or ())
-    found = _pieces(graph, model)
+    cut_segments = _pieces(graph, model)
     given = split_points is not None
-    groups = _at(found, split_points or (), stages) if given else _balance(found, stages)
+    groups = (
+        _at(cut_segments, split_points or (), stages) if given else _balance(cut_segments, stages)
+    )
     modules: list[nn.Module] = []
     for number, group in enumerate(groups):
         nodes = [node for piece in group for node in piece.nodes]
@@ -114,12 +116,14 @@ def _pieces(graph: fx.Graph, model: nn.Module) -> list[CutSegment]:
     # Inputs alone are no piece: they belong to what uses them first.
     first_work = next((n for n, node in enumerate(nodes) if node.op == "call_module"), 0)
     starts = [0, *(start for start in starts[1:] if start > first_work)]
-    found = []
+    cut_segments = []
     for start, end in zip(starts, [*starts[1:], len(nodes)], strict=True):
         inside = tuple(nodes[start:end])
         named = next((str(node.target) for node in inside if node.op == "call_module"), "")
-        found.append(CutSegment(named, inside, sum(_weights(node, model) for node in inside)))
-    return found
+        cut_segments.append(
+            CutSegment(named, inside, sum(_weights(node, model) for node in inside))
+        )
+    return cut_segments
 
 
 def _flowing(nodes: list[fx.Node], number: int, order: dict[fx.Node, int]) -> set[fx.Node]:

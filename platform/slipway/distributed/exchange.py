@@ -16,11 +16,11 @@ def gather_bytes(payload: bytes, group: dist.ProcessGroup | None = None) -> list
     sizes = [torch.zeros_like(size) for _ in range(world)]
     dist.all_gather(sizes, size, group=group)
     longest = max(1, *(int(other.item()) for other in sizes))
-    mine = torch.zeros(longest, dtype=torch.uint8)
+    zeros = torch.zeros(longest, dtype=torch.uint8)
     if payload:
-        mine[: len(payload)] = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
-    gathered = [torch.zeros_like(mine) for _ in range(world)]
-    dist.all_gather(gathered, mine, group=group)
+        zeros[: len(payload)] = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+    gathered = [torch.zeros_like(zeros) for _ in range(world)]
+    dist.all_gather(gathered, zeros, group=group)
     return [
         bytes(other[: int(length.item())].tolist())
         for other, length in zip(gathered, sizes, strict=True)

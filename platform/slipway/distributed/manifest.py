@@ -49,8 +49,8 @@ class Manifest:
             "metric": self.metric,
             "plain": self.plain,
             "files": {
-                name: {"size_bytes": facts.size_bytes, "sha256": facts.sha256}
-                for name, facts in sorted(self.files.items())
+                name: {"size_bytes": details.size_bytes, "sha256": details.sha256}
+                for name, details in sorted(self.files.items())
             },
         }
         return json.dumps(body | {"sha256": digest_of(body)}, indent=1)
@@ -60,12 +60,12 @@ def saved_steps(folder: Path) -> dict[int, Path]:
     """Return the checkpoints in a folder by step, valid or not, oldest first."""
     if not folder.is_dir():
         return {}
-    found = {
+    entries = {
         int(match[1]): entry
         for entry in folder.iterdir()
         if (match := _FOLDER.match(entry.name)) and entry.is_dir() and not entry.is_symlink()
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(entries.items()))
 
 
 def file_facts(path: Path) -> FileFacts:
@@ -110,7 +110,7 @@ def read_manifest(folder: Path) -> Manifest:
             raise ValueError("its digest does not match")
         if body.pop("format") != FORMAT:
             raise ValueError("it has a format of another version of Slipway")
-        files = {name: FileFacts(**facts) for name, facts in body.pop("files").items()}
+        files = {name: FileFacts(**details) for name, details in body.pop("files").items()}
         if bad := [name for name in files if not is_file_name(name)]:
             raise ValueError(f"it names a file {bad[0]!r}")
         return Manifest(files=files, **body)

@@ -176,17 +176,17 @@ class PipelineEngine:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the whole model on the CPU on rank 0, nothing elsewhere."""
-        mine = {name: whole(value) for name, value in model_state(*self._inner).items()}
+        wholes_by_name = {name: whole(value) for name, value in model_state(*self._inner).items()}
         stride = self._layout.replicas * self._layout.shards * self._layout.tensor
         rank = dist.get_rank()
         state: dict[str, torch.Tensor] = {}
         for name, (shape, dtype) in self._shapes.items():
             owner = self._owners.get(name, 0) * stride
             if owner == 0:
-                if rank == 0 and name in mine:
-                    state[name] = mine[name]
+                if rank == 0 and name in wholes_by_name:
+                    state[name] = wholes_by_name[name]
             elif rank == owner:
-                dist.send(mine[name].contiguous(), dst=0)
+                dist.send(wholes_by_name[name].contiguous(), dst=0)
             elif rank == 0:
                 state[name] = torch.empty(shape, dtype=dtype)
                 dist.recv(state[name], src=owner)

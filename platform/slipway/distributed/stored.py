@@ -49,16 +49,16 @@ def _memory_format(kind: object, name: str) -> _MEM_FORMAT_ENCODING:
 
 class _IndexReader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        found = None
+        memory_format = None
         if (module, name) in _ALLOWED:
-            found = super().find_class(module, name)
+            memory_format = super().find_class(module, name)
         elif (module, name) == ("builtins", "getattr"):
-            found = _memory_format
+            memory_format = _memory_format
         elif module == "torch" and isinstance(kind := getattr(torch, name, None), torch.dtype):
-            found = kind
-        if found is None:
+            memory_format = kind
+        if memory_format is None:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which no index does")
-        return found
+        return memory_format
 
 
 class _Reader(FileSystemReader):

@@ -153,9 +153,9 @@ class _Shallow(fx.Tracer):
 def _columns(row: fx.Node, linears: Mapping[str, nn.Linear], parent: nn.Module) -> set[str] | None:
     """Return the linear layers whose outputs alone reach `row`, element by element."""
     columns: set[str] = set()
-    inside, wanted = {row}, set(row.all_input_nodes)
+    inside, requested = {row}, set(row.all_input_nodes)
     for node in reversed(row.graph.nodes):
-        if node not in wanted:
+        if node not in requested:
             continue
         if any(user not in inside for user in node.users):
             return None  # it is also used elsewhere, where it would be only a part
@@ -163,7 +163,7 @@ def _columns(row: fx.Node, linears: Mapping[str, nn.Linear], parent: nn.Module) 
         if node.op == "call_module" and node.target in linears:
             columns.add(str(node.target))
         elif _is_elementwise(node, parent):
-            wanted |= set(node.all_input_nodes)
+            requested |= set(node.all_input_nodes)
         else:
             return None
     return columns

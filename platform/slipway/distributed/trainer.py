@@ -250,10 +250,10 @@ class Trainer:
         named in a warning and passed over. Collective; call it before the first step. Raises
         CheckpointError when the model does not match.
         """
-        found = self._required_checkpointer().newest()
-        if found is None:
+        newest = self._required_checkpointer().newest()
+        if newest is None:
             return 0
-        manifest, stored = found
+        manifest, stored = newest
         self._engine.restore(stored)
         self._feed.load_state(manifest.plain["data"])
         self.steps = self._saved_step = manifest.step

@@ -69,13 +69,13 @@ class Audit:
         return self._connection.stream("audit", "export", query=query)
 
 
-def _moment(field: str, moment: datetime | None) -> str | None:
-    if moment is None:
+def _moment(field: str, timestamp: datetime | None) -> str | None:
+    if timestamp is None:
         return None
-    if moment.tzinfo is None:
+    if timestamp.tzinfo is None:
         raise InvalidInput(
             f"`{field}` has no time zone.",
             field=field,
             next_step="Pass an aware datetime, for example datetime.now(UTC).",
         )
-    return moment.isoformat()
+    return timestamp.isoformat()

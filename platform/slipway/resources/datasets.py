@@ -143,7 +143,7 @@ class Datasets:
         draft = self._connection.fetch(DatasetVersionOut, "POST", *segments, body=body)
         files = sent_bytes = 0
         for batch in batches(files_under(sources)):
-            named = [found for _file, found in batch]
+            named = [value for _file, value in batch]
             for bundle in bundles(batch, self._missing(project, dataset, draft.id, named)):
                 self._connection.upload(
                     PiecesKept, *_path(project, dataset), "pieces", content=bundle
@@ -192,16 +192,17 @@ class Datasets:
         if version.same_as is not None:
             self.delete_version(version.dataset, version.id, project=project)
             return self.version(version.dataset, version.same_as, project=project)
-        told = [
-            f"{one.path}{f', line {one.line}' if one.line else ''}"
-            f"{f', column {one.column}' if one.column else ''}: {one.message}"
-            for one in version.problems[:_PROBLEMS_TOLD]
+        items = [
+            f"{table_problem.path}{f', line {table_problem.line}' if table_problem.line else ''}"
+            f"{f', column {table_problem.column}' if table_problem.column else ''}: "
+            f"{table_problem.message}"
+            for table_problem in version.problems[:_PROBLEMS_TOLD]
         ]
-        others = version.bad_rows - len(told)
-        if told and others > 0:
-            told.append(f"… and {others:,} more.")
+        others = version.bad_rows - len(items)
+        if items and others > 0:
+            items.append(f"… and {others:,} more.")
         raise InvalidInput(
-            "\n".join([f"The version was refused. {version.reason}", *told]),
+            "\n".join([f"The version was refused. {version.reason}", *items]),
             code="bad_rows" if version.problems else "version_refused",
             field="files",
             next_step="Correct the rows, or allow them (allow_bad_rows, --allow-bad-rows). Declare "

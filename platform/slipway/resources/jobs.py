@@ -250,13 +250,13 @@ class Jobs:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s = _FIRST_LOOK_S
         while True:
-            found = self.get(job, project=project)
-            if found.workload.state.is_final:
-                return found
+            result = self.get(job, project=project)
+            if result.workload.state.is_final:
+                return result
             if deadline is not None and time.monotonic() + pause_s > deadline:
                 raise TimeoutError(
-                    f"The job {job} is {found.workload.state} after {timeout_s:g} s: "
-                    f"{found.workload.explanation}"
+                    f"The job {job} is {result.workload.state} after {timeout_s:g} s: "
+                    f"{result.workload.explanation}"
                 )
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, _LATER_LOOKS_S)

@@ -212,7 +212,7 @@ class Monitoring:
     def _send_labels(
         self, endpoint: str, labels: Sequence[Mapping[str, Any]], project: str
     ) -> LabelsOut:
-        body = build(LabelsIn, labels=[dict(one) for one in labels])
+        body = build(LabelsIn, labels=[dict(label) for label in labels])
         return self._connection.fetch(
             LabelsOut, "POST", *_path(project, endpoint), "labels", body=body
         )
@@ -277,12 +277,12 @@ def _as_filters(filters: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _together(one: LabelsOut, other: LabelsOut) -> LabelsOut:
+def _together(labels: LabelsOut, other: LabelsOut) -> LabelsOut:
     return LabelsOut(
-        added=one.added + other.added,
-        same=one.same + other.same,
-        changed=one.changed + other.changed,
-        empty=one.empty + other.empty,
+        added=labels.added + other.added,
+        same=labels.same + other.same,
+        changed=labels.changed + other.changed,
+        empty=labels.empty + other.empty,
     )
 
 

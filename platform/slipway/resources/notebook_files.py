@@ -151,7 +151,7 @@ class NotebookFiles:
             version=version,
             name=name,
             tier=tier,
-            params=None if params is None else {key: str(one) for key, one in params.items()},
+            params=None if params is None else {key: str(item) for key, item in params.items()},
             requirements=requirements,
             max_hours=max_hours,
         )

@@ -33,10 +33,10 @@ class Spend:
 
     def idle(self, *, window: str = "month") -> Sequence[IdleOut]:
         """Return what is paid for and hardly used, by cause."""
-        found = self._connection.fetch(
+        value = self._connection.fetch(
             PageOf[IdleOut], "GET", "spend", "idle", query={"window": window}
         )
-        return found.items
+        return value.items
 
     def export(
         self, *, window: str = "month", project: str | None = None

@@ -100,18 +100,18 @@ def _clean_json(value: Any) -> Any:
     """Refuse what parsers of JSON take and no writer gives back as it came."""
     left = [value]
     while left:
-        one = left.pop()
-        if isinstance(one, dict):
-            left += [*one, *one.values()]
-        elif isinstance(one, list | tuple):
-            left += one
-        elif isinstance(one, str):
-            bad = next((each for each in one if "\ud800" <= each <= "\udfff"), None)
+        item = left.pop()
+        if isinstance(item, dict):
+            left += [*item, *item.values()]
+        elif isinstance(item, list | tuple):
+            left += item
+        elif isinstance(item, str):
+            bad = next((each for each in item if "\ud800" <= each <= "\udfff"), None)
             if bad is not None:
                 raise ValueError(f"holds half a character (U+{ord(bad):04X})")
-        elif isinstance(one, float) and not isfinite(one):
+        elif isinstance(item, float) and not isfinite(item):
             raise ValueError("holds a number that is not finite, which JSON cannot carry")
-        elif isinstance(one, int) and not -(2**63) <= one < 2**64:
+        elif isinstance(item, int) and not -(2**63) <= item < 2**64:
             raise ValueError("holds a whole number of more than 64 bits")
     return value
 

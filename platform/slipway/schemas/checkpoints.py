@@ -56,7 +56,7 @@ class ManifestContents:
     @property
     def size_bytes(self) -> int:
         """Bytes of all files, without the manifest."""
-        return sum(facts.size_bytes for facts in self.files.values())
+        return sum(file.size_bytes for file in self.files.values())
 
 
 def folder_name(step: int) -> str:
@@ -86,8 +86,8 @@ def contents_of(manifest: bytes) -> ManifestContents:
         if len(named) > MAX_FILES:
             raise BadCheckpoint(f"it has more than {MAX_FILES} files")
         files = {
-            name: FileFacts(_count(facts["size_bytes"]), _sha256(facts["sha256"]))
-            for name, facts in named.items()
+            name: FileFacts(_count(details["size_bytes"]), _sha256(details["sha256"]))
+            for name, details in named.items()
             if _is_fit(name)
         }
     except BadCheckpoint:
@@ -134,7 +134,7 @@ def ending() -> bytes:
 
 def size_of_tar(manifest: bytes, contents: ManifestContents) -> int:
     """Return how many bytes travel."""
-    sizes = [len(manifest), *(facts.size_bytes for facts in contents.files.values())]
+    sizes = [len(manifest), *(file.size_bytes for file in contents.files.values())]
     return sum(_BLOCK + size + -size % _BLOCK for size in sizes) + len(_END)
 
 
@@ -198,19 +198,19 @@ class Receiver:
         yield from self._known(padding(size))
         return manifest
 
-    def _file(self, name: str, facts: FileFacts) -> Generator[int, bytes, None]:
-        yield from self._known(header(name, facts.size_bytes))
+    def _file(self, name: str, details: FileFacts) -> Generator[int, bytes, None]:
+        yield from self._known(header(name, details.size_bytes))
         digest = hashlib.sha256()
-        left = facts.size_bytes
+        left = details.size_bytes
         self._write(name, b"")
         while left:
             piece = yield left
             left -= len(piece)
             digest.update(piece)
             self._write(name, piece)
-        if digest.hexdigest() != facts.sha256:
+        if digest.hexdigest() != details.sha256:
             raise BadCheckpoint(f"{name} is not what its manifest says")
-        yield from self._known(padding(facts.size_bytes))
+        yield from self._known(padding(details.size_bytes))
 
     def _known(self, expected: bytes) -> Generator[int, bytes, None]:
         if expected and (yield from _exactly(len(expected))) != expected:
@@ -218,10 +218,10 @@ class Receiver:
 
 
 def _exactly(size: int) -> Generator[int, bytes, bytes]:
-    found = bytearray()
-    while len(found) < size:
-        found += yield size - len(found)
-    return bytes(found)
+    data = bytearray()
+    while len(data) < size:
+        data += yield size - len(data)
+    return bytes(data)
 
 
 def _size_in(block: bytes) -> int:

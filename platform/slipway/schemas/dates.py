@@ -18,12 +18,12 @@ def _no_bare_number(text: object) -> object:
     return text
 
 
-def _in_utc(moment: datetime) -> datetime:
+def _in_utc(timestamp: datetime) -> datetime:
     """PostgreSQL knows no offsets of 16 hours and more, which Pydantic takes."""
     try:
-        return moment.astimezone(UTC)
+        return timestamp.astimezone(UTC)
     except OverflowError:
-        return _FIRST if moment.year == 1 else _LAST
+        return _FIRST if timestamp.year == 1 else _LAST
 
 
 Moment = Annotated[AwareDatetime, BeforeValidator(_no_bare_number), AfterValidator(_in_utc)]

@@ -106,15 +106,15 @@ class AllowedHosts:
         for entry in extra:
             host, entry_port = parse_authority(entry.removeprefix("."))
             ports = {own for _, own in authorities_of(public)} | {port}
-            found = {(host, each) for each in ([entry_port] if entry_port is not None else ports)}
-            (domains if entry.startswith(".") else names).update(found)
+            items = {(host, each) for each in ([entry_port] if entry_port is not None else ports)}
+            (domains if entry.startswith(".") else names).update(items)
         return cls(public=public, names=frozenset(names), domains=frozenset(domains))
 
     @classmethod
     def of_url(cls, url: str, *, with_subdomains: bool = False, urls: Iterable[str] = ()) -> Self:
         """Return the addresses of `url`, of all names below it if asked, and of `urls`."""
         own = frozenset(authorities_of(url))
-        others = frozenset(found for other in urls for found in authorities_of(other))
+        others = frozenset(authority for other in urls for authority in authorities_of(other))
         return cls(public=url, names=own | others, domains=own if with_subdomains else frozenset())
 
     @property

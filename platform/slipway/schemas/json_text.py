@@ -17,14 +17,14 @@ class DuplicateKey(ValueError):
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object; raises DuplicateKey. To be the `object_pairs_hook` of `json.loads`."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
                 raise DuplicateKey(key)
             seen.add(key)
-    return found
+    return result
 
 
 def read_json(text: str | bytes) -> Any:

@@ -137,8 +137,8 @@ class Strategy:
     @property
     def sharing(self) -> Sharing:
         """What is divided among ranks that see different samples."""
-        found = [Sharing(part.name) for part in self.parts if part.name in list(Sharing)]
-        return max(found, key=list(Sharing).index, default=Sharing.DDP)
+        sharings = [Sharing(part.name) for part in self.parts if part.name in list(Sharing)]
+        return max(sharings, key=list(Sharing).index, default=Sharing.DDP)
 
     @property
     def schedule(self) -> Schedule:

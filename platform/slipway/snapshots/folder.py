@@ -79,35 +79,39 @@ def contents_of(folder: Path, *, include: Sequence[str] = ()) -> SnapshotContent
     `include` names files and folders in it that travel although they are ignored or look secret.
     Raises InvalidInput for links that lead out, TooLarge for more files than code has.
     """
-    found = SnapshotContents()
-    listed = _listed(folder, found)
+    snapshot_contents = SnapshotContents()
+    listed = _listed(folder, snapshot_contents)
     forced = dict.fromkeys(path for name in include for path in _forced(folder, name))
     paths = dict.fromkeys([*listed, *forced])
     secret = [path for path in paths if path not in forced and looks_secret(path)]
     for path in secret:
-        found.left_out.append(LeftOut(path, "looks like a secret"))
+        snapshot_contents.left_out.append(LeftOut(path, "looks like a secret"))
         del paths[path]
-    _look_at(folder, paths, found)
-    found.new_files = [path for path in found.new_files if path in found.sources]
-    found.left_out.sort(key=lambda item: item.path)
-    return found
+    _look_at(folder, paths, snapshot_contents)
+    snapshot_contents.new_files = [
+        path for path in snapshot_contents.new_files if path in snapshot_contents.sources
+    ]
+    snapshot_contents.left_out.sort(key=lambda item: item.path)
+    return snapshot_contents
 
 
-def _listed(folder: Path, found: SnapshotContents) -> list[str]:
+def _listed(folder: Path, snapshot_contents: SnapshotContents) -> list[str]:
     try:
         listing = list_files(folder)
     except GitFailed as failure:
         # Saying nothing would be wrong where there is a repository that git refuses to read.
         if any((above / ".git").exists() for above in (folder, *folder.parents)):
-            found.note = f"The repository was not asked ({visible(str(failure))})."
+            snapshot_contents.note = f"The repository was not asked ({visible(str(failure))})."
         listing = GitFileListing()
     if listing.tracked or listing.others:
-        found.in_git = True
-        return _from_git(folder, listing, found)
+        snapshot_contents.in_git = True
+        return _from_git(folder, listing, snapshot_contents)
     return list(_walked(folder))
 
 
-def _from_git(folder: Path, listing: GitFileListing, found: SnapshotContents) -> list[str]:
+def _from_git(
+    folder: Path, listing: GitFileListing, snapshot_contents: SnapshotContents
+) -> list[str]:
     ending = f"/{_ENVIRONMENT_MARK}"
     environments = [f"{path[: -len(ending)]}/" for path in listing.others if path.endswith(ending)]
     others = [path for path in listing.others if not path.startswith(tuple(environments))]
@@ -117,8 +121,8 @@ def _from_git(folder: Path, listing: GitFileListing, found: SnapshotContents) ->
         if path.rpartition("/")[2] == OWN_IGNORE_FILE
         for pattern in _patterns_in(folder, path)
     ]
-    found.new_files = leave_out(others, [*_USUAL_SUSPECTS, *own])
-    kept = [*leave_out(listing.tracked, own), *found.new_files]
+    snapshot_contents.new_files = leave_out(others, [*_USUAL_SUSPECTS, *own])
+    kept = [*leave_out(listing.tracked, own), *snapshot_contents.new_files]
     if len(kept) > MAX_FILES:
         raise too_many(Counter(path.rpartition("/")[0] for path in kept))
     return kept
@@ -190,61 +194,61 @@ def _forced(folder: Path, name: str) -> list[str]:
     ]
 
 
-def _look_at(folder: Path, paths: Iterable[str], found: SnapshotContents) -> None:
+def _look_at(folder: Path, paths: Iterable[str], snapshot_contents: SnapshotContents) -> None:
     """Note size and place of every file, and follow links that stay inside."""
     links: list[str] = []
     for path in paths:
         try:
-            facts = (folder / path).lstat()
+            status = (folder / path).lstat()
         except (FileNotFoundError, NotADirectoryError):
             continue  # deleted, but not yet for git
-        if stat.S_ISLNK(facts.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             links.append(path)
-        elif stat.S_ISREG(facts.st_mode):
-            found.sources[path] = folder / path
-            found.sizes[path] = facts.st_size
+        elif stat.S_ISREG(status.st_mode):
+            snapshot_contents.sources[path] = folder / path
+            snapshot_contents.sizes[path] = status.st_size
         else:
-            found.left_out.append(LeftOut(path, "is no ordinary file"))
-    plain = sorted(found.sources)
+            snapshot_contents.left_out.append(LeftOut(path, "is no ordinary file"))
+    plain = sorted(snapshot_contents.sources)
     outside = [
         (path, str((folder / path).readlink()))
         for path in links
-        if not _follow(folder, path, plain, found)
+        if not _follow(folder, path, plain, snapshot_contents)
     ]
     if outside:
         raise leads_out(outside)
 
 
-def _follow(folder: Path, link: str, plain: list[str], found: SnapshotContents) -> bool:
+def _follow(folder: Path, link: str, plain: list[str], snapshot_contents: SnapshotContents) -> bool:
     """Take what a link leads to, at the link's own place. False when that is outside."""
     try:
         target = (folder / link).resolve()
     except (OSError, RuntimeError):  # links in a circle
-        found.left_out.append(LeftOut(link, "links to nothing"))
+        snapshot_contents.left_out.append(LeftOut(link, "links to nothing"))
         return True
     if not target.is_relative_to(folder):
         return False
     inner = target.relative_to(folder).as_posix()
     if not target.exists():
-        found.left_out.append(LeftOut(link, "links to nothing"))
+        snapshot_contents.left_out.append(LeftOut(link, "links to nothing"))
     elif not target.is_dir():
-        if inner in found.sizes:
-            _take(link, inner, found)
+        if inner in snapshot_contents.sizes:
+            _take(link, inner, snapshot_contents)
         else:
-            found.left_out.append(LeftOut(link, f"links to {inner}, which is left out"))
+            snapshot_contents.left_out.append(LeftOut(link, f"links to {inner}, which is left out"))
     elif inner == "." or f"{link}/".startswith(f"{inner}/"):
-        found.left_out.append(LeftOut(link, "links to a folder it lies in"))
+        snapshot_contents.left_out.append(LeftOut(link, "links to a folder it lies in"))
     else:
         start = bisect_left(plain, f"{inner}/")
         for path in plain[start:]:
             if not path.startswith(f"{inner}/"):
                 break
-            _take(link + path[len(inner) :], path, found)
+            _take(link + path[len(inner) :], path, snapshot_contents)
     return True
 
 
-def _take(place: str, path: str, found: SnapshotContents) -> None:
-    found.sources[place] = found.sources[path]
-    found.sizes[place] = found.sizes[path]
-    if len(found.sizes) > MAX_FILES:
-        raise too_many(Counter(name.rpartition("/")[0] for name in found.sizes))
+def _take(place: str, path: str, snapshot_contents: SnapshotContents) -> None:
+    snapshot_contents.sources[place] = snapshot_contents.sources[path]
+    snapshot_contents.sizes[place] = snapshot_contents.sizes[path]
+    if len(snapshot_contents.sizes) > MAX_FILES:
+        raise too_many(Counter(name.rpartition("/")[0] for name in snapshot_contents.sizes))

@@ -54,9 +54,9 @@ def list_files(folder: Path) -> GitFileListing:
 
     Repositories inside it, submodules or not, are listed like folders.
     """
-    found = GitFileListing()
-    _list_into(found, folder, "", depth=0)
-    return found
+    git_file_listing = GitFileListing()
+    _list_into(git_file_listing, folder, "", depth=0)
+    return git_file_listing
 
 
 def facts_of(
@@ -100,7 +100,7 @@ def without_credentials(url: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
-def _list_into(found: GitFileListing, folder: Path, prefix: str, *, depth: int) -> None:
+def _list_into(git_file_listing: GitFileListing, folder: Path, prefix: str, *, depth: int) -> None:
     inner = folder / prefix
     for tracked, options in ((True, ("--cached",)), (False, ("--others", "--exclude-standard"))):
         for name in _names(_run(inner, "ls-files", "-z", *options)):
@@ -108,9 +108,9 @@ def _list_into(found: GitFileListing, folder: Path, prefix: str, *, depth: int) 
             whole = folder / path
             if whole.is_dir() and not whole.is_symlink():
                 if depth < _DEEPEST_NESTING and _is_repository(whole):
-                    _list_into(found, folder, f"{path}/", depth=depth + 1)
+                    _list_into(git_file_listing, folder, f"{path}/", depth=depth + 1)
             else:
-                (found.tracked if tracked else found.others).append(path)
+                (git_file_listing.tracked if tracked else git_file_listing.others).append(path)
 
 
 def _is_repository(folder: Path) -> bool:

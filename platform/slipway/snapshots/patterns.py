@@ -32,7 +32,9 @@ class Pattern:
 def read_patterns(text: str, *, base: str = "") -> list[Pattern]:
     """Return the patterns of an ignore file; lines that say nothing are left out."""
     lines = text.removeprefix("\ufeff").split("\n")
-    return [found for line in lines if (found := _read(line.removesuffix("\r"), base)) is not None]
+    return [
+        pattern for line in lines if (pattern := _read(line.removesuffix("\r"), base)) is not None
+    ]
 
 
 def is_ignored(patterns: Sequence[Pattern], path: str, *, is_folder: bool) -> bool:
@@ -98,11 +100,11 @@ def _expression(glob: str) -> re.Pattern[str]:
         if at_start and place and glob[place:] == "**":
             written += ".+"
             break
-        found = _piece(glob, place)
-        if found is None:
+        piece = _piece(glob, place)
+        if piece is None:
             return _NEVER
-        written += found[0]
-        place = found[1]
+        written += piece[0]
+        place = piece[1]
     return re.compile(written, re.DOTALL)
 
 

@@ -191,11 +191,11 @@ def _inside(root: Path, name: str | Path) -> str | None:
 
     None when it leads out of it.
     """
-    found = _relative(root, root / name)
-    if found is None or not (root / found).is_file():
+    relative = _relative(root, root / name)
+    if relative is None or not (root / relative).is_file():
         here = Path.cwd() / name
-        found = (_relative(root, here) if here.is_file() else None) or found
-    return found
+        relative = (_relative(root, here) if here.is_file() else None) or relative
+    return relative
 
 
 def _relative(root: Path, path: Path) -> str | None:

@@ -61,12 +61,12 @@ def _file(path: str, source: Path) -> Iterator[bytes]:
     except OSError as error:
         raise _unreadable(path, error) from None
     try:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise _changed(path)
-        left = facts.st_size
+        left = status.st_size
         padding = bytes(-left % _BLOCK)
-        before = header(path, size_bytes=left, is_executable=bool(facts.st_mode & 0o100))
+        before = header(path, size_bytes=left, is_executable=bool(status.st_mode & 0o100))
         while left:
             piece = os.read(descriptor, min(left, PIECE_BYTES))
             if not piece:

@@ -67,7 +67,7 @@ class JsonFile:
         if not line:
             return None
         try:
-            found = self._decoder.decode(line.decode())
+            decoder = self._decoder.decode(line.decode())
         except UnicodeDecodeError:
             self._on_bad_row(number, None, "The line is not UTF-8. Declare its encoding.")
         except Misfit as error:
@@ -79,10 +79,10 @@ class JsonFile:
         except (RecursionError, ValueError):
             self._on_bad_row(number, None, "This is nested too deeply, or no JSON.")
         else:
-            if isinstance(found, dict):
-                fault = fault_of_key(found) if b"\\u" in line else None
+            if isinstance(decoder, dict):
+                fault = fault_of_key(decoder) if b"\\u" in line else None
                 if fault is None:
-                    return found
+                    return decoder
                 self._on_bad_row(number, None, fault)
                 return None
             self._on_bad_row(number, None, "This is no object with named values.")

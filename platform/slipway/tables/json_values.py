@@ -34,12 +34,12 @@ def parse_float(text: str) -> float | LongNumber:
 
 def parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object; raises Misfit where it has a key twice."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
         names = [name for name, _value in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise Misfit(f"The key {twice[:80]!r} is in it twice. Keep one of them.")
-    return found
+    return result
 
 
 def fault_of_key(value: dict[str, Any]) -> str | None:
@@ -80,17 +80,17 @@ class Shape:
             self._add_float(value)
         elif name == "list":
             self.item = self.item or Shape()
-            for one in value:
-                self.item.add(one, depth + 1)
+            for item in value:
+                self.item.add(item, depth + 1)
         elif name == "struct":
             self._add_fields(value, depth)
 
     def _add_fields(self, value: dict[str, Any], depth: int) -> None:
         if (fault := fault_of_key(value)) is not None:
             raise Misfit(fault)
-        for key, one in value.items():
+        for key, item in value.items():
             try:
-                self.fields.setdefault(key, Shape()).add(one, depth + 1)
+                self.fields.setdefault(key, Shape()).add(item, depth + 1)
             except Misfit as error:
                 raise Misfit(f"In {key[:40]!r}: {error}") from None
 
@@ -196,14 +196,14 @@ def require_fit(value: Any, kind: Any) -> None:
     name = _name_of(value)
     types = pa.types
     if name == "list" and types.is_list(kind):
-        for one in value:
-            require_fit(one, kind.value_type)
+        for item in value:
+            require_fit(item, kind.value_type)
     elif name == "struct" and types.is_struct(kind):
-        for key, one in value.items():
+        for key, item in value.items():
             at = kind.get_field_index(key)
             if at < 0:
                 raise Misfit(f"The key {key[:80]!r} is not in the objects of this column.")
-            require_fit(one, kind.field(at).type)
+            require_fit(item, kind.field(at).type)
     elif name == "int" and types.is_integer(kind):
         low, high = (_INT_MIN, _INT_MAX) if kind == pa.int64() else (0, _UINT_MAX)
         if not low <= value <= high:

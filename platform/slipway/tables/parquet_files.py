@@ -45,9 +45,9 @@ def _broken(error: Exception) -> Unreadable:
 
 
 def _refuse_bomb(file: Any) -> None:
-    facts = file.metadata
-    for at in range(facts.num_row_groups):
-        if facts.row_group(at).total_byte_size > _MOST_IN_A_ROW_GROUP:
+    metadata = file.metadata
+    for at in range(metadata.num_row_groups):
+        if metadata.row_group(at).total_byte_size > _MOST_IN_A_ROW_GROUP:
             raise Unreadable("A row group is larger than 2 GiB unpacked; write smaller ones.")
 
 

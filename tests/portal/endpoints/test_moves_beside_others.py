@@ -43,7 +43,7 @@ def test_a_key_that_is_made_while_traffic_moves_is_made(lab: Lab, people: Person
     endpoint_id, _ = lab.ids(1)
     mine = Endpoint.objects.get(pk=endpoint_id)
     wanted = EndpointKeyIn(name="shop")
-    other = Other(lambda: make_key(endpoint=mine, by=people.alice, wanted=wanted))
+    other = Other(lambda: make_key(endpoint=mine, by=people.alice, spec=wanted))
     with transaction.atomic():
         endpoint = locked(endpoint_id)
         assert endpoint is not None

@@ -57,7 +57,7 @@ def tier(node: Node) -> Tier:
 def limit(people: Personas, nano_usd: int, **changes: object) -> Budget:
     """Limit what the project vision spends a month."""
     wanted = {"project": "vision", "limit_nano_usd": nano_usd} | changes
-    return set_budget(by=people.alice, wanted=BudgetIn.model_validate(wanted))
+    return set_budget(by=people.alice, spec=BudgetIn.model_validate(wanted))
 
 
 def ran_before(people: Personas, node: Node, tier: Tier, *seconds: int) -> None:
@@ -250,7 +250,7 @@ def test_work_that_cannot_be_saved_keeps_nothing_else_from_being_stopped(
     wanted = BudgetIn(person="charlie@example.org", limit_nano_usd=USD)
     with frozen(NOW):
         limit(people, USD)
-        set_budget(by=people.root, wanted=wanted)
+        set_budget(by=people.root, spec=wanted)
         notebook = submit(people.vision, people.bob, tier, kind="notebook")
         jobs = [
             submit(people.vision, people.bob, tier, max_lifetime_s=60),
@@ -290,12 +290,12 @@ def test_a_person_and_a_team_have_budgets_of_their_own(people: Personas, tier: T
     people.vision.team = team
     people.vision.save()
     set_budget(
-        by=people.alice, wanted=BudgetIn(team="research", limit_nano_usd=60_000_000, period="total")
+        by=people.alice, spec=BudgetIn(team="research", limit_nano_usd=60_000_000, period="total")
     )
     submit(people.vision, people.bob, tier)
     with pytest.raises(Conflict, match=r"team research has \$0.00 of \$0.06 in total left"):
         submit(people.vision, people.bob, tier)
-    set_budget(by=people.root, wanted=BudgetIn(person="charlie@example.org", limit_nano_usd=1))
+    set_budget(by=people.root, spec=BudgetIn(person="charlie@example.org", limit_nano_usd=1))
     with pytest.raises(Conflict, match="Charlie"):
         submit(people.other, people.charlie, tier)
 
@@ -304,12 +304,12 @@ def test_only_owners_and_administrators_set_budgets(people: Personas) -> None:
     wanted = BudgetIn(project="vision", limit_nano_usd=1, period=BudgetPeriod.TOTAL)
     for by, error in ((people.mia, Forbidden), (people.charlie, NotFound)):
         with pytest.raises(error):
-            set_budget(by=by, wanted=wanted)
+            set_budget(by=by, spec=wanted)
     with pytest.raises(Forbidden):
-        set_budget(by=people.alice, wanted=BudgetIn(person="bob@example.org", limit_nano_usd=1))
-    set_budget(by=people.root, wanted=wanted)
+        set_budget(by=people.alice, spec=BudgetIn(person="bob@example.org", limit_nano_usd=1))
+    set_budget(by=people.root, spec=wanted)
     with pytest.raises(Conflict):
-        set_budget(by=people.alice, wanted=wanted)
+        set_budget(by=people.alice, spec=wanted)
 
 
 def test_a_forecast_above_the_limit_is_told_once(people: Personas) -> None:

@@ -29,7 +29,7 @@ pytestmark = [
 @pytest.fixture
 def budget(people: Personas) -> Budget:
     """A limit on the project vision."""
-    return set_budget(by=people.alice, wanted=BudgetIn(project="vision", limit_nano_usd=10**9))
+    return set_budget(by=people.alice, spec=BudgetIn(project="vision", limit_nano_usd=10**9))
 
 
 def test_a_budget_that_is_being_measured_is_removed_right_after(

@@ -26,7 +26,7 @@ def make_job(project: Project, by: User, **changes: Any) -> Job:
     """Submit a job of one script."""
     facts: dict[str, Any] = {"script": "train.py", "tier": "small"} | changes
     facts.setdefault("snapshot", take_code(project, by))
-    return submit_job(project=project, by=by, wanted=JobIn.model_validate(facts))
+    return submit_job(project=project, by=by, requested=JobIn.model_validate(facts))
 
 
 def run_job(job: Job) -> Workload:

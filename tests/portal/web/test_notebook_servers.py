@@ -52,7 +52,7 @@ def test_a_refused_form_keeps_what_was_typed(browse: Browse, people: Personas) -
 
 
 def test_others_see_it_and_maintainers_stop_it(browse: Browse, people: Personas) -> None:
-    server = launch_server(project=people.vision, by=people.bob, wanted=ServerIn(name="desk"))
+    server = launch_server(project=people.vision, by=people.bob, spec=ServerIn(name="desk"))
     one = f"{LIST}/servers/{server.pk}"
     vera = browse(people.vera)
     seen = text_of(vera.get(one))
@@ -74,7 +74,7 @@ def test_others_see_it_and_maintainers_stop_it(browse: Browse, people: Personas)
 
 def test_its_owner_changes_when_it_stops_and_starts(browse: Browse, people: Personas) -> None:
     wanted = ServerIn(name="desk", daily_start="08:00", idle_minutes=30)
-    server = launch_server(project=people.vision, by=people.bob, wanted=wanted)
+    server = launch_server(project=people.vision, by=people.bob, spec=wanted)
     one = f"{LIST}/servers/{server.pk}"
     bob = browse(people.bob)
     assert f"{one}/edit" in text_of(bob.get(one))
@@ -99,7 +99,7 @@ def test_its_owner_changes_the_hardware_once_it_is_stopped(
 ) -> None:
     make_tier("large", nano_usd_per_hour=720_000_000)
     wanted = ServerIn(name="desk", tier="small")
-    server = launch_server(project=people.vision, by=people.bob, wanted=wanted)
+    server = launch_server(project=people.vision, by=people.bob, spec=wanted)
     one = f"{LIST}/servers/{server.pk}"
     bob = browse(people.bob)
     wish = {"tier": "large", "max_hours": "5", "idle_minutes": "45"}

@@ -137,7 +137,7 @@ def make_machine(name: str = "", **changes: Any) -> Machine:
     said = facts(**changes)
     name = name or f"node-{next(_numbers)}"
     token = make_join_token(by=None)
-    joined = join_node(secret=token.secret, name=name, facts=said)
+    joined = join_node(secret=token.secret, name=name, details=said)
     machine = Machine(joined.node, joined.secret, said)
     machine.beat()
     return machine
@@ -160,7 +160,7 @@ def submit(project: Project, by: User, tier: Tier, **changes: Any) -> Workload:
         "tier": tier,
         "spec": spec_from(argv=("python", "train.py")),
     } | changes
-    return submit_workload(project=project, by=by, wanted=WorkloadRequest(**facts))
+    return submit_workload(project=project, by=by, spec=WorkloadRequest(**facts))
 
 
 def leases_of(workload: Workload) -> list[Lease]:

@@ -3,13 +3,13 @@
 import asyncio
 
 from workers.gateway.batcher import LONGEST_S, FrameBatcher
-from workers.gateway.request import Ask, PredictionRequest
+from workers.gateway.request import Ask, Prediction
 
 _LOOK_S = LONGEST_S / 100
 
 
-def _request(since: float) -> PredictionRequest:
-    return PredictionRequest(None, b"", Ask(), b"{}", since)
+def _request(since: float) -> Prediction:
+    return Prediction(None, b"", Ask(), b"{}", since)
 
 
 def _sizes_of(moments: list[float], *, pause_after: int = -1) -> list[int]:

@@ -73,14 +73,14 @@ class Part:
     def where(self, mask: np.ndarray[Any, Any]) -> "Part":
         """Return those of them."""
         chosen = pa.array(mask)
-        found = {}
+        values = {}
         for field in fields(self):
             column = getattr(self, field.name)
             if isinstance(column, np.ndarray):
-                found[field.name] = column[mask]
+                values[field.name] = column[mask]
             elif isinstance(column, pa.Array):
-                found[field.name] = column.filter(chosen)
-        return replace(self, **found)
+                values[field.name] = column.filter(chosen)
+        return replace(self, **values)
 
 
 class Hide(Protocol):
@@ -107,8 +107,8 @@ def table_of(part: Part, hide: Hide | None = None) -> pa.Table:
     """Return predictions as WRITTEN has them, `hide` asked for each body."""
     count = len(part.names)
     same = pa.array(np.zeros(count, np.int32))
-    asked, asked_bytes = _side(part, 0, hide)
-    said, said_bytes = _side(part, 1, hide)
+    requested, asked_bytes = _side(part, 0, hide)
+    value, said_bytes = _side(part, 1, hide)
     micros = (part.at_ns // 1000).astype(np.int64)
     return pa.Table.from_arrays(
         [
@@ -127,16 +127,16 @@ def table_of(part: Part, hide: Hide | None = None) -> pa.Table:
             _flagged(part.flags, SHADOW, count),
             _flagged(part.flags, FALLBACK, count),
             _status(part.status, count),
-            *(asked, said, asked_bytes, said_bytes),
+            *(requested, value, asked_bytes, said_bytes),
         ],
         schema=WRITTEN,
     )
 
 
-def _status(found: np.ndarray[Any, Any] | None, count: int) -> pa.Array:
-    if found is None:
+def _status(value: np.ndarray[Any, Any] | None, count: int) -> pa.Array:
+    if value is None:
         return pa.repeat(_GOOD, count)
-    return pa.array(np.where(found == 0, 200, found).astype(np.int16))
+    return pa.array(np.where(value == 0, 200, value).astype(np.int16))
 
 
 def _flagged(flags: np.ndarray[Any, Any] | None, flag: int, count: int) -> pa.Array:

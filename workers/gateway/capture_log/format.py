@@ -42,8 +42,8 @@ def entry(
     key_id: bytes,
     at_unix_ns: int,
     latency_us: int,
-    asked: bytes,
-    said: bytes,
+    requested: bytes,
+    data: bytes,
     asked_head: int,
     said_head: int,
     contract: int,
@@ -51,20 +51,20 @@ def entry(
     status: int,
 ) -> Entry:
     """Return a prediction for a block; the heads are lengths of JSON that stands before tensors."""
-    lengths = (len(asked), len(said), asked_head, said_head)
+    lengths = (len(requested), len(data), asked_head, said_head)
     record = RECORD.pack(
         prediction_id, key_id, at_unix_ns, latency_us, *lengths, contract, flags, status
     )
-    return record, asked, said
+    return record, requested, data
 
 
 def pack_block(context: bytes, entries: list[Entry]) -> bytes:
     """Return predictions of one revision as a block."""
     parts = [context]
     parts += [record for record, _, _ in entries]
-    for _, asked, said in entries:
-        parts.append(asked)
-        parts.append(said)
+    for _, requested, data in entries:
+        parts.append(requested)
+        parts.append(data)
     return _block(MAGIC, len(entries), context, parts)
 
 
@@ -74,21 +74,21 @@ def pack_plain_block(
     names: Sequence[bytes],
     keys: Sequence[bytes],
     latencies_us: Sequence[int],
-    asked: Sequence[bytes],
-    said: Sequence[bytes],
+    requested: Sequence[bytes],
+    items: Sequence[bytes],
 ) -> bytes:
     """Return good predictions of one moment and revision, scored in JSON, as a plain block.
 
     `names` are ids of ID_BYTES; all else is one for each of them.
     """
-    one = keys[0]
-    told = [one] if keys.count(one) == len(keys) else keys
-    lengths = _numbers(3 * len(names)).pack(*latencies_us, *map(len, asked), *map(len, said))
-    parts = [context, PLAIN.pack(at_unix_ns, len(told)), *names]
-    parts += [key.ljust(KEY_BYTES, b"\0") for key in told]
+    item = keys[0]
+    values = [item] if keys.count(item) == len(keys) else keys
+    lengths = _numbers(3 * len(names)).pack(*latencies_us, *map(len, requested), *map(len, items))
+    parts = [context, PLAIN.pack(at_unix_ns, len(values)), *names]
+    parts += [key.ljust(KEY_BYTES, b"\0") for key in values]
     parts.append(lengths)
-    parts += asked
-    parts += said
+    parts += requested
+    parts += items
     return _block(MAGIC_PLAIN, len(names), context, parts)
 
 

@@ -63,10 +63,10 @@ def read_parts(
         if len(piece) < needed:
             return
         pause()
-        found, end, needed = _whole_blocks(piece, pause)
-        if found:
+        values, end, needed = _whole_blocks(piece, pause)
+        if values:
             parts = []
-            for (magic, context), blocks in found.items():
+            for (magic, context), blocks in values.items():
                 parts.append(_PART_OF[magic](piece, orjson.loads(context), blocks))
                 pause()
             yield parts
@@ -81,7 +81,7 @@ def _whole_blocks(
 
     That is how many bytes from there are to be read to go on, and 0 where no block is.
     """
-    found: dict[tuple[bytes, bytes], _Blocks] = {}
+    values: dict[tuple[bytes, bytes], _Blocks] = {}
     unpack, head = BLOCK.unpack_from, BLOCK.size
     bytes_of = memoryview(piece)
     at, size, pause_at = 0, len(piece), _BYTES_BETWEEN_PAUSES
@@ -90,16 +90,16 @@ def _whole_blocks(
         start = at + head
         end = start + length
         if magic not in _PART_OF:
-            return found, at, 0
+            return values, at, 0
         if end > size:
-            return found, at, end - at
+            return values, at, end - at
         if zlib.crc32(bytes_of[start:end]) != check:
-            return found, at, 0
+            return values, at, 0
         place = start + context_length
         kind = magic, piece[start:place]
-        if kind not in found:
-            found[kind] = _Blocks([], [], [])
-        blocks = found[kind]
+        if kind not in values:
+            values[kind] = _Blocks([], [], [])
+        blocks = values[kind]
         blocks.places.append(place)
         blocks.counts.append(count)
         blocks.ends.append(end)
@@ -107,7 +107,7 @@ def _whole_blocks(
         if at > pause_at:
             pause()
             pause_at = at + _BYTES_BETWEEN_PAUSES
-    return found, at, head
+    return values, at, head
 
 
 def _part(piece: bytes, context: dict[str, Any], blocks: _Blocks) -> Part:
@@ -127,7 +127,7 @@ def _part(piece: bytes, context: dict[str, Any], blocks: _Blocks) -> Part:
     whole = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(piece)]
     )
-    asked, said = (
+    requested, value = (
         whole.take(pa.array(np.arange(side, len(ends) - 1, 3, dtype=np.int64))) for side in (1, 2)
     )
     return Part(
@@ -136,8 +136,8 @@ def _part(piece: bytes, context: dict[str, Any], blocks: _Blocks) -> Part:
         at_ns=records["at_ns"],
         keys=text_of(records["key"]).dictionary_encode(),
         took_us=records["took_us"],
-        asked=asked,
-        said=said,
+        asked=requested,
+        said=value,
         heads=records["heads"],
         contracts=records["contract"],
         flags=records["flags"],
@@ -147,7 +147,7 @@ def _part(piece: bytes, context: dict[str, Any], blocks: _Blocks) -> Part:
 
 def _plain_part(piece: bytes, context: dict[str, Any], blocks: _Blocks) -> Part:
     view = memoryview(piece)
-    names, keys, asked, said = [], [], [], []
+    names, keys, requested, items = [], [], [], []
     moments, numbers = [], []
     for place, count, end in zip(*blocks, strict=True):
         at_ns, key_count = PLAIN.unpack_from(piece, place)
@@ -155,11 +155,11 @@ def _plain_part(piece: bytes, context: dict[str, Any], blocks: _Blocks) -> Part:
         at = place + PLAIN.size
         names.append(view[at : (at := at + ID_BYTES * count)])
         keys.append(piece[at : (at := at + KEY_BYTES * key_count)])
-        found = np.frombuffer(piece, "<u4", 3 * count, at).reshape(3, count)
-        numbers.append(found)
+        reshape = np.frombuffer(piece, "<u4", 3 * count, at).reshape(3, count)
+        numbers.append(reshape)
         at += 12 * count
-        asked.append(view[at : (at := at + int(found[1].sum()))])
-        said.append(view[at:end])
+        requested.append(view[at : (at := at + int(reshape[1].sum()))])
+        items.append(view[at:end])
     took_us, asked_bytes, said_bytes = np.concatenate(numbers, axis=1)
     return Part(
         context=context,
@@ -167,20 +167,20 @@ def _plain_part(piece: bytes, context: dict[str, Any], blocks: _Blocks) -> Part:
         at_ns=np.repeat(np.array(moments, np.uint64), blocks.counts),
         keys=_keys(keys, blocks.counts),
         took_us=took_us,
-        asked=_bodies(asked, asked_bytes),
-        said=_bodies(said, said_bytes),
+        asked=_bodies(requested, asked_bytes),
+        said=_bodies(items, said_bytes),
     )
 
 
-def _keys(found: list[bytes], counts: list[int]) -> pa.Array:
+def _keys(items: list[bytes], counts: list[int]) -> pa.Array:
     """Return the key of each prediction, of blocks that have one each or one for all."""
-    first = found[0]
-    if len(first) == KEY_BYTES and found.count(first) == len(found):
+    first = items[0]
+    if len(first) == KEY_BYTES and items.count(first) == len(items):
         word = pa.array([first.rstrip(b"\0").decode()])
         return pa.DictionaryArray.from_arrays(np.zeros(sum(counts), np.int32), word)
     whole = [
         keys if len(keys) == KEY_BYTES * count else keys * count
-        for keys, count in zip(found, counts, strict=True)
+        for keys, count in zip(items, counts, strict=True)
     ]
     return text_of(np.frombuffer(b"".join(whole), f"S{KEY_BYTES}")).dictionary_encode()
 

@@ -35,6 +35,6 @@ def open_model(spec: ReplicaSpec, model_dir: Path) -> Model:
     except NotReady:
         raise
     except Exception as error:
-        said = whole_text(f"{type(error).__name__}: {error}", limit=1800)
-        raise NotReady(f"Loading the {spec.format.value} model failed: {said}") from error
+        message = whole_text(f"{type(error).__name__}: {error}", limit=1800)
+        raise NotReady(f"Loading the {spec.format.value} model failed: {message}") from error
     return model

@@ -91,7 +91,7 @@ class ColumnReader:
     def read(self, sent: Columns, index: Sequence[Any] | None = None) -> pd.DataFrame:
         """Return a table; raises BadInput that names each column that does not fit."""
         faults: list[FieldFault] = []
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for column, name in self._pairs(sent):
             if name not in sent:
                 if column.required:
@@ -102,13 +102,13 @@ class ColumnReader:
                     faults.append(FieldFault(field=column.name, message=message))
                 continue
             try:
-                found[name] = series_of(column, sent[name])
+                values[name] = series_of(column, sent[name])
             except _BadRow as error:
                 faults.append(FieldFault(field=column.name, message=error.message))
         if faults:
             raise _refusal(faults)
         rows = max(map(len, sent.values()), default=0)
-        table = pd.DataFrame(found, index=pd.RangeIndex(rows))
+        table = pd.DataFrame(values, index=pd.RangeIndex(rows))
         if index is not None and index != list(range(rows)):
             if len(index) != rows:
                 raise BadInput(f"The index has {len(index)} entries, and there are {rows} rows.")
@@ -127,14 +127,25 @@ class ColumnReader:
 
     def binary_names(self) -> frozenset[str]:
         """Return the names of columns that hold bytes."""
-        return frozenset(one.name for one in self.columns if one.type == DataType.binary)
+        return frozenset(
+            signature_column.name
+            for signature_column in self.columns
+            if signature_column.type == DataType.binary
+        )
 
     def parse(self, name: str, texts: Sequence[str]) -> list[Any]:
         """Return the cells of a column of CSV as values of its type; those that are not stay text.
 
         An empty cell is a missing value, except in a string column that has none.
         """
-        column = next((one for one in self.columns if one.name == name), None)
+        column = next(
+            (
+                signature_column
+                for signature_column in self.columns
+                if signature_column.name == name
+            ),
+            None,
+        )
         if column is None:
             return list(texts)
         if column.type == DataType.string:
@@ -213,10 +224,10 @@ def _series(kind: Any, cells: list[Any]) -> Any:
         return pd.Series([pd.NaT if cell is None else cell for cell in cells]).astype(
             "datetime64[ns]"
         )
-    found = pd.Series([None] * len(cells), dtype=object)
+    series = pd.Series([None] * len(cells), dtype=object)
     for place, cell in enumerate(cells):
-        found.iat[place] = cell
-    return found
+        series.iat[place] = cell
+    return series
 
 
 def convert(value: Any, kind: Any) -> Any:
@@ -307,13 +318,13 @@ def _double(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Mismatch(value, _NAMES[DataType.double])
     try:
-        found = float(value)
+        inf = float(value)
     except OverflowError:
-        found = math.inf
-    if isinstance(value, int) and found != value:
-        reason = f"it would become {found:.17g}, send a number that it holds exactly"
+        inf = math.inf
+    if isinstance(value, int) and inf != value:
+        reason = f"it would become {inf:.17g}, send a number that it holds exactly"
         raise Mismatch(value, _NAMES[DataType.double], reason)
-    return found
+    return inf
 
 
 def _float(value: Any) -> float:

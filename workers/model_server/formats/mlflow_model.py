@@ -70,7 +70,9 @@ class MlflowCodec:
         self._reader: ColumnReader | None = None
         self._tensors: TensorCodec | None = None
         schema = metadata.get_params_schema()
-        self._params: dict[str, Any] = {one.name: one for one in schema.params} if schema else {}
+        self._params: dict[str, Any] = (
+            {param.name: param for param in schema.params} if schema else {}
+        )
         # Models with type hints validate their inputs themselves.
         if self._schema is None or metadata._is_signature_from_type_hint():  # noqa: SLF001
             return
@@ -84,22 +86,22 @@ class MlflowCodec:
         """Return whether tables are read by the signature here and need no other check."""
         return self._reader is not None
 
-    def read(self, asked: RequestFrame) -> Batch:
+    def read(self, request_frame: RequestFrame) -> Batch:
         """Return what a request asks for; raises BadInput."""
         if self._tensors is not None:
-            batch = self._tensors.read(asked)
+            batch = self._tensors.read(request_frame)
             batch.inputs = self._named(batch.inputs)
             batch.params = self._checked_params(batch.params)
             return batch
         infer = None
-        if asked.contract == Contract.INFER:
+        if request_frame.contract == Contract.INFER:
             raw = self._reader.binary_names() if self._reader is not None else frozenset()
-            arrays, infer, params = read_infer(asked, raw_names=raw)
+            arrays, infer, params = read_infer(request_frame, raw_names=raw)
             inputs = self._from_arrays(arrays)
-        elif asked.contract == Contract.SCORING_CSV:
-            inputs, params = self._from_csv(asked.body), {}
+        elif request_frame.contract == Contract.SCORING_CSV:
+            inputs, params = self._from_csv(request_frame.body), {}
         else:
-            key, value, params = read_scoring(asked.body)
+            key, value, params = read_scoring(request_frame.body)
             inputs = self._from_scoring(key, value)
         params = self._checked_params(params)
         rows, key_ = _kind(inputs)
@@ -108,7 +110,7 @@ class MlflowCodec:
 
     def join(self, batches: Sequence[Batch]) -> Any:
         """Return several batches with equal keys as one."""
-        parts = [one.inputs for one in batches]
+        parts = [batch.inputs for batch in batches]
         if len(parts) == 1:
             return parts[0]
         if isinstance(parts[0], pd.DataFrame):
@@ -123,18 +125,18 @@ class MlflowCodec:
     def _checked_params(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return params as their types have them; raises BadInput."""
         check_params({name: None for name in params if name not in self._params}, [], self._params)
-        found = {}
+        checked_params = {}
         for name, value in params.items():
             spec = self._params[name]
             try:
-                found[name] = _param(value, spec)
+                checked_params[name] = _param(value, spec)
             except Mismatch as error:
                 at = f" at {error.at}" if error.at else ""
                 message = f"is {shown(error.value)}{at}; {error.expected} was expected"
                 message += f": {error.reason}" if error.reason else ""
                 fault = FieldFault(field=f"params.{name}", message=message)
                 raise BadInput(f"Param {name!r} {message}.", [fault]) from None
-        return found
+        return checked_params
 
     def _from_scoring(self, key: str, value: Any) -> Any:
         if self._reader is not None:
@@ -164,7 +166,11 @@ class MlflowCodec:
     def _from_arrays(self, arrays: dict[str, Any]) -> Any:
         if self._reader is None:
             return pd.DataFrame({name: array.reshape(-1) for name, array in arrays.items()})
-        scalars = {one.name for one in self._reader.columns if isinstance(one.type, DataType)}
+        scalars = {
+            signature_column.name
+            for signature_column in self._reader.columns
+            if isinstance(signature_column.type, DataType)
+        }
         columns = {
             name: (array.reshape(-1) if name in scalars else array).tolist()
             for name, array in arrays.items()
@@ -178,7 +184,7 @@ def _param(value: Any, spec: Any) -> Any:
         return value
     if spec.shape is None:
         return _plain(convert(value, spec.dtype))
-    return [_plain(one) for one in convert(value, Array(spec.dtype))]
+    return [_plain(item) for item in convert(value, Array(spec.dtype))]
 
 
 def _plain(value: Any) -> Any:
@@ -215,8 +221,8 @@ def _check_names(names: Sequence[str]) -> None:
 def _check_lengths(columns: dict[str, list[Any]]) -> None:
     counts = {name: len(column) for name, column in columns.items()}
     if len(set(counts.values())) > 1:
-        said = ", ".join(f"{name!r} has {count}" for name, count in list(counts.items())[:20])
-        raise BadInput(f"The inputs have different numbers of rows: {said}.")
+        join = ", ".join(f"{name!r} has {count}" for name, count in list(counts.items())[:20])
+        raise BadInput(f"The inputs have different numbers of rows: {join}.")
 
 
 def _kind(inputs: Any) -> tuple[int, Any]:
@@ -312,8 +318,10 @@ def _unnamed(key: str, value: Any, reader: ColumnReader) -> dict[str, list[Any]]
         (column,) = reader.columns
         deep = isinstance(value, list) and _depth(value) > depth_of(column.type)
         values = value if deep else [value]
-        if not reader.has_names and all(isinstance(one, list) and len(one) == 1 for one in values):
-            values = [one[0] for one in values]
+        if not reader.has_names and all(
+            isinstance(item, list) and len(item) == 1 for item in values
+        ):
+            values = [item[0] for item in values]
         return {column.name: values}
     if reader.has_names:
         names = ", ".join(column.name for column in reader.columns)
@@ -339,16 +347,16 @@ def load(path: Path, signature: Signature | None) -> MlflowModel:
 
 
 def _signature(metadata: Any) -> Signature | None:
-    found = metadata.signature
-    if found is None or found.inputs is None:
+    signature = metadata.signature
+    if signature is None or signature.inputs is None:
         return None
-    is_tensor = found.inputs.is_tensor_spec()
-    outputs = found.outputs.inputs if found.outputs is not None else []
+    is_tensor = signature.inputs.is_tensor_spec()
+    outputs = signature.outputs.inputs if signature.outputs is not None else []
     return Signature(
         kind="tensors" if is_tensor else "columns",
-        inputs=[_field(spec, f"input_{at}") for at, spec in enumerate(found.inputs.inputs)],
+        inputs=[_field(spec, f"input_{at}") for at, spec in enumerate(signature.inputs.inputs)],
         outputs=[_field(spec, f"output_{at}") for at, spec in enumerate(outputs)],
-        params=[_field(spec, "") for spec in found.params.params] if found.params else [],
+        params=[_field(spec, "") for spec in signature.params.params] if signature.params else [],
     )
 
 

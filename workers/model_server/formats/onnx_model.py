@@ -42,12 +42,12 @@ class OnnxModel:
 
     def predict(self, inputs: dict[str, Any], params: dict[str, Any]) -> Any:
         """Return the outputs as arrays."""
-        found = self._session.run(self._outputs, inputs)
-        return found[0] if len(found) == 1 else dict(zip(self._outputs, found, strict=True))
+        value = self._session.run(self._outputs, inputs)
+        return value[0] if len(value) == 1 else dict(zip(self._outputs, value, strict=True))
 
-    def predict_row(self, asked: RequestFrame) -> Any | None:
+    def predict_row(self, request_frame: RequestFrame) -> Any | None:
         """Return the outputs of a plain request for one row; None if it is not that."""
-        if not self.codec.read_row(asked):
+        if not self.codec.read_row(request_frame):
             return None
         return self.predict({self.signature.inputs[0].name: self.codec.row}, {})
 
@@ -63,15 +63,15 @@ def load(path: Path, signature: Signature | None) -> OnnxModel:
     session = onnxruntime.InferenceSession(
         str(path), options, providers=[*providers, "CPUExecutionProvider"]
     )
-    found = Signature(
+    result = Signature(
         inputs=[_spec(value) for value in session.get_inputs()],
         outputs=[_spec(value) for value in session.get_outputs()],
     )
     if signature is not None:
-        missing = {spec.name for spec in found.inputs} - {spec.name for spec in signature.inputs}
+        missing = {spec.name for spec in result.inputs} - {spec.name for spec in signature.inputs}
         if missing:
             raise NotReady(f"The model takes {sorted(missing)}, which its signature does not have.")
-    return OnnxModel(session, signature or found)
+    return OnnxModel(session, signature or result)
 
 
 def _spec(value: Any) -> FieldSpec:

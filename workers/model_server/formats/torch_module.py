@@ -47,9 +47,9 @@ class TorchModel:
             self._infer_only()
         return self._arrays(self._module(*tensors, **params))
 
-    def predict_row(self, asked: RequestFrame) -> Any | None:
+    def predict_row(self, request_frame: RequestFrame) -> Any | None:
         """Return the outputs of a plain request for one row; None if it is not that."""
-        if self._row is None or not self.codec.read_row(asked):
+        if self._row is None or not self.codec.read_row(request_frame):
             return None
         if self._thread != get_ident():
             self._infer_only()
@@ -63,22 +63,22 @@ class TorchModel:
             self._modes.append(mode)
         self._thread = get_ident()
 
-    def _arrays(self, found: Any) -> Any:
-        if self._device == "cpu" and type(found) is torch.Tensor:
+    def _arrays(self, value: Any) -> Any:
+        if self._device == "cpu" and type(value) is torch.Tensor:
             try:
-                return found.numpy()
+                return value.numpy()
             except TypeError:  # numpy has no such type
-                return _arrays(found)
-        return _arrays(found)
+                return _arrays(value)
+        return _arrays(value)
 
 
-def _arrays(found: Any) -> Any:
-    if isinstance(found, torch.Tensor):
-        if found.device.type != "cpu":
-            found = found.cpu()
-        return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
-    if isinstance(found, dict):
-        return {name: _arrays(value) for name, value in found.items()}
-    if isinstance(found, list | tuple):
-        return tuple(_arrays(value) for value in found)
-    return found
+def _arrays(cpu: Any) -> Any:
+    if isinstance(cpu, torch.Tensor):
+        if cpu.device.type != "cpu":
+            cpu = cpu.cpu()
+        return (cpu.float() if cpu.dtype == torch.bfloat16 else cpu).numpy()
+    if isinstance(cpu, dict):
+        return {name: _arrays(value) for name, value in cpu.items()}
+    if isinstance(cpu, list | tuple):
+        return tuple(_arrays(value) for value in cpu)
+    return cpu

@@ -263,8 +263,8 @@ class DockerBackend:
             return Observation(
                 Phase.LOST, "The kernel ended the container for want of memory.", out_of_memory=True
             )
-        said = f" with status {state.get('ExitCode')}"
-        return Observation(Phase.LOST, f"The container ended{said} without saying why.")
+        message = f" with status {state.get('ExitCode')}"
+        return Observation(Phase.LOST, f"The container ended{message} without saying why.")
 
     def _without_container(self, error: EngineError, folder: TaskFolder) -> Observation:
         state = StateFolder(folder.state)
@@ -294,8 +294,8 @@ class DockerBackend:
         """Kill and delete the container, and its network when it was the last one in it."""
         networks: list[str] = []
         with suppress(EngineError):
-            found = await self._container(handle)
-            networks = list(found["NetworkSettings"]["Networks"])
+            container = await self._container(handle)
+            networks = list(container["NetworkSettings"]["Networks"])
         with suppress(EngineError):
             await self._engine.delete(f"/containers/{self._named(handle)}", force="1", v="1")
         for network in networks:
@@ -308,8 +308,8 @@ class DockerBackend:
         return read_chunk(StateFolder(self._folder(handle).state).logs(rank), offset, limit)
 
     async def _container(self, handle: str) -> dict[str, Any]:
-        found: dict[str, Any] = await self._engine.get(f"/containers/{self._named(handle)}/json")
-        return found
+        engine: dict[str, Any] = await self._engine.get(f"/containers/{self._named(handle)}/json")
+        return engine
 
     def _folder(self, handle: str) -> TaskFolder:
         return self._folders.task(handle)

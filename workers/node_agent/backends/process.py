@@ -281,9 +281,9 @@ class ProcessBackend:
         journal = Journal(state.journal)
         while state.shim() is None and not journal.ended():
             if loop.time() > deadline:
-                said = _last_line(state.shim_log)
+                line = _last_line(state.shim_log)
                 raise StartError(
-                    f"The supervisor of {launch.task_id} did not start. {said}".strip()
+                    f"The supervisor of {launch.task_id} did not start. {line}".strip()
                 )
             await asyncio.sleep(0.002)
 
@@ -308,9 +308,9 @@ class ProcessBackend:
             return "The machine was restarted while the task ran.", False
         if self._groups(folder).oom_kills():
             return "The kernel ended the task's supervisor for want of memory.", True
-        said = _last_line(StateFolder(folder.state).shim_log)
+        line = _last_line(StateFolder(folder.state).shim_log)
         ended = "The process that watched the task was killed, and its ranks ended with it."
-        return f"{ended} {said}".strip(), False
+        return f"{ended} {line}".strip(), False
 
     async def stop(self, handle: str, request: StopRequest) -> None:
         """Leave the wish in the task's folder and wake its shim."""
@@ -358,8 +358,8 @@ class ProcessBackend:
         return self._folders.task(handle)
 
     def _groups(self, folder: TaskFolder) -> Cgroup:
-        found = read_json(folder.path / _GROUPS)
-        return Cgroup() if found is None else Cgroup.from_json(found)
+        document = read_json(folder.path / _GROUPS)
+        return Cgroup() if document is None else Cgroup.from_json(document)
 
     def builds(self) -> Collection[BuildDisk]:
         """The steps of builds that run now."""
@@ -410,5 +410,5 @@ def _last_line(path: Path) -> str:
             lines = file.read().decode("utf-8", errors="replace").split("\n")
     except OSError:
         return ""
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1] if said else ""
+    items = [line.strip() for line in lines if line.strip()]
+    return items[-1] if items else ""

@@ -50,24 +50,24 @@ class AuditQuerySet(models.QuerySet["AuditEvent"]):
 
         `project` and `team` are slugs.
         """
-        found = self
+        events = self
         if actor:
-            found = found.filter(Q(actor=actor) | Q(actor_id=actor))
+            events = events.filter(Q(actor=actor) | Q(actor_id=actor))
         if verb:
-            found = found.filter(**{"verb__startswith" if verb.endswith(".") else "verb": verb})
+            events = events.filter(**{"verb__startswith" if verb.endswith(".") else "verb": verb})
         if target_kind:
-            found = found.filter(target_kind=target_kind)
+            events = events.filter(target_kind=target_kind)
         if target_id:
-            found = found.filter(target_id=target_id)
+            events = events.filter(target_id=target_id)
         if project:
-            found = found.filter(project_id__in=Project.objects.filter(slug=project).values("pk"))
+            events = events.filter(project_id__in=Project.objects.filter(slug=project).values("pk"))
         if team:
-            found = found.filter(team_id__in=Team.objects.filter(slug=team).values("pk"))
+            events = events.filter(team_id__in=Team.objects.filter(slug=team).values("pk"))
         if since:
-            found = found.filter(at__gte=since)
+            events = events.filter(at__gte=since)
         if until:
-            found = found.filter(at__lt=until)
-        return found
+            events = events.filter(at__lt=until)
+        return events
 
     def update(self, **_changes: Any) -> NoReturn:
         raise TypeError("the audit log is append-only")

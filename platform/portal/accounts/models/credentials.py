@@ -49,9 +49,9 @@ class ApiToken(Row):
 
     def mark_used(self) -> None:
         """Note the use, at most once a minute so that reads stay reads."""
-        moment = clock.now()
-        if self.last_used_at is None or moment - self.last_used_at > _LAST_USED_EVERY:
-            ApiToken.objects.filter(pk=self.pk).update(last_used_at=moment)
+        timestamp = clock.now()
+        if self.last_used_at is None or timestamp - self.last_used_at > _LAST_USED_EVERY:
+            ApiToken.objects.filter(pk=self.pk).update(last_used_at=timestamp)
 
 
 class ProjectSecret(Row):

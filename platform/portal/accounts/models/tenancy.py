@@ -45,10 +45,10 @@ class ProjectQuerySet(models.QuerySet["Project"]):
 
     def visible_to(self, user: User) -> "ProjectQuerySet":
         """Projects the person belongs to, directly or through the project's team."""
-        mine = Membership.objects.filter(user=user)
+        memberships = Membership.objects.filter(user=user)
         return self.filter(
-            Q(pk__in=mine.filter(project__isnull=False).values("project"))
-            | Q(team__in=mine.filter(team__isnull=False).values("team"))
+            Q(pk__in=memberships.filter(project__isnull=False).values("project"))
+            | Q(team__in=memberships.filter(team__isnull=False).values("team"))
         )
 
     def live(self) -> "ProjectQuerySet":
@@ -175,17 +175,17 @@ Group = Team | Project
 def role_in(user: User, group: Group) -> Role | None:
     """Return the person's role in a team, or the higher of both ways into a project."""
     if isinstance(group, Team):
-        found = Membership.objects.in_group(group)
+        memberships = Membership.objects.in_group(group)
     else:
-        found = Membership.objects.reaching(group)
-    roles = [Role(role) for role in found.filter(user=user).values_list("role", flat=True)]
+        memberships = Membership.objects.reaching(group)
+    roles = [Role(role) for role in memberships.filter(user=user).values_list("role", flat=True)]
     return max(roles, key=lambda role: role.rank, default=None)
 
 
 def team_roles_of(user: User) -> dict[str, Role]:
     """Return the person's role in each of their teams, by the team's id."""
-    found = Membership.objects.filter(user=user, team__isnull=False)
-    return {str(team): Role(role) for team, role in found.values_list("team_id", "role")}
+    memberships = Membership.objects.filter(user=user, team__isnull=False)
+    return {str(team): Role(role) for team, role in memberships.values_list("team_id", "role")}
 
 
 def roles_in(user: User, projects: Iterable[Project]) -> dict[str, Role]:
@@ -201,7 +201,7 @@ def roles_in(user: User, projects: Iterable[Project]) -> dict[str, Role]:
     roles: dict[str, Role] = {}
     for project in projects:
         held = [direct.get(project.pk), through_team.get(project.team_id or "")]
-        found = [role for role in held if role is not None]
-        if found:
-            roles[project.pk] = max(found, key=lambda role: role.rank)
+        items = [role for role in held if role is not None]
+        if items:
+            roles[project.pk] = max(items, key=lambda role: role.rank)
     return roles

@@ -82,8 +82,8 @@ def invite(
 
 def find_open(secret: str) -> Invitation:
     """Return the invitation behind a link; raises NotFound when it cannot be accepted any more."""
-    found = Invitation.objects.open().select_related("project__team", "team", "invited_by")
-    invitation = found.filter(token_hash=hash_of(secret)).first()
+    invitations = Invitation.objects.open().select_related("project__team", "team", "invited_by")
+    invitation = invitations.filter(token_hash=hash_of(secret)).first()
     if invitation is None:
         raise NotFound(
             "This invitation does not exist, was withdrawn, used or has expired.",
@@ -129,9 +129,9 @@ def accept_own(*, invitation_id: str, by: User) -> Invitation:
     Nobody can change their address, so a signed-in session proves as much as the link does. Raises
     NotFound for an invitation of anybody else.
     """
-    found = Invitation.objects.open().select_related("project__team", "team", "invited_by")
+    invitations = Invitation.objects.open().select_related("project__team", "team", "invited_by")
     with transaction.atomic():
-        invitation = found.filter(pk=invitation_id, email=by.email).first()
+        invitation = invitations.filter(pk=invitation_id, email=by.email).first()
         if invitation is None:
             raise NotFound
         return _accept(invitation, by)
@@ -140,9 +140,9 @@ def accept_own(*, invitation_id: str, by: User) -> Invitation:
 def revoke(*, group: Group, invitation_id: str) -> None:
     """Withdraw an open invitation of the group; raises NotFound when there is none."""
     with transaction.atomic():
-        found = Invitation.objects.of_group(group).open().filter(pk=invitation_id)
-        invitation = found.first()
-        if invitation is None or not found.update(revoked_at=clock.now()):
+        invitations = Invitation.objects.of_group(group).open().filter(pk=invitation_id)
+        invitation = invitations.first()
+        if invitation is None or not invitations.update(revoked_at=clock.now()):
             raise NotFound
         _audit("invitation.revoke", invitation, before={"role": invitation.role})
         tell(group.pk, "invitations")

@@ -63,8 +63,8 @@ def remove_member(*, group: Group, user_id: str, by: User, by_role: Role) -> Non
 
 
 def _direct_member(group: Group, user_id: str) -> Membership:
-    found = Membership.objects.in_group(group).select_related("user").filter(user_id=user_id)
-    member = found.first()
+    memberships = Membership.objects.in_group(group).select_related("user").filter(user_id=user_id)
+    member = memberships.first()
     if member is None:
         raise NotFound
     return member

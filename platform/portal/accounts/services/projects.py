@@ -104,13 +104,13 @@ def restore_project(*, project: Project) -> None:
 
 
 def _set_archived(project: Project, *, archived: bool) -> None:
-    moment = clock.now() if archived else None
+    timestamp = clock.now() if archived else None
     with transaction.atomic():
         moved = Project.objects.filter(pk=project.pk, archived_at__isnull=archived).update(
-            archived_at=moment
+            archived_at=timestamp
         )
         if moved:
-            project.archived_at = moment
+            project.archived_at = timestamp
             audit.record(
                 "project.archive" if archived else "project.restore",
                 kind="project",

@@ -53,11 +53,11 @@ def write_secret(*, project: Project, by: User, name: str, value: str) -> Projec
         )
     sealed = _cipher().encrypt(value.encode("utf-8", "surrogatepass"))
     with transaction.atomic():
-        moment = clock.now()
+        timestamp = clock.now()
         secret, created = ProjectSecret.objects.update_or_create(
             project=project,
             name=name,
-            defaults={"ciphertext": sealed, "updated_at": moment, "updated_by": by},
+            defaults={"ciphertext": sealed, "updated_at": timestamp, "updated_by": by},
         )
         audit.record(
             "secret.create" if created else "secret.replace",

@@ -14,15 +14,15 @@ RESERVED = frozenset({"new", "api", "admin", "settings", "static", "login", "log
 
 
 def free_slug(
-    everything: QuerySet[Any], visible: QuerySet[Any], name: str, wanted: str | None
+    everything: QuerySet[Any], visible: QuerySet[Any], name: str, requested: str | None
 ) -> str:
     """Return the slug to use for something called `name`.
 
     A slug taken by something the person can see is a Conflict. One taken by somebody else gets a
     random tail instead, because an error would tell that the other exists.
     """
-    slug = clean_slug(wanted) if wanted else slug_from(name)
-    if wanted and slug in RESERVED:
+    slug = clean_slug(requested) if requested else slug_from(name)
+    if requested and slug in RESERVED:
         raise InvalidInput(
             f"The address {slug} is reserved, because pages of Slipway itself lie there.",
             code="reserved_name",
@@ -32,7 +32,7 @@ def free_slug(
     if not slug or slug in RESERVED:
         return _with_tail(slug or "untitled")
     if visible.filter(slug=slug).exists():
-        if wanted:
+        if requested:
             raise Conflict(
                 f"You already have something at the address {slug}.",
                 code="slug_taken",

@@ -38,19 +38,19 @@ def create_token(
     Raises InvalidInput for a bad name or scope, Forbidden when the new token would reach further.
     """
     name = clean_name(name)
-    wanted = sorted({Scope(scope).value for scope in scopes})
-    if not wanted:
+    requested = sorted({Scope(scope).value for scope in scopes})
+    if not requested:
         raise InvalidInput(
             "A token needs at least one scope.", field="scopes", next_step="Choose a scope."
         )
-    if Scope.ADMIN in wanted and not by.user.is_administrator:
+    if Scope.ADMIN in requested and not by.user.is_administrator:
         raise Forbidden(
             "Only administrators make tokens with the scope admin.",
             code="not_administrator",
             field="scopes",
             next_step="Leave the scope admin out.",
         )
-    beyond = [scope for scope in wanted if not by.allows(Scope(scope))]
+    beyond = [scope for scope in requested if not by.allows(Scope(scope))]
     if beyond:
         raise Forbidden(
             f"This token cannot make one with the scope {beyond[0]}.",
@@ -65,7 +65,7 @@ def create_token(
             name=name,
             prefix=shown_prefix(secret),
             token_hash=hash_of(secret),
-            scopes=wanted,
+            scopes=requested,
             project=project,
             expires_at=clock.now() + timedelta(days=expires_in_days),
         )
@@ -75,9 +75,9 @@ def create_token(
             target=token,
             label=name,
             project=project,
-            after={"scopes": wanted, "expires_at": token.expires_at.isoformat()}
+            after={"scopes": requested, "expires_at": token.expires_at.isoformat()}
             if token.expires_at
-            else {"scopes": wanted},
+            else {"scopes": requested},
         )
         tell(by.user.pk, "tokens")
     return NewToken(token, secret)

@@ -84,11 +84,11 @@ class LongPoll:
         if scope["type"] != "http" or scope["method"] != "GET" or scope["path"] != self._held.path:
             await self.app(scope, receive, send)
             return
-        asked = _asked(scope, self._held)
-        if asked is None or self._watch.waiting_for(asked[0]) >= _HELD_A_TOKEN:
+        requested = _asked(scope, self._held)
+        if requested is None or self._watch.waiting_for(requested[0]) >= _HELD_A_TOKEN:
             await self.app(scope, receive, send)
             return
-        token_hash, seen, wait_s = asked
+        token_hash, seen, wait_s = requested
         events: list[ASGIReceiveEvent] = [await receive()]
         if await self._wait(self._watch.beyond(token_hash, seen), wait_s, receive, events):
             await self.app(scope, _replaying(events, receive), send)

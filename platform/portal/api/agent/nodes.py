@@ -29,7 +29,7 @@ class DesiredQuery(BaseModel):
 )
 def join(request: HttpRequest, payload: Join) -> Status[Joined]:
     """Become a node of this installation."""
-    made = join_node(secret=payload.join_token, name=payload.name, facts=payload.facts)
+    made = join_node(secret=payload.join_token, name=payload.name, details=payload.facts)
     return Status(201, Joined(node_id=made.node.pk, node_token=made.secret))
 
 

@@ -78,11 +78,11 @@ def get_snapshot(request: HttpRequest, digest: str) -> ByteStream:
 @router.get("/environments/{digest}", auth=agent_gate(NodeToken()), response=EnvironmentSpec)
 def get_environment(request: HttpRequest, digest: str) -> EnvironmentSpec:
     """Tell how to build the environment of a task this node is to run."""
-    found = environment_for(node=gated_node(request), digest=digest)
+    environment = environment_for(node=gated_node(request), digest=digest)
     return EnvironmentSpec(
-        digest=found.digest,
-        requirements=found.locked or found.requirements,
-        python=found.python,
+        digest=environment.digest,
+        requirements=environment.locked or environment.requirements,
+        python=environment.python,
     )
 
 

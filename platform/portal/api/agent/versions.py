@@ -127,6 +127,6 @@ def versions_of_gateways(hashes: Sequence[str]) -> dict[str, int]:
 def versions_of_hubs(hashes: Sequence[str]) -> dict[str, int]:
     """Return the version of what Hubs are told of notebook servers, for each Hub."""
     hub: Any = apps.get_model("notebooks", "Hub")
-    told: Any = apps.get_model("notebooks", "HubVersion")
+    value: Any = apps.get_model("notebooks", "HubVersion")
     known = hub.objects.filter(token_hash__in=hashes).values_list("token_hash", flat=True)
-    return dict.fromkeys(known, told.objects.current())
+    return dict.fromkeys(known, value.objects.current())

@@ -36,9 +36,9 @@ def get_snapshot(
     version = ServingVersion.objects.current()
     if request.headers.get("If-None-Match") == _etag(version):
         return Status(304, None)
-    found = snapshot()
-    response.headers["ETag"] = _etag(found.version)
-    return Status(200, found)
+    gateway_snapshot = snapshot()
+    response.headers["ETag"] = _etag(gateway_snapshot.version)
+    return Status(200, gateway_snapshot)
 
 
 def _etag(version: int) -> str:

@@ -46,7 +46,7 @@ def list_servers(
     if request.headers.get("If-None-Match") == f'"{version}"':
         return Status(304, None)
     alive = Server.objects.alive().with_all().order_by("pk")
-    return Status(200, HubServers(version=version, servers=[hub_view(one) for one in alive]))
+    return Status(200, HubServers(version=version, servers=[hub_view(server) for server in alive]))
 
 
 @router.get("/servers/{server}", auth=_OF_ONE, response=HubServer)

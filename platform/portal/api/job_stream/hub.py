@@ -123,12 +123,12 @@ class JobStreamHub:
 
     async def ask_once(self, key: Hashable, question: Callable[[], Result]) -> Result:
         """Run a question once for all followers who ask the same at the same moment."""
-        asked = self._asked.get(key)
-        if asked is None:
-            asked = self._asked[key] = asyncio.ensure_future(self.ask(question))
-            asked.add_done_callback(lambda _: self._asked.pop(key, None))
-        found: Result = await asyncio.shield(asked)  # who goes away takes it from nobody
-        return found
+        task = self._asked.get(key)
+        if task is None:
+            task = self._asked[key] = asyncio.ensure_future(self.ask(question))
+            task.add_done_callback(lambda _: self._asked.pop(key, None))
+        result: Result = await asyncio.shield(task)  # who goes away takes it from nobody
+        return result
 
     async def read(self, reading: Callable[[], Result]) -> Result:
         """Read files in the hub's thread for those."""

@@ -35,19 +35,21 @@ def marks_of(job_ids: Collection[str]) -> dict[str, Mark]:
 
     Three queries, however many jobs there are.
     """
-    found: dict[str, list[Any]] = {}
+    values: dict[str, list[Any]] = {}
     workloads = Workload.objects.filter(pk__in=job_ids)
-    for pk, *facts in workloads.values_list("pk", "state", "epoch", "plan", "hold", "reason_text"):
-        found[pk] = facts
+    for pk, *details in workloads.values_list(
+        "pk", "state", "epoch", "plan", "hold", "reason_text"
+    ):
+        values[pk] = details
     leases = Lease.objects.filter(workload__in=job_ids, epoch=F("workload__epoch"))
-    for pk, *facts in leases.order_by("index").values_list(
+    for pk, *details in leases.order_by("index").values_list(
         *("workload_id", "state", "step", "first_step_at", "message", "ended_at")
     ):
-        found[pk] += facts
+        values[pk] += details
     saved = Checkpoint.objects.filter(job__in=job_ids).order_by().values("job_id")
     for row in saved.annotate(count=Count("pk"), newest=Max("created_at"), copied=Max("copied_at")):
-        found[row["job_id"]] += (row["count"], row["newest"], row["copied"])
-    return {pk: tuple(facts) for pk, facts in found.items()}
+        values[row["job_id"]] += (row["count"], row["newest"], row["copied"])
+    return {pk: tuple(details) for pk, details in values.items()}
 
 
 def progress_for(job: Job, viewer: User) -> JobProgress:
@@ -112,8 +114,8 @@ class LogReader:
                 piece = self._next(place)
                 if piece.data:
                     left -= len(piece.data)
-                    told = piece.model_dump_json(exclude_none=True)
-                    events.append(event("log", told, self._bookmark))
+                    dump_json = piece.model_dump_json(exclude_none=True)
+                    events.append(event("log", dump_json, self._bookmark))
                     waiting.append(place)
         self._forget_what_is_whole()
         return events

@@ -38,8 +38,8 @@ async def news_of(wish: StreamRequest) -> AsyncIterator[bytes]:
     house = hub()
     with house.joined(wish.right, wish.job.pk) as follower:
         yield _HELLO
-        async for told in _EventStream(wish, house, follower).events():
-            yield told
+        async for data in _EventStream(wish, house, follower).events():
+            yield data
 
 
 class _EventStream:
@@ -63,17 +63,17 @@ class _EventStream:
         spoke_s = time.monotonic()
         await self._follower.next_look()
         while self._follower.may_go_on():
-            told = [*await self._state(), *await self._samples(), *await self._logs()]
-            for one in told:
-                yield one
+            items = [*await self._state(), *await self._samples(), *await self._logs()]
+            for item in items:
+                yield item
                 if not self._follower.may_go_on():
                     return
-            if told:
+            if items:
                 spoke_s = time.monotonic()
                 continue  # there may be more already
             if self._is_final and self._log.is_whole:
-                for one in await self._state(once_more=True):  # the last lines count too
-                    yield one
+                for item in await self._state(once_more=True):  # the last lines count too
+                    yield item
                 yield event("end", "{}", self._bookmark)
                 return
             if time.monotonic() - spoke_s >= HEARTBEAT_S:

@@ -240,9 +240,9 @@ class _Visit:
         assert self.route is not None  # noqa: S101  (`_answer` has seen to it)
         body = await request_checks.read_body(self.receive, most=request_checks.LARGEST_JSON)
         route, request = self.route, _Request(path, query, body)
-        found = await self._in_thread(partial(self._look, visitor, route, request))
-        if isinstance(found, FullResponse):
-            await found.send(self.send)
+        value = await self._in_thread(partial(self._look, visitor, route, request))
+        if isinstance(value, FullResponse):
+            await value.send(self.send)
             return
 
         def remember(answered: bytes) -> None:
@@ -255,7 +255,7 @@ class _Visit:
 
         self.remember = remember if route.audit or route.path == CREATE else None
         try:
-            await self._pass_on(visitor, target, found[1], found[0])
+            await self._pass_on(visitor, target, value[1], value[0])
         finally:  # MLflow may have changed things and gone before its answer was whole
             await self._remember()
 

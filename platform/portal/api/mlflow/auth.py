@@ -64,8 +64,8 @@ class Visitors:
 
     def remembered(self, authorization: str, project: str) -> Caller | None:
         """Return a visitor who was recognised a moment ago; no database is asked."""
-        found = self._known.get((authorization, project))
-        return found[1] if found is not None and found[0] > time.monotonic() else None
+        items = self._known.get((authorization, project))
+        return items[1] if items is not None and items[0] > time.monotonic() else None
 
     def recognise(self, authorization: str, project: str) -> Caller:
         """Return who stands behind a header, in the project named in the address ("" for none).
@@ -73,12 +73,12 @@ class Visitors:
         Raises Refusal: 401 for a bad token, 404 for a project that is not theirs, 400 when they
         have several and named none.
         """
-        found = _recognised(authorization, project)
+        caller = _recognised(authorization, project)
         with self._lock:
-            self._known[(authorization, project)] = (time.monotonic() + KNOWN_FOR_S, found)
+            self._known[(authorization, project)] = (time.monotonic() + KNOWN_FOR_S, caller)
             while len(self._known) > _MOST_KNOWN:
                 self._known.popitem(last=False)
-        return found
+        return caller
 
     def forget(self) -> None:
         """Forget everybody."""
@@ -111,10 +111,12 @@ def _recognised(authorization: str, project: str) -> Caller:
             ((b"www-authenticate", b"Bearer"),),
         ) from error
     projects = principal.projects().filter(archived_at__isnull=True)
-    wanted = project or name
-    listed = list(projects.filter(slug=wanted)[:1] if wanted else projects.order_by("slug")[:2])
-    if wanted and not listed:
-        raise missing(f"There is no project {wanted} that this token may use.")
+    requested = project or name
+    listed = list(
+        projects.filter(slug=requested)[:1] if requested else projects.order_by("slug")[:2]
+    )
+    if requested and not listed:
+        raise missing(f"There is no project {requested} that this token may use.")
     if not listed:
         raise missing("This token reaches no project. Create one, or ask to be added to one.")
     if len(listed) > 1:
@@ -126,5 +128,5 @@ def _recognised(authorization: str, project: str) -> Caller:
         )
     role = role_in(principal.user, listed[0])
     if role is None:
-        raise missing(f"There is no project {wanted} that this token may use.")
+        raise missing(f"There is no project {requested} that this token may use.")
     return Caller(principal, listed[0].pk, listed[0].slug, role)

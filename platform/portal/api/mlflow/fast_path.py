@@ -31,58 +31,68 @@ class TrackingRequest:
 
     def one(self, name: str) -> str | None:
         """Return a parameter of the query that may come once; raises Unusual."""
-        found = [value for key, value in self.query if key == name]
-        if len(found) > 1:
+        values = [value for key, value in self.query if key == name]
+        if len(values) > 1:
             raise Unusual
-        return found[0] if found else None
+        return values[0] if values else None
 
 
-def _record(asked: TrackingRequest, batch: batches.Batch) -> FullResponse:
-    writes.record(asked.project_id, batch)
+def _record(tracking_request: TrackingRequest, batch: batches.Batch) -> FullResponse:
+    writes.record(tracking_request.project_id, batch)
     return _DONE
 
 
-def log_metric(asked: TrackingRequest) -> FullResponse:
+def log_metric(tracking_request: TrackingRequest) -> FullResponse:
     """Answer `runs/log-metric`."""
-    return _record(asked, batches.metric_of(asked.content))
+    return _record(tracking_request, batches.metric_of(tracking_request.content))
 
 
-def log_batch(asked: TrackingRequest) -> FullResponse:
+def log_batch(tracking_request: TrackingRequest) -> FullResponse:
     """Answer `runs/log-batch`."""
-    return _record(asked, batches.batch_of(asked.content, asked.size))
+    return _record(
+        tracking_request, batches.batch_of(tracking_request.content, tracking_request.size)
+    )
 
 
-def log_parameter(asked: TrackingRequest) -> FullResponse:
+def log_parameter(tracking_request: TrackingRequest) -> FullResponse:
     """Answer `runs/log-parameter`."""
-    return _record(asked, batches.param_of(asked.content))
+    return _record(tracking_request, batches.param_of(tracking_request.content))
 
 
-def set_tag(asked: TrackingRequest) -> FullResponse:
+def set_tag(tracking_request: TrackingRequest) -> FullResponse:
     """Answer `runs/set-tag`."""
-    return _record(asked, batches.tag_of(asked.content))
+    return _record(tracking_request, batches.tag_of(tracking_request.content))
 
 
-def create_run(asked: TrackingRequest) -> FullResponse:
+def create_run(tracking_request: TrackingRequest) -> FullResponse:
     """Answer `runs/create`."""
-    return answer({"run": runs.create_run(asked.project_id, runs.new_run_of(asked.content))})
+    return answer(
+        {
+            "run": runs.create_run(
+                tracking_request.project_id, runs.new_run_of(tracking_request.content)
+            )
+        }
+    )
 
 
-def update_run(asked: TrackingRequest) -> FullResponse:
+def update_run(tracking_request: TrackingRequest) -> FullResponse:
     """Answer `runs/update`."""
-    return answer({"run_info": runs.update_run(asked.project_id, asked.content)})
+    return answer(
+        {"run_info": runs.update_run(tracking_request.project_id, tracking_request.content)}
+    )
 
 
-def _run_id(asked: TrackingRequest) -> str:
-    given = {"run_id": asked.one("run_id"), "run_uuid": asked.one("run_uuid")}
+def _run_id(tracking_request: TrackingRequest) -> str:
+    given = {"run_id": tracking_request.one("run_id"), "run_uuid": tracking_request.one("run_uuid")}
     return batches.run_id_of(given)
 
 
-def get_run(asked: TrackingRequest) -> FullResponse:
+def get_run(tracking_request: TrackingRequest) -> FullResponse:
     """Answer `runs/get`."""
-    found = responses.run_answer(asked.project_id, _run_id(asked))
-    if found is None:
+    values = responses.run_answer(tracking_request.project_id, _run_id(tracking_request))
+    if values is None:
         raise Unusual
-    return answer({"run": found})
+    return answer({"run": values})
 
 
 def _offset(token: object) -> int:
@@ -96,9 +106,9 @@ def _offset(token: object) -> int:
         raise Unusual from error
 
 
-def search_runs(asked: TrackingRequest) -> FullResponse:
+def search_runs(tracking_request: TrackingRequest) -> FullResponse:
     """Answer `runs/search`; a filter or order that is not written plainly is MLflow's to read."""
-    content = asked.content
+    content = tracking_request.content
     known = {"experiment_ids", "filter", "run_view_type", "max_results", "order_by", "page_token"}
     limit, view = content.get("max_results", _DEFAULT_RUNS), content.get("run_view_type")
     listed = content.get("experiment_ids")
@@ -111,59 +121,68 @@ def search_runs(asked: TrackingRequest) -> FullResponse:
         or view not in (None, "ACTIVE_ONLY", "DELETED_ONLY", "ALL")
         or not isinstance(listed, list)
         or not all(
-            isinstance(one, str) and one.isascii() and one.isdigit() and len(one) < 10
-            for one in listed
+            isinstance(item, str) and item.isascii() and item.isdigit() and len(item) < 10
+            for item in listed
         )
     ):
         raise Unusual
     offset = _offset(content.get("page_token"))
-    wanted = responses.Search(
-        experiment_ids=sorted({int(one) for one in listed}),
+    search = responses.Search(
+        experiment_ids=sorted({int(item) for item in listed}),
         view=view or "ACTIVE_ONLY",
         limit=limit,
         offset=offset,
         conditions=search_filters.conditions_of(content.get("filter", "")),
         sortings=search_filters.sortings_of(content.get("order_by", [])),
     )
-    found, more = responses.found_runs(asked.project_id, wanted)
-    page: dict[str, Any] = {"runs": found} if found else {}
+    rows, more = responses.found_runs(tracking_request.project_id, search)
+    page: dict[str, Any] = {"runs": rows} if rows else {}
     if more:
         page["next_page_token"] = responses.page_token(offset + limit)
     return answer(page)
 
 
-def get_history(asked: TrackingRequest) -> FullResponse:
+def get_history(tracking_request: TrackingRequest) -> FullResponse:
     """Answer `metrics/get-history`."""
-    run_id, key, most = _run_id(asked), asked.one("metric_key"), asked.one("max_results")
-    if not key or not runs.is_ours(asked.project_id, run_id):
+    run_id, key, most = (
+        _run_id(tracking_request),
+        tracking_request.one("metric_key"),
+        tracking_request.one("max_results"),
+    )
+    if not key or not runs.is_ours(tracking_request.project_id, run_id):
         raise Unusual
     limit = None
     if most is not None:
         if not (most.isascii() and most.isdigit() and int(most[:10]) > 0 and len(most) < 10):
             raise Unusual
         limit = int(most)
-    offset = _offset(asked.one("page_token"))
+    offset = _offset(tracking_request.one("page_token"))
     if limit is None and offset:
         raise Unusual
-    found, more = responses.history(run_id, key, limit=limit, offset=offset)
-    page: dict[str, Any] = {"metrics": found} if found else {}
+    rows, more = responses.history(run_id, key, limit=limit, offset=offset)
+    page: dict[str, Any] = {"metrics": rows} if rows else {}
     if more and limit is not None:
         page["next_page_token"] = responses.page_token(offset + limit)
     return answer(page)
 
 
-def get_curves(asked: TrackingRequest) -> FullResponse:
+def get_curves(tracking_request: TrackingRequest) -> FullResponse:
     """Answer `metrics/get-history-bulk-interval`: curves for a chart, minima and maxima kept."""
-    run_ids = [value for key, value in asked.query if key == "run_ids"]
-    key, most = asked.one("metric_key"), asked.one("max_results") or str(_DEFAULT_POINTS)
+    run_ids = [value for key, value in tracking_request.query if key == "run_ids"]
+    key, most = (
+        tracking_request.one("metric_key"),
+        tracking_request.one("max_results") or str(_DEFAULT_POINTS),
+    )
     if (
         not key
         or not 0 < len(run_ids) <= _MOST_CURVES
         or not (most.isascii() and most.isdigit() and len(most) < 5)
         or not 0 < int(most) <= _MOST_POINTS
-        or not {name for name, _ in asked.query} <= {"run_ids", "metric_key", "max_results"}
+        or not {name for name, _ in tracking_request.query}
+        <= {"run_ids", "metric_key", "max_results"}
         or not all(
-            batches.RUN_ID.match(one) and runs.is_ours(asked.project_id, one) for one in run_ids
+            batches.RUN_ID.match(item) and runs.is_ours(tracking_request.project_id, item)
+            for item in run_ids
         )
     ):
         raise Unusual

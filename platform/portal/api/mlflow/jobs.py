@@ -14,15 +14,15 @@ _MOST_DIGITS = 9
 
 def follow(visitor: Caller, scope: Any, query: list[tuple[str, str]]) -> None:
     """Move the job's run to the experiment that the script has set, if it told of one."""
-    told = [value for name, value in scope["headers"] if name == _EXPERIMENT]
+    values = [value for name, value in scope["headers"] if name == _EXPERIMENT]
     token = visitor.principal.token
-    if not told or token is None or not visitor.may(WRITE):
+    if not values or token is None or not visitor.may(WRITE):
         return
-    wanted = told[0]
-    if not wanted.isdigit() or len(wanted) > _MOST_DIGITS:
+    requested = values[0]
+    if not requested.isdigit() or len(requested) > _MOST_DIGITS:
         return
     # Only the token of a workload leads to its run: the id of no other token does.
     if ("run_id", run_id_of(token.pk)) in query:
         follow_script(
-            project_id=visitor.project_id, workload_id=token.pk, experiment_id=int(wanted)
+            project_id=visitor.project_id, workload_id=token.pk, experiment_id=int(requested)
         )

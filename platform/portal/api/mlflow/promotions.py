@@ -133,12 +133,12 @@ def _delete_alias(visitor: Caller, project: Project, content: Content) -> FullRe
 
 
 def _transition(visitor: Caller, project: Project, content: Content) -> FullResponse | None:
-    name, number, said = _text(content, "name"), _number(content), _text(content, "stage")
+    name, number, message = _text(content, "name"), _number(content), _text(content, "stage")
     stages: list[str] = rules_of(project).stages
     named = {stage.lower(): stage for stage in stages}
-    stage = stages[0] if said.lower() == _NONE else named.get(said.lower())
+    stage = stages[0] if message.lower() == _NONE else named.get(message.lower())
     if stage is None:
-        raise invalid(f"This project has no stage {said}. Its stages are {', '.join(stages)}.")
+        raise invalid(f"This project has no stage {message}. Its stages are {', '.join(stages)}.")
     archive = content.get("archive_existing_versions") in (True, "true")
     try:
         _move(visitor, project, name, number, Target(TargetKind.STAGE, stage), archive=archive)
@@ -189,8 +189,8 @@ def note_author(visitor: Caller, body: bytes) -> None:
         return
     project = Project.objects.get(pk=visitor.project_id)
     try:
-        facts = find_version(project.pk, name, number)
+        version = find_version(project.pk, name, number)
         model = find_model(project.pk, name)
     except NotFound:  # a prompt, or deleted since
         return
-    ensure_record(project, model, facts, author=visitor.principal.user)
+    ensure_record(project, model, version, author=visitor.principal.user)

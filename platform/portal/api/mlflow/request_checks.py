@@ -127,10 +127,10 @@ def parsed_json(body: bytes) -> dict[str, Any]:
         raise invalid(f"The body is nested deeper than {DEEPEST_JSON} levels.")
     if b"\\u0000" in body:
         raise invalid("The body holds a zero character, which no name or value may.")
-    found = _loaded(body)
-    if not isinstance(found, dict):
+    result = _loaded(body)
+    if not isinstance(result, dict):
         raise invalid("The body must be a JSON object.")
-    if _may_repeat_keys(body, found):
+    if _may_repeat_keys(body, result):
         try:
             read_json(body)
         except DuplicateKey as error:
@@ -138,18 +138,18 @@ def parsed_json(body: bytes) -> dict[str, Any]:
         except (ValueError, RecursionError):
             raise invalid("The body is not JSON.") from None
     if b"\\" in body or b"\x7f" in body or not body.isascii():
-        _check_names(found)
-    return found
+        _check_names(result)
+    return result
 
 
-def _may_repeat_keys(body: bytes, found: dict[str, Any]) -> bool:
+def _may_repeat_keys(body: bytes, values: dict[str, Any]) -> bool:
     """Return True for more colons than keys: a parser has then dropped duplicate keys."""
-    keys = _count_keys(found)
+    keys = _count_keys(values)
     return body.count(b":") != keys and _STRING.sub(b"", body).count(b":") != keys
 
 
-def _count_keys(found: Any) -> int:
-    count, waiting = 0, [found]
+def _count_keys(result: Any) -> int:
+    count, waiting = 0, [result]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
@@ -160,9 +160,9 @@ def _count_keys(found: Any) -> int:
     return count
 
 
-def _check_names(found: Any) -> None:
+def _check_names(result: Any) -> None:
     """Raise Refusal for a name with a character that no name may have, as in the API."""
-    for field, value in _cited(found, _NAMES):
+    for field, value in _cited(result, _NAMES):
         bad = forbidden_character(value) if isinstance(value, str) else None
         if bad is not None:
             raise invalid(
@@ -218,9 +218,9 @@ def _depth(body: bytes) -> int:
 def check_numbers(content: dict[str, Any]) -> None:
     """Raise Refusal for a time or step that no table holds; MLflow looks at none of them."""
     metrics = content.get("metrics")
-    for one in (content, *(metrics if isinstance(metrics, list) else ())):
-        for name in _WHOLE if isinstance(one, dict) else ():
-            number = one.get(name)
+    for item in (content, *(metrics if isinstance(metrics, list) else ())):
+        for name in _WHOLE if isinstance(item, dict) else ():
+            number = item.get(name)
             if isinstance(number, str) and len(number) > _MOST_DIGITS:
                 raise invalid(f"The {name} is not a number of 64 bits.")
             if isinstance(number, float | int) and not -_INT64 <= number < _INT64:
@@ -232,9 +232,9 @@ def check_sizes(content: dict[str, Any], pairs: list[tuple[str, str]]) -> None:
     for name, value in (*pairs, *_cited(content, _NUMBERED)):
         if name not in _NUMBERED:
             continue
-        for one in value if isinstance(value, list) else (value,):
-            if isinstance(one, str | int) and len(str(one)) > _MOST_ID and str(one).isdigit():
-                raise missing(f"There is no {name.removesuffix('s')} {str(one)[:64]}.")
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, str | int) and len(str(item)) > _MOST_ID and str(item).isdigit():
+                raise missing(f"There is no {name.removesuffix('s')} {str(item)[:64]}.")
 
 
 def with_default(project_id: str, content: dict[str, Any]) -> bool:
@@ -248,15 +248,15 @@ def with_default(project_id: str, content: dict[str, Any]) -> bool:
                 changed = True
             elif isinstance(given, list) and _DEFAULT in given:
                 own = str(default_experiments.of(project_id))
-                place[name] = [own if one == _DEFAULT else one for one in given]
+                place[name] = [own if item == _DEFAULT else item for item in given]
                 changed = True
     return changed
 
 
 def _trace_locations(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield where traces say which experiment they are of, or are looked for in."""
-    found = content.get("locations")
-    locations = list(found) if isinstance(found, list) else []
+    value = content.get("locations")
+    locations = list(value) if isinstance(value, list) else []
     place: Any = content
     for name in ("trace", "trace_info", "trace_location"):
         place = place.get(name) if isinstance(place, dict) else None
@@ -290,17 +290,17 @@ def joined(pairs: list[tuple[str, str]]) -> str:
 def check_citations(route: MlflowRoute, project_id: str, content: dict[str, Any]) -> None:
     """Raise Refusal when a body cites something that is not the project's own."""
     for name, value in _cited(content, frozenset(route.cites)):
-        for one in value if isinstance(value, list) else (value,):
-            if isinstance(one, str) and one and not belongs(project_id, _KINDS[name], one):
-                raise missing(f"There is no {_KINDS[name]} {one[:64]!r} here.")
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, str) and item and not belongs(project_id, _KINDS[name], item):
+                raise missing(f"There is no {_KINDS[name]} {item[:64]!r} here.")
 
 
 def _cited(content: Any, names: frozenset[str]) -> Iterator[tuple[str, Any]]:
     waiting = [content]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield from ((name, value) for name, value in one.items() if name in names)
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
+        item = waiting.pop()
+        if isinstance(item, dict):
+            yield from ((name, value) for name, value in item.items() if name in names)
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item

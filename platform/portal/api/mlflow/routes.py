@@ -42,16 +42,16 @@ class MlflowRoute:
     def pattern(self) -> re.Pattern[str]:
         """What a path of this route looks like."""
         text, at = "", 0
-        for found in _PARAMETER.finditer(self.path):
-            text += re.escape(self.path[at : found.start()])
-            text += f"(?P<{found[2]}>{'.+' if found[1] else '[^/]+'})"
-            at = found.end()
+        for match in _PARAMETER.finditer(self.path):
+            text += re.escape(self.path[at : match.start()])
+            text += f"(?P<{match[2]}>{'.+' if match[1] else '[^/]+'})"
+            at = match.end()
         return re.compile(rf"\A{text}{re.escape(self.path[at:])}\Z", re.DOTALL)
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The names of what the path carries."""
-        return tuple(found[2] for found in _PARAMETER.finditer(self.path))
+        return tuple(match[2] for match in _PARAMETER.finditer(self.path))
 
 
 _NATIVE = {
@@ -243,11 +243,11 @@ def _matching(path: str) -> Iterator[MlflowRoute]:
 def route_of(method: str, path: str) -> MlflowRoute | None:
     """Return the route of a request, None when there is none."""
     verb = "GET" if method == "HEAD" else method
-    found = _PLAIN.get((verb, path))
-    if found is not None:
-        return found
+    mlflow_route = _PLAIN.get((verb, path))
+    if mlflow_route is not None:
+        return mlflow_route
     # A path with parameters may look like a plain one of another verb: `/traces/search`.
-    if any((one, path) in _PLAIN for one in ("GET", "POST", "PATCH", "PUT", "DELETE")):
+    if any((item, path) in _PLAIN for item in ("GET", "POST", "PATCH", "PUT", "DELETE")):
         return None
     for route in _PATTERNED:
         if route.method == verb and route.pattern.match(path):

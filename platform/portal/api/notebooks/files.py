@@ -95,10 +95,10 @@ def save(request: HttpRequest, project: str, query: Query[PathQuery]) -> Noteboo
 
     What the newest version says already makes no new one, so that sending it twice is harmless.
     """
-    found, by = gated_project(request), require_principal(request).user
+    project_row, by = gated_project(request), require_principal(request).user
     release_connection()
     content = bytes_of(body_of(request))
-    saved = save_notebook(project=found, by=by, path=query.path, content=content)
+    saved = save_notebook(project=project_row, by=by, path=query.path, content=content)
     return shown(saved.version.file)
 
 
@@ -109,9 +109,11 @@ def list_notebooks(
     request: HttpRequest, project: str, query: Query[FilesQuery]
 ) -> PageOf[NotebookFileOut]:
     """List the project's notebooks, newest first, each by its newest version."""
-    mine = NotebookFile.objects.of_project(gated_project(request))
-    found = (mine.can_be_taken_back() if query.deleted else mine.current()).matching(query.q)
-    return page_of(paginate(found, cursor=query.cursor, limit=query.limit), notebook_out)
+    files_row = NotebookFile.objects.of_project(gated_project(request))
+    files = (files_row.can_be_taken_back() if query.deleted else files_row.current()).matching(
+        query.q
+    )
+    return page_of(paginate(files, cursor=query.cursor, limit=query.limit), notebook_out)
 
 
 @router.get(
@@ -153,8 +155,8 @@ def list_notebook_versions(
     request: HttpRequest, project: str, notebook: str, page: PageParameters
 ) -> PageOf[NotebookVersionOut]:
     """List the versions of a notebook, newest first."""
-    found = NotebookVersion.objects.complete().filter(file=gated_notebook(request))
-    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), version_out)
+    notebook_versions = NotebookVersion.objects.complete().filter(file=gated_notebook(request))
+    return page_of(paginate(notebook_versions, cursor=page.cursor, limit=page.limit), version_out)
 
 
 @router.get(

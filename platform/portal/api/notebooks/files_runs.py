@@ -96,10 +96,10 @@ def list_runs(
 ) -> PageOf[NotebookRunOut]:
     """List the verifications and runs of a notebook, newest first."""
     file = gated_notebook(request)
-    found = NotebookRun.objects.of_project(file.project).filter(version__file=file)
-    rows: Page[NotebookRun] = paginate(found, cursor=page.cursor, limit=page.limit)
+    notebook_runs = NotebookRun.objects.of_project(file.project).filter(version__file=file)
+    rows: Page[NotebookRun] = paginate(notebook_runs, cursor=page.cursor, limit=page.limit)
     explainer = Explainer(require_principal(request).user)
-    return page_of(rows, lambda one: run_out(one, explainer))
+    return page_of(rows, lambda notebook_run: run_out(notebook_run, explainer))
 
 
 @router.get("/projects/{project}/notebook-runs/{job}", auth=gate(_SEE_RUN), response=NotebookRunOut)
@@ -116,10 +116,10 @@ def show_notebook_run(request: HttpRequest, project: str, job: str) -> NotebookR
 )
 def run_output(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Download the output notebook: at the end whole, before it as far as it has come."""
-    found = gated_run(request)
-    if found.output is None:
+    notebook_run = gated_run(request)
+    if notebook_run.output is None:
         raise NotFound
-    return notebook_answer(b"".join(open_file(file=found.output)), found.path)
+    return notebook_answer(b"".join(open_file(file=notebook_run.output)), notebook_run.path)
 
 
 @router.put(
@@ -148,6 +148,6 @@ def send_report(
 ) -> NotebookRunOut:
     """Say what a verification found; the job alone may, once."""
     workload = gated_own_job(request)
-    found = run_of_job(project=workload.project, workload_id=workload.pk)
-    kept = keep_report(run=found, report=payload)
+    notebook_run = run_of_job(project=workload.project, workload_id=workload.pk)
+    kept = keep_report(run=notebook_run, report=payload)
     return run_out(kept, Explainer(workload.submitted_by))

@@ -67,12 +67,12 @@ def list_notebook_servers(
 ) -> PageOf[ServerOut]:
     """List the notebook servers of a project, newest first. Filters add up."""
     viewer = require_principal(request).user
-    found = Server.objects.of_project(gated_project(request))
+    servers = Server.objects.of_project(gated_project(request))
     if query.mine:
-        found = found.filter(owner=viewer)
+        servers = servers.filter(owner=viewer)
     if query.state is not None:
-        found = found.filter(state=query.state)
-    page: Page[Server] = paginate(found, cursor=query.cursor, limit=query.limit)
+        servers = servers.filter(state=query.state)
+    page: Page[Server] = paginate(servers, cursor=query.cursor, limit=query.limit)
     explainer = Explainer(viewer)
     return page_of(page, lambda server: server_out(server, viewer, explainer))
 
@@ -83,16 +83,16 @@ def launch_notebook_server(
 ) -> Status[ServerOut]:
     """Launch a notebook server. What can never run is refused here, before anything starts."""
     user = require_principal(request).user
-    server = launch_server(project=gated_project(request), by=user, wanted=payload)
+    server = launch_server(project=gated_project(request), by=user, spec=payload)
     return Status(201, shown(server, user))
 
 
 @router.post(f"{_ALL}/quote", auth=gate(_RUN), response=Quote)
 def quote_notebook_server(request: HttpRequest, project: str, payload: ServerIn) -> Quote:
     """Say what a notebook server would cost and whether it could start now; nothing starts."""
-    found, by = gated_project(request), require_principal(request).user
-    quote = quote_server(project=found, wanted=payload)
-    return with_cost(quote, admission_request(project=found, by=by, wanted=payload))
+    project_row, by = gated_project(request), require_principal(request).user
+    quote = quote_server(project=project_row, spec=payload)
+    return with_cost(quote, admission_request(project=project_row, by=by, spec=payload))
 
 
 @router.get(_ONE, auth=gate(_SEE_ONE), response=ServerOut)
@@ -108,7 +108,7 @@ def edit_notebook_server(
 ) -> ServerOut:
     """Change your server; its tier and its longest time only while it is stopped."""
     user = require_principal(request).user
-    return shown(edit_server(server=gated_server(request), wanted=payload), user)
+    return shown(edit_server(server=gated_server(request), spec=payload), user)
 
 
 @router.post(f"{_ONE}/start", auth=gate(_OWN), response=ServerOut)

@@ -31,8 +31,10 @@ def whoami(request: HttpRequest) -> WhoAmI:
 @router.get("/tokens", auth=gate(SignedIn(Scope.TOKENS_READ)), response=PageOf[TokenOut])
 def list_tokens(request: HttpRequest, page: PageParameters) -> PageOf[TokenOut]:
     """List one's own tokens, revoked and expired ones included."""
-    mine = ApiToken.objects.filter(user=require_principal(request).user).select_related("project")
-    return page_of(paginate(mine, cursor=page.cursor, limit=page.limit), token_out)
+    api_tokens = ApiToken.objects.filter(user=require_principal(request).user).select_related(
+        "project"
+    )
+    return page_of(paginate(api_tokens, cursor=page.cursor, limit=page.limit), token_out)
 
 
 @router.post("/tokens", auth=gate(SignedIn(Scope.TOKENS_WRITE)), response={201: TokenCreated})

@@ -29,8 +29,8 @@ _ALERTS = 20
 
 def budget_out(budget: Budget) -> BudgetOut:
     """Describe a budget as it was last measured, a few seconds ago at most."""
-    moment = clock.now()
-    overridden = budget.is_overridden(moment)
+    timestamp = clock.now()
+    overridden = budget.is_overridden(timestamp)
     alerts = list(budget.alerts.order_by("-pk")[: _ALERTS + 1])
     return BudgetOut(
         id=budget.pk,
@@ -45,7 +45,7 @@ def budget_out(budget: Budget) -> BudgetOut:
         overshoot_nano_usd=budget.overshoot_nano_usd,
         stops=budget.stops,
         counts_exempt=budget.counts_exempt,
-        is_used_up=budget.is_used_up(moment),
+        is_used_up=budget.is_used_up(timestamp),
         override_until=budget.override_until if overridden else None,
         override_reason=budget.override_reason if overridden else "",
         alerts=[BudgetAlertOut.model_validate(alert) for alert in alerts[:_ALERTS]],
@@ -60,15 +60,15 @@ def budget_out(budget: Budget) -> BudgetOut:
 )
 def list_budgets(request: HttpRequest, page: PageParameters) -> PageOf[BudgetOut]:
     """List the budgets of projects and teams in sight and your own; administrators: all."""
-    found = Budget.objects.visible_to(require_principal(request))
-    found = found.select_related("project", "team", "person")
-    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), budget_out)
+    budgets = Budget.objects.visible_to(require_principal(request))
+    budgets = budgets.select_related("project", "team", "person")
+    return page_of(paginate(budgets, cursor=page.cursor, limit=page.limit), budget_out)
 
 
 @router.post("/budgets", auth=gate(SignedIn(Scope.PROJECTS_WRITE)), response={201: BudgetOut})
 def make_budget(request: HttpRequest, payload: BudgetIn) -> Status[BudgetOut]:
     """Limit a project or team you own; administrators limit any of them, and people."""
-    made = set_budget(by=require_principal(request).user, wanted=payload)
+    made = set_budget(by=require_principal(request).user, spec=payload)
     return Status(201, budget_out(made))
 
 

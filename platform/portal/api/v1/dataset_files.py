@@ -119,8 +119,8 @@ def stream_archive(
     request: HttpRequest, project: str, dataset: str, version: str, query: Query[ArchiveQuery]
 ) -> ByteStream:
     """Download the files as a tar, in the order of their keys; go on with `after`."""
-    found = gated_version(request)
-    chunks = archive(found, after=query.after or "", below_bytes=query.below_bytes)
+    version_row = gated_version(request)
+    chunks = archive(version_row, after=query.after or "", below_bytes=query.below_bytes)
     return _streamed(chunks, "application/x-tar")
 
 
@@ -160,8 +160,8 @@ def show_changes(
     request: HttpRequest, project: str, dataset: str, version: str, query: Query[SinceQuery]
 ) -> DifferenceOut:
     """Compare a version with an earlier one: files, tables, columns, how values shifted."""
-    found = gated_version(request)
-    return difference(since=since_of(found, query.since), version=found)
+    version_row = gated_version(request)
+    return difference(since=since_of(version_row, query.since), version=version_row)
 
 
 def since_of(version: Version, number: int | None) -> Version:
@@ -203,15 +203,17 @@ def note_use(
     request: HttpRequest, project: str, dataset: str, version: str, payload: UseIn
 ) -> UseOut:
     """Note that a version is read: by the job whose token this is, by an MLflow run, or both."""
-    principal, found = require_principal(request), gated_version(request)
-    if found.state != VersionState.READY:
+    principal, version_row = require_principal(request), gated_version(request)
+    if version_row.state != VersionState.READY:
         raise NotFound(
             "Only a version that is ready can be read.",
             next_step="Commit the draft and wait until it is checked, or read an earlier version.",
         )
     workload = None
     if principal.token is not None:
-        mine = Workload.objects.filter(project=found.dataset.project)
-        workload = mine.filter(pk=principal.token.pk).first()
-    row = record_use(version=found, by=principal.user, workload=workload, run_id=payload.run or "")
+        workloads = Workload.objects.filter(project=version_row.dataset.project)
+        workload = workloads.filter(pk=principal.token.pk).first()
+    row = record_use(
+        version=version_row, by=principal.user, workload=workload, run_id=payload.run or ""
+    )
     return use_out(Use(row, []))

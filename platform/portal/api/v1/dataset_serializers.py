@@ -53,7 +53,7 @@ def version_out(version: Version) -> DatasetVersionOut:
         same_as=version.same_as,
         settings=ReadSettings.model_validate(version.settings),
         bad_rows=version.bad_rows,
-        problems=[TableProblem.model_validate(one) for one in version.problems],
+        problems=[TableProblem.model_validate(problem) for problem in version.problems],
         tables_left_out=version.tables_left_out,
         created_by=user_out(version.created_by),
         created_at=version.created_at,
@@ -103,7 +103,7 @@ def use_out(use: Use) -> UseOut:
         by=user_out(row.by),
         at=row.created_at,
         models=[
-            DerivedModelOut(name=one.name, version=one.version, run=one.run_id or None)
-            for one in use.models
+            DerivedModelOut(name=model.name, version=model.version, run=model.run_id or None)
+            for model in use.models
         ],
     )

@@ -82,9 +82,9 @@ def list_datasets(
     request: HttpRequest, project: str, query: SearchParameters
 ) -> PageOf[DatasetOut]:
     """List the project's datasets, newest first."""
-    found = Dataset.objects.of_project(gated_project(request)).current().matching(query.q)
+    datasets = Dataset.objects.of_project(gated_project(request)).current().matching(query.q)
     return page_of(
-        paginate(found.with_totals(), cursor=query.cursor, limit=query.limit), dataset_out
+        paginate(datasets.with_totals(), cursor=query.cursor, limit=query.limit), dataset_out
     )
 
 
@@ -147,9 +147,9 @@ def upload_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesKep
 
     A frame is the 32 bytes of a piece's SHA-256, its length as 8 bytes (big endian), its bytes.
     """
-    found, user = gated_dataset(request).project, require_principal(request).user
+    project_row, user = gated_dataset(request).project, require_principal(request).user
     release_connection()
-    kept, size_bytes = take_pieces(project=found, by=user, chunks=body_of(request))
+    kept, size_bytes = take_pieces(project=project_row, by=user, chunks=body_of(request))
     return PiecesKept(kept=kept, size_bytes=size_bytes)
 
 
@@ -162,8 +162,8 @@ def list_versions(
     request: HttpRequest, project: str, dataset: str, query: PageParameters
 ) -> PageOf[DatasetVersionOut]:
     """List the versions that are ready, newest first."""
-    found = Version.objects.ready().complete().filter(dataset=gated_dataset(request))
-    return page_of(paginate(found, cursor=query.cursor, limit=query.limit), version_out)
+    versions = Version.objects.ready().complete().filter(dataset=gated_dataset(request))
+    return page_of(paginate(versions, cursor=query.cursor, limit=query.limit), version_out)
 
 
 @router.post(

@@ -30,8 +30,8 @@ def list_endpoint_keys(
 ) -> PageOf[EndpointKeyOut]:
     """List the endpoint's keys, newest first, without their text."""
     keys = EndpointKey.objects.shown().filter(endpoint=gated_endpoint(request))
-    found = paginate(keys.select_related("made_by"), cursor=query.cursor, limit=query.limit)
-    return page_of(found, endpoint_key_out)
+    page = paginate(keys.select_related("made_by"), cursor=query.cursor, limit=query.limit)
+    return page_of(page, endpoint_key_out)
 
 
 @router.post(
@@ -47,7 +47,7 @@ def make_endpoint_key(
     Gateways learn of it within seconds, and answer 401 to it until then.
     """
     user = require_principal(request).user
-    made = make_key(endpoint=gated_endpoint(request), by=user, wanted=payload)
+    made = make_key(endpoint=gated_endpoint(request), by=user, spec=payload)
     return Status(201, created_key_out(made))
 
 

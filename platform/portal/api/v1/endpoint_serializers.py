@@ -107,7 +107,7 @@ def endpoint_out(endpoint: Endpoint) -> EndpointOut:
         tier=endpoint.tier.slug,
         min_replicas=endpoint.min_replicas,
         max_replicas=endpoint.max_replicas,
-        replicas_wanted=sum(standing.wanted(one) for one in standing.revisions),
+        replicas_wanted=sum(standing.wanted(revision) for revision in standing.revisions),
         replicas_ready=sum(standing.ready.values()),
         short_of_replicas=endpoint.short_of_replicas,
         target_concurrency=endpoint.target_concurrency,

@@ -90,8 +90,8 @@ def list_endpoints(
     request: HttpRequest, project: str, query: Query[EndpointsQuery]
 ) -> PageOf[EndpointOut]:
     """List the project's endpoints, newest first. Filters add up."""
-    found = Endpoint.objects.of_project(gated_project(request))
-    rows = found.matching(state=query.state or "", text=query.q)
+    endpoints = Endpoint.objects.of_project(gated_project(request))
+    rows = endpoints.matching(state=query.state or "", text=query.q)
     return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), endpoint_out)
 
 
@@ -103,7 +103,7 @@ def list_endpoints(
 def make_endpoint(request: HttpRequest, project: str, payload: EndpointIn) -> Status[EndpointOut]:
     """Create an endpoint that serves a model version. What can never run is refused here."""
     user = require_principal(request).user
-    made = create_endpoint(project=gated_project(request), by=user, wanted=payload)
+    made = create_endpoint(project=gated_project(request), by=user, spec=payload)
     return Status(201, shown(made))
 
 
@@ -135,7 +135,7 @@ def roll_out_version(
 ) -> Status[RolloutOut]:
     """Serve another version, by a plan. It goes back by itself when it does badly."""
     user = require_principal(request).user
-    made = promote(endpoint=gated_endpoint(request), by=user, wanted=payload)
+    made = promote(endpoint=gated_endpoint(request), by=user, spec=payload)
     return Status(202, rollout_out(made))
 
 
@@ -211,5 +211,5 @@ def show_traffic(
     request: HttpRequest, project: str, endpoint: str, query: Query[TrafficQuery]
 ) -> list[TrafficPoint]:
     """Show requests a second, latency and errors by the minute, oldest first."""
-    found = traffic_of(endpoint=gated_endpoint(request), minutes=query.minutes)
-    return [traffic_out(minute) for minute in found]
+    minutes = traffic_of(endpoint=gated_endpoint(request), minutes=query.minutes)
+    return [traffic_out(minute) for minute in minutes]

@@ -59,8 +59,8 @@ def list_environments(
 ) -> PageOf[EnvironmentOut]:
     """List the environments the project has used, newest first."""
     uses = ProjectEnvironment.objects.filter(project=gated_project(request))
-    found = paginate(uses.select_related("environment"), cursor=page.cursor, limit=page.limit)
-    return page_of(found, lambda use: environment_out(use.environment))
+    page_row = paginate(uses.select_related("environment"), cursor=page.cursor, limit=page.limit)
+    return page_of(page_row, lambda use: environment_out(use.environment))
 
 
 @router.post(

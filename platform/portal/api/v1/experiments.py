@@ -36,8 +36,10 @@ def list_experiments(
     request: HttpRequest, project: str, query: Query[ExperimentsQuery]
 ) -> list[ExperimentOut]:
     """List the experiments of the project, the one used last first, with their runs counted."""
-    found = tracker().experiments(gated_project(request).pk, stage=Stage(query.stage), text=query.q)
-    return [experiment_out(facts) for facts in found]
+    experiments = tracker().experiments(
+        gated_project(request).pk, stage=Stage(query.stage), text=query.q
+    )
+    return [experiment_out(details) for details in experiments]
 
 
 @router.delete(
@@ -56,9 +58,9 @@ def remove_experiment(request: HttpRequest, project: str, experiment: int) -> St
 )
 def bring_back_experiment(request: HttpRequest, project: str, experiment: int) -> ExperimentOut:
     """Take an experiment out of the bin, with the runs that went there with it."""
-    found = gated_project(request)
-    restore_experiment(project=found, experiment_id=_known(experiment))
-    return experiment_out(_shown(found.pk, experiment))
+    project_row = gated_project(request)
+    restore_experiment(project=project_row, experiment_id=_known(experiment))
+    return experiment_out(_shown(project_row.pk, experiment))
 
 
 @router.post("/projects/{project}/bin/empty", auth=gate(_DESTROY), response=BinEmptied)
@@ -75,7 +77,7 @@ def _known(experiment: int) -> int:
 
 
 def _shown(project_id: str, experiment_id: int) -> ExperimentFacts:
-    for facts in tracker().experiments(project_id):
-        if facts.id == experiment_id:
-            return facts
+    for experiment in tracker().experiments(project_id):
+        if experiment.id == experiment_id:
+            return experiment
     raise NotFound

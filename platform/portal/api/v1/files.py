@@ -89,12 +89,12 @@ def file_out(file: StoredFile) -> FileOut:
 
 def promised_by(request: HttpRequest) -> UploadDeclaration:
     """Return what the headers say of the body."""
-    said = {
+    sha256s = {
         sha256_from(request.headers[name], field=name)
         for name in _DIGEST_HEADERS
         if name in request.headers
     }
-    if len(said) > 1:
+    if len(sha256s) > 1:
         raise InvalidInput(
             "The headers declare different digests.",
             code="invalid_digest",
@@ -103,7 +103,8 @@ def promised_by(request: HttpRequest) -> UploadDeclaration:
         )
     length = request.META.get("CONTENT_LENGTH") or ""
     return UploadDeclaration(
-        sha256=said.pop() if said else None, size_bytes=int(length) if length.isdigit() else None
+        sha256=sha256s.pop() if sha256s else None,
+        size_bytes=int(length) if length.isdigit() else None,
     )
 
 
@@ -166,9 +167,9 @@ def upload_file(request: HttpRequest, project: str, query: Query[UploadQuery]) -
 )
 def list_files(request: HttpRequest, project: str, query: SearchParameters) -> PageOf[FileOut]:
     """List the project's files, newest first."""
-    found = StoredFile.objects.filter(project=gated_project(request)).matching(query.q)
-    found = found.select_related("project", "blob", "created_by")
-    return page_of(paginate(found, cursor=query.cursor, limit=query.limit), file_out)
+    stored_files = StoredFile.objects.filter(project=gated_project(request)).matching(query.q)
+    stored_files = stored_files.select_related("project", "blob", "created_by")
+    return page_of(paginate(stored_files, cursor=query.cursor, limit=query.limit), file_out)
 
 
 @router.post(
@@ -236,11 +237,11 @@ def download_file(
     file = gated_file(request)
     etag = f'"{file.blob.sha256}"'
     size_bytes = file.blob.size_bytes
-    wanted = request.headers.get("Range")
+    requested = request.headers.get("Range")
     if request.headers.get("If-Range", etag) != etag:
-        wanted = None
+        requested = None
     try:
-        part = part_of(wanted, size_bytes)
+        part = part_of(requested, size_bytes)
     except Unsatisfiable:
         answer = plain_problem(request, 416, f"The file has {size_bytes} bytes.")
         answer.headers["Content-Range"] = f"bytes */{size_bytes}"

@@ -103,8 +103,8 @@ def job_events(
     request: HttpRequest, project: str, job: str, page: PageParameters
 ) -> PageOf[WorkloadEventOut]:
     """Tell the job's story, newest line first."""
-    found = WorkloadEvent.objects.filter(workload=gated_job(request).workload)
-    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), event_out)
+    workload_events = WorkloadEvent.objects.filter(workload=gated_job(request).workload)
+    return page_of(paginate(workload_events, cursor=page.cursor, limit=page.limit), event_out)
 
 
 @router.get(

@@ -76,10 +76,10 @@ def upload_snapshot(request: HttpRequest, project: str) -> Status[SnapshotOut]:
     Declare the SHA-256 in X-Slipway-Sha256 (hex), and bytes that arrive changed are refused. The
     same bytes again are the same snapshot.
     """
-    found, user = gated_project(request), require_principal(request).user
+    project_row, user = gated_project(request), require_principal(request).user
     promised = promised_by(request)
     release_connection()
-    made = take_in(project=found, by=user, chunks=body_of(request), promised=promised)
+    made = take_in(project=project_row, by=user, chunks=body_of(request), promised=promised)
     return Status(201, snapshot_out(made))
 
 
@@ -116,7 +116,7 @@ def list_jobs(request: HttpRequest, project: str, query: Query[JobsQuery]) -> Pa
 def make_job(request: HttpRequest, project: str, payload: JobIn) -> Status[JobOut]:
     """Submit a job. What can never run is refused here, before anything is queued."""
     user = require_principal(request).user
-    job = submit_job(project=gated_project(request), by=user, wanted=payload)
+    job = submit_job(project=gated_project(request), by=user, requested=payload)
     return Status(201, shown(job, user))
 
 
@@ -126,9 +126,9 @@ def tell_price(request: HttpRequest, project: str, payload: JobIn) -> Quote:
 
     The snapshot need not be uploaded yet.
     """
-    found, by = gated_project(request), require_principal(request).user
-    quote = quote_job(project=found, wanted=payload)
-    return with_cost(quote, admission_request(project=found, by=by, wanted=payload))
+    project_row, by = gated_project(request), require_principal(request).user
+    quote = quote_job(project=project_row, spec=payload)
+    return with_cost(quote, admission_request(project=project_row, by=by, spec=payload))
 
 
 @router.get(

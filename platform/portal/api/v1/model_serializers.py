@@ -46,58 +46,58 @@ def rules_out(rules: ProjectRules) -> RulesOut:
     return RulesOut(stages=rules.stages, gates=gates, revision=rules.revision)
 
 
-def model_out(facts: ModelFacts) -> ModelOut:
+def model_out(details: ModelFacts) -> ModelOut:
     """Describe a model, with the newest version in each stage."""
-    line = line_of(facts)
+    line = line_of(details)
     placed = VersionRecord.objects.filter(line=line).exclude(stage="").order_by("number")
     stages = dict(placed.values_list("stage", "number")) if line else {}
     return ModelOut(
-        name=facts.name,
-        description=facts.description,
+        name=details.name,
+        description=details.description,
         card=line.card if line else "",
-        tags=facts.tags,
-        aliases=facts.aliases,
+        tags=details.tags,
+        aliases=details.aliases,
         stages=stages,
-        versions=facts.versions,
-        latest_version=facts.latest,
+        versions=details.versions,
+        latest_version=details.latest,
         sequence=line.sequence if line else 0,
-        created_at=moment_of(facts.created_ms),
-        updated_at=moment_of(facts.updated_ms),
+        created_at=moment_of(details.created_ms),
+        updated_at=moment_of(details.updated_ms),
     )
 
 
 def version_out(
-    facts: VersionFacts, rules: ProjectRules, record: VersionRecord | None
+    details: VersionFacts, rules: ProjectRules, record: VersionRecord | None
 ) -> ModelVersionOut:
     author: User | None = record.author if record else None
     return ModelVersionOut(
-        model=facts.model,
-        version=facts.number,
+        model=details.model,
+        version=details.number,
         stage=stage_of(record, rules),
-        aliases=list(facts.aliases),
-        description=facts.description,
-        tags=facts.tags,
-        source=facts.source,
-        run_id=facts.run_id or None,
+        aliases=list(details.aliases),
+        description=details.description,
+        tags=details.tags,
+        source=details.source,
+        run_id=details.run_id or None,
         author=user_out(author) if author else None,
-        created_at=moment_of(facts.created_ms),
+        created_at=moment_of(details.created_ms),
     )
 
 
 def versions_out(
-    found: Sequence[VersionFacts], rules: ProjectRules, records: Mapping[int, VersionRecord]
+    items: Sequence[VersionFacts], rules: ProjectRules, records: Mapping[int, VersionRecord]
 ) -> list[ModelVersionOut]:
-    return [version_out(facts, rules, records.get(facts.number)) for facts in found]
+    return [version_out(details, rules, records.get(details.number)) for details in items]
 
 
 def version_detail(
-    facts: VersionFacts, rules: ProjectRules, record: VersionRecord
+    details: VersionFacts, rules: ProjectRules, record: VersionRecord
 ) -> VersionDetail:
     """Describe a version with what its files say."""
     golden = golden_of(record)
     evaluations = list(record.evaluations.select_related("recorded_by")[:_MOST_EVALUATIONS])
     return VersionDetail(
-        **dict(version_out(facts, rules, record)),
+        **dict(version_out(details, rules, record)),
         format=ModelFormat(record.format) if record.format else None,
         flavors=record.flavors,
         signature=SignatureOut.model_validate(record.signature) if record.signature else None,

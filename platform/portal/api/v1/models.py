@@ -70,24 +70,24 @@ def _actor(request: HttpRequest) -> Actor:
 
 
 def _detail(project: Project, model: str, version: int) -> VersionDetail:
-    facts = find_version(project.pk, model, version)
-    record = ensure_record(project, find_model(project.pk, model), facts)
-    return version_detail(facts, rules_of(project), examine(record, facts, later=hash_version))
+    details = find_version(project.pk, model, version)
+    record = ensure_record(project, find_model(project.pk, model), details)
+    return version_detail(details, rules_of(project), examine(record, details, later=hash_version))
 
 
 @router.get("/projects/{project}/models", auth=gate(_SEE), response=PageOf[ModelOut])
 def show_models(request: HttpRequest, project: str, query: SearchParameters) -> PageOf[ModelOut]:
     """List the registered models of the project, by name."""
-    found = gated_project(request)
-    page = list_models(found.pk, text=query.q, cursor=query.cursor, limit=query.limit)
+    project_row = gated_project(request)
+    page = list_models(project_row.pk, text=query.q, cursor=query.cursor, limit=query.limit)
     return PageOf[ModelOut](items=list(map(model_out, page.items)), next_cursor=page.next_cursor)
 
 
 @router.post("/projects/{project}/models", auth=gate(_WRITE), response={201: ModelOut})
 def make_model(request: HttpRequest, project: str, payload: ModelIn) -> Status[ModelOut]:
     """Make a registered model without a version. Registering a version makes it too."""
-    facts = register_model(project=gated_project(request), wanted=payload, by=_actor(request))
-    return Status(201, model_out(facts))
+    details = register_model(project=gated_project(request), spec=payload, by=_actor(request))
+    return Status(201, model_out(details))
 
 
 @router.get(_ONE, auth=gate(_SEE), response=ModelOut)
@@ -107,10 +107,10 @@ def show_versions(
     request: HttpRequest, project: str, model: str, query: PageParameters
 ) -> PageOf[ModelVersionOut]:
     """List the versions of a model, newest first."""
-    found = gated_project(request)
-    facts = find_model(found.pk, model)
-    page = list_versions(found.pk, model, cursor=query.cursor, limit=query.limit)
-    items = versions_out(page.items, rules_of(found), records_of(facts))
+    project_row = gated_project(request)
+    details = find_model(project_row.pk, model)
+    page = list_versions(project_row.pk, model, cursor=query.cursor, limit=query.limit)
+    items = versions_out(page.items, rules_of(project_row), records_of(details))
     return PageOf[ModelVersionOut](items=items, next_cursor=page.next_cursor)
 
 
@@ -119,9 +119,9 @@ def make_version(
     request: HttpRequest, project: str, model: Path[ModelName], payload: VersionIn
 ) -> Status[VersionDetail]:
     """Register the next version, and the model when it is not there yet."""
-    found = gated_project(request)
-    made = register_version(project=found, model=model, wanted=payload, by=_actor(request))
-    return Status(201, _detail(found, model, made.number))
+    project_row = gated_project(request)
+    made = register_version(project=project_row, model=model, spec=payload, by=_actor(request))
+    return Status(201, _detail(project_row, model, made.number))
 
 
 @router.get(_VERSION, auth=gate(_SEE), response=VersionDetail)
@@ -148,9 +148,9 @@ def keep_golden(
     request: HttpRequest, project: str, model: str, version: int, payload: GoldenIn
 ) -> VersionDetail:
     """Record golden predictions: rows that went in, and what came out for each."""
-    found, by = gated_project(request), _actor(request)
-    record_golden(project=found, model=model, number=version, golden=payload, by=by)
-    return _detail(found, model, version)
+    project_row, by = gated_project(request), _actor(request)
+    record_golden(project=project_row, model=model, number=version, golden=payload, by=by)
+    return _detail(project_row, model, version)
 
 
 @router.get(f"{_VERSION}/golden", auth=gate(_SEE), response=GoldenIn)
@@ -164,8 +164,8 @@ def keep_evaluation(
     request: HttpRequest, project: str, model: str, version: int, payload: EvaluationIn
 ) -> Status[EvaluationOut]:
     """Record a figure on a dataset version. Gates count only what a job reports itself."""
-    found, by = gated_project(request), _actor(request)
-    made = record_evaluation(project=found, model=model, number=version, wanted=payload, by=by)
+    project_row, by = gated_project(request), _actor(request)
+    made = record_evaluation(project=project_row, model=model, number=version, spec=payload, by=by)
     return Status(201, evaluation_out(made))
 
 
@@ -192,5 +192,5 @@ def show_rules(request: HttpRequest, project: str) -> RulesOut:
 @router.put("/projects/{project}/registry-rules", auth=gate(_RULE), response=RulesOut)
 def put_rules(request: HttpRequest, project: str, payload: RulesIn) -> RulesOut:
     """Put other stages and gates in force; `revision` is that of the rules that were read."""
-    found, by = gated_project(request), _actor(request)
-    return rules_out(change_rules(project=found, wanted=payload, by=by))
+    project_row, by = gated_project(request), _actor(request)
+    return rules_out(change_rules(project=project_row, spec=payload, by=by))

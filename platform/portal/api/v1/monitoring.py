@@ -79,11 +79,11 @@ def list_alerts(
     request: HttpRequest, project: str, endpoint: str, query: PageParameters
 ) -> PageOf[AlertOut]:
     """List the endpoint's alerts, newest first, with those that are resolved."""
-    found = gated_endpoint(request)
-    revisions = {one.pk: one for one in found.revisions.defer("served")}
-    rows = Alert.objects.filter(endpoint=found)
+    endpoint_row = gated_endpoint(request)
+    revisions = {revision.pk: revision for revision in endpoint_row.revisions.defer("served")}
+    rows = Alert.objects.filter(endpoint=endpoint_row)
     page = paginate(rows, cursor=query.cursor, limit=query.limit)
-    return page_of(page, lambda one: alert_out(one, revisions))
+    return page_of(page, lambda alert: alert_out(alert, revisions))
 
 
 @router.post(f"{_ALL}/alerts/{{alert}}/snooze", auth=gate(_CHANGE), response=AlertOut)
@@ -91,16 +91,21 @@ def snooze(
     request: HttpRequest, project: str, endpoint: str, alert: str, payload: SnoozeIn
 ) -> AlertOut:
     """Tell nobody about an alert for some hours."""
-    found, user = gated_endpoint(request), require_principal(request).user
-    done = snooze_alert(endpoint=found, alert_id=alert, by=user, hours=payload.hours)
-    return alert_out(done, {one.pk: one for one in found.revisions.defer("served")})
+    endpoint_row, user = gated_endpoint(request), require_principal(request).user
+    done = snooze_alert(endpoint=endpoint_row, alert_id=alert, by=user, hours=payload.hours)
+    return alert_out(
+        done, {revision.pk: revision for revision in endpoint_row.revisions.defer("served")}
+    )
 
 
 @router.get(f"{_ALL}/channels", auth=gate(_SEE), response=list[AlertChannelOut])
 def list_channels(request: HttpRequest, project: str, endpoint: str) -> list[AlertChannelOut]:
     """List where alerts are told, without secrets."""
     rows = AlertChannel.objects.filter(endpoint=gated_endpoint(request))
-    return [channel_out(one) for one in rows.select_related("made_by").order_by("pk")]
+    return [
+        channel_out(alert_channel)
+        for alert_channel in rows.select_related("made_by").order_by("pk")
+    ]
 
 
 @router.post(f"{_ALL}/channels", auth=gate(_CHANGE), response={201: AlertChannelCreated})
@@ -109,7 +114,7 @@ def make_channel(
 ) -> Status[AlertChannelCreated]:
     """Let alerts be told by mail or to a webhook. Its secret is in this answer alone."""
     user = require_principal(request).user
-    made, secret = add_channel(endpoint=gated_endpoint(request), by=user, wanted=payload)
+    made, secret = add_channel(endpoint=gated_endpoint(request), by=user, spec=payload)
     shown = channel_out(made).model_dump()
     return Status(201, AlertChannelCreated(**shown, secret=secret))
 
@@ -122,14 +127,14 @@ def drop_channel(request: HttpRequest, project: str, endpoint: str, channel: str
     return Status(204, None)
 
 
-def channel_out(one: AlertChannel) -> AlertChannelOut:
+def channel_out(alert_channel: AlertChannel) -> AlertChannelOut:
     """Describe a channel."""
     return AlertChannelOut(
-        id=one.pk,
-        kind=one.kind,
-        target=one.target,
-        made_by=one.made_by.email,
-        last_error=one.last_error,
-        undelivered=one.undelivered,
-        created_at=one.created_at,
+        id=alert_channel.pk,
+        kind=alert_channel.kind,
+        target=alert_channel.target,
+        made_by=alert_channel.made_by.email,
+        last_error=alert_channel.last_error,
+        undelivered=alert_channel.undelivered,
+        created_at=alert_channel.created_at,
     )

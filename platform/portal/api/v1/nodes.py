@@ -42,8 +42,8 @@ def _node(name: str) -> Node:
 @router.get("/nodes", auth=gate(Administrator()), response=PageOf[NodeOut])
 def list_nodes(request: HttpRequest, page: PageParameters) -> PageOf[NodeOut]:
     """List the machines of this installation, newest first."""
-    found = Node.objects.present()
-    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), node_out)
+    nodes = Node.objects.present()
+    return page_of(paginate(nodes, cursor=page.cursor, limit=page.limit), node_out)
 
 
 @router.post("/nodes/join-tokens", auth=gate(Administrator()), response={201: JoinTokenCreated})

@@ -86,10 +86,14 @@ def list_predictions(
     request: HttpRequest, project: str, endpoint: str, query: Query[PredictionsQuery]
 ) -> PredictionsOut:
     """Find captured predictions, newest first, with what is known to be true of them."""
-    found = gated_endpoint(request)
-    rows, more = search(found, _filters(query), cursor=query.cursor, limit=query.limit)
-    numbers = {one.pk: one.number for one in found.revisions.only("pk", "number")}
-    return PredictionsOut(items=[prediction_out(one, numbers) for one in rows], next_cursor=more)
+    endpoint_row = gated_endpoint(request)
+    rows, more = search(endpoint_row, _filters(query), cursor=query.cursor, limit=query.limit)
+    numbers = {
+        revision.pk: revision.number for revision in endpoint_row.revisions.only("pk", "number")
+    }
+    return PredictionsOut(
+        items=[prediction_out(revision, numbers) for revision in rows], next_cursor=more
+    )
 
 
 def _filters(query: FilterQuery) -> SelectionFilters:
@@ -111,34 +115,34 @@ def export_predictions(
 
     `X-Slipway-Rows` is the number of rows, `X-Slipway-Rows-Left-Out` that of those being erased.
     """
-    found = gated_endpoint(request)
+    endpoint_row = gated_endpoint(request)
     if query.selection is None:
-        return export_answer(found, _filters(query), query.format)
+        return export_answer(endpoint_row, _filters(query), query.format)
     if query.model_fields_set - {"selection", "format"}:
         raise InvalidInput(
             "A selection is exported whole: its filters are those it was made with.",
             field="selection",
             next_step="Leave the other filters out.",
         )
-    return selection_answer(found, query.selection, query.format)
+    return selection_answer(endpoint_row, query.selection, query.format)
 
 
-def prediction_out(one: PredictionRow, numbers: dict[str, int]) -> PredictionOut:
+def prediction_out(prediction_row: PredictionRow, numbers: dict[str, int]) -> PredictionOut:
     """Describe one row of a prediction."""
     return PredictionOut(
-        prediction_id=one.prediction_id,
-        row=one.row,
-        at=one.at,
-        revision=numbers.get(one.revision_id),
-        model_version=one.model_version,
-        caller=one.key_id,
-        own_id=one.own_id,
-        latency_ms=one.latency_ms,
-        status=one.status,
-        is_fallback=one.is_fallback,
-        inputs=one.inputs,
-        outputs=one.outputs,
-        label=one.label,
+        prediction_id=prediction_row.prediction_id,
+        row=prediction_row.row,
+        at=prediction_row.at,
+        revision=numbers.get(prediction_row.revision_id),
+        model_version=prediction_row.model_version,
+        caller=prediction_row.key_id,
+        own_id=prediction_row.own_id,
+        latency_ms=prediction_row.latency_ms,
+        status=prediction_row.status,
+        is_fallback=prediction_row.is_fallback,
+        inputs=prediction_row.inputs,
+        outputs=prediction_row.outputs,
+        label=prediction_row.label,
     )
 
 
@@ -159,18 +163,18 @@ def list_labels(
     return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), label_out)
 
 
-def label_out(one: Label) -> LabelOut:
+def label_out(label: Label) -> LabelOut:
     """Describe a label."""
     return LabelOut(
-        id=one.pk,
-        prediction_id=one.prediction_id,
-        own_id=one.reference if one.is_own else "",
-        row=one.row,
-        value=one.value,
-        version=one.version,
-        is_current=one.is_current,
-        by=one.by.email,
-        created_at=one.created_at,
+        id=label.pk,
+        prediction_id=label.prediction_id,
+        own_id=label.reference if label.is_own else "",
+        row=label.row,
+        value=label.value,
+        version=label.version,
+        is_current=label.is_current,
+        by=label.by.email,
+        created_at=label.created_at,
     )
 
 
@@ -180,7 +184,7 @@ def make_selection(
 ) -> Status[SelectionOut]:
     """Turn predictions with their labels into the next version of a dataset."""
     user = require_principal(request).user
-    made = select_predictions(endpoint=gated_endpoint(request), by=user, wanted=payload)
+    made = select_predictions(endpoint=gated_endpoint(request), by=user, spec=payload)
     return Status(202, selection_out(made))
 
 
@@ -194,19 +198,19 @@ def list_selections(
     return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), selection_out)
 
 
-def selection_out(one: Selection) -> SelectionOut:
+def selection_out(selection: Selection) -> SelectionOut:
     """Describe a selection."""
     return SelectionOut(
-        id=one.pk,
-        dataset=one.dataset.name,
-        version=one.version.number if one.version else None,
-        version_state=one.version.state if one.version else "",
-        rows=one.rows,
-        only_labelled=one.only_labelled,
-        reason=one.reason,
-        by=one.by.email,
-        created_at=one.created_at,
-        done_at=one.done_at,
+        id=selection.pk,
+        dataset=selection.dataset.name,
+        version=selection.version.number if selection.version else None,
+        version_state=selection.version.state if selection.version else "",
+        rows=selection.rows,
+        only_labelled=selection.only_labelled,
+        reason=selection.reason,
+        by=selection.by.email,
+        created_at=selection.created_at,
+        done_at=selection.done_at,
     )
 
 
@@ -216,7 +220,7 @@ def make_erasure(
 ) -> Status[ErasureOut]:
     """Erase the predictions of a key, and their labels, from everything that is kept."""
     user = require_principal(request).user
-    made = erase_predictions(endpoint=gated_endpoint(request), by=user, wanted=payload)
+    made = erase_predictions(endpoint=gated_endpoint(request), by=user, spec=payload)
     return Status(202, erasure_out(made))
 
 
@@ -229,14 +233,14 @@ def list_erasures(
     return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), erasure_out)
 
 
-def erasure_out(one: Erasure) -> ErasureOut:
+def erasure_out(erasure: Erasure) -> ErasureOut:
     """Describe a request that predictions be gone."""
     return ErasureOut(
-        id=one.pk,
-        prediction_id="" if one.is_own else one.reference,
-        own_id=one.reference if one.is_own else "",
-        rows=one.rows,
-        by=one.by.email,
-        created_at=one.created_at,
-        done_at=one.done_at,
+        id=erasure.pk,
+        prediction_id="" if erasure.is_own else erasure.reference,
+        own_id=erasure.reference if erasure.is_own else "",
+        rows=erasure.rows,
+        by=erasure.by.email,
+        created_at=erasure.created_at,
+        done_at=erasure.done_at,
     )

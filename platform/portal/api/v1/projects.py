@@ -37,9 +37,9 @@ class ProjectsQuery(SearchQuery):
 def list_projects(request: HttpRequest, query: Query[ProjectsQuery]) -> PageOf[ProjectOut]:
     """List the projects you belong to, newest first."""
     principal = require_principal(request)
-    found = principal.projects().select_related("team").matching(query.q)
-    found = found.archived_of(principal.user) if query.archived else found.live()
-    page = paginate(found, cursor=query.cursor, limit=query.limit)
+    projects = principal.projects().select_related("team").matching(query.q)
+    projects = projects.archived_of(principal.user) if query.archived else projects.live()
+    page = paginate(projects, cursor=query.cursor, limit=query.limit)
     roles = roles_in(principal.user, page.items)
     return page_of(page, lambda project: project_out(project, roles.get(project.pk)))
 

@@ -49,8 +49,8 @@ def show_plan(
     request: HttpRequest, project: str, model: str, version: int, query: Query[TargetIn]
 ) -> PlanOut:
     """Say what a promotion would change, and how each gate stands; nothing is changed."""
-    found, target = gated_project(request), _target(query)
-    return plan_out(plan_promotion(project=found, model=model, number=version, target=target))
+    project_row, target = gated_project(request), _target(query)
+    return plan_out(plan_promotion(project=project_row, model=model, number=version, target=target))
 
 
 @router.post(f"{_VERSION}/promote", auth=gate(_MOVE), response={201: MoveOut})
@@ -85,8 +85,8 @@ def show_history(
 @router.delete(f"{_ONE}/aliases/{{alias}}", auth=gate(_MOVE), response=MoveOut)
 def drop_alias(request: HttpRequest, project: str, model: str, alias: Path[AliasName]) -> MoveOut:
     """Take an alias away; one that gates protect, as a maintainer."""
-    found, by = gated_project(request), _actor(request)
-    return move_out(remove_alias(project=found, model=model, alias=alias, by=by))
+    project_row, by = gated_project(request), _actor(request)
+    return move_out(remove_alias(project=project_row, model=model, alias=alias, by=by))
 
 
 @router.post(f"{_VERSION}/requests", auth=gate(_MOVE), response={201: RequestOut})
@@ -118,9 +118,9 @@ def show_requests(
 
     The header `X-Slipway-Next-Cursor` is there while there are more; send it back as `cursor`.
     """
-    found = gated_project(request)
-    find_version(found.pk, model, version)
-    rows = requests_of(found, model, version)
+    project_row = gated_project(request)
+    find_version(project_row.pk, model, version)
+    rows = requests_of(project_row, model, version)
     page = announce_rest(response, paginate(rows, cursor=query.cursor, limit=query.limit))
     return [request_out(row) for row in page.items]
 

@@ -24,17 +24,17 @@ def part_of(header: str | None, size_bytes: int) -> Part | None:
     Several ranges, other units and what cannot be read are ignored, as the standard allows. Raises
     Unsatisfiable.
     """
-    found = _ONE_RANGE.match(header) if header else None
-    if found is None or (not found[1] and not found[2]):
+    match = _ONE_RANGE.match(header) if header else None
+    if match is None or (not match[1] and not match[2]):
         return None
-    if not found[1]:
-        length = min(int(found[2]), size_bytes)
+    if not match[1]:
+        length = min(int(match[2]), size_bytes)
         if length == 0:
             raise Unsatisfiable
         return Part(size_bytes - length, length)
-    start = int(found[1])
-    last = min(int(found[2]), size_bytes - 1) if found[2] else size_bytes - 1
-    if found[2] and int(found[2]) < start:
+    start = int(match[1])
+    last = min(int(match[2]), size_bytes - 1) if match[2] else size_bytes - 1
+    if match[2] and int(match[2]) < start:
         return None
     if start >= size_bytes:
         raise Unsatisfiable

@@ -33,15 +33,15 @@ def moment(milliseconds: int | None) -> datetime | None:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def experiment_out(facts: ExperimentFacts) -> ExperimentOut:
+def experiment_out(details: ExperimentFacts) -> ExperimentOut:
     return ExperimentOut(
-        id=facts.id,
-        name=facts.name,
-        note=facts.note,
-        runs=facts.runs,
-        created_at=moment(facts.created_ms),
-        newest_run_at=moment(facts.newest_ms),
-        deleted_at=moment(facts.deleted_ms),
+        id=details.id,
+        name=details.name,
+        note=details.note,
+        runs=details.runs,
+        created_at=moment(details.created_ms),
+        newest_run_at=moment(details.newest_ms),
+        deleted_at=moment(details.deleted_ms),
     )
 
 

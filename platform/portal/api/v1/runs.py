@@ -117,8 +117,8 @@ def search_runs(request: HttpRequest, project: str, query: Query[RunsQuery]) -> 
 @router.get("/projects/{project}/runs/compare", auth=gate(_SEE), response=ComparisonOut)
 def compare_runs(request: HttpRequest, project: str, query: Query[CompareQuery]) -> ComparisonOut:
     """Show runs side by side: which parameters differ, and the last values of their metrics."""
-    found = compare(project_id=gated_project(request).pk, run_ids=query.run)
-    return comparison_out(found)
+    run_comparison = compare(project_id=gated_project(request).pk, run_ids=query.run)
+    return comparison_out(run_comparison)
 
 
 @router.get("/projects/{project}/runs/curves", auth=gate(_SEE), response=list[CurveOut])
@@ -163,10 +163,10 @@ def list_artifacts(
     request: HttpRequest, project: str, run: str, query: Query[FolderQuery]
 ) -> list[ArtifactOut]:
     """List a folder of the run's artifacts, folders first."""
-    found = artifacts_of(
+    artifacts = artifacts_of(
         project_id=gated_project(request).pk, run=gated_run(request), path=query.path
     )
-    return [artifact_out(artifact) for artifact in found]
+    return [artifact_out(artifact) for artifact in artifacts]
 
 
 @router.get(
@@ -179,10 +179,10 @@ def download_artifact(
     request: HttpRequest, project: str, run: str, query: Query[FolderQuery]
 ) -> ByteStream:
     """Download one file of the run's artifacts."""
-    owner, found = gated_project(request).pk, gated_run(request)
-    artifact = artifact_of(project_id=owner, run=found, path=query.path)
+    owner, value = gated_project(request).pk, gated_run(request)
+    artifact = artifact_of(project_id=owner, run=value, path=query.path)
     pieces = read_artifact(
-        project_id=owner, run=found, artifact=artifact, length=artifact.size_bytes
+        project_id=owner, run=value, artifact=artifact, length=artifact.size_bytes
     )
     answer = ByteStream(pieces, content_type="application/octet-stream")
     answer.headers["Content-Length"] = str(artifact.size_bytes)

@@ -23,9 +23,9 @@ router = Router(tags=["Secrets"])
 )
 def list_secrets(request: HttpRequest, project: str, page: PageParameters) -> PageOf[SecretOut]:
     """List names and dates; values are never shown."""
-    found = ProjectSecret.objects.filter(project=gated_project(request))
-    found = found.select_related("updated_by").defer("ciphertext")
-    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), secret_out)
+    project_secrets = ProjectSecret.objects.filter(project=gated_project(request))
+    project_secrets = project_secrets.select_related("updated_by").defer("ciphertext")
+    return page_of(paginate(project_secrets, cursor=page.cursor, limit=page.limit), secret_out)
 
 
 @router.put(

@@ -96,7 +96,7 @@ def put_rate(request: HttpRequest, resource: str, payload: RateIn) -> RateOut:
 @router.get("/tiers/{tier}/price-effect", auth=gate(Administrator()), response=PriceEffect)
 def show_price_effect(request: HttpRequest, tier: str, query: Query[PriceQuery]) -> PriceEffect:
     """Say what a new price of a tier would change, before it is set."""
-    found = Tier.objects.filter(slug=tier).first()
-    if found is None:
+    tier_row = Tier.objects.filter(slug=tier).first()
+    if tier_row is None:
         raise NotFound
-    return effect_of_price(tier=found, nano_usd_per_hour=query.nano_usd_per_hour)
+    return effect_of_price(tier=tier_row, nano_usd_per_hour=query.nano_usd_per_hour)

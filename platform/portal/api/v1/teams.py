@@ -21,8 +21,8 @@ router = Router(tags=["Teams"])
 def list_teams(request: HttpRequest, query: SearchParameters) -> PageOf[TeamOut]:
     """List the teams you belong to, newest first."""
     user = require_principal(request).user
-    found = Team.objects.visible_to(user).matching(query.q)
-    page = paginate(found, cursor=query.cursor, limit=query.limit)
+    teams = Team.objects.visible_to(user).matching(query.q)
+    page = paginate(teams, cursor=query.cursor, limit=query.limit)
     roles = team_roles_of(user)
     return page_of(page, lambda team: team_out(team, roles.get(team.pk)))
 
@@ -47,7 +47,7 @@ def show_team(request: HttpRequest, team: str) -> TeamOut:
 )
 def edit_team(request: HttpRequest, team: str, payload: TeamChange) -> TeamOut:
     """Change the name."""
-    found = gated_team(request)
+    team_row = gated_team(request)
     if payload.name is not None:
-        found = rename_team(team=found, name=payload.name)
-    return team_out(found, gated_role(request))
+        team_row = rename_team(team=team_row, name=payload.name)
+    return team_out(team_row, gated_role(request))

@@ -33,18 +33,18 @@ def _tier(slug: str) -> Tier:
 def list_tiers(request: HttpRequest, page: PageParameters) -> PageOf[TierOut]:
     """List the tiers on offer, with how many tasks of each would fit right now."""
     room = Capacity(read_sites())
-    found = paginate(Tier.objects.filter(is_active=True), cursor=page.cursor, limit=page.limit)
-    return page_of(found, lambda tier: tier_out(tier, room.count_of(tier.need)))
+    page_row = paginate(Tier.objects.filter(is_active=True), cursor=page.cursor, limit=page.limit)
+    return page_of(page_row, lambda tier: tier_out(tier, room.count_of(tier.need)))
 
 
 @router.post("/tiers", auth=gate(Administrator()), response={201: TierOut})
 def make_tier(request: HttpRequest, payload: TierIn) -> Status[TierOut]:
     """Offer a new tier."""
-    asked = payload.resources
+    resources = payload.resources
     made = create_tier(
         name=payload.name,
         slug=payload.slug,
-        amount=Amount(asked.cpu_millis, asked.memory_bytes, asked.gpus),
+        amount=Amount(resources.cpu_millis, resources.memory_bytes, resources.gpus),
         gpu_model=payload.gpu_model,
         labels=dict(payload.labels),
         nano_usd_per_hour=payload.nano_usd_per_hour,
@@ -55,8 +55,8 @@ def make_tier(request: HttpRequest, payload: TierIn) -> Status[TierOut]:
 @router.get("/tiers/{tier}", auth=gate(_SEE), response=TierOut)
 def show_tier(request: HttpRequest, tier: str) -> TierOut:
     """Show one tier, on offer or not."""
-    found = _tier(tier)
-    return tier_out(found, Capacity(read_sites()).count_of(found.need))
+    tier_row = _tier(tier)
+    return tier_out(tier_row, Capacity(read_sites()).count_of(tier_row.need))
 
 
 @router.patch("/tiers/{tier}", auth=gate(Administrator()), response=TierOut)
@@ -74,5 +74,5 @@ def edit_tier(request: HttpRequest, tier: str, payload: TierChange) -> TierOut:
 @router.get("/tiers/{tier}/prices", auth=gate(_SEE), response=PageOf[TierPriceOut])
 def list_prices(request: HttpRequest, tier: str, page: PageParameters) -> PageOf[TierPriceOut]:
     """List every price the tier has had, newest first."""
-    found = TierPrice.objects.filter(tier=_tier(tier))
-    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), price_out)
+    tier_prices = TierPrice.objects.filter(tier=_tier(tier))
+    return page_of(paginate(tier_prices, cursor=page.cursor, limit=page.limit), price_out)

@@ -18,8 +18,8 @@ router = Router(tags=["People"])
 @router.get("/users", auth=gate(Administrator()), response=PageOf[AccountOut])
 def list_users(request: HttpRequest, query: SearchParameters) -> PageOf[AccountOut]:
     """List the people of this installation, newest first."""
-    found = User.objects.matching(query.q)
-    page = paginate(found, cursor=query.cursor, limit=query.limit)
+    users = User.objects.matching(query.q)
+    page = paginate(users, cursor=query.cursor, limit=query.limit)
     return page_of(page, AccountOut.model_validate)
 
 

@@ -56,13 +56,13 @@ def price_out(price: TierPrice) -> TierPriceOut:
     )
 
 
-def node_out(node: Node, moment: datetime | None = None) -> NodeOut:
+def node_out(node: Node, timestamp: datetime | None = None) -> NodeOut:
     """Describe a node; one that is silent is shown as lost whatever was wanted of it."""
-    moment = moment or clock.now()
+    timestamp = timestamp or clock.now()
     state, reason = node.state, node.reason
-    if node.is_lost(moment):
+    if node.is_lost(timestamp):
         state, reason = "lost", reason or "It has not been heard of for a minute or more."
-    elif node.is_quiet(moment):
+    elif node.is_quiet(timestamp):
         reason = reason or "It has missed two heartbeats, so it gets nothing new."
     return NodeOut(
         id=node.pk,

@@ -88,35 +88,35 @@ def list_workloads(
     request: HttpRequest, project: str, query: Query[WorkloadsQuery]
 ) -> PageOf[WorkloadOut]:
     """List what runs, waits or has ended in the project, newest first."""
-    found = Workload.objects.filter(project=gated_project(request))
+    workloads = Workload.objects.filter(project=gated_project(request))
     if query.state is not None:
-        found = found.filter(state=query.state)
+        workloads = workloads.filter(state=query.state)
     if query.kind:
-        found = found.filter(kind=query.kind)
+        workloads = workloads.filter(kind=query.kind)
     if query.q:
-        found = found.filter(name__icontains=query.q)
-    found = found.select_related("project", "tier", "submitted_by", "team")
+        workloads = workloads.filter(name__icontains=query.q)
+    workloads = workloads.select_related("project", "tier", "submitted_by", "team")
     explainer = Explainer(require_principal(request).user)
-    page = paginate(found, cursor=query.cursor, limit=query.limit)
+    page = paginate(workloads, cursor=query.cursor, limit=query.limit)
     return page_of(page, lambda workload: workload_out(workload, explainer))
 
 
 @router.get("/projects/{project}/workloads/{workload}", auth=gate(_SEE), response=WorkloadDetailOut)
 def show_workload(request: HttpRequest, project: str, workload: str) -> WorkloadDetailOut:
     """Show one workload: where it stands and why, its tasks, its story, its logs."""
-    found = gated_workload(request)
-    shown = workload_out(found, Explainer(require_principal(request).user))
-    leases = Lease.objects.of_epoch(found).select_related("node").order_by("index")
-    every_event = WorkloadEvent.objects.filter(workload=found)
+    workload_row = gated_workload(request)
+    shown = workload_out(workload_row, Explainer(require_principal(request).user))
+    leases = Lease.objects.of_epoch(workload_row).select_related("node").order_by("index")
+    every_event = WorkloadEvent.objects.filter(workload=workload_row)
     events = list(every_event.order_by("-pk")[:_MOST_EVENTS])
     return WorkloadDetailOut(
         **shown.model_dump(),
         tasks=[task_out(lease) for lease in leases],
         events=[event_out(event) for event in reversed(events)],
         events_left_out=every_event.count() - len(events),
-        logs=[log_out(log) for log in logs_of(workload=found)],
-        tasks_without_logs=tasks_without_logs(workload=found),
-        log_tail=found.log_tail,
+        logs=[log_out(log) for log in logs_of(workload=workload_row)],
+        tasks_without_logs=tasks_without_logs(workload=workload_row),
+        log_tail=workload_row.log_tail,
     )
 
 
@@ -128,10 +128,10 @@ def end_workload(
 ) -> WorkloadOut:
     """Ask a workload to end. Asking again changes nothing."""
     user = require_principal(request).user
-    found = gated_workload(request)
-    stop_workload(workload=found, by=user, message=payload.message)
-    found.refresh_from_db()
-    return workload_out(found, Explainer(user))
+    workload_row = gated_workload(request)
+    stop_workload(workload=workload_row, by=user, message=payload.message)
+    workload_row.refresh_from_db()
+    return workload_out(workload_row, Explainer(user))
 
 
 @router.get(
@@ -143,8 +143,8 @@ def list_workload_events(
     request: HttpRequest, project: str, workload: str, page: PageParameters
 ) -> PageOf[WorkloadEventOut]:
     """List the story of a workload, newest line first."""
-    found = WorkloadEvent.objects.filter(workload=gated_workload(request))
-    return page_of(paginate(found, cursor=page.cursor, limit=page.limit), event_out)
+    workload_events = WorkloadEvent.objects.filter(workload=gated_workload(request))
+    return page_of(paginate(workload_events, cursor=page.cursor, limit=page.limit), event_out)
 
 
 @router.get(
@@ -161,12 +161,12 @@ def get_log(
     `X-Slipway-Next-Offset` is where to read on; once `X-Slipway-Complete` is `true` and a read
     comes back empty, there will be no more.
     """
-    found = gated_workload(request)
-    attempt = query.attempt or max(1, found.epoch)
-    log = log_of(workload=found, attempt=attempt, rank=query.rank)
+    workload_row = gated_workload(request)
+    attempt = query.attempt or max(1, workload_row.epoch)
+    log = log_of(workload=workload_row, attempt=attempt, rank=query.rank)
     length = max(0, min(query.limit, log.size_bytes - query.offset))
     pieces = read_log(
-        workload=found, attempt=attempt, rank=query.rank, start=query.offset, length=length
+        workload=workload_row, attempt=attempt, rank=query.rank, start=query.offset, length=length
     )
     response = ByteStream(pieces, content_type="application/octet-stream")
     response.headers["Content-Length"] = str(length)
@@ -188,10 +188,10 @@ def list_workload_samples(
     query: Query[SamplesQuery],
 ) -> list[SampleOut]:
     """List what the tasks of an attempt used, oldest first."""
-    found = gated_workload(request)
+    workload_row = gated_workload(request)
     page = page_of_samples(
-        workload=found,
-        attempt=query.attempt or found.epoch,
+        workload=workload_row,
+        attempt=query.attempt or workload_row.epoch,
         cursor=query.cursor,
         limit=query.limit,
     )

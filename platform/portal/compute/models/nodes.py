@@ -23,9 +23,9 @@ class NodeQuerySet(models.QuerySet["Node"]):
         """Nodes that belong to the installation, answering or not."""
         return self.exclude(state=NodeState.REMOVED)
 
-    def open_for_work(self, moment: datetime) -> "NodeQuerySet":
+    def open_for_work(self, timestamp: datetime) -> "NodeQuerySet":
         """Nodes that take new work: wanted by the administrators, and heard of lately."""
-        return self.filter(state=NodeState.READY, last_seen_at__gt=moment - QUIET)
+        return self.filter(state=NodeState.READY, last_seen_at__gt=timestamp - QUIET)
 
     def reserve(self, node_id: str, *, amount: Amount, tasks: int) -> bool:
         """Take an amount for some tasks; False when it is not free or the node was closed.
@@ -166,15 +166,15 @@ class Node(Row):
         levels = self.isolation_levels
         return frozenset(level.backend for level in levels if level.enforces_network)
 
-    def is_quiet(self, moment: datetime | None = None) -> bool:
+    def is_quiet(self, timestamp: datetime | None = None) -> bool:
         """Whether it has not been heard of for so long that it gets nothing new."""
-        moment = moment or clock.now()
-        return self.last_seen_at is None or self.last_seen_at <= moment - QUIET
+        timestamp = timestamp or clock.now()
+        return self.last_seen_at is None or self.last_seen_at <= timestamp - QUIET
 
-    def is_lost(self, moment: datetime | None = None) -> bool:
+    def is_lost(self, timestamp: datetime | None = None) -> bool:
         """Whether it has not been heard of for as long as a lease lasts."""
-        moment = moment or clock.now()
-        return self.last_seen_at is None or self.last_seen_at <= moment - LEASE
+        timestamp = timestamp or clock.now()
+        return self.last_seen_at is None or self.last_seen_at <= timestamp - LEASE
 
     def suits(self, need: Need) -> bool:
         """Whether it is of the right kind: labels, and enough GPUs of the model in all."""
@@ -184,7 +184,7 @@ class Node(Row):
 
     def gpus_of(self, model: str) -> int:
         """Return how many GPUs of a model it has (of any, for an empty one)."""
-        return sum(not model or found == model for found in self.gpu_models)
+        return sum(not model or gpu_model == model for gpu_model in self.gpu_models)
 
     def most_for(self, need: Need) -> Amount:
         """Return all it could ever give to tasks of this kind."""

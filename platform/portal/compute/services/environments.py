@@ -66,9 +66,9 @@ def _normal_line(line: str, number: int) -> str:
     if len(line) > MAX_LINE:
         raise _bad_line(number, f"it is longer than {MAX_LINE} characters", "Shorten it.")
     hashes = sorted(set(_HASH.findall(line)))
-    asked = _HASH.sub("", line).strip()
+    text = _HASH.sub("", line).strip()
     try:
-        requirement = Requirement(asked)
+        requirement = Requirement(text)
     except InvalidRequirement as error:
         raise _bad_line(
             number, "it is not a package", "For example: scikit-learn==1.7.0"
@@ -83,7 +83,7 @@ def _normal_line(line: str, number: int) -> str:
     parts.append(f" @ {requirement.url}" if requirement.url else str(requirement.specifier))
     if requirement.marker:
         parts.append(f" ; {requirement.marker}")
-    return "".join(parts) + "".join(f" --hash={found}" for found in hashes)
+    return "".join(parts) + "".join(f" --hash={value}" for value in hashes)
 
 
 def _bad_line(number: int, why: str, next_step: str) -> InvalidInput:

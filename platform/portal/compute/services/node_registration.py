@@ -58,7 +58,7 @@ def make_join_token(
     return NewJoinToken(token, secret)
 
 
-def join_node(*, secret: str, name: str, facts: NodeFacts) -> JoinedNode:
+def join_node(*, secret: str, name: str, details: NodeFacts) -> JoinedNode:
     """Make the machine a node, and tiers for it when it is the first.
 
     The same join token works again for the same name until the node has beaten for the first time,
@@ -71,7 +71,7 @@ def join_node(*, secret: str, name: str, facts: NodeFacts) -> JoinedNode:
         with transaction.atomic():
             token = _usable_token(secret, name)
             node = _place_of(token, name)
-            apply_facts(node, facts)
+            apply_facts(node, details)
             node.token_hash = hash_of(node_secret)
             node.boot_id = ""
             node.save()
@@ -97,24 +97,24 @@ def join_node(*, secret: str, name: str, facts: NodeFacts) -> JoinedNode:
     return JoinedNode(node, node_secret)
 
 
-def apply_facts(node: Node, facts: NodeFacts) -> None:
+def apply_facts(node: Node, details: NodeFacts) -> None:
     """Write what a machine says of itself onto its row; does not save."""
-    if len(facts.gpus) != facts.capacity.gpus:
+    if len(details.gpus) != details.capacity.gpus:
         raise InvalidInput(
-            f"The node offers {facts.capacity.gpus} GPUs but describes {len(facts.gpus)}.",
+            f"The node offers {details.capacity.gpus} GPUs but describes {len(details.gpus)}.",
             field="facts.gpus",
             next_step="Describe each GPU once.",
         )
-    node.cpu_millis = facts.capacity.cpu_millis
-    node.memory_bytes = facts.capacity.memory_bytes
-    node.gpus = facts.capacity.gpus
-    node.gpu_models = [gpu.model for gpu in sorted(facts.gpus, key=lambda gpu: gpu.index)]
-    node.backends = facts.backends
-    node.address = facts.address
-    node.labels = dict(facts.labels)
-    node.agent_version = facts.agent_version
-    node.isolation = stored_reports(facts.isolation)
-    node.disk = facts.disk.model_dump() if facts.disk else {}
+    node.cpu_millis = details.capacity.cpu_millis
+    node.memory_bytes = details.capacity.memory_bytes
+    node.gpus = details.capacity.gpus
+    node.gpu_models = [gpu.model for gpu in sorted(details.gpus, key=lambda gpu: gpu.index)]
+    node.backends = details.backends
+    node.address = details.address
+    node.labels = dict(details.labels)
+    node.agent_version = details.agent_version
+    node.isolation = stored_reports(details.isolation)
+    node.disk = details.disk.model_dump() if details.disk else {}
 
 
 def _usable_token(secret: str, name: str) -> JoinToken:

@@ -36,19 +36,19 @@ def note_heartbeat(*, node: Node, beat: Heartbeat) -> None:
 
     Call it inside the transaction that renews the node's leases.
     """
-    moment = clock.now()
-    was_quiet = node.is_quiet(moment)
+    timestamp = clock.now()
+    was_quiet = node.is_quiet(timestamp)
     old = {fact: getattr(node, fact) for fact in _FACTS}
     levels = node.isolation_levels
     apply_facts(node, beat.facts)
     changed = [fact for fact in _FACTS if getattr(node, fact) != old[fact]]
-    node.last_seen_at = moment
+    node.last_seen_at = timestamp
     node.boot_id = beat.boot_id
     node.cpu_percent = beat.cpu_percent
     node.memory_used_bytes = beat.memory_used_bytes
     node.disk_free_bytes = beat.disk_free_bytes
     if was_quiet or node.hearing_since is None:
-        node.hearing_since = moment
+        node.hearing_since = timestamp
     loads = ["cpu_percent", "memory_used_bytes", "disk_free_bytes"]
     columns = ["last_seen_at", "hearing_since", "boot_id", *loads, *changed]
     Node.objects.filter(pk=node.pk).update(**{column: getattr(node, column) for column in columns})
@@ -77,10 +77,10 @@ def is_heard_steadily(*, other_than: Node) -> bool:
 
     If so, a silent node is at fault; if not, it may be the portal that was away.
     """
-    moment = clock.now()
+    timestamp = clock.now()
     others = Node.objects.present().exclude(pk=other_than.pk)
     return others.filter(
-        last_seen_at__gt=moment - QUIET, hearing_since__lte=moment - QUIET
+        last_seen_at__gt=timestamp - QUIET, hearing_since__lte=timestamp - QUIET
     ).exists()
 
 

@@ -17,10 +17,10 @@ def set_quota(
     weight: float = 1.0,
 ) -> Quota:
     """Replace the quota of a project or team. What runs already runs on."""
-    facts = {"cpu_millis": cpu_millis, "gpus": gpus, "running": running, "weight": weight}
+    details = {"cpu_millis": cpu_millis, "gpus": gpus, "running": running, "weight": weight}
     owner = {"team": group} if isinstance(group, Team) else {"project": group}
     with transaction.atomic():
-        quota, _ = Quota.objects.update_or_create(**owner, defaults=facts)
+        quota, _ = Quota.objects.update_or_create(**owner, defaults=details)
         audit.record(
             "quota.set",
             kind="quota",
@@ -28,6 +28,6 @@ def set_quota(
             label=group.slug,
             project=group if isinstance(group, Project) else None,
             team=group if isinstance(group, Team) else None,
-            after=facts,
+            after=details,
         )
     return quota

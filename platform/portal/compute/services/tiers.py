@@ -145,7 +145,7 @@ def _suggestions(capacity: Amount) -> list[tuple[str, str, Amount]]:
         ("medium", Amount(medium_cpu, _even(medium_memory))),
         ("large", Amount(max(1, cpus), max(1, capacity.memory_bytes))),
     ]
-    found = [
+    suggestions = [
         (f"cpu-{size}", f"CPU {size}", amount)
         for at, (size, amount) in enumerate(sizes)
         if size == "large" or amount not in [before for _, before in sizes[:at]]
@@ -156,8 +156,8 @@ def _suggestions(capacity: Amount) -> list[tuple[str, str, Amount]]:
             _even(capacity.memory_bytes * gpus // capacity.gpus),
             gpus,
         )
-        found.append((f"gpu-{gpus}", count_noun(gpus, "GPU"), share))
-    return found
+        suggestions.append((f"gpu-{gpus}", count_noun(gpus, "GPU"), share))
+    return suggestions
 
 
 def _even(memory_bytes: int) -> int:

@@ -110,8 +110,8 @@ class _Hashed:
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes."""
-        wanted = self._left if size < 0 else min(size, self._left)
-        piece = self._file.read(wanted)
+        requested = self._left if size < 0 else min(size, self._left)
+        piece = self._file.read(requested)
         self._left -= len(piece)
         self.digest.update(piece)
         return piece

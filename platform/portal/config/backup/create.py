@@ -67,8 +67,8 @@ def save(
             with reading(env.database_url, files[alias], schema) as database:
                 seen = keys if alias == "default" else []
                 manifest["databases"][alias] = _save_tables(writer, alias, database, seen)
-        for name, found in files_of(env.data_dir):
-            writer.add_file(name, found)
+        for name, value in files_of(env.data_dir):
+            writer.add_file(name, value)
         _save_blobs(writer, keys, manifest["missing"])
         _save_artifacts(writer, manifest["missing"])
         manifest["size_bytes"] = writer.size_bytes
@@ -79,15 +79,15 @@ def save(
 def _save_tables(
     writer: Writer, alias: str, database: Database, keys: list[tuple[str, int]]
 ) -> dict[str, Any]:
-    facts = {}
+    save_tables = {}
     for table in database.tables():
         tally = Tally(table.columns)
         rows = database.read(table)
         if table.name == BLOBS:
             rows = _noting_keys(table, rows, keys)
         writer.add_lines(f"tables/{alias}/{table.name}.jsonl.gz", tally.through(rows))
-        facts[table.name] = {"columns": list(table.columns)} | tally.facts()
-    return facts
+        save_tables[table.name] = {"columns": list(table.columns)} | tally.facts()
+    return save_tables
 
 
 def _noting_keys(

@@ -58,21 +58,21 @@ class Database(Protocol):
         """Raise BackupError, or an error of the database, when a row refers to a missing one."""
 
 
-def _in_order(found: dict[str, TableCopy]) -> list[TableCopy]:
+def _in_order(values: dict[str, TableCopy]) -> list[TableCopy]:
     graph = {
-        name: sorted((table.comes_after & found.keys()) - {name}) for name, table in found.items()
+        name: sorted((table.comes_after & values.keys()) - {name}) for name, table in values.items()
     }
-    return [found[name] for name in TopologicalSorter(dict(sorted(graph.items()))).static_order()]
+    return [values[name] for name in TopologicalSorter(dict(sorted(graph.items()))).static_order()]
 
 
 def _json_of_models() -> dict[str, frozenset[str]]:
     """Return the columns that hold JSON, by table; SQLite calls them text."""
-    found: dict[str, frozenset[str]] = {}
+    result: dict[str, frozenset[str]] = {}
     for model in apps.get_models(include_auto_created=True):
         options = model._meta  # noqa: SLF001 - the documented way to a model's fields
         json = (each for each in options.concrete_fields if isinstance(each, models.JSONField))
-        found[options.db_table] = frozenset(str(each.column) for each in json)
-    return found
+        result[options.db_table] = frozenset(str(each.column) for each in json)
+    return result
 
 
 class SqliteTables:
@@ -85,11 +85,11 @@ class SqliteTables:
     def tables(self) -> list[TableCopy]:
         """Return its tables, each after those it refers to."""
         named = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-        found: dict[str, TableCopy] = {}
+        values: dict[str, TableCopy] = {}
         for (name,) in self._connection.execute(named).fetchall():
             if name not in LEFT_OUT:
-                found[name] = self._table(name)
-        return _in_order(found)
+                values[name] = self._table(name)
+        return _in_order(values)
 
     def _table(self, name: str) -> TableCopy:
         columns = self._connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
@@ -111,8 +111,8 @@ class SqliteTables:
     def empty(self, tables: Sequence[TableCopy]) -> None:
         """Remove all rows."""
         for table in reversed(tables):
-            found = self._connection.execute(f"SELECT 1 FROM {_quoted(table.name)} LIMIT 1")  # noqa: S608
-            if found.fetchone():  # a table that only grows refuses even to remove nothing
+            cursor = self._connection.execute(f"SELECT 1 FROM {_quoted(table.name)} LIMIT 1")  # noqa: S608
+            if cursor.fetchone():  # a table that only grows refuses even to remove nothing
                 self._connection.execute(f"DELETE FROM {_quoted(table.name)}")  # noqa: S608
 
     def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:
@@ -133,8 +133,8 @@ def _quoted(name: str) -> str:
 
 
 def _for_sqlite(value: Any) -> Any:
-    found = bytes_in(value)
-    return value if found is None else found
+    data = bytes_in(value)
+    return value if data is None else data
 
 
 class PostgresTables:
@@ -164,7 +164,7 @@ class PostgresTables:
             [self._schema],
         ):
             referred.setdefault(_bare(table), set()).add(_bare(target))
-        found = {
+        table_copies_by_name = {
             name: TableCopy(
                 name,
                 tuple(sorted(column for column, _ in listed)),
@@ -174,7 +174,7 @@ class PostgresTables:
             for name, listed in columns.items()
             if name not in LEFT_OUT
         }
-        return _in_order(found)
+        return _in_order(table_copies_by_name)
 
     def _of(self, table: TableCopy) -> sql.Identifier:
         return sql.Identifier(self._schema, table.name)
@@ -213,16 +213,16 @@ class PostgresTables:
 
     def _move_sequences(self, table: TableCopy) -> None:
         for column in table.columns:
-            found = self._connection.execute(
+            row = self._connection.execute(
                 "SELECT pg_get_serial_sequence(%s, %s)",
                 [f'"{self._schema}"."{table.name}"', column],
             ).fetchone()
-            if found and found[0]:
+            if row and row[0]:
                 self._connection.execute(
                     sql.SQL("SELECT setval(%s, COALESCE(MAX({}), 0) + 1, false) FROM {}").format(
                         sql.Identifier(column), self._of(table)
                     ),
-                    [found[0]],
+                    [row[0]],
                 )
 
 
@@ -231,9 +231,9 @@ def _bare(name: str) -> str:
 
 
 def _for_postgres(value: Any) -> Any:
-    found = bytes_in(value)
-    if found is not None:
-        return found
+    for_postgres = bytes_in(value)
+    if for_postgres is not None:
+        return for_postgres
     return value if value is None or isinstance(value, str) else str(value)
 
 

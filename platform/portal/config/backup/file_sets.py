@@ -18,8 +18,8 @@ def files_of(data_dir: Path) -> Iterator[tuple[str, Path]]:
     """Yield the name in a backup and the path of each file of the data folder that is kept."""
     for kept in KEPT:
         top = data_dir / kept
-        found = [top] if top.is_file() else sorted(top.rglob("*")) if top.is_dir() else []
-        for path in found:
+        paths = [top] if top.is_file() else sorted(top.rglob("*")) if top.is_dir() else []
+        for path in paths:
             if path.is_file() and not path.is_symlink() and not _is_passing(path.name):
                 yield f"data/{path.relative_to(data_dir).as_posix()}", path
 
@@ -49,17 +49,17 @@ class Tree:
     """Files below a URL such as file:///folder or s3://bucket/prefix."""
 
     def __init__(self, url: str, options: dict[str, object]) -> None:
-        found: tuple[AbstractFileSystem, str] = url_to_fs(url, **options)
-        self._fs, root = found
+        filesystem: tuple[AbstractFileSystem, str] = url_to_fs(url, **options)
+        self._fs, root = filesystem
         self._root = root.rstrip("/")
 
     def names(self) -> list[str]:
         """Return the paths of all files, below the top."""
         try:
-            found = self._fs.find(self._root)
+            value = self._fs.find(self._root)
         except FileNotFoundError:
             return []
-        return [str(path).removeprefix(f"{self._root}/") for path in found]
+        return [str(path).removeprefix(f"{self._root}/") for path in value]
 
     def read(self, name: str) -> Iterator[bytes]:
         """Yield the bytes of a file."""

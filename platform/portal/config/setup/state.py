@@ -20,9 +20,9 @@ _SECONDS_FOR_ANOTHER_TO_WRITE = 1.0
 def _files() -> Iterator[Path]:
     """Yield the files that decide what there is to prepare."""
     for folder in ("migrations", "static"):
-        for found in sorted(_PORTAL.glob(f"*/{folder}/**/*")):
-            if found.suffix != ".pyc":
-                yield found
+        for path in sorted(_PORTAL.glob(f"*/{folder}/**/*")):
+            if path.suffix != ".pyc":
+                yield path
     yield _PORTAL / "config" / "settings.py"
     yield _PORTAL / "web" / "npm.py"
     yield ROOT / "requirements" / "portal.txt"
@@ -35,9 +35,9 @@ def _schema_version(database: Path) -> int:
 
     SQLite is asked, for what the file says may be older: its log (WAL) goes into it now and then.
     """
-    asked = f"{database.absolute().as_uri()}?mode=rw"
+    requested = f"{database.absolute().as_uri()}?mode=rw"
     with closing(
-        sqlite3.connect(asked, uri=True, timeout=_SECONDS_FOR_ANOTHER_TO_WRITE)
+        sqlite3.connect(requested, uri=True, timeout=_SECONDS_FOR_ANOTHER_TO_WRITE)
     ) as connection:
         return int(connection.execute("PRAGMA schema_version").fetchone()[0])
 
@@ -53,8 +53,8 @@ def _fingerprint(settings: Env) -> str:
         digest.update(str(database.stat().st_ino).encode())
         digest.update(str((settings.data_dir / "mlflow.db").stat().st_ino).encode())
         for path in _files():
-            found = path.stat()
-            digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+            status = path.stat()
+            digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     except (OSError, sqlite3.Error):
         return ""
     return digest.hexdigest()

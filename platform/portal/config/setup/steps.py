@@ -85,12 +85,12 @@ def _static_fingerprint() -> str:
     for finder in get_finders():
         for path, storage in finder.list([]):
             try:
-                found = Path(storage.path(path)).stat()
+                status = Path(storage.path(path)).stat()
             except FileNotFoundError:
                 raise StartError(
                     f"the web page's file {path} is not installed; run make setup and start again."
                 ) from None
-            digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+            digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 

@@ -17,7 +17,7 @@ _CHUNKS_AT_ONCE = 4
 
 
 def _plain(text: str) -> str:
-    return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
 class RotatingFile:

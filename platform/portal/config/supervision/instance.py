@@ -14,8 +14,8 @@ _PATIENCE_S = 1.5
 
 def check_space(folder: Path, least_mib: int = LEAST_FREE_MIB) -> None:
     """Raise StartError when the disk that holds `folder` has too little room."""
-    found = os.statvfs(folder)
-    free_mib = found.f_bavail * found.f_frsize // (1024 * 1024)
+    usage = os.statvfs(folder)
+    free_mib = usage.f_bavail * usage.f_frsize // (1024 * 1024)
     if free_mib < least_mib:
         raise StartError(
             f"the disk that holds {folder} has {free_mib} MiB free and Slipway needs {least_mib} "

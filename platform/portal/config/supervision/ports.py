@@ -53,11 +53,11 @@ def _listening_inodes(port: int) -> set[str]:
 
 def holder_of(port: int) -> str:
     """Name the process that listens on a port: `python3 (process 123)`; empty if unreadable."""
-    wanted = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
-    if not wanted:
+    requested = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    if not requested:
         return ""
     for process in _PROC.glob("[0-9]*"):
-        if wanted & _held_by(process):
+        if requested & _held_by(process):
             with contextlib.suppress(OSError):
                 return f"{(process / 'comm').read_text().strip()} (process {process.name})"
     return ""

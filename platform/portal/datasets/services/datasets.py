@@ -138,9 +138,9 @@ def resolve(*, project: Project, reference: str) -> Version:
     Raises InvalidInput naming the field `datasets` where there is none.
     """
     if _REFERENCE.match(reference):
-        name, _, wanted = reference.partition(":")
+        name, _, requested = reference.partition(":")
         dataset = Dataset.objects.of_project(project).current().filter(name=name).first()
-        version = version_of(dataset, wanted or "latest") if dataset else None
+        version = version_of(dataset, requested or "latest") if dataset else None
         if version is not None:
             return version
     raise InvalidInput(

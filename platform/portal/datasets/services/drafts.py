@@ -98,7 +98,7 @@ def take_pieces(*, project: Project, by: User, chunks: Iterable[bytes]) -> tuple
         raise
     if not kept:
         discard_bytes(stored)
-    return len(kept), sum(one.size_bytes for one in kept)
+    return len(kept), sum(arrived_piece.size_bytes for arrived_piece in kept)
 
 
 def append_piece(
@@ -142,8 +142,8 @@ def append_piece(
 
 def received(*, draft: Version, path: str, size_bytes: int) -> int:
     """Return how many bytes of a file of that size have arrived in a row."""
-    mine = draft.entries.filter(key=key_of(path), size_bytes=size_bytes, piece__isnull=False)
-    there = mine.filter(piece__file__isnull=False).count()
+    entries = draft.entries.filter(key=key_of(path), size_bytes=size_bytes, piece__isnull=False)
+    there = entries.filter(piece__file__isnull=False).count()
     return min(there * PIECE_BYTES, size_bytes)
 
 
@@ -251,22 +251,22 @@ def _pieces_of(project: Project, sizes: dict[str, int]) -> dict[str, Piece]:
 
     Touching them first takes their locks, so that housekeeping leaves them alone.
     """
-    found: dict[str, Piece] = {}
+    pieces: dict[str, Piece] = {}
     digests = sorted(sizes)
     for start in range(0, len(digests), _LOOKED_UP_AT_ONCE):
         some = digests[start : start + _LOOKED_UP_AT_ONCE]
-        mine = Piece.objects.filter(project=project, sha256__in=some)
-        mine.filter(used_at__lt=clock.now() - _TOUCH_AGAIN).update(used_at=clock.now())
-        fresh = set(some) - set(mine.values_list("sha256", flat=True))
+        pieces_row = Piece.objects.filter(project=project, sha256__in=some)
+        pieces_row.filter(used_at__lt=clock.now() - _TOUCH_AGAIN).update(used_at=clock.now())
+        fresh = set(some) - set(pieces_row.values_list("sha256", flat=True))
         Piece.objects.bulk_create(
             [Piece(project=project, sha256=sha, size_bytes=sizes[sha]) for sha in sorted(fresh)],
             ignore_conflicts=True,
         )
-        found |= {piece.sha256: piece for piece in mine.all()}
-    for sha, piece in found.items():
+        pieces |= {piece.sha256: piece for piece in pieces_row.all()}
+    for sha, piece in pieces.items():
         if piece.size_bytes != sizes[sha]:
             raise _two_sizes(sha)
-    return found
+    return pieces
 
 
 @dataclass(frozen=True)
@@ -331,14 +331,18 @@ class _Frames:
 
 
 def _fill(
-    project: Project, by: User, found: Sequence[_ArrivedPiece], stored: StoredBytes
+    project: Project, by: User, arrived_pieces: Sequence[_ArrivedPiece], stored: StoredBytes
 ) -> list[_ArrivedPiece]:
     """Give the pieces that are missing their bytes, in one transaction; return which those were."""
-    by_digest = {one.sha256: one for one in found}
+    by_digest = {arrived_piece.sha256: arrived_piece for arrived_piece in arrived_pieces}
     with transaction.atomic():
-        wanted = Piece.objects.filter(project=project, sha256__in=list(by_digest)).missing()
-        pieces = list(wanted.select_for_update(no_key=True))
-        pieces = [one for one in pieces if by_digest[one.sha256].size_bytes == one.size_bytes]
+        pieces_row = Piece.objects.filter(project=project, sha256__in=list(by_digest)).missing()
+        pieces = list(pieces_row.select_for_update(no_key=True))
+        pieces = [
+            arrived_piece
+            for arrived_piece in pieces
+            if by_digest[arrived_piece.sha256].size_bytes == arrived_piece.size_bytes
+        ]
         if not pieces:
             return []
         name = f"dataset-{stored.sha256[:12]}.bin"
@@ -353,10 +357,10 @@ def _fill(
 def _append(draft: Version, path: str, index: int, size_bytes: int, sha256: str) -> None:
     """Enter one piece of a file; the first one replaces a file of that path that was there."""
     key = key_of(path)
-    mine = draft.entries.filter(key=key)
+    entries = draft.entries.filter(key=key)
     if index == 0:
-        mine.delete()
-    elif (mine.aggregate(last=Max("index"))["last"] or 0) + 1 < index:
+        entries.delete()
+    elif (entries.aggregate(last=Max("index"))["last"] or 0) + 1 < index:
         raise NotFound
     length = min(PIECE_BYTES, size_bytes - index * PIECE_BYTES)
     pieces = _pieces_of(draft.dataset.project, {sha256: length} if length else {})
@@ -373,9 +377,9 @@ def _append(draft: Version, path: str, index: int, size_bytes: int, sha256: str)
 
 def _finish(draft: Version, path: str, size_bytes: int) -> None:
     """Give a file its digest once the last piece has arrived."""
-    mine = draft.entries.filter(key=key_of(path), size_bytes=size_bytes)
+    entries = draft.entries.filter(key=key_of(path), size_bytes=size_bytes)
     pieces = list(
-        mine.exclude(piece=None).order_by("index").values_list("piece__sha256", flat=True)
+        entries.exclude(piece=None).order_by("index").values_list("piece__sha256", flat=True)
     )
     if len(pieces) == pieces_in(size_bytes):
-        mine.update(digest=digest_of(pieces))
+        entries.update(digest=digest_of(pieces))

@@ -36,16 +36,16 @@ def record_use(
     `declared` says that the job was submitted with it.
     """
     same = DatasetUse.objects.filter(version=version, workload=workload, run_id=run_id)
-    found = same.first()
-    if found is None:
+    dataset_use = same.first()
+    if dataset_use is None:
         try:
             with transaction.atomic():
-                found = DatasetUse.objects.create(
+                dataset_use = DatasetUse.objects.create(
                     version=version, workload=workload, run_id=run_id, declared=declared, by=by
                 )
         except IntegrityError:  # noted by another process a moment ago
-            found = same.get()
-    return found
+            dataset_use = same.get()
+    return dataset_use
 
 
 def uses_of(version: Version) -> list[Use]:
@@ -69,8 +69,8 @@ def read_by(*, workload: Workload | None = None, run_id: str = "") -> QuerySet[V
     uses = DatasetUse.objects.filter(workload=workload) if workload else DatasetUse.objects.all()
     if run_id or workload is None:
         uses = uses.filter(run_id=run_id)
-    found = Version.objects.complete().filter(pk__in=uses.values("version"))
-    return found.order_by("dataset__name", "number")
+    versions = Version.objects.complete().filter(pk__in=uses.values("version"))
+    return versions.order_by("dataset__name", "number")
 
 
 def with_models(rows: Sequence[DatasetUse], project_id: str) -> list[Use]:
@@ -80,7 +80,7 @@ def with_models(rows: Sequence[DatasetUse], project_id: str) -> list[Use]:
         run_ids=sorted({row.run_id for row in rows if row.run_id}),
         workload_ids=sorted({row.workload_id for row in rows if row.workload_id}),
     )
-    return [Use(row, [one for one in made if _came_of(one, row)]) for row in rows]
+    return [Use(row, [item for item in made if _came_of(item, row)]) for row in rows]
 
 
 def _came_of(model: ModelMade, row: DatasetUse) -> bool:

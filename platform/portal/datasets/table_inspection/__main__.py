@@ -66,10 +66,10 @@ def main(budget_s: float, memory_bytes: int) -> None:
         on_problem=table.note,
     )
     while reader.is_complete and (line := sys.stdin.buffer.readline(10_000)):
-        said = json.loads(line)
-        frame = _Frame(sys.stdin.buffer, said["size"])
+        document = json.loads(line)
+        frame = _Frame(sys.stdin.buffer, document["size"])
         source: IO[bytes] = io.BufferedReader(frame, _COPY_BYTES)
-        batches = reader.read(source, path=said["path"], format=said["format"])
+        batches = reader.read(source, path=document["path"], format=document["format"])
         has_any = False
         for batch in batches:
             # A first look is always given, however little time there is.

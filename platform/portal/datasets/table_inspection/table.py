@@ -31,7 +31,7 @@ class TableProfile:
         if not self.columns:
             room = room_of(batch.num_columns)
             self.columns = {
-                one.name: ColumnProfile(one.name, one.type, room=room) for one in batch.schema
+                item.name: ColumnProfile(item.name, item.type, room=room) for item in batch.schema
             }
         self._show(batch)
         self.rows += batch.num_rows
@@ -44,16 +44,16 @@ class TableProfile:
             self.problems.append(problem)
 
     def _show(self, batch: Any) -> None:
-        wanted = PREVIEW_ROWS - len(self.preview)
-        if wanted <= 0:
+        preview_rows = PREVIEW_ROWS - len(self.preview)
+        if preview_rows <= 0:
             return
-        shown = [_values(some.slice(0, wanted)) for some in batch.columns[:_PREVIEW_COLUMNS]]
+        shown = [_values(some.slice(0, preview_rows)) for some in batch.columns[:_PREVIEW_COLUMNS]]
         self.preview += [[_cell(value) for value in row] for row in zip(*shown, strict=True)]
 
     def statistics(self, schema: Any, *, is_complete: bool) -> dict[str, Any]:
         """Return the statistics as JSON; columns of no batch are empty ones."""
         columns = self.columns or {
-            one.name: ColumnProfile(one.name, one.type, room=room_of(1)) for one in schema
+            item.name: ColumnProfile(item.name, item.type, room=room_of(1)) for item in schema
         }
         statistics = [column.statistics() for column in columns.values()]
         whole = TableStatistics(rows=self.rows, is_complete=is_complete, columns=statistics)

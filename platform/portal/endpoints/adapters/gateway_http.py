@@ -48,18 +48,18 @@ def _send(method: str, path: str, key: str, body: dict[str, Any] | None) -> Gate
         with httpx.Client(timeout=_ANSWER_WITHIN_S, trust_env=False, verify=trusted) as client:
             while True:
                 began = time.perf_counter()
-                found = client.request(method, url, json=body, headers=headers)
+                request = client.request(method, url, json=body, headers=headers)
                 took_ms = (time.perf_counter() - began) * 1000
-                if found.status_code != _UNKNOWN_KEY or time.monotonic() > until:
-                    return GatewayResponse(found.status_code, took_ms, _content(found))
+                if request.status_code != _UNKNOWN_KEY or time.monotonic() > until:
+                    return GatewayResponse(request.status_code, took_ms, _content(request))
                 time.sleep(_ASK_AGAIN_S)
     except httpx.HTTPError as error:
         detail = f"The gateway does not answer ({type(error).__name__})."
         return GatewayResponse(_AWAY, (time.perf_counter() - began) * 1000, {"detail": detail})
 
 
-def _content(found: httpx.Response) -> Any:
+def _content(value: httpx.Response) -> Any:
     try:
-        return found.json()
+        return value.json()
     except ValueError:
-        return shorten(found.text, 10_000)
+        return shorten(value.text, 10_000)

@@ -61,8 +61,8 @@ class RegistryModels:
     def find(self, *, project_id: str, model: str, version: str | None) -> ServedModel:
         """Return a version by its number, an alias or a stage; the latest for None."""
         project = Project.objects.get(pk=project_id)
-        facts, found = _version(project, model, version)
-        record = examine(ensure_record(project, facts, found), found, later=hash_version)
+        details, value = _version(project, model, version)
+        record = examine(ensure_record(project, details, value), value, later=hash_version)
         if record.fault:
             raise Conflict(
                 record.fault,
@@ -71,23 +71,23 @@ class RegistryModels:
             )
         if record.hashed_at is None:
             raise Conflict(
-                f"The files of {model} version {found.number} are still being checked.",
+                f"The files of {model} version {value.number} are still being checked.",
                 code="model_not_checked",
                 next_step="Try again in a minute: large models take longer.",
             )
         format_ = ModelFormat(record.format)
         if format_ is ModelFormat.MLFLOW and "python_function" not in record.flavors:
             raise Conflict(
-                f"{model} version {found.number} cannot be asked for predictions: it has no "
+                f"{model} version {value.number} cannot be asked for predictions: it has no "
                 "python_function flavour.",
                 code="model_not_servable",
                 next_step="Log it with an MLflow flavour, such as mlflow.sklearn or mlflow.pyfunc.",
             )
-        folder = folder_of(project_id, found.location)
+        folder = folder_of(project_id, value.location)
         requirements, python = _environment(record, folder, _NEEDS[format_])
         return ServedModel(
             model=model,
-            version=str(found.number),
+            version=str(value.number),
             format=format_,
             entry=record.entry or None,
             signature=_tensors(record.signature) if record.entry else None,
@@ -130,9 +130,11 @@ class RegistryModels:
             )
 
 
-def _version(project: Project, model: str, wanted: str | None) -> tuple[ModelFacts, VersionFacts]:
+def _version(
+    project: Project, model: str, requested: str | None
+) -> tuple[ModelFacts, VersionFacts]:
     try:
-        facts = find_model(project.pk, model)
+        details = find_model(project.pk, model)
     except NotFound as error:
         raise InvalidInput(
             f"This project has no registered model {model}.",
@@ -140,33 +142,33 @@ def _version(project: Project, model: str, wanted: str | None) -> tuple[ModelFac
             field="model",
             next_step="Register a version of it first: `slipway.register` or its page.",
         ) from error
-    number = _number(project, facts, wanted)
+    number = _number(project, details, requested)
     try:
         if number is not None:
-            return facts, find_version(project.pk, model, number)
+            return details, find_version(project.pk, model, number)
     except NotFound:
         pass
-    said = "version" if wanted is None else f"version, alias or stage {wanted}"
+    message = "version" if requested is None else f"version, alias or stage {requested}"
     raise InvalidInput(
-        f"{model} has no {said}.",
+        f"{model} has no {message}.",
         code="no_such_version",
         field="version",
         next_step="Name a number, an alias, or a stage that a version has reached.",
     )
 
 
-def _number(project: Project, facts: ModelFacts, wanted: str | None) -> int | None:
-    if wanted is None:
-        return facts.latest
-    if wanted.isascii() and wanted.isdecimal():
-        return int(wanted) if len(wanted) < 10 else None
-    alias = facts.aliases.get(wanted.removeprefix("@"))
+def _number(project: Project, details: ModelFacts, requested: str | None) -> int | None:
+    if requested is None:
+        return details.latest
+    if requested.isascii() and requested.isdecimal():
+        return int(requested) if len(requested) < 10 else None
+    alias = details.aliases.get(requested.removeprefix("@"))
     if alias is not None:
         return alias
     for stage in rules_of(project).stages:
-        if stage.lower() == wanted.lower():
-            line = ensure_line(project, facts)
-            there = standing_at(facts, line, Target(TargetKind.STAGE, stage))
+        if stage.lower() == requested.lower():
+            line = ensure_line(project, details)
+            there = standing_at(details, line, Target(TargetKind.STAGE, stage))
             return there.number if there else None
     return None
 
@@ -179,11 +181,11 @@ def _tensors(signature: dict[str, Any] | None) -> dict[str, Any] | None:
     if signature is None:
         return None
     sides = {side: signature[side] for side in ("inputs", "outputs")}
-    if any(one["shape"] is None for side in sides.values() for one in side):
+    if any(tensor["shape"] is None for side in sides.values() for tensor in side):
         return None
     return {
         "kind": "tensors",
-        **{side: [_tensor(one) for one in tensors] for side, tensors in sides.items()},
+        **{side: [_tensor(tensor) for tensor in tensors] for side, tensors in sides.items()},
     }
 
 
@@ -203,8 +205,8 @@ def _environment(record: VersionRecord, folder: str, needs: str) -> tuple[str, s
             code="model_unreadable",
             next_step=_UNREADABLE,
         ) from error
-    found = _PYTHON.search(python)
-    return environment_for(f"{requirements}\n{needs}", found[1] if found else "")
+    match = _PYTHON.search(python)
+    return environment_for(f"{requirements}\n{needs}", match[1] if match else "")
 
 
 def _text(folder: str, path: str) -> str:
@@ -215,13 +217,13 @@ def _text(folder: str, path: str) -> str:
 def _golden(record: VersionRecord) -> tuple[dict[str, Any], ...]:
     if golden_of(record) is None:
         return ()
-    found = read_golden(record)
+    value = read_golden(record)
     return (
         {
-            "request": _request(found, record.signature),
-            "predictions": found.outputs,
-            "rtol": found.relative_tolerance,
-            "atol": found.absolute_tolerance,
+            "request": _request(value, record.signature),
+            "predictions": value.outputs,
+            "rtol": value.relative_tolerance,
+            "atol": value.absolute_tolerance,
         },
     )
 
@@ -240,6 +242,6 @@ def _request(golden: GoldenIn, signature: dict[str, Any] | None) -> dict[str, An
 def _column_names(signature: dict[str, Any] | None) -> Sequence[str]:
     """Return the names of a table's columns; nothing for tensors, which have a shape."""
     inputs = signature["inputs"] if signature else []
-    if not inputs or any(one["shape"] is not None or not one["name"] for one in inputs):
+    if not inputs or any(item["shape"] is not None or not item["name"] for item in inputs):
         return ()
-    return [one["name"] for one in inputs]
+    return [item["name"] for item in inputs]

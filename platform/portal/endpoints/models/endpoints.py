@@ -28,20 +28,20 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
 
     def of_projects(self, projects: models.QuerySet[Project]) -> "EndpointQuerySet":
         """Endpoints of several projects that people see."""
-        found = self.present().filter(project__in=projects)
-        return found.select_related("project", "tier", "made_by")
+        endpoints = self.present().filter(project__in=projects)
+        return endpoints.select_related("project", "tier", "made_by")
 
     def matching(self, *, state: str = "", text: str = "") -> "EndpointQuerySet":
         """Narrow down; an empty filter leaves all."""
-        found = self
+        endpoints = self
         if state:
-            found = found.filter(state=state)
+            endpoints = endpoints.filter(state=state)
         if text:
-            found = found.filter(
+            endpoints = endpoints.filter(
                 Q(name__icontains=text)
                 | Q(pk__in=Revision.objects.filter(model__icontains=text).values("endpoint"))
             )
-        return found
+        return endpoints
 
 
 class Endpoint(Row):

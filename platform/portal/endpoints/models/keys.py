@@ -18,10 +18,10 @@ class EndpointKeyQuerySet(models.QuerySet["EndpointKey"]):
         """Keys people made; those of the portal itself are nobody's business."""
         return self.filter(sealed=b"")
 
-    def usable(self, moment: datetime) -> "EndpointKeyQuerySet":
+    def usable(self, timestamp: datetime) -> "EndpointKeyQuerySet":
         """Keys neither revoked nor expired."""
         return self.filter(revoked_at__isnull=True).filter(
-            Q(expires_at__isnull=True) | Q(expires_at__gt=moment)
+            Q(expires_at__isnull=True) | Q(expires_at__gt=timestamp)
         )
 
 

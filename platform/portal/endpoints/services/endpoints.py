@@ -19,39 +19,39 @@ from portal.workloads.feasibility import refuse_impossible
 from slipway.schemas.endpoints import EndpointChange, EndpointIn, Plan
 
 
-def create_endpoint(*, project: Project, by: User, wanted: EndpointIn) -> Endpoint:
+def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint:
     """Make an endpoint that serves a model version; call it outside a transaction.
 
     Raises InvalidInput for what can never run, Conflict for a name that is taken.
     """
-    require_comparable(wanted.plan, None)
-    tier = _tier(wanted.tier)
-    most = _most(wanted.min_replicas, wanted.max_replicas)
+    require_comparable(spec.plan, None)
+    tier = _tier(spec.tier)
+    most = _most(spec.min_replicas, spec.max_replicas)
     refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
-    _require_free(wanted.name)
-    served = models().find(project_id=project.pk, model=wanted.model, version=wanted.version)
+    _require_free(spec.name)
+    served = models().find(project_id=project.pk, model=spec.model, version=spec.version)
     try:
         with transaction.atomic():
             endpoint = Endpoint.objects.create(
                 project=project,
-                name=wanted.name,
+                name=spec.name,
                 made_by=by,
                 tier=tier,
-                min_replicas=wanted.min_replicas,
+                min_replicas=spec.min_replicas,
                 max_replicas=most,
-                wanted=wanted.min_replicas,
-                target_concurrency=wanted.target_concurrency,
-                target_queue_ms=wanted.target_queue_ms,
-                warm_minutes=wanted.warm_minutes,
-                fallback=wanted.fallback,
-                limits=wanted.limits.model_dump(),
-                rules=wanted.rules.model_dump(),
-                capture=wanted.capture,
+                wanted=spec.min_replicas,
+                target_concurrency=spec.target_concurrency,
+                target_queue_ms=spec.target_queue_ms,
+                warm_minutes=spec.warm_minutes,
+                fallback=spec.fallback,
+                limits=spec.limits.model_dump(),
+                rules=spec.rules.model_dump(),
+                capture=spec.capture,
                 reason="Its first replica is starting.",
             )
-            _begin(endpoint, by, served, wanted.plan)
+            _begin(endpoint, by, served, spec.plan)
     except IntegrityError as error:
-        _require_free(wanted.name)
+        _require_free(spec.name)
         raise Conflict(
             "Something that the endpoint needs has changed this very moment: its project, its "
             "tier or the model.",
@@ -80,8 +80,8 @@ def change_endpoint(*, endpoint: Endpoint, by: User, change: EndpointChange) -> 
         old, new = audit.difference(before, fields)
         if not new:
             return current
-        wanted = min(max(current.wanted, least), most)
-        Endpoint.objects.filter(pk=current.pk).update(**fields, wanted=wanted)
+        requested = min(max(current.wanted, least), most)
+        Endpoint.objects.filter(pk=current.pk).update(**fields, wanted=requested)
         add_event(
             current,
             "changed",
@@ -109,9 +109,11 @@ def pause_endpoint(*, endpoint: Endpoint, by: User, reason: str = "") -> Endpoin
         current = _present(endpoint)
         if current.status == EndpointState.PAUSED:
             return current
-        said = f"Paused by {by.display_name}." + (f" {reason}" if reason else "")
+        message = f"Paused by {by.display_name}." + (f" {reason}" if reason else "")
         calm = {"capped_needs": 0, "capped_why": "", "capped_eased_at": None}
-        if not move_endpoint(current, EndpointState.PAUSED, message=said, reason=said, **calm):
+        if not move_endpoint(
+            current, EndpointState.PAUSED, message=message, reason=message, **calm
+        ):
             raise _not_now(current, "paused")
         _audit("endpoint.pause", current, {"reason": reason})
         ring(look_after_one, current.pk)
@@ -124,9 +126,9 @@ def resume_endpoint(*, endpoint: Endpoint, by: User) -> Endpoint:
         current = _present(endpoint)
         if current.status == EndpointState.SERVING:
             return current
-        said = f"Resumed by {by.display_name}."
+        message = f"Resumed by {by.display_name}."
         if current.status != EndpointState.PAUSED or not move_endpoint(
-            current, EndpointState.SERVING, message=said, reason=""
+            current, EndpointState.SERVING, message=message, reason=""
         ):
             raise _not_now(current, "resumed")
         current.revisions.filter(failures__gt=0).update(failures=0, next_start_at=None)
@@ -139,17 +141,17 @@ def delete_endpoint(*, endpoint: Endpoint, by: User) -> Endpoint:
     """Stop its replicas and let its name go. Idempotent."""
     with transaction.atomic():
         current = _present(endpoint)
-        said = f"Deleted by {by.display_name}."
-        if move_endpoint(current, EndpointState.DELETING, message=said, reason=said):
+        message = f"Deleted by {by.display_name}."
+        if move_endpoint(current, EndpointState.DELETING, message=message, reason=message):
             _audit("endpoint.delete", current, {})
             ring(look_after_one, current.pk)
     return current
 
 
 def _present(endpoint: Endpoint) -> Endpoint:
-    found = locked(endpoint.pk)
-    assert found is not None  # noqa: S101  (endpoints are never removed from the database)
-    return found
+    endpoint_row = locked(endpoint.pk)
+    assert endpoint_row is not None  # noqa: S101  (endpoints are never removed from the database)
+    return endpoint_row
 
 
 def _audit(
@@ -185,14 +187,14 @@ def _require_free(name: str) -> None:
 
 
 def _most(least: int, most: int | None) -> int:
-    found = least if most is None else most
-    if found < least:
+    result = least if most is None else most
+    if result < least:
         raise InvalidInput(
-            f"max_replicas is {found}, which is less than min_replicas ({least}).",
+            f"max_replicas is {result}, which is less than min_replicas ({least}).",
             field="max_replicas",
             next_step="Raise it, or lower min_replicas.",
         )
-    return found
+    return result
 
 
 def _tier(slug: str | None) -> Tier:

@@ -29,13 +29,13 @@ class NewKey:
     secret: str
 
 
-def make_key(*, endpoint: Endpoint, by: User, wanted: EndpointKeyIn) -> NewKey:
+def make_key(*, endpoint: Endpoint, by: User, spec: EndpointKeyIn) -> NewKey:
     """Make a key; its text is in the answer and nowhere else. Raises Conflict beyond a thousand."""
     secret = new_key_secret()
-    days = wanted.expires_in_days
+    days = spec.expires_in_days
     with transaction.atomic():
-        moment = clock.now()
-        if EndpointKey.objects.usable(moment).filter(endpoint=endpoint).count() >= _MOST:
+        timestamp = clock.now()
+        if EndpointKey.objects.usable(timestamp).filter(endpoint=endpoint).count() >= _MOST:
             raise Conflict(
                 f"The endpoint has {_MOST} keys in force.",
                 code="too_many_keys",
@@ -43,13 +43,13 @@ def make_key(*, endpoint: Endpoint, by: User, wanted: EndpointKeyIn) -> NewKey:
             )
         key = EndpointKey.objects.create(
             endpoint=endpoint,
-            name=wanted.name,
+            name=spec.name,
             sha256=hash_of(secret),
             prefix=shown_prefix(secret),
-            scopes=sorted(set(wanted.scopes)),
-            rate_per_s=wanted.rate.per_s if wanted.rate else None,
-            burst=wanted.rate.burst if wanted.rate else None,
-            expires_at=moment + timedelta(days=days) if days else None,
+            scopes=sorted(set(spec.scopes)),
+            rate_per_s=spec.rate.per_s if spec.rate else None,
+            burst=spec.rate.burst if spec.rate else None,
+            expires_at=timestamp + timedelta(days=days) if days else None,
             made_by=by,
         )
         add_event(endpoint, "key", f"{by.display_name} made the key {key.name}.")
@@ -74,10 +74,10 @@ def revoke_key(*, endpoint: Endpoint, by: User | None, key_id: str) -> EndpointK
         key = EndpointKey.objects.shown().filter(endpoint=endpoint, pk=key_id).first()
         if key is None:
             raise NotFound
-        moment = clock.now()
+        timestamp = clock.now()
         standing = EndpointKey.objects.filter(pk=key.pk, revoked_at__isnull=True)
-        if standing.update(revoked_at=moment):
-            key.revoked_at = moment
+        if standing.update(revoked_at=timestamp):
+            key.revoked_at = timestamp
             name = by.display_name if by else "An operator"
             add_event(endpoint, "key", f"{name} revoked the key {key.name}.")
             audit.record(
@@ -94,9 +94,9 @@ def revoke_key(*, endpoint: Endpoint, by: User | None, key_id: str) -> EndpointK
 def own_key(*, endpoint: Endpoint, by: User) -> str:
     """Return the text of a short-lived key of the portal's own, for trying the endpoint out."""
     with transaction.atomic():
-        moment = clock.now()
-        mine = EndpointKey.objects.exclude(sealed=b"").filter(endpoint=endpoint)
-        key = mine.filter(expires_at__gt=moment + _OWN_LEFT).order_by("-pk").first()
+        timestamp = clock.now()
+        endpoint_keys = EndpointKey.objects.exclude(sealed=b"").filter(endpoint=endpoint)
+        key = endpoint_keys.filter(expires_at__gt=timestamp + _OWN_LEFT).order_by("-pk").first()
         if key is not None:
             return cipher().decrypt(bytes(key.sealed)).decode()
         secret = new_key_secret()
@@ -107,7 +107,7 @@ def own_key(*, endpoint: Endpoint, by: User) -> str:
             prefix=shown_prefix(secret),
             sealed=cipher().encrypt(secret.encode()),
             scopes=["predict"],
-            expires_at=moment + _OWN_LIVES,
+            expires_at=timestamp + _OWN_LIVES,
             made_by=by,
         )
         gateways_see(endpoint)

@@ -59,27 +59,27 @@ def begin_rollout(
     return rollout
 
 
-def promote(*, endpoint: Endpoint, by: User, wanted: Promote) -> Rollout:
+def promote(*, endpoint: Endpoint, by: User, spec: Promote) -> Rollout:
     """Let an endpoint serve a version, by a plan; call it outside a transaction.
 
     Raises InvalidInput for a version that is not there and for a plan that compares with nothing,
     Conflict while a rollout is under way.
     """
-    served = None if wanted.revision is not None else _served(endpoint, wanted)
+    served = None if spec.revision is not None else _served(endpoint, spec)
     with transaction.atomic():
         current = _locked_for_change(endpoint)
         previous = serving_of(current)
-        require_comparable(wanted.plan, previous)
+        require_comparable(spec.plan, previous)
         if served is not None:
             revision = new_revision(current, by, served)
         else:
-            revision = _earlier(current, wanted.revision or 0)
+            revision = _earlier(current, spec.revision or 0)
         if current.status == EndpointState.FAILED:
             move_endpoint(
                 current, EndpointState.CREATING, message="A new revision is tried.", reason=""
             )
-        rollout = begin_rollout(current, by, revision, previous=previous, plan=wanted.plan)
-        _audit("endpoint.promote", current, revision, {"plan": wanted.plan.kind.value})
+        rollout = begin_rollout(current, by, revision, previous=previous, plan=spec.plan)
+        _audit("endpoint.promote", current, revision, {"plan": spec.plan.kind.value})
     return rollout
 
 
@@ -96,8 +96,8 @@ def require_comparable(plan: Plan, previous: Revision | None) -> None:
     )
 
 
-def _served(endpoint: Endpoint, wanted: Promote) -> ServedModel:
-    model = wanted.model
+def _served(endpoint: Endpoint, requested: Promote) -> ServedModel:
+    model = requested.model
     if model is None:
         latest = endpoint.revisions.order_by("-number").first()
         if latest is None:
@@ -105,7 +105,7 @@ def _served(endpoint: Endpoint, wanted: Promote) -> ServedModel:
                 "No model is named.", field="model", next_step="Name the model to serve."
             )
         model = latest.model
-    return models().find(project_id=endpoint.project_id, model=model, version=wanted.version)
+    return models().find(project_id=endpoint.project_id, model=model, version=requested.version)
 
 
 def _earlier(endpoint: Endpoint, number: int) -> Revision:
@@ -138,34 +138,34 @@ def roll_back(*, endpoint: Endpoint, by: User, reason: str = "") -> Endpoint:
     At once while that is still warm, else as soon as it has started again. Raises Conflict when
     there is none.
     """
-    moment = clock.now()
-    said = f"by {by.display_name}" + (f": {reason}" if reason else ".")
+    timestamp = clock.now()
+    message = f"by {by.display_name}" + (f": {reason}" if reason else ".")
     with transaction.atomic():
         current = _locked(endpoint)
-        found = Rollout.objects.under_way().filter(endpoint=current)
-        rollout = found.select_related("revision", "previous").first()
+        rollouts = Rollout.objects.under_way().filter(endpoint=current)
+        rollout = rollouts.select_related("revision", "previous").first()
         if rollout is not None and rollout.status == RolloutState.ROLLING_BACK:
             return current
         revision = rollout.revision if rollout is not None else serving_of(current)
         if rollout is not None and rollout.previous is not None:
-            take_back(current, rollout, said, moment, keeps=True)
+            take_back(current, rollout, message, timestamp, keeps=True)
         elif rollout is not None:
             raise _nothing_before()
         else:
-            _go_back(current, by, said)
+            _go_back(current, by, message)
         if revision is not None:
             _audit("endpoint.rollback", current, revision, {"reason": reason})
         ring(look_after_one, current.pk)
     return current
 
 
-def _go_back(endpoint: Endpoint, by: User, said: str) -> None:
+def _go_back(endpoint: Endpoint, by: User, message: str) -> None:
     current = serving_of(endpoint)
     if current is None or endpoint.status != EndpointState.SERVING:
         raise _nothing_before()
     warm = warm_before(endpoint)
     if warm is not None:
-        switch(endpoint, current=current, target=warm, by=by, why=said, moment=clock.now())
+        switch(endpoint, current=current, target=warm, by=by, why=message, timestamp=clock.now())
         return
     done = Rollout.objects.filter(endpoint=endpoint, state=RolloutState.DONE, revision=current)
     # One that failed meanwhile has been taken back already, and works no better a second time.
@@ -188,9 +188,9 @@ def _nothing_before(last: Rollout | None = None) -> Conflict:
 
 
 def _locked(endpoint: Endpoint) -> Endpoint:
-    found = locked(endpoint.pk)
-    assert found is not None  # noqa: S101  (endpoints are never removed from the database)
-    return found
+    endpoint_row = locked(endpoint.pk)
+    assert endpoint_row is not None  # noqa: S101  (endpoints are never removed from the database)
+    return endpoint_row
 
 
 def _locked_for_change(endpoint: Endpoint) -> Endpoint:
@@ -211,7 +211,7 @@ def _locked_for_change(endpoint: Endpoint) -> Endpoint:
 
 
 def _audit(verb: str, endpoint: Endpoint, revision: Revision, after: dict[str, Any]) -> None:
-    facts = {
+    details = {
         "revision": revision.number,
         "model": revision.model,
         "version": revision.model_version,
@@ -222,5 +222,5 @@ def _audit(verb: str, endpoint: Endpoint, revision: Revision, after: dict[str, A
         target=endpoint,
         label=endpoint.name,
         project=endpoint.project,
-        after=facts | after,
+        after=details | after,
     )

@@ -53,9 +53,9 @@ class EndpointStatus:
 
 def standing_of(endpoint: Endpoint) -> EndpointStatus:
     """Return how an endpoint stands: its newest revisions and those that are warm."""
-    mine = endpoint.revisions.select_related("made_by").defer("served")
-    newest = mine.order_by("-number")[:_SHOWN_REVISIONS]
-    warm = mine.filter(state__in=[state.value for state in KEPT])
+    value = endpoint.revisions.select_related("made_by").defer("served")
+    newest = value.order_by("-number")[:_SHOWN_REVISIONS]
+    warm = value.filter(state__in=[state.value for state in KEPT])
     revisions = {revision.pk: revision for revision in [*newest, *warm]}
     alive = Replica.objects.alive().filter(endpoint=endpoint)
     running = alive.filter(workload__state__in=[state.value for state in ACTIVE])
@@ -77,15 +77,15 @@ def standing_of(endpoint: Endpoint) -> EndpointStatus:
 
 def rollouts_of(endpoint: Endpoint) -> RolloutQuerySet:
     """Return the rollouts of an endpoint, newest first, with what answers need."""
-    found = Rollout.objects.filter(endpoint=endpoint).order_by("-pk")
-    return found.select_related("revision", "previous", "made_by")
+    rollouts = Rollout.objects.filter(endpoint=endpoint).order_by("-pk")
+    return rollouts.select_related("revision", "previous", "made_by")
 
 
 def replicas_of(endpoint: Endpoint) -> Sequence[Replica]:
     """Return the replicas of an endpoint that live, and the newest that ended, newest first."""
-    found = Replica.objects.filter(endpoint=endpoint).select_related("revision", "workload")
-    newest = found.order_by("-pk")[:_SHOWN_REPLICAS]
-    replicas = {replica.pk: replica for replica in [*newest, *found.alive()]}
+    replicas_row = Replica.objects.filter(endpoint=endpoint).select_related("revision", "workload")
+    newest = replicas_row.order_by("-pk")[:_SHOWN_REPLICAS]
+    replicas = {replica.pk: replica for replica in [*newest, *replicas_row.alive()]}
     return sorted(replicas.values(), key=lambda replica: replica.pk, reverse=True)
 
 
@@ -141,14 +141,16 @@ def summaries_of(endpoints: Sequence[Endpoint]) -> list[Summary]:
     ready = Counter(alive.ready().values_list("endpoint_id", flat=True))
     active = alive.filter(workload__state__in=[state.value for state in ACTIVE])
     running = Counter(active.values_list("endpoint_id", flat=True))
-    moment = clock.now()
-    traffic = TrafficMinute.objects.filter(endpoint__in=ids, at__gte=moment - RECENT)
+    timestamp = clock.now()
+    traffic = TrafficMinute.objects.filter(endpoint__in=ids, at__gte=timestamp - RECENT)
     revisions, minutes = list(serving.order_by("-weight")), list(traffic)
     return [
         Summary(
             endpoint=endpoint,
-            recent=sum_of(moment, [one for one in minutes if one.endpoint_id == endpoint.pk]),
-            revisions=[one for one in revisions if one.endpoint_id == endpoint.pk],
+            recent=sum_of(
+                timestamp, [revision for revision in minutes if revision.endpoint_id == endpoint.pk]
+            ),
+            revisions=[revision for revision in revisions if revision.endpoint_id == endpoint.pk],
             ready=ready[endpoint.pk],
             nano_usd_per_hour=endpoint.tier.nano_usd_per_hour * running[endpoint.pk],
         )
@@ -159,8 +161,10 @@ def summaries_of(endpoints: Sequence[Endpoint]) -> list[Summary]:
 def endpoints_serving(*, project_id: str, model: str) -> QuerySet[Endpoint]:
     """Return the endpoints of a project that serve a model, whichever version, by name."""
     warm = Revision.objects.filter(model=model, state__in=[state.value for state in KEPT])
-    found = Endpoint.objects.present().filter(project=project_id, pk__in=warm.values("endpoint"))
-    return found.order_by("name")
+    endpoints = Endpoint.objects.present().filter(
+        project=project_id, pk__in=warm.values("endpoint")
+    )
+    return endpoints.order_by("name")
 
 
 def example_of(revision: Revision) -> str:

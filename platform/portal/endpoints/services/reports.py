@@ -53,21 +53,23 @@ _TOTALS = (*_OF_MINUTES, "mirrored", "unmirrored", "differed", "shadow_failed")
 
 def take_replica_report(*, replica: Replica, report: ReplicaReport) -> None:
     """Note how a replica stands; gateways are told of it the moment it is ready."""
-    moment = clock.now()
+    timestamp = clock.now()
     with transaction.atomic():
         endpoint = locked(replica.endpoint_id)
         current = Replica.objects.select_related("revision").filter(pk=replica.pk).first()
         if endpoint is None or current is None:
             return
-        Replica.objects.filter(pk=replica.pk).update(reported_at=moment)
+        Replica.objects.filter(pk=replica.pk).update(reported_at=timestamp)
         if report.state == Said.FAILED:
             _failed(endpoint, current, report.reason or "It could not get ready.")
         elif report.state in _MOVES:
-            _further(endpoint, current, report, moment)
+            _further(endpoint, current, report, timestamp)
         ring(look_after_one, endpoint.pk)
 
 
-def _further(endpoint: Endpoint, replica: Replica, report: ReplicaReport, moment: datetime) -> None:
+def _further(
+    endpoint: Endpoint, replica: Replica, report: ReplicaReport, timestamp: datetime
+) -> None:
     target = _MOVES[report.state]
     changes: dict[str, Any] = {"reason": report.reason}
     if target == ReplicaState.READY:
@@ -78,7 +80,7 @@ def _further(endpoint: Endpoint, replica: Replica, report: ReplicaReport, moment
             "load_ms": report.load_ms,
             "warm_ms": report.warm_ms,
             "forward_ms": report.forward_ms,
-            "ready_at": moment,
+            "ready_at": timestamp,
         }
         if replica.status == ReplicaState.READY and replica.address != report.address:
             _came_back(endpoint, replica, changes)
@@ -140,7 +142,7 @@ def read_model_file(*, replica: Replica, number: int) -> tuple[Iterator[bytes], 
 
 def take_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
     """Add what has happened since the last report of the same process."""
-    moment = clock.now()
+    timestamp = clock.now()
     with transaction.atomic():
         process, is_new = GatewayProcess.objects.select_for_update(no_key=True).get_or_create(
             gateway=gateway,
@@ -148,41 +150,43 @@ def take_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
             defaults={
                 "sequence": report.sequence,
                 "snapshot_version": report.snapshot_version,
-                "seen_at": moment,
+                "seen_at": timestamp,
             },
         )
         if not is_new and report.sequence <= process.sequence:
             return
         # Whoever moves traffic locks the endpoint, then its revisions: so do we, or each would wait
         # for the other.
-        asked = [counters.endpoint_id for counters in report.endpoints]
-        locked = Endpoint.objects.select_for_update(of=("self",), no_key=True).filter(pk__in=asked)
+        endpoint_ids = [counters.endpoint_id for counters in report.endpoints]
+        locked = Endpoint.objects.select_for_update(of=("self",), no_key=True).filter(
+            pk__in=endpoint_ids
+        )
         known = set(locked.order_by("pk").values_list("pk", flat=True))
-        mine = sorted(
+        items = sorted(
             (counters for counters in report.endpoints if counters.endpoint_id in known),
             key=lambda counters: counters.endpoint_id,
         )
-        since = moment if is_new else process.seen_at
-        process.last = _take_in(process.last, mine, report, moment, since)
+        since = timestamp if is_new else process.seen_at
+        process.last = _take_in(process.last, items, report, timestamp, since)
         process.sequence = report.sequence
         process.snapshot_version = report.snapshot_version
-        process.seen_at = moment
+        process.seen_at = timestamp
         process.save()
-        Gateway.objects.filter(pk=gateway.pk).update(seen_at=moment)
+        Gateway.objects.filter(pk=gateway.pk).update(seen_at=timestamp)
 
 
 def _take_in(
     last: dict[str, Any],
     endpoints: Sequence[EndpointCounters],
     report: GatewayReport,
-    moment: datetime,
+    timestamp: datetime,
     since: datetime,
 ) -> dict[str, Any]:
     """Add up what happened since then; returns what is kept to compare the next report with."""
     before = last.get("counters", {})
     kept: dict[str, Any] = {}
     recent: dict[str, Any] = {}
-    minute = moment.replace(second=0, microsecond=0)
+    minute = timestamp.replace(second=0, microsecond=0)
     for counters in endpoints:
         own = _own(counters)
         kept[counters.endpoint_id] = own
@@ -193,9 +197,9 @@ def _take_in(
         for revision in counters.revisions:
             if revision.revision_id not in known:
                 continue
-            facts = _facts(revision)
-            kept[revision.revision_id] = facts
-            grown = _grown(facts, before.get(revision.revision_id, {}))
+            details = _facts(revision)
+            kept[revision.revision_id] = details
+            grown = _grown(details, before.get(revision.revision_id, {}))
             _add_traffic(counters.endpoint_id, revision.revision_id, minute, grown)
             note_incidents(
                 revision=known[revision.revision_id],
@@ -297,7 +301,7 @@ def _minute(endpoint_id: str, revision_id: str, minute: datetime) -> TrafficMinu
     return row
 
 
-def _summed(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    longest = max(len(one), len(other))
-    padded = [[*row, *([0] * (longest - len(row)))] for row in (one, other)]
+def _summed(item: Sequence[int], other: Sequence[int]) -> list[int]:
+    longest = max(len(item), len(other))
+    padded = [[*row, *([0] * (longest - len(row)))] for row in (item, other)]
     return [a + b for a, b in zip(*padded, strict=True)]

@@ -52,10 +52,10 @@ def traffic_of(*, endpoint: Endpoint, minutes: int, revision_id: str = "") -> li
     rows = TrafficMinute.objects.filter(endpoint=endpoint, at__gte=since)
     if revision_id:
         rows = rows.filter(revision_id=revision_id)
-    found: defaultdict[datetime, list[TrafficMinute]] = defaultdict(list)
+    values: defaultdict[datetime, list[TrafficMinute]] = defaultdict(list)
     for row in rows.order_by("at"):
-        found[row.at].append(row)
-    return [sum_of(at, mine) for at, mine in found.items()]
+        values[row.at].append(row)
+    return [sum_of(at, traffic_minutes) for at, traffic_minutes in values.items()]
 
 
 def sum_of(at: datetime, rows: Iterable[TrafficMinute]) -> Minute:

@@ -17,8 +17,8 @@ class FsspecArtifacts:
     """Artifacts below a URL such as file:///folder or s3://bucket/prefix."""
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
-        found: tuple[AbstractFileSystem, str] = url_to_fs(url, **options)
-        self._fs, root = found
+        filesystem: tuple[AbstractFileSystem, str] = url_to_fs(url, **options)
+        self._fs, root = filesystem
         self._root = root.rstrip("/")
 
     def listed(self, place: str) -> Sequence[Artifact]:
@@ -26,7 +26,7 @@ class FsspecArtifacts:
         folder = self._path(place)
         with _in_order():
             try:
-                found = self._fs.ls(folder, detail=True, refresh=True)
+                value = self._fs.ls(folder, detail=True, refresh=True)
             except (FileNotFoundError, NotADirectoryError):
                 return []
         entries = [
@@ -35,7 +35,7 @@ class FsspecArtifacts:
                 is_folder=entry["type"] == "directory",
                 size_bytes=int(entry.get("size") or 0) if entry["type"] != "directory" else 0,
             )
-            for entry in found
+            for entry in value
             if str(entry["name"]).rstrip("/") != folder
         ]
         return sorted(entries, key=lambda entry: (not entry.is_folder, entry.path))
@@ -57,10 +57,10 @@ class FsspecArtifacts:
         """Return the bytes of a file, None when there is no such file."""
         with _in_order():
             try:
-                found = self._fs.info(self._path(place))
+                info = self._fs.info(self._path(place))
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return int(found["size"]) if found["type"] == "file" else None
+        return int(info["size"]) if info["type"] == "file" else None
 
     def read(self, place: str, *, start: int, length: int) -> Iterator[bytes]:
         """Yield `length` bytes of a file from byte `start` on."""
@@ -73,8 +73,8 @@ class FsspecArtifacts:
     def remove(self, place: str) -> CleanupResult:
         """Remove a folder with all that is in it; returns what that was."""
         with _in_order():
-            found = self._files(place)
-            cleared = CleanupResult(len(found), sum(int(entry["size"] or 0) for entry in found))
+            files = self._files(place)
+            cleared = CleanupResult(len(files), sum(int(entry["size"] or 0) for entry in files))
             try:
                 self._fs.rm(self._path(place), recursive=True)
             except FileNotFoundError:
@@ -92,8 +92,8 @@ class FsspecArtifacts:
             return max((_moment(entry) for entry in self._files(place)), default=None)
 
     def _files(self, place: str) -> list[dict[str, Any]]:
-        found = self._fs.find(self._path(place), detail=True)
-        return [entry for entry in found.values() if entry["type"] == "file"]
+        value = self._fs.find(self._path(place), detail=True)
+        return [entry for entry in value.values() if entry["type"] == "file"]
 
     def _path(self, place: str) -> str:
         return f"{self._root}/{place}" if place else self._root
@@ -115,7 +115,7 @@ def _in_order() -> Iterator[None]:
 
 
 def _moment(entry: dict[str, Any]) -> datetime:
-    found = entry.get("LastModified") or entry.get("mtime") or 0
-    if isinstance(found, datetime):
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
-    return datetime.fromtimestamp(float(found), UTC)
+    lastmodified = entry.get("LastModified") or entry.get("mtime") or 0
+    if isinstance(lastmodified, datetime):
+        return lastmodified if lastmodified.tzinfo else lastmodified.replace(tzinfo=UTC)
+    return datetime.fromtimestamp(float(lastmodified), UTC)

@@ -31,9 +31,9 @@ class DatabaseRouter:
 
     db_for_write = db_for_read
 
-    def allow_relation(self, one: models.Model, other: models.Model, **_hints: object) -> bool:
+    def allow_relation(self, item: models.Model, other: models.Model, **_hints: object) -> bool:
         """Tell whether two rows may point at each other: both stand in the same database."""
-        return isinstance(one, self.tables) == isinstance(other, self.tables)
+        return isinstance(item, self.tables) == isinstance(other, self.tables)
 
     def allow_migrate(self, db: str, _app_label: str, **_hints: object) -> bool | None:
         """Refuse every migration of MLflow's database; no opinion on others."""

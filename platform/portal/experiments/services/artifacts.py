@@ -19,8 +19,8 @@ def artifacts_of(*, project_id: str, run: RunDetail, path: str = "") -> Sequence
     if place is None:
         return []
     inside = checked_path(path)
-    found = artifact_store().listed(f"{place}/{inside}".rstrip("/"))
-    named = [it for it in found if it.path == whole_characters(it.path)]
+    artifacts = artifact_store().listed(f"{place}/{inside}".rstrip("/"))
+    named = [it for it in artifacts if it.path == whole_characters(it.path)]
     return [replace(it, path=f"{inside}/{it.path}".lstrip("/")) for it in named]
 
 

@@ -36,16 +36,16 @@ class DeletionResult:
 
 def delete_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
     """Put runs in the bin; returns those that were in use. `restore_runs` undoes it."""
-    found = run_bin().put(project.pk, run_ids, at_ms=_ms(clock.now()))
-    _tell(project, "run.delete", found)
-    return found
+    result = run_bin().put(project.pk, run_ids, at_ms=_ms(clock.now()))
+    _tell(project, "run.delete", result)
+    return result
 
 
 def restore_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
     """Take runs out of the bin; those whose experiment is in it stay there."""
-    found = run_bin().take_back(project.pk, run_ids)
-    _tell(project, "run.restore", found)
-    return found
+    result = run_bin().take_back(project.pk, run_ids)
+    _tell(project, "run.restore", result)
+    return result
 
 
 def delete_experiment(*, project: Project, experiment_id: int) -> None:
@@ -136,5 +136,5 @@ def _tell(
     runs_changed.send_on_commit(RunsChanged(project.pk))
 
 
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
+def _ms(timestamp: datetime) -> int:
+    return int(timestamp.timestamp() * 1000)

@@ -99,12 +99,12 @@ def run_of(workload: Workload) -> RunDetail | None:
 
 def note_state(workload_id: str) -> None:
     """Let the run of a workload stand as the workload does."""
-    found = Workload.objects.filter(pk=workload_id).only("state", "ended_at").first()
-    if found is None:
+    workload = Workload.objects.filter(pk=workload_id).only("state", "ended_at").first()
+    if workload is None:
         return
-    if found.status in ENDS:
-        _end([found])
-    elif found.status == WorkloadState.RUNNING:
+    if workload.status in ENDS:
+        _end([workload])
+    elif workload.status == WorkloadState.RUNNING:
         opener().resume(run_id_of(workload_id))
 
 

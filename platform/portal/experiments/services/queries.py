@@ -83,11 +83,11 @@ def compare(*, project_id: str, run_ids: Sequence[str]) -> RunComparison:
     metrics = dict.fromkeys(name for run in runs for name in run.metrics)
     return RunComparison(
         runs=runs,
-        differing=sorted(name for name, found in values.items() if len(found) > 1),
+        differing=sorted(name for name, items in values.items() if len(items) > 1),
         common={
-            name: str(next(iter(found)))
-            for name, found in sorted(values.items())
-            if len(found) == 1
+            name: str(next(iter(items)))
+            for name, items in sorted(values.items())
+            if len(items) == 1
         },
         metrics=sorted(metrics),
     )

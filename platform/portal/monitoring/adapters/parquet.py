@@ -57,8 +57,8 @@ class Flat:
                 self._from = self._widened(self._paths)
 
     def _columns_of(self, paths: Sequence[str]) -> dict[str, str]:
-        told = self._ask(f"DESCRIBE SELECT * FROM {_FILES}", [paths])  # noqa: S608
-        return {row["column_name"]: row["column_type"] for row in told}
+        rows = self._ask(f"DESCRIBE SELECT * FROM {_FILES}", [paths])  # noqa: S608
+        return {row["column_name"]: row["column_type"] for row in rows}
 
     def _widened(self, paths: Sequence[str]) -> str:
         """Return these files as a table that has every column of all files."""
@@ -98,7 +98,7 @@ class Flat:
         rows: list[Row] = []
         if where.is_impossible(self.columns):
             return rows
-        names = [one for one in columns or self.columns if one in self.columns]
+        names = [column for column in columns or self.columns if column in self.columns]
         for paths in self._growing():
             if len(names) <= COLUMNS_AT_ONCE:
                 rows += self._newest(names, where, paths, limit - len(rows))
@@ -188,7 +188,7 @@ class Flat:
 
     def by_hour(self) -> list[Row]:
         """Return predictions and latencies of each hour of what was sampled."""
-        found = self._ask(
+        rows = self._ask(
             'SELECT epoch_us("at") // 3600000000 AS hour, count(DISTINCT prediction_id) AS n, '
             "quantile_cont(latency_us, 0.5) AS half, quantile_cont(latency_us, 0.95) AS slow "
             "FROM chosen GROUP BY 1 ORDER BY 1",
@@ -201,7 +201,7 @@ class Flat:
                 "p50_ms": row["half"] / 1000,
                 "p95_ms": row["slow"] / 1000,
             }
-            for row in found
+            for row in rows
         ]
 
     def failures(self, where: "ParquetConditions") -> list[Row]:
@@ -209,12 +209,12 @@ class Flat:
         if not self._paths or where.is_impossible(self.columns):
             return []
         number = "count(DISTINCT prediction_id) FILTER"
-        found = self._ask(
+        rows = self._ask(
             f'SELECT epoch_us("at") // 3600000000 AS hour, {number} ({FAILED} >= 500) AS failed, '  # noqa: S608
             f"{number} ({FAILED} < 500) AS refused FROM {self._from} WHERE {where.text} GROUP BY 1",
             [self._paths, *where.values],
         )
-        return [row | {"hour": datetime.fromtimestamp(row["hour"] * 3600, tz=UTC)} for row in found]
+        return [row | {"hour": datetime.fromtimestamp(row["hour"] * 3600, tz=UTC)} for row in rows]
 
     def numbers(self, name: str, edges: Sequence[float]) -> list[int]:
         """Count the sampled values of a column between edges, then missing and infinite ones."""
@@ -233,16 +233,16 @@ class Flat:
     def names(self, name: str) -> dict[str | None, int]:
         """Count the sampled values of a column."""
         column = quoted(name)
-        found = self._ask(
+        rows = self._ask(
             f"SELECT CAST({column} AS VARCHAR) AS name, count(*) AS n FROM chosen "  # noqa: S608
             "GROUP BY 1 ORDER BY 2 DESC LIMIT 2000",
             [],
         )
-        return {row["name"]: row["n"] for row in found}
+        return {row["name"]: row["n"] for row in rows}
 
 
 def _shown(names: Sequence[str]) -> str:
-    return ", ".join('epoch_us("at") AS "at"' if one == "at" else quoted(one) for one in names)
+    return ", ".join('epoch_us("at") AS "at"' if name == "at" else quoted(name) for name in names)
 
 
 def _micros(at: datetime) -> int:
@@ -321,8 +321,8 @@ class ParquetConditions:
             '(epoch_us("at") < ? OR (epoch_us("at") = ? AND '
             '(prediction_id < ? OR (prediction_id = ? AND "row" > ?))))'
         )
-        moment = _micros(at)
-        self.values += [moment, moment, prediction_id, prediction_id, row]
+        micros = _micros(at)
+        self.values += [micros, micros, prediction_id, prediction_id, row]
         return self
 
     def feature(

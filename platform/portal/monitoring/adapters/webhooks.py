@@ -80,7 +80,7 @@ def is_public(address: Address) -> bool:
         inner = [address.ipv4_mapped, address.sixtofour, *(teredo or ())]
         if address in _NAT64:
             inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    if any(one is not None and not is_public(one) for one in inner):
+    if any(item is not None and not is_public(item) for item in inner):
         return False
     return address.is_global and not (
         address.is_multicast or address.is_reserved or address.is_unspecified
@@ -89,13 +89,13 @@ def is_public(address: Address) -> bool:
 
 def _resolved(host: str, port: int) -> str:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise NotDelivered("its name is not known") from None
-    addresses = [str(one[4][0]) for one in found]
+    addresses = [str(address[4][0]) for address in rows]
     if not is_allowed_inside(host, port):
-        for one in addresses:
-            if not is_public(ipaddress.ip_address(one.partition("%")[0])):
+        for address in addresses:
+            if not is_public(ipaddress.ip_address(address.partition("%")[0])):
                 raise WebhookRefused("leads to an address inside of a network")
     return addresses[0]
 

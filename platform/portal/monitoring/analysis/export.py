@@ -55,32 +55,32 @@ def typed_table(
     flat, _ = read_rows(paths, where=chosen, most=10**9, failed=None)
     bodies = _bodies(raw, set(ids), signatures, types)
     inputs: list[Row] = []
-    facts: list[Row] = []
+    details: list[Row] = []
     truth: list[Any] = []
-    for one in flat.to_pylist():
-        known = labels.get(f"{one['prediction_id']}/{one['row']}")
+    for item in flat.to_pylist():
+        known = labels.get(f"{item['prediction_id']}/{item['row']}")
         if known is None and only_labelled:
             continue
-        rows = bodies.get(one["prediction_id"], [])
-        if one["row"] < len(rows):
-            inputs.append(rows[one["row"]])
+        rows = bodies.get(item["prediction_id"], [])
+        if item["row"] < len(rows):
+            inputs.append(rows[item["row"]])
         else:
-            inputs.append({n.removeprefix(IN): v for n, v in one.items() if n.startswith(IN)})
-        facts.append(one)
+            inputs.append({n.removeprefix(IN): v for n, v in item.items() if n.startswith(IN)})
+        details.append(item)
         truth.append(known[0] if known is not None else None)
-        if len(facts) >= _MOST:
+        if len(details) >= _MOST:
             break
-    if not facts:
+    if not details:
         return None, []
     names = list(dict.fromkeys(name for row in inputs for name in row))
     columns = {name: _array(name, [row.get(name) for row in inputs], types) for name in names}
     columns["label"] = label_array(truth, basis)
-    columns["slipway_prediction_id"] = pa.array([one["prediction_id"] for one in facts])
-    columns["slipway_row"] = pa.array([one["row"] for one in facts], pa.int64())
-    columns["slipway_at"] = pa.array([one["at"] for one in facts], pa.timestamp("us", tz="UTC"))
-    columns["slipway_model_version"] = pa.array([one["model_version"] for one in facts])
-    columns["slipway_status"] = pa.array([one[FAILED] or 200 for one in facts], pa.int64())
-    return pa.table(columns), sorted({one["revision"] for one in facts if one["revision"]})
+    columns["slipway_prediction_id"] = pa.array([item["prediction_id"] for item in details])
+    columns["slipway_row"] = pa.array([item["row"] for item in details], pa.int64())
+    columns["slipway_at"] = pa.array([item["at"] for item in details], pa.timestamp("us", tz="UTC"))
+    columns["slipway_model_version"] = pa.array([item["model_version"] for item in details])
+    columns["slipway_status"] = pa.array([item[FAILED] or 200 for item in details], pa.int64())
+    return pa.table(columns), sorted({item["revision"] for item in details if item["revision"]})
 
 
 def sent_inputs(
@@ -111,15 +111,15 @@ def _bodies(
         with file:
             for batch in file.iter_batches(batch_size=2_000, columns=columns):
                 is_chosen = pc.is_in(batch.column("prediction_id"), pa.array(list(ids)))
-                for one in batch.filter(is_chosen).to_pylist():
-                    if one["is_shadow"] or one["prediction_id"] in bodies:
+                for item in batch.filter(is_chosen).to_pylist():
+                    if item["is_shadow"] or item["prediction_id"] in bodies:
                         continue
-                    signature = named.get(one["revision"] or "", SignatureColumns())
+                    signature = named.get(item["revision"] or "", SignatureColumns())
                     try:
-                        rows, _ = request_rows(one["request"] or "", signature, cell_of(types))
+                        rows, _ = request_rows(item["request"] or "", signature, cell_of(types))
                     except (Unreadable, RecursionError):
                         continue
-                    bodies[one["prediction_id"]] = rows
+                    bodies[item["prediction_id"]] = rows
     return bodies
 
 
@@ -177,7 +177,7 @@ def label_array(values: Sequence[Any], basis: Basis) -> pa.Array:
     if basis.task == MULTI_LABEL:
         sets = [None if value is None else set_of(value) for value in values]
         return pa.array(
-            [None if one is None else sorted(one) for one in sets], pa.list_(pa.string())
+            [None if item is None else sorted(item) for item in sets], pa.list_(pa.string())
         )
     kind = basis.label_type or _type_of([value for value in values if value is not None])
     if kind == NUMBER:

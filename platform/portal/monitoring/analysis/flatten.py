@@ -88,7 +88,7 @@ def digest(
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     known = _known([target / name for name in parts])
-    named = {revision: SignatureColumns.of(said) for revision, said in signatures.items()}
+    named = {revision: SignatureColumns.of(value) for revision, value in signatures.items()}
     made: list[str] = []
     unreadable = shortened = 0
     rows: list[Row] = []
@@ -97,12 +97,12 @@ def digest(
         if key in known:
             continue
         known.add(key)
-        found, is_read, is_whole = _flattened(
+        records, is_read, is_whole = _flattened(
             raw, named.get(raw["revision"] or "", SignatureColumns())
         )
         unreadable += not is_read
         shortened += not is_whole
-        rows += found
+        rows += records
         if len(rows) >= _ROWS_A_PART:
             made.append(_write_part(rows, target, f"{stem}-{len(made):04d}.parquet", columns))
             rows = []
@@ -117,17 +117,17 @@ def digest(
 
 
 def _known(files: Iterable[Path]) -> set[tuple[str, bool]]:
-    found: set[tuple[str, bool]] = set()
+    result: set[tuple[str, bool]] = set()
     for file in files:
         table = pq.read_table(file, columns=["prediction_id", "is_shadow"])
-        found.update(
+        result.update(
             zip(
                 table.column("prediction_id").to_pylist(),
                 table.column("is_shadow").to_pylist(),
                 strict=True,
             )
         )
-    return found
+    return result
 
 
 def _raw_rows(sources: Sequence[str]) -> Iterator[Row]:
@@ -143,7 +143,7 @@ def _raw_rows(sources: Sequence[str]) -> Iterator[Row]:
 
 def _flattened(raw: Row, named: SignatureColumns) -> tuple[list[Row], bool, bool]:
     """Return the rows of one prediction, whether both bodies could be read, and all of them."""
-    facts = {
+    details = {
         "prediction_id": raw["prediction_id"],
         "at": raw["answered_at"],
         "revision": raw["revision"],
@@ -159,28 +159,28 @@ def _flattened(raw: Row, named: SignatureColumns) -> tuple[list[Row], bool, bool
     status = raw.get("status") or _ANSWERED
     is_read = True
     try:
-        asked, facts["own_id"] = request_rows(raw["request"] or "", named)
+        requested, details["own_id"] = request_rows(raw["request"] or "", named)
     except (Unreadable, RecursionError):
-        asked, is_read = [], False
-    said: list[Row] = []
+        requested, is_read = [], False
+    records: list[Row] = []
     if status != _ANSWERED:
-        facts[FAILED], is_read = status, True  # that it could not be read may be why it failed
+        details[FAILED], is_read = status, True  # that it could not be read may be why it failed
     else:
         try:
-            said = response_rows(raw["response"] or "")
+            records = response_rows(raw["response"] or "")
         except (Unreadable, RecursionError):
             is_read = False
     rows = []
-    for at in range(min(MOST_ROWS, max(1, len(asked), len(said)))):
-        inputs = limited(asked[at]) if at < len(asked) else {}
-        outputs = limited(said[at]) if at < len(said) else {}
+    for at in range(min(MOST_ROWS, max(1, len(requested), len(records)))):
+        inputs = limited(requested[at]) if at < len(requested) else {}
+        outputs = limited(records[at]) if at < len(records) else {}
         rows.append(
-            facts
+            details
             | {"row": at}
             | {IN + name: value for name, value in inputs.items()}
             | {OUT + name: value for name, value in outputs.items()}
         )
-    return rows, is_read, not (is_too_large(asked) or is_too_large(said))
+    return rows, is_read, not (is_too_large(requested) or is_too_large(records))
 
 
 def _write_part(rows: list[Row], folder: Path, name: str, columns: Columns) -> str:
@@ -192,7 +192,7 @@ def _write_part(rows: list[Row], folder: Path, name: str, columns: Columns) -> s
         for key, value in row.items():
             if key in kept:
                 values[key][at] = value
-    arrays = [pa.array([row[one.name] for row in rows], one.type) for one in FACTS]
+    arrays = [pa.array([row[fact.name] for row in rows], fact.type) for fact in FACTS]
     names = list(FACTS.names)
     for key in sorted(values):
         if key not in columns:
@@ -204,14 +204,16 @@ def _write_part(rows: list[Row], folder: Path, name: str, columns: Columns) -> s
 
 
 def _kind_of(values: Sequence[Any]) -> str:
-    is_number = any(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+    is_number = any(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in values
+    )
     return NUMBER if is_number else TEXT
 
 
 def _array(values: Sequence[Any], kind: str) -> pa.Array:
     if kind == NUMBER:
-        return pa.array([_as_number(one) for one in values], pa.float64())
-    return pa.array([_as_text(one) for one in values], pa.string())
+        return pa.array([_as_number(value) for value in values], pa.float64())
+    return pa.array([_as_text(value) for value in values], pa.string())
 
 
 def _as_number(value: Any) -> float | None:
@@ -235,7 +237,7 @@ def write_whole(table: pa.Table, path: Path) -> None:
             table,
             draft,
             compression="lz4",
-            use_dictionary=[one.name for one in table.schema if pa.types.is_string(one.type)],
+            use_dictionary=[item.name for item in table.schema if pa.types.is_string(item.type)],
             row_group_size=_ROWS_A_GROUP,
             data_page_size=_BYTES_A_PAGE,
             write_batch_size=_ROWS_A_PAGE,
@@ -250,12 +252,12 @@ def close(*, folder: str, parts: Sequence[str], name: str) -> dict[str, Any]:
     target = Path(folder)
     if len(parts) < 2:
         return {"parts": list(parts)}
-    tables = [pq.read_table(target / one) for one in parts]
+    tables = [pq.read_table(target / part) for part in parts]
     whole = pa.concat_tables(tables, promote_options="permissive")
     write_whole(whole.sort_by("draw"), target / name)
     return {"parts": [name]}
 
 
-def iso(moment: datetime) -> str:
+def iso(timestamp: datetime) -> str:
     """Return a moment as orders carry it."""
-    return moment.isoformat()
+    return timestamp.isoformat()

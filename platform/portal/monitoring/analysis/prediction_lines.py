@@ -89,9 +89,9 @@ def write_lines(
     """
     named = {revision: SignatureColumns.of(signature) for revision, signature in signatures.items()}
     bodies: dict[str, _Body] = {}
-    for one in _sent(raw, sorted({row["prediction_id"] for row in rows})):
-        signature = named.get(one["revision"] or "", SignatureColumns())
-        bodies[one["prediction_id"]] = _Body(one, signature, types)
+    for item in _sent(raw, sorted({row["prediction_id"] for row in rows})):
+        signature = named.get(item["revision"] or "", SignatureColumns())
+        bodies[item["prediction_id"]] = _Body(item, signature, types)
     with Path(target).open("wb") as file:
         for done, row in enumerate(rows, 1):
             body = bodies.get(row["prediction_id"])
@@ -107,9 +107,9 @@ def write_lines(
     return len(rows)
 
 
-def csv_header(*, facts: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """Return the first line of the CSV form; `facts` are the columns that all predictions have."""
-    columns = [*facts, *(f"in.{name}" for name in inputs), *(f"out.{name}" for name in outputs)]
+def csv_header(*, details: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    """Return the first line of the CSV form; `details` are the columns of every prediction."""
+    columns = [*details, *(f"in.{name}" for name in inputs), *(f"out.{name}" for name in outputs)]
     columns += ["other_inputs", "other_outputs", "params", "unreadable", "label"]
     return csv_line(columns).decode()
 
@@ -149,9 +149,9 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, date | time):  # a datetime is a date
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, list):
-        return [_json_value(one) for one in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, dict):
-        return {name: _json_value(one) for name, one in value.items()}
+        return {name: _json_value(item) for name, item in value.items()}
     return value
 
 
@@ -185,12 +185,12 @@ def _sent(raw: Sequence[str], ids: Sequence[str]) -> Iterator[Row]:
         with pq.ParquetFile(path) as file:
             groups = [at for at in range(file.num_row_groups) if _may_hold(file, at, ids)]
             for batch in file.iter_batches(_ROWS_AT_ONCE, groups, columns=_BODIES):
-                for one in batch.filter(
+                for item in batch.filter(
                     pc.is_in(batch.column("prediction_id"), chosen)
                 ).to_pylist():
-                    if not one["is_shadow"] and one["prediction_id"] not in seen:
-                        seen.add(one["prediction_id"])
-                        yield one
+                    if not item["is_shadow"] and item["prediction_id"] not in seen:
+                        seen.add(item["prediction_id"])
+                        yield item
 
 
 def _may_hold(file: pq.ParquetFile, group: int, ids: Sequence[str]) -> bool:

@@ -41,13 +41,13 @@ def profile(
 
     `inputs` are as in a body of a prediction; `rows` how many they are a sample of.
     """
-    asked = [limited(row) for row in rows_of(inputs, columns)]
-    said = [limited(row) for row in output_rows(predictions)] if predictions else []
-    found = [*_baselines(asked, IN), *_baselines(said, OUT)]
+    limiteds = [limited(row) for row in rows_of(inputs, columns)]
+    outputs = [limited(row) for row in output_rows(predictions)] if predictions else []
+    records = [*_baselines(limiteds, IN), *_baselines(outputs, OUT)]
     return {
-        "features": found,
-        "rows": max(rows, len(asked)),
-        "calibration": _calibration(said, truth),
+        "features": records,
+        "rows": max(rows, len(limiteds)),
+        "calibration": _calibration(outputs, truth),
     }
 
 
@@ -57,9 +57,9 @@ def _baselines(rows: Sequence[Row], prefix: str) -> list[dict[str, Any]]:
 
 
 def _baseline(name: str, values: list[Any]) -> dict[str, Any]:
-    there = [one for one in values if one is not None]
+    there = [value for value in values if value is not None]
     is_number = bool(there) and all(
-        isinstance(one, int | float) and not isinstance(one, bool) for one in there
+        isinstance(value, int | float) and not isinstance(value, bool) for value in there
     )
     kind = NUMBER if is_number else CATEGORY
     # Of inputs, whole numbers with few values stay quantities: an order says more than a name.
@@ -68,22 +68,22 @@ def _baseline(name: str, values: list[Any]) -> dict[str, Any]:
     return baseline_of(name, values, kind=kind).as_json()
 
 
-def _calibration(said: Sequence[Row], truth: Sequence[Any] | None) -> dict[str, Any] | None:
-    if not said or truth is None or len(truth) != len(said) < _ENOUGH_TO_CALIBRATE:
+def _calibration(items: Sequence[Row], truth: Sequence[Any] | None) -> dict[str, Any] | None:
+    if not items or truth is None or len(truth) != len(items) < _ENOUGH_TO_CALIBRATE:
         return None
-    if any("confidence" not in row for row in said):
+    if any("confidence" not in row for row in items):
         return None
-    classes, labels = texts_of([row["class"] for row in said]), texts_of(truth)
+    classes, labels = texts_of([row["class"] for row in items]), texts_of(truth)
     # The columns 0 and 1 of scores are false and true, where labels are boolean.
     are_booleans = all(canonical(value, BOOLEAN) for value in (*classes, *labels))
     kind = BOOLEAN if are_booleans else STRING
     right = [
-        float(canonical(one, kind) == canonical(true, kind))
-        for one, true in zip(classes, labels, strict=True)
+        float(canonical(item, kind) == canonical(true, kind))
+        for item, true in zip(classes, labels, strict=True)
     ]
-    sure = np.array([row["confidence"] for row in said], dtype=np.float64)
-    found = performance_estimate.calibrate(sure, np.array(right))
-    return {"confidence": found.confidence, "share": found.share}
+    sure = np.array([row["confidence"] for row in items], dtype=np.float64)
+    calibration = performance_estimate.calibrate(sure, np.array(right))
+    return {"confidence": calibration.confidence, "share": calibration.share}
 
 
 def profile_sample(
@@ -95,32 +95,32 @@ def profile_sample(
     have names where it takes tensors. What a row has beside the columns, such as the truth, is
     left out.
     """
-    said = json.loads(Path(path).read_bytes())
-    if not isinstance(said, dict) or "inputs" not in said:
+    document = json.loads(Path(path).read_bytes())
+    if not isinstance(document, dict) or "inputs" not in document:
         raise Unreadable
-    rows = said["inputs"]
+    rows = document["inputs"]
     if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
         there = set().union(*rows)
         taken = [name for name in columns if name in there]
         if tensors or (columns and not taken):
             return None
-        said["inputs"] = [{name: row.get(name) for name in taken or row} for row in rows]
-        said["columns"] = taken or said.get("columns")
-    found = profile(
-        inputs=said["inputs"],
-        predictions=said.get("predictions"),
-        truth=said.get("truth"),
-        columns=said.get("columns") or columns,
-        rows=int(said.get("rows") or 0),
+        document["inputs"] = [{name: row.get(name) for name in taken or row} for row in rows]
+        document["columns"] = taken or document.get("columns")
+    values = profile(
+        inputs=document["inputs"],
+        predictions=document.get("predictions"),
+        truth=document.get("truth"),
+        columns=document.get("columns") or columns,
+        rows=int(document.get("rows") or 0),
     )
     golden = None
-    if said.get("predictions") and isinstance(said["inputs"], list):
-        rows = said["inputs"][:_GOLDEN_ROWS]
-        names = said.get("columns")
+    if document.get("predictions") and isinstance(document["inputs"], list):
+        rows = document["inputs"][:_GOLDEN_ROWS]
+        names = document.get("columns")
         if names and all(isinstance(row, list) for row in rows):
             rows = [dict(zip(names, row, strict=False)) for row in rows]
-        golden = {"inputs": rows, "outputs": said["predictions"][:_GOLDEN_ROWS]}
-    return found | {"golden": golden}
+        golden = {"inputs": rows, "outputs": document["predictions"][:_GOLDEN_ROWS]}
+    return values | {"golden": golden}
 
 
 def profile_table(
@@ -158,8 +158,8 @@ def profile_table(
         if not there.issuperset(columns):
             raise Unreadable
         rows = [{name: row[name] for name in columns} for row in rows]
-    found = profile(inputs=[limited(row) for row in rows])
-    return found | {"rows": total}
+    values = profile(inputs=[limited(row) for row in rows])
+    return values | {"rows": total}
 
 
 def profile_first(*, paths: Sequence[str], revision: str, enough: int) -> dict[str, Any] | None:
@@ -169,5 +169,5 @@ def profile_first(*, paths: Sequence[str], revision: str, enough: int) -> dict[s
         return None
     first = table.sort_by("at").slice(0, max(enough, _MOST_FIRST))
     names = [name for name in first.column_names if name.startswith((IN, OUT))]
-    found = [_baseline(name, first.column(name).to_pylist()) for name in names]
-    return {"features": found, "rows": first.num_rows}
+    baselines = [_baseline(name, first.column(name).to_pylist()) for name in names]
+    return {"features": baselines, "rows": first.num_rows}

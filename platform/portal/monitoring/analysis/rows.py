@@ -51,11 +51,11 @@ class SignatureColumns:
         """Read a `schemas.serving.Signature`."""
         if not signature or signature.get("kind") != "columns":
             return cls()
-        inputs = {str(one["name"]): one for one in signature.get("inputs", [])}
+        inputs = {str(item["name"]): item for item in signature.get("inputs", [])}
         return cls(
             tuple(inputs),
-            frozenset(name for name, one in inputs.items() if one.get("datatype") == "BYTES"),
-            frozenset(name for name, one in inputs.items() if one.get("required", True)),
+            frozenset(name for name, item in inputs.items() if item.get("datatype") == "BYTES"),
+            frozenset(name for name, item in inputs.items() if item.get("required", True)),
         )
 
 
@@ -68,28 +68,28 @@ def request_rows(
     not asked about empty cells, and about columns of text.
     """
     try:
-        said = orjson.loads(text)
+        document = orjson.loads(text)
     except orjson.JSONDecodeError:
         return csv_rows(text, named, cell or _cell), ""
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         raise Unreadable
-    own = said.get("client_request_id") or said.get("id")
+    own = document.get("client_request_id") or document.get("id")
     own_id = str(own) if isinstance(own, str | int) else ""
     # A part of a longer id may be the id of another prediction.
-    return rows_of_body(said, named), own_id if len(own_id) <= MOST_OWN_ID else ""
+    return rows_of_body(document, named), own_id if len(own_id) <= MOST_OWN_ID else ""
 
 
 def rows_of_body(
-    said: Mapping[str, Any], named: SignatureColumns, *, nested: bool = False
+    values: Mapping[str, Any], named: SignatureColumns, *, nested: bool = False
 ) -> list[Row]:
     """Return the rows of a request in JSON; `nested` values stay as they are."""
-    split = said.get("dataframe_split")
+    split = values.get("dataframe_split")
     if isinstance(split, dict) and isinstance(split.get("data"), list):
         columns = split.get("columns") or named.columns
         return _from_rows(split["data"], [str(name) for name in columns], nested=nested)
     for key in ("dataframe_records", "instances", "inputs"):
-        if key in said:
-            return rows_of(said[key], named.columns, nested=nested)
+        if key in values:
+            return rows_of(values[key], named.columns, nested=nested)
     raise Unreadable
 
 
@@ -104,10 +104,10 @@ def rows_of(
         return _from_columns(value, nested)
     if not isinstance(value, list) or not value:
         raise Unreadable
-    if all(isinstance(one, dict) for one in value):
-        if all("datatype" in one and "data" in one for one in value):
+    if all(isinstance(item, dict) for item in value):
+        if all("datatype" in item and "data" in item for item in value):
             return _from_tensors(value, columns, nested)
-        return [{str(name): cell for name, cell in one.items()} for one in value]
+        return [{str(name): cell for name, cell in item.items()} for item in value]
     return _from_rows(value, columns, single, nested=nested)
 
 
@@ -115,13 +115,13 @@ def _from_rows(
     data: Sequence[Any], columns: Sequence[str], single: str = "x", *, nested: bool = False
 ) -> list[Row]:
     rows = []
-    for one in data[: MOST_ROWS + 1]:
-        if not isinstance(one, list):
-            rows.append({columns[0] if len(columns) == 1 else single: one})
-        elif columns and len(columns) == len(one):
-            rows.append(dict(zip(columns, one, strict=True)))
+    for item in data[: MOST_ROWS + 1]:
+        if not isinstance(item, list):
+            rows.append({columns[0] if len(columns) == 1 else single: item})
+        elif columns and len(columns) == len(item):
+            rows.append(dict(zip(columns, item, strict=True)))
         else:
-            rows.append({single: one} if nested else _flat(single, one))
+            rows.append({single: item} if nested else _flat(single, item))
     return rows
 
 
@@ -131,11 +131,15 @@ def _flat(name: str, value: Any) -> Row:
         return {name: cells[0]}
     if len(cells) <= WIDEST:
         return {f"{name}[{at}]": cell for at, cell in enumerate(cells)}
-    numbers = [float(one) for one in cells if isinstance(one, int | float) and math.isfinite(one)]
+    numbers = [
+        float(number)
+        for number in cells
+        if isinstance(number, int | float) and math.isfinite(number)
+    ]
     if not numbers:
         return {f"{name}.missing": float(len(cells))}
     mean = math.fsum(numbers) / len(numbers)
-    spread = math.sqrt(math.fsum((one - mean) ** 2 for one in numbers) / len(numbers))
+    spread = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / len(numbers))
     return {
         f"{name}.mean": mean,
         f"{name}.spread": spread,
@@ -148,8 +152,8 @@ def _flat(name: str, value: Any) -> Row:
 def _elements(value: Any) -> Sequence[Any]:
     if not isinstance(value, list):
         return [value]
-    if any(isinstance(one, list) for one in value):
-        return [cell for one in value for cell in _elements(one)]
+    if any(isinstance(item, list) for item in value):
+        return [cell for item in value for cell in _elements(item)]
     return value
 
 
@@ -234,15 +238,15 @@ def _cell(_name: str, text: str) -> Any:
 def response_rows(text: str) -> list[Row]:
     """Return the outputs of an answer, a row each; of scores by class also the class they say."""
     try:
-        said = orjson.loads(text)
+        document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise Unreadable from error
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         raise Unreadable
-    if "predictions" in said:
-        return output_rows(said["predictions"])
-    if "outputs" in said:
-        return output_rows(said["outputs"])
+    if "predictions" in document:
+        return output_rows(document["predictions"])
+    if "outputs" in document:
+        return output_rows(document["outputs"])
     raise Unreadable
 
 
@@ -255,8 +259,10 @@ def output_rows(value: Any) -> list[Row]:
 def _with_class(row: Row) -> Row:
     scores = list(row.values())
     if not 2 <= len(scores) <= WIDEST or not all(
-        isinstance(one, int | float) and not isinstance(one, bool) and -1e-6 <= one <= 1 + 1e-6
-        for one in scores
+        isinstance(score, int | float)
+        and not isinstance(score, bool)
+        and -1e-6 <= score <= 1 + 1e-6
+        for score in scores
     ):
         return row
     if abs(math.fsum(scores) - 1) > 1e-3:
@@ -264,8 +270,8 @@ def _with_class(row: Row) -> Row:
     best = max(range(len(scores)), key=scores.__getitem__)
     names = list(row)
     is_list = all(name.startswith("prediction[") for name in names)
-    found = {"class": str(best) if is_list else names[best], "confidence": float(scores[best])}
-    return row | found
+    values = {"class": str(best) if is_list else names[best], "confidence": float(scores[best])}
+    return row | values
 
 
 def is_too_large(rows: Sequence[Row]) -> bool:

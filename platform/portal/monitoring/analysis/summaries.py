@@ -56,11 +56,11 @@ def read_rows(
         condition &= pc.field("draw") < cut
     if where is not None:
         condition &= where
-    wanted = [name for name in columns if name in schema.names] if columns is not None else None
-    found = ds.dataset(files, schema=schema, format="parquet").to_table(
-        columns=wanted, filter=condition
+    names = [name for name in columns if name in schema.names] if columns is not None else None
+    table = ds.dataset(files, schema=schema, format="parquet").to_table(
+        columns=names, filter=condition
     )
-    return found, cut / DRAWS
+    return table, cut / DRAWS
 
 
 def values_of(table: pa.Table, name: str) -> Floats | list[Any]:
@@ -68,8 +68,8 @@ def values_of(table: pa.Table, name: str) -> Floats | list[Any]:
     column = table.column(name)
     if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
         return np.asarray(column.to_numpy(), dtype=np.float64)
-    found: list[Any] = column.to_pylist()
-    return found
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def summarise(
@@ -85,17 +85,17 @@ def summarise(
 
     `labels` are [prediction id, row, value].
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for revision in _revisions(paths):
         table, share = read_rows(paths, where=pc.field("revision") == revision)
-        bases = [Baseline.from_json(one) for one in baselines.get(revision, [])]
+        bases = [Baseline.from_json(baseline) for baseline in baselines.get(revision, [])]
         counts = {
             base.name: bin_values(base, values_of(table, base.name)).tolist()
             for base in bases
             if base.name in table.column_names
         }
         quality_of, labelled = _quality(paths, revision, labels, positive, Basis.from_json(basis))
-        found[revision] = {
+        result[revision] = {
             "rows": round(table.num_rows / share),
             "predictions": round(len(pc.unique(table.column("prediction_id"))) / share),
             "sampled": share < 1,
@@ -105,7 +105,7 @@ def summarise(
             "quality": quality_of,
             "estimate": _estimate(table, calibrations.get(revision)),
         }
-    return found
+    return result
 
 
 def _revisions(paths: Sequence[str]) -> list[str]:
@@ -113,7 +113,7 @@ def _revisions(paths: Sequence[str]) -> list[str]:
     for path in paths:
         if Path(path).exists():
             column = pq.read_table(path, columns=["revision"]).column("revision")
-            names.update(one for one in pc.unique(column).to_pylist() if one)
+            names.update(item for item in pc.unique(column).to_pylist() if item)
     return sorted(names)
 
 
@@ -134,9 +134,9 @@ def _quality(
     """Join labels with the predictions they belong to."""
     if not labels:
         return None, 0
-    truths = {(one[0], int(one[1])): one[2] for one in labels}
+    truths = {(column_name[0], int(column_name[1])): column_name[2] for column_name in labels}
     where = (pc.field("revision") == revision) & pc.field("prediction_id").isin(
-        sorted({str(one[0]) for one in labels})
+        sorted({str(column_name[0]) for column_name in labels})
     )
     table, _ = read_rows(paths, where=where, most=10**9)
     if not table.num_rows:
@@ -147,9 +147,13 @@ def _quality(
     at = [index for index, key in enumerate(keys) if key in truths]
     if not at:
         return None, 0
-    names = [one.removeprefix(OUT) for one in table.column_names if one.startswith(OUT)]
-    wanted = truth_of.needed(names, basis.task)
-    some = table.select([OUT + name for name in wanted]).take(pa.array(at)).rename_columns(wanted)
+    names = [
+        column_name.removeprefix(OUT)
+        for column_name in table.column_names
+        if column_name.startswith(OUT)
+    ]
+    needed = truth_of.needed(names, basis.task)
+    some = table.select([OUT + name for name in needed]).take(pa.array(at)).rename_columns(needed)
     true = [truths[keys[index]] for index in at]
     groups = [keys[index][0] for index in at]
     sums = truth_of.sums_of(some.to_pylist(), true, positive, basis=basis, groups=groups)
@@ -178,14 +182,14 @@ def _estimate(table: pa.Table, calibration: Mapping[str, Any] | None) -> dict[st
         share=list((calibration or {}).get("share", [])),
     )
     sure = np.asarray(table.column(name).to_numpy(zero_copy_only=False), dtype=np.float64)
-    found = performance_estimate.estimate_accuracy(sure, used)
-    if found is None:
+    estimate = performance_estimate.estimate_accuracy(sure, used)
+    if estimate is None:
         return None
     return {
-        "accuracy": found.value,
-        "low": found.low,
-        "high": found.high,
-        "n": found.rows,
+        "accuracy": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "n": estimate.rows,
         "calibrated": bool(used.confidence),
     }
 
@@ -208,10 +212,10 @@ def windows(
     enough rows after `at_most_s`. What is left waits for more.
     """
     begin, end = datetime.fromisoformat(since), datetime.fromisoformat(until)
-    mine = (pc.field("revision") == revision) & (pc.field("at") > begin) & (pc.field("at") <= end)
-    bases = [Baseline.from_json(one) for one in baselines[:_MOST_BASE_NAMES]]
+    value = (pc.field("revision") == revision) & (pc.field("at") > begin) & (pc.field("at") <= end)
+    bases = [Baseline.from_json(difference) for difference in baselines[:_MOST_BASE_NAMES]]
     names = [base.name for base in bases]
-    moments, share = read_rows(paths, columns=["at"], where=mine)
+    moments, share = read_rows(paths, columns=["at"], where=value)
     if not moments.num_rows:
         return []
     used = DriftThresholds(**limits)
@@ -224,8 +228,8 @@ def windows(
         at_least=timedelta(seconds=at_least_s),
         at_most=timedelta(seconds=at_most_s),
     )
-    failures = _failures(paths, mine) if spans else []
-    found = []
+    failures = _failures(paths, value) if spans else []
+    result = []
     for first, last in spans:
         inside = (
             (pc.field("revision") == revision) & (pc.field("at") > first) & (pc.field("at") <= last)
@@ -234,18 +238,20 @@ def windows(
         if table.num_rows > _WINDOW_ROWS:
             table = table.slice(0, _WINDOW_ROWS)  # parts are in the order of the draw
         columns = {name: values_of(table, name) for name in names if name in table.column_names}
-        told = compare(bases, columns, used)
-        found.append(
+        differences = compare(bases, columns, used)
+        result.append(
             {
                 "starts_at": first.isoformat(),
                 "ends_at": last.isoformat(),
                 "rows": table.num_rows,
                 "failed": sum(first < at <= last for at in failures),
-                "features": [one.as_json() for one in told],
-                "different": [one.name for one in told if one.verdict == DIFFERENT],
+                "features": [difference.as_json() for difference in differences],
+                "different": [
+                    difference.name for difference in differences if difference.verdict == DIFFERENT
+                ],
             }
         )
-    return found
+    return result
 
 
 def _failures(paths: Sequence[str], where: pc.Expression) -> list[datetime]:
@@ -278,34 +284,34 @@ def _spans(
     spans: list[tuple[datetime, datetime]] = []
     first, count = begin, 0
     opened: datetime | None = None
-    for at, moment in enumerate(moments):
-        opened = opened or moment
+    for at, timestamp in enumerate(moments):
+        opened = opened or timestamp
         count += 1
         # Rows of one moment stay together, so that a window begins where the last one ended.
-        if at + 1 < len(moments) and moments[at + 1] == moment:
+        if at + 1 < len(moments) and moments[at + 1] == timestamp:
             continue
-        if count >= rows and moment - opened >= at_least:
-            spans.append((first, moment))
-            first, count, opened = moment, 0, None
+        if count >= rows and timestamp - opened >= at_least:
+            spans.append((first, timestamp))
+            first, count, opened = timestamp, 0, None
     if opened is not None and count >= enough and end - opened >= at_most:
         spans.append((first, moments[-1]))
     return spans
 
 
-def own_ids(*, paths: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
+def own_ids(*, paths: Sequence[str], requested: Sequence[str]) -> dict[str, str]:
     """Return the prediction behind each of the clients' own ids, the latest where several are."""
     table, _ = read_rows(
         paths,
         columns=["own_id", "prediction_id", "at"],
-        where=pc.field("own_id").isin(list(wanted)),
+        where=pc.field("own_id").isin(list(requested)),
         most=10**9,
     )
     if not table.num_rows:
         return {}
-    found: defaultdict[str, str] = defaultdict(str)
-    for one in table.sort_by("at").to_pylist():
-        found[one["own_id"]] = one["prediction_id"]
-    return dict(found)
+    values: defaultdict[str, str] = defaultdict(str)
+    for item in table.sort_by("at").to_pylist():
+        values[item["own_id"]] = item["prediction_id"]
+    return dict(values)
 
 
 __all__ = ["IN", "OUT", "observe", "own_ids", "read_rows", "summarise", "values_of", "windows"]

@@ -39,16 +39,16 @@ def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]
     Raises InvalidInput where one list says two things of one row, or a value cannot be of the type
     that labels have.
     """
-    done = LabelCounts(empty=sum(_is_empty(one.value) for one in labels))
-    empty = {_key(one) for one in labels if _is_empty(one.value)}
+    done = LabelCounts(empty=sum(_is_empty(label.value) for label in labels))
+    empty = {_key(label) for label in labels if _is_empty(label.value)}
     with transaction.atomic():
         monitor = monitor_of(endpoint)
         basis = stored_basis(monitor)
-        wanted = _by_key(labels, basis)
+        requested = _by_key(labels, basis)
         _lock(endpoint)
-        known = _known(endpoint, wanted)
+        known = _known(endpoint, requested)
         fresh, stale = [], []
-        for key, value in wanted.items():
+        for key, value in requested.items():
             before = known.get(key)
             if before is not None and _same(before.value, value, basis):
                 done.same += 1
@@ -64,7 +64,7 @@ def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]
             Label.objects.filter(pk__in=some).update(is_current=False)
         Label.objects.bulk_create(fresh, batch_size=500)
         _make_stale(endpoint, fresh)
-        _update_empty(endpoint, empty=empty, labelled=wanted)
+        _update_empty(endpoint, empty=empty, labelled=requested)
         if fresh:
             audit.record(
                 "prediction.label",
@@ -91,49 +91,49 @@ def _key(label: LabelIn) -> Key:
 
 
 def _by_key(labels: Sequence[LabelIn], basis: Basis) -> dict[Key, Any]:
-    found: dict[Key, Any] = {}
-    for at, one in enumerate(labels):
-        if _is_empty(one.value):
+    result: dict[Key, Any] = {}
+    for at, item in enumerate(labels):
+        if _is_empty(item.value):
             continue
-        expected = misfit(one.value, basis)
+        expected = misfit(item.value, basis)
         if expected:
             raise InvalidInput(
-                f"The label {str(one.value)[:80]!r} is not {expected}.",
+                f"The label {str(item.value)[:80]!r} is not {expected}.",
                 code="label_of_other_type",
                 field=f"labels.{at}.value",
                 next_step="Correct the value, or declare another task or type of labels under "
                 "Alerts and limits of the endpoint.",
             )
-        key = _key(one)
-        if key in found and not _same(found[key], one.value, basis):
+        key = _key(item)
+        if key in result and not _same(result[key], item.value, basis):
             raise InvalidInput(
-                f"Row {one.row} of {key[1]} has two different labels in this list.",
+                f"Row {item.row} of {key[1]} has two different labels in this list.",
                 code="two_labels",
                 field=f"labels.{at}",
                 next_step="Send one label for each row.",
             )
-        found[key] = one.value
-    return found
+        result[key] = item.value
+    return result
 
 
-def _same(one: Any, other: Any, basis: Basis) -> bool:
-    if isinstance(one, list) or isinstance(other, list):
-        return bool(one == other)
+def _same(item: Any, other: Any, basis: Basis) -> bool:
+    if isinstance(item, list) or isinstance(other, list):
+        return bool(item == other)
     if basis.label_type:
-        forms = canonical(one, basis.label_type), canonical(other, basis.label_type)
+        forms = canonical(item, basis.label_type), canonical(other, basis.label_type)
         if forms[0] is not None and forms[0] == forms[1]:
             return True
-    return name_of(one) == name_of(other) and isinstance(one, bool) == isinstance(other, bool)
+    return name_of(item) == name_of(other) and isinstance(item, bool) == isinstance(other, bool)
 
 
-def _known(endpoint: Endpoint, wanted: Collection[Key]) -> dict[Key, Label]:
-    references = sorted({key[1] for key in wanted})
-    found: dict[Key, Label] = {}
+def _known(endpoint: Endpoint, requested: Collection[Key]) -> dict[Key, Label]:
+    references = sorted({key[1] for key in requested})
+    result: dict[Key, Label] = {}
     for start in range(0, len(references), _LOOKED_UP_AT_ONCE):
         some = references[start : start + _LOOKED_UP_AT_ONCE]
-        mine = Label.objects.filter(endpoint=endpoint, reference__in=some, is_current=True)
-        found |= {(one.is_own, one.reference, one.row): one for one in mine}
-    return found
+        labels = Label.objects.filter(endpoint=endpoint, reference__in=some, is_current=True)
+        result |= {(label.is_own, label.reference, label.row): label for label in labels}
+    return result
 
 
 def _update_empty(endpoint: Endpoint, *, empty: set[Key], labelled: Collection[Key]) -> None:
@@ -155,7 +155,11 @@ def _update_empty(endpoint: Endpoint, *, empty: set[Key], labelled: Collection[K
     for start in range(0, len(references), _LOOKED_UP_AT_ONCE):
         some = references[start : start + _LOOKED_UP_AT_ONCE]
         stored = EmptyLabel.objects.filter(endpoint=endpoint, reference__in=some)
-        filled = [one.pk for one in stored if (one.is_own, one.reference, one.row) in labelled]
+        filled = [
+            empty_label.pk
+            for empty_label in stored
+            if (empty_label.is_own, empty_label.reference, empty_label.row) in labelled
+        ]
         for first in range(0, len(filled), _LOOKED_UP_AT_ONCE):
             EmptyLabel.objects.filter(pk__in=filled[first : first + _LOOKED_UP_AT_ONCE]).delete()
 
@@ -179,7 +183,7 @@ def _label(endpoint: Endpoint, by: User, key: Key, value: Any, before: Label | N
 
 
 def _make_stale(endpoint: Endpoint, labels: Sequence[Label]) -> None:
-    hours = {one.hour for one in labels if one.hour is not None}
+    hours = {label.hour for label in labels if label.hour is not None}
     near = sorted({hour + step for hour in hours for step in (0 * HOUR, HOUR)})
     for start in range(0, len(near), _LOOKED_UP_AT_ONCE):
         some = near[start : start + _LOOKED_UP_AT_ONCE]

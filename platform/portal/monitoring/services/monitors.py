@@ -92,39 +92,37 @@ def snooze_alert(*, endpoint: Endpoint, alert_id: str, by: User, hours: float) -
     return alert
 
 
-def add_channel(
-    *, endpoint: Endpoint, by: User, wanted: AlertChannelIn
-) -> tuple[AlertChannel, str]:
+def add_channel(*, endpoint: Endpoint, by: User, spec: AlertChannelIn) -> tuple[AlertChannel, str]:
     """Let alerts be told to somebody; returns the channel, and the secret that signs."""
-    target, secret, sealed = wanted.target, "", b""
-    if wanted.kind == "email":
+    target, secret, sealed = spec.target, "", b""
+    if spec.kind == "email":
         _require_member(endpoint.project, target)
     else:
         _require_public(target)
         secret = secrets.token_urlsafe(32)
         sealed = cipher().encrypt(f"{target}\n{secret}".encode())
-        target = target if wanted.kind == "webhook" else target[:_SHOWN_OF_SECRET_URLS] + "…"
+        target = target if spec.kind == "webhook" else target[:_SHOWN_OF_SECRET_URLS] + "…"
     with transaction.atomic():
         monitor_of(endpoint)
-        mine = AlertChannel.objects.filter(endpoint=endpoint)
-        if mine.count() >= MOST_CHANNELS:
+        alert_channels = AlertChannel.objects.filter(endpoint=endpoint)
+        if alert_channels.count() >= MOST_CHANNELS:
             raise Conflict(
                 f"Alerts of {endpoint.name} are told to {MOST_CHANNELS} places already.",
                 code="too_many_channels",
                 next_step="Remove one of them first.",
             )
         made = AlertChannel.objects.create(
-            endpoint=endpoint, kind=wanted.kind, target=target, secret=sealed, made_by=by
+            endpoint=endpoint, kind=spec.kind, target=target, secret=sealed, made_by=by
         )
         audit.record(
             "alert_channel.create",
             kind="alert_channel",
             target=made,
-            label=f"{endpoint.name}: {wanted.kind}",
+            label=f"{endpoint.name}: {spec.kind}",
             project=endpoint.project,
-            after={"kind": wanted.kind},
+            after={"kind": spec.kind},
         )
-    return made, secret if wanted.kind == "webhook" else ""
+    return made, secret if spec.kind == "webhook" else ""
 
 
 def _require_member(project: Project, mail: str) -> None:
@@ -154,14 +152,14 @@ def _require_public(url: str) -> None:
 def remove_channel(*, endpoint: Endpoint, channel_id: str, by: User) -> None:
     """Tell alerts there no more. Idempotent for one that is gone."""
     with transaction.atomic():
-        found = AlertChannel.objects.filter(endpoint=endpoint, pk=channel_id).first()
-        if found is None:
+        alert_channel = AlertChannel.objects.filter(endpoint=endpoint, pk=channel_id).first()
+        if alert_channel is None:
             raise NotFound
         audit.record(
             "alert_channel.delete",
             kind="alert_channel",
-            target=found,
-            label=f"{endpoint.name}: {found.kind}",
+            target=alert_channel,
+            label=f"{endpoint.name}: {alert_channel.kind}",
             project=endpoint.project,
         )
-        found.delete()
+        alert_channel.delete()

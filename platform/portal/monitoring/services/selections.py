@@ -15,20 +15,20 @@ from portal.monitoring.tasks import carry_out
 from slipway.schemas.monitoring import ErasureIn, SelectionIn
 
 
-def select_predictions(*, endpoint: Endpoint, by: User, wanted: SelectionIn) -> Selection:
+def select_predictions(*, endpoint: Endpoint, by: User, spec: SelectionIn) -> Selection:
     """Ask for predictions with their labels as the next version of a dataset of the project."""
-    condition(endpoint, wanted.filters)  # raises for a feature nobody has seen
+    condition(endpoint, spec.filters)  # raises for a feature nobody has seen
     with transaction.atomic():
         dataset = (
-            Dataset.objects.current().filter(project=endpoint.project, name=wanted.dataset).first()
+            Dataset.objects.current().filter(project=endpoint.project, name=spec.dataset).first()
         )
         if dataset is None:
-            dataset = _new_dataset(endpoint, by, wanted.dataset)
+            dataset = _new_dataset(endpoint, by, spec.dataset)
         made = Selection.objects.create(
             endpoint=endpoint,
             dataset=dataset,
-            filters=wanted.filters.model_dump(mode="json", exclude_none=True),
-            only_labelled=wanted.only_labelled,
+            filters=spec.filters.model_dump(mode="json", exclude_none=True),
+            only_labelled=spec.only_labelled,
             by=by,
         )
         audit.record(
@@ -57,13 +57,13 @@ def _new_dataset(endpoint: Endpoint, by: User, name: str) -> Dataset:
         ) from error
 
 
-def erase_predictions(*, endpoint: Endpoint, by: User, wanted: ErasureIn) -> Erasure:
+def erase_predictions(*, endpoint: Endpoint, by: User, spec: ErasureIn) -> Erasure:
     """Ask that predictions of a key be gone from everything that is kept, with their labels."""
     with transaction.atomic():
         made = Erasure.objects.create(
             endpoint=endpoint,
-            is_own=wanted.own_id is not None,
-            reference=wanted.own_id or wanted.prediction_id or "",
+            is_own=spec.own_id is not None,
+            reference=spec.own_id or spec.prediction_id or "",
             by=by,
         )
         audit.record(

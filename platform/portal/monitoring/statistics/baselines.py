@@ -52,9 +52,9 @@ class Baseline:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> "Baseline":
+    def from_json(cls, values: Mapping[str, Any]) -> "Baseline":
         """Read what `as_json` wrote."""
-        return cls(**said)
+        return cls(**values)
 
     @property
     def missing_share(self) -> float:
@@ -68,12 +68,12 @@ def numbers_of(values: Sequence[Any] | Floats) -> Floats:
     Those of which a sum would not be finite count as infinite.
     """
     try:
-        found = np.array(values, dtype=np.float64)
+        array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        found = np.array([_number(value) for value in values], dtype=np.float64)
-    found[found > _LARGEST] = np.inf
-    found[found < -_LARGEST] = -np.inf
-    return found
+        array = np.array([_number(value) for value in values], dtype=np.float64)
+    array[array > _LARGEST] = np.inf
+    array[array < -_LARGEST] = -np.inf
+    return array
 
 
 def _number(value: Any) -> float:
@@ -137,7 +137,7 @@ def _of_numbers(name: str, values: Floats, seed: int) -> Baseline:
 
 def _of_categories(name: str, values: list[str | None]) -> Baseline:
     seen = Counter(value for value in values if value is not None)
-    names = [one for one, _ in seen.most_common(_MOST_NAMES)]
+    names = [item for item, _ in seen.most_common(_MOST_NAMES)]
     categories, others = names[:MOST_CATEGORIES], names[MOST_CATEGORIES:]
     return Baseline(
         name=name,

@@ -59,9 +59,9 @@ def total_variation(base: Numbers, window: Numbers) -> float:
 
 
 def _shares(counts: Numbers) -> Floats:
-    found = np.asarray(counts, dtype=np.float64)
-    total = found.sum()
-    return found / total if total else found
+    array = np.asarray(counts, dtype=np.float64)
+    total = array.sum()
+    return array / total if total else array
 
 
 def kolmogorov_smirnov(base: Floats, window: Floats) -> tuple[float, float]:
@@ -115,12 +115,12 @@ def chi_square(base: Numbers, window: Numbers) -> tuple[float, float, int]:
 
 def benjamini_hochberg(p_values: Numbers) -> Floats:
     """Return p-values adjusted for how many questions were asked at once (false discovery rate)."""
-    found = np.asarray(p_values, dtype=np.float64)
-    if not found.size:
-        return found
-    order = np.argsort(found)
-    ranked = found[order] * found.size / np.arange(1, found.size + 1)
+    array = np.asarray(p_values, dtype=np.float64)
+    if not array.size:
+        return array
+    order = np.argsort(array)
+    ranked = array[order] * array.size / np.arange(1, array.size + 1)
     lowest = np.minimum.accumulate(ranked[::-1])[::-1]
-    adjusted = np.empty_like(found)
+    adjusted = np.empty_like(array)
     adjusted[order] = np.clip(lowest, 0.0, 1.0)
     return adjusted

@@ -77,12 +77,16 @@ def compare(
 ) -> list[Difference]:
     """Compare the columns of a window with their baselines; columns without one are left out."""
     used = limits or DriftThresholds()
-    found = [_measure(one, columns[one.name]) for one in baselines if one.name in columns]
-    adjusted = distances.benjamini_hochberg([one.p for one in found])
-    sizes = {one.name: one.rows for one in baselines}
+    measureds = [
+        _measure(baseline, columns[baseline.name])
+        for baseline in baselines
+        if baseline.name in columns
+    ]
+    adjusted = distances.benjamini_hochberg([baseline.p for baseline in measureds])
+    sizes = {baseline.name: baseline.rows for baseline in baselines}
     return [
-        _judged(one, float(p), used, base_rows=sizes[one.name])
-        for one, p in zip(found, adjusted, strict=True)
+        _judged(baseline, float(p), used, base_rows=sizes[baseline.name])
+        for baseline, p in zip(measureds, adjusted, strict=True)
     ]
 
 
@@ -110,8 +114,8 @@ def _measure(base: Baseline, values: Sequence[Any] | Floats) -> _Measured:
     share = distances.total_variation(first, counts)
     mean = ks = moved = None
     if base.kind != CATEGORY:
-        found = numbers_of(values)
-        finite = np.sort(found[np.isfinite(found)])
+        numbers = numbers_of(values)
+        finite = np.sort(numbers[np.isfinite(numbers)])
         mean = float(finite.mean()) if finite.size else None
         sample = np.asarray(base.sample, dtype=np.float64)
         ks, ks_p = distances.kolmogorov_smirnov(sample, finite)
@@ -153,20 +157,26 @@ def _tails(counts: Counts) -> Counts:
     return np.array([counts[:-2].sum(), counts[-2], counts[-1]])
 
 
-def _judged(found: _Measured, p: float, limits: DriftThresholds, *, base_rows: int) -> Difference:
-    one = found.difference
+def _judged(
+    measured: _Measured, p: float, limits: DriftThresholds, *, base_rows: int
+) -> Difference:
+    difference = measured.difference
     verdict = STEADY
-    if one.rows < limits.enough or base_rows < limits.enough:
+    if difference.rows < limits.enough or base_rows < limits.enough:
         verdict = NOT_ENOUGH
     elif p < limits.alpha and (
-        one.share >= limits.share
-        or (one.wasserstein_sd or 0.0) >= limits.shift_sd
-        or found.missing_change >= limits.missing
+        difference.share >= limits.share
+        or (difference.wasserstein_sd or 0.0) >= limits.shift_sd
+        or measured.missing_change >= limits.missing
     ):
         verdict = DIFFERENT
-    return Difference(**{**asdict(one), "p_adjusted": p, "verdict": verdict})
+    return Difference(**{**asdict(difference), "p_adjusted": p, "verdict": verdict})
 
 
 def drifted(before: Collection[str], now: Iterable[Difference]) -> list[str]:
     """Return the features that are different now and were in the window before."""
-    return [one.name for one in now if one.verdict == DIFFERENT and one.name in before]
+    return [
+        difference.name
+        for difference in now
+        if difference.verdict == DIFFERENT and difference.name in before
+    ]

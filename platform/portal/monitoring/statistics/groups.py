@@ -65,8 +65,8 @@ def sums_of_sets(
     """Return the sums of predicted sets of labels; `known` are all labels that there are."""
     names = {name: [0, 0, 0] for name in sorted(known)}
     exact, shared = 0, []
-    for said, fact in zip(predicted, true, strict=True):
-        there, right = set(said), set(fact)
+    for value, fact in zip(predicted, true, strict=True):
+        there, right = set(value), set(fact)
         exact += there == right
         shared.append(len(there & right) / len(there | right) if there | right else 0.0)
         for name in there | right:

@@ -41,7 +41,7 @@ def calibrate(confidence: Floats, is_right: Floats) -> Calibration:
             x1, y1, w1 = points.pop()
             w = w1 + w2
             points.append([(x1 * w1 + x2 * w2) / w, (y1 * w1 + y2 * w2) / w, w])
-    return Calibration([one[0] for one in points], [one[1] for one in points])
+    return Calibration([point[0] for point in points], [point[1] for point in points])
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ def expected_confusion(
     `score` is that of the positive class, of which `calibration` says how often it is right.
     """
     sure = np.clip(calibration(score), 0.0, 1.0)
-    said = score >= threshold
+    matches = score >= threshold
     return (
-        float(sure[said].sum()),
-        float((1 - sure[said]).sum()),
-        float(sure[~said].sum()),
-        float((1 - sure[~said]).sum()),
+        float(sure[matches].sum()),
+        float((1 - sure[matches]).sum()),
+        float(sure[~matches].sum()),
+        float((1 - sure[~matches]).sum()),
     )

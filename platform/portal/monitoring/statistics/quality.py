@@ -27,7 +27,7 @@ _SUMMED: Final = ("n", "error", "absolute", "squared", "magnitude", "relative", 
 
 
 def sums_of_classes(
-    said: Sequence[str],
+    items: Sequence[str],
     true: Sequence[str],
     confidence: Sequence[float | None],
     score: Sequence[float | None],
@@ -37,16 +37,16 @@ def sums_of_classes(
 
     `score` is that of the class `positive`, where there are two.
     """
-    pairs = Counter(zip(true, said, strict=True))
+    pairs = Counter(zip(true, items, strict=True))
     stored = dict(pairs.most_common(_MOST_CLASSES**2))
     calibration = [[0, 0.0, 0] for _ in range(_CALIBRATION_BINS)]
-    for one, truth, sure in zip(said, true, confidence, strict=True):
+    for item, truth, sure in zip(items, true, confidence, strict=True):
         if sure is None or not 0 <= sure <= 1:
             continue
         row = calibration[min(_CALIBRATION_BINS - 1, int(sure * _CALIBRATION_BINS))]
         row[0] += 1
         row[1] += sure
-        row[2] += one == truth
+        row[2] += item == truth
     ups: Counter[int] = Counter()
     downs: Counter[int] = Counter()
     brier, log_loss, scored = [], [], 0
@@ -62,9 +62,9 @@ def sums_of_classes(
             scored += 1
     return {
         "kind": CLASSES,
-        "n": len(said),
-        "right": sum(one == truth for one, truth in zip(said, true, strict=True)),
-        "confusion": [[truth, one, times] for (truth, one), times in stored.items()],
+        "n": len(items),
+        "right": sum(item == truth for item, truth in zip(items, true, strict=True)),
+        "confusion": [[truth, item, times] for (truth, item), times in stored.items()],
         "calibration": calibration,
         "brier": math.fsum(brier),
         "log_loss": math.fsum(log_loss),
@@ -75,10 +75,10 @@ def sums_of_classes(
 
 
 def sums_of_numbers(
-    said: Sequence[float], true: Sequence[float], *, is_forecast: bool = False
+    items: Sequence[float], true: Sequence[float], *, is_forecast: bool = False
 ) -> Sums:
     """Return the sums of predicted numbers; `error` is prediction less truth."""
-    errors = [one - truth for one, truth in zip(said, true, strict=True)]
+    errors = [error - truth for error, truth in zip(items, true, strict=True)]
     # A difference to the first value is exact where all are equal, and loses less where they are
     # large and close together.
     pivot = true[0] if true else 0.0
@@ -88,11 +88,11 @@ def sums_of_numbers(
         "is_forecast": is_forecast,
         "n": len(errors),
         "error": math.fsum(errors),
-        "absolute": math.fsum(abs(one) for one in errors),
-        "squared": math.fsum(one * one for one in errors),
+        "absolute": math.fsum(abs(error) for error in errors),
+        "squared": math.fsum(error * error for error in errors),
         "magnitude": math.fsum(abs(truth) for truth in true),
         "relative": math.fsum(
-            abs(one / truth) for one, truth in zip(errors, true, strict=True) if truth
+            abs(error / truth) for error, truth in zip(errors, true, strict=True) if truth
         ),
         "zeros": sum(not truth for truth in true),
         "truth_mean": mean,
@@ -147,8 +147,8 @@ def _added_classes(parts: Sequence[Sums]) -> Sums:
     downs: Counter[str] = Counter()
     calibration = [[0, 0.0, 0] for _ in range(_CALIBRATION_BINS)]
     for part in parts:
-        for truth, said, times in part["confusion"]:
-            confusion[truth, said] += times
+        for truth, message, times in part["confusion"]:
+            confusion[truth, message] += times
         ups.update(part["ups"])
         downs.update(part["downs"])
         for row, more in zip(calibration, part["calibration"], strict=True):
@@ -158,7 +158,7 @@ def _added_classes(parts: Sequence[Sums]) -> Sums:
     return {
         "kind": CLASSES,
         **{name: sum(part[name] for part in parts) for name in names},
-        "confusion": [[truth, said, times] for (truth, said), times in confusion.items()],
+        "confusion": [[truth, message, times] for (truth, message), times in confusion.items()],
         "calibration": calibration,
         "ups": dict(ups),
         "downs": dict(downs),
@@ -181,7 +181,7 @@ def measures(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
 
 def _of_numbers(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
     n = sums["n"]
-    found = {
+    values = {
         "mae": sums["absolute"] / n,
         "rmse": math.sqrt(sums["squared"] / n),
         "bias": sums["error"] / n,
@@ -189,70 +189,70 @@ def _of_numbers(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
     withheld: dict[str, str] = {}
     if sums["is_forecast"]:
         if sums["magnitude"]:
-            found["wape"] = sums["absolute"] / sums["magnitude"]
+            values["wape"] = sums["absolute"] / sums["magnitude"]
         else:
             withheld["wape"] = "All labels are 0, so there is nothing to relate the error to."
         if sums["zeros"]:
             withheld["mape"] = f"{sums['zeros']:,} labels are 0, and a share of 0 is undefined."
         else:
-            found["mape"] = sums["relative"] / n
+            values["mape"] = sums["relative"] / n
     if n < 2:
         withheld["r2"] = "R² needs at least two labels."
     elif sums["truth_spread"] <= 0:
         withheld["r2"] = "All labels have the same value, so there is no variance to explain."
     else:
-        found["r2"] = 1 - sums["squared"] / sums["truth_spread"]
-    return found, withheld
+        values["r2"] = 1 - sums["squared"] / sums["truth_spread"]
+    return values, withheld
 
 
 def _of_classes(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
-    found: dict[str, float] = {"accuracy": sums["right"] / sums["n"]}
+    values: dict[str, float] = {"accuracy": sums["right"] / sums["n"]}
     withheld: dict[str, str] = {}
     rows = per_class(sums)
     if sum(row[2] for row in sums["confusion"]) == sums["n"]:
-        found["precision"] = sum(row[1] for row in rows) / len(rows)
-        found["recall"] = sum(row[2] for row in rows) / len(rows)
-        found["f1"] = sum(row[3] for row in rows) / len(rows)
+        values["precision"] = sum(row[1] for row in rows) / len(rows)
+        values["recall"] = sum(row[2] for row in rows) / len(rows)
+        values["f1"] = sum(row[3] for row in rows) / len(rows)
     else:
         reason = f"There are more than {_MOST_CLASSES**2:,} pairs of classes."
         withheld |= dict.fromkeys(("precision", "recall", "f1"), reason)
     if any(row[0] for row in sums["calibration"]):
-        found["calibration_error"] = _calibration_error(sums["calibration"])
+        values["calibration_error"] = _calibration_error(sums["calibration"])
     if not sums["scored"]:
-        if "calibration_error" in found:
+        if "calibration_error" in values:
             reason = "It is measured of two classes with a score each."
             withheld |= {"auc": reason, "brier": reason}
-        return found, withheld
-    found["brier"] = sums["brier"] / sums["scored"]
-    found["log_loss"] = sums["log_loss"] / sums["scored"]
+        return values, withheld
+    values["brier"] = sums["brier"] / sums["scored"]
+    values["log_loss"] = sums["log_loss"] / sums["scored"]
     curve = _curve(sums["ups"], sums["downs"])
     if curve is not None:
-        found["auc"], found["average_precision"] = curve
+        values["auc"], values["average_precision"] = curve
     else:
         reason = "All labels are of one class."
         withheld |= {"auc": reason, "average_precision": reason}
-    return found, withheld
+    return values, withheld
 
 
 def per_class(sums: Sums) -> list[tuple[str, float, float, float, int]]:
     """Return precision, recall, F1 and the number of labels of each class."""
     true: Counter[str] = Counter()
-    said: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     right: Counter[str] = Counter()
-    for truth, one, times in sums["confusion"]:
+    for truth, item, times in sums["confusion"]:
         true[truth] += times
-        said[one] += times
-        if truth == one:
+        counter[item] += times
+        if truth == item:
             right[truth] += times
     return [
         (
             name,
-            right[name] / said[name] if said[name] else 0.0,
+            right[name] / counter[name] if counter[name] else 0.0,
             right[name] / true[name] if true[name] else 0.0,
-            2 * right[name] / (true[name] + said[name]),
+            2 * right[name] / (true[name] + counter[name]),
             true[name],
         )
-        for name in sorted(true.keys() | said.keys())
+        for name in sorted(true.keys() | counter.keys())
     ]
 
 

@@ -230,7 +230,7 @@ def _inferred(
     cells = [name for name in outputs if name.startswith(_CELL)]
     if len(cells) > 1:
         return _of_cells(labels)
-    name = next((one for one in ("prediction", "label") if one in outputs), next(iter(outputs)))
+    name = next((item for item in ("prediction", "label") if item in outputs), next(iter(outputs)))
     return _of_single(outputs[name], labels)
 
 

@@ -38,7 +38,7 @@ def needed(names: Sequence[str], task: str = "") -> list[str]:
     """Return those of the outputs that it takes to compare a prediction with the truth."""
     if task == MULTI_LABEL:
         return [name for name in names if name not in (CLASS, CONFIDENCE)]
-    single = next((one for one in _SINGLE if one in names), None)
+    single = next((item for item in _SINGLE if item in names), None)
     if single is None:
         return _cells(names) or list(names[:1])
     scores = _scores(names)
@@ -49,15 +49,15 @@ def needed(names: Sequence[str], task: str = "") -> list[str]:
 
 
 def _cells(names: Sequence[str]) -> list[str]:
-    return [one for one in names if one.startswith(_CELL)]
+    return [name for name in names if name.startswith(_CELL)]
 
 
 def _scores(names: Sequence[str]) -> dict[str, str]:
     """Return the outputs that hold the score of a class, by the class."""
     if CONFIDENCE not in names:
         return {}
-    scores = [one for one in names if one not in (CLASS, CONFIDENCE, "prediction")]
-    return {one.removeprefix(_CELL).removesuffix("]"): one for one in scores}
+    scores = [score for score in names if score not in (CLASS, CONFIDENCE, "prediction")]
+    return {score.removeprefix(_CELL).removesuffix("]"): score for score in scores}
 
 
 def sums_of(
@@ -76,7 +76,7 @@ def sums_of(
     """
     if not outputs:
         return None
-    names = list(dict.fromkeys(name for one in outputs for name in one))
+    names = list(dict.fromkeys(name for output in outputs for name in output))
     if not names:
         return None
     used = basis or _basis_here(outputs, names, true)
@@ -94,15 +94,15 @@ def sums_of(
 
 
 def _basis_here(outputs: Sequence[Outputs], names: Sequence[str], true: Sequence[Any]) -> Basis:
-    seen = {name: observe(None, [one.get(name) for one in outputs]) for name in names}
+    seen = {name: observe(None, [output.get(name) for output in outputs]) for name in names}
     return basis_of(task=None, label_type=None, signature=None, outputs=seen, labels=true)
 
 
-def _predicted_number(one: Outputs, names: Sequence[str]) -> float | None:
+def _predicted_number(item: Outputs, names: Sequence[str]) -> float | None:
     for name in ("prediction", "label"):
-        if one.get(name) is not None:
-            return number_of(one[name])
-    return number_of(one.get(names[0])) if len(names) == 1 else None
+        if item.get(name) is not None:
+            return number_of(item[name])
+    return number_of(item.get(names[0])) if len(names) == 1 else None
 
 
 def _of_numbers(
@@ -114,8 +114,8 @@ def _of_numbers(
 ) -> Sums:
     predicted, truth, chosen = [], [], []
     misfits = unanswered = 0
-    for at, (one, label) in enumerate(zip(outputs, true, strict=True)):
-        value, fact = _predicted_number(one, names), number_of(label)
+    for at, (item, label) in enumerate(zip(outputs, true, strict=True)):
+        value, fact = _predicted_number(item, names), number_of(label)
         misfits += fact is None
         unanswered += fact is not None and value is None
         if value is not None and fact is not None:
@@ -134,8 +134,8 @@ def _of_probabilities(
 ) -> Sums:
     scores, truth = [], []
     misfits = unanswered = 0
-    for one, label in zip(outputs, true, strict=True):
-        score, fact = _predicted_number(one, names), canonical(label, BOOLEAN)
+    for item, label in zip(outputs, true, strict=True):
+        score, fact = _predicted_number(item, names), canonical(label, BOOLEAN)
         if fact is None:
             misfits += 1
         elif score is None or not 0 <= score <= 1:
@@ -161,37 +161,37 @@ def _of_classes(
     chosen = None
     if len(scores) == 2:
         by_name = {canonical(name, kind) or name: name for name in scores}
-        wanted = canonical(positive, kind) if positive else None
-        chosen = by_name.get(wanted or "", list(scores)[-1])
+        requested = canonical(positive, kind) if positive else None
+        chosen = by_name.get(requested or "", list(scores)[-1])
     predicted, truth, confidence, score = [], [], [], []
     misfits = unanswered = 0
-    for one, label in zip(outputs, true, strict=True):
-        said, fact = canonical(_predicted_class(one, names), kind), canonical(label, kind)
+    for item, label in zip(outputs, true, strict=True):
+        message, fact = canonical(_predicted_class(item, names), kind), canonical(label, kind)
         if fact is None or fact == "":
             misfits += 1
-        elif said is None or said == "":
+        elif message is None or message == "":
             unanswered += 1
         else:
-            predicted.append(said)
+            predicted.append(message)
             truth.append(fact)
-            confidence.append(one.get(CONFIDENCE))
-            score.append(one.get(scores[chosen]) if chosen is not None else None)
+            confidence.append(item.get(CONFIDENCE))
+            score.append(item.get(scores[chosen]) if chosen is not None else None)
     name = (canonical(chosen, kind) or chosen) if chosen is not None else None
     sums = sums_of_classes(predicted, truth, confidence, score, name)
     return sums | {"misfits": misfits, "unanswered": unanswered}
 
 
-def _predicted_class(one: Outputs, names: Sequence[str]) -> Any:
+def _predicted_class(item: Outputs, names: Sequence[str]) -> Any:
     """Return the class of one prediction; of scores that are no probabilities the highest."""
     for name in _SINGLE:
-        if one.get(name) is not None:
-            return one[name]
+        if item.get(name) is not None:
+            return item[name]
     cells = _cells(names)
     if len(cells) > 1:
-        scores = [(one[cell], cell) for cell in cells if _is_number(one.get(cell))]
+        scores = [(item[cell], cell) for cell in cells if _is_number(item.get(cell))]
         best = max(scores, default=(0.0, ""))[1]
         return best.removeprefix(_CELL).removesuffix("]")
-    return one.get(names[0]) if len(names) == 1 else None
+    return item.get(names[0]) if len(names) == 1 else None
 
 
 def _is_number(value: Any) -> bool:
@@ -204,8 +204,8 @@ def _of_sets(outputs: Sequence[Outputs], true: Sequence[Any]) -> Sums:
     truth: list[frozenset[str]] = []
     known: set[str] = set()
     misfits = unanswered = 0
-    for one, label in zip(outputs, true, strict=True):
-        fact, answer = set_of(label), _predicted_set(one)
+    for item, label in zip(outputs, true, strict=True):
+        fact, answer = set_of(label), _predicted_set(item)
         if fact is None:
             misfits += 1
         elif answer is None:
@@ -218,18 +218,18 @@ def _of_sets(outputs: Sequence[Outputs], true: Sequence[Any]) -> Sums:
     return sums | {"misfits": misfits, "unanswered": unanswered}
 
 
-def _predicted_set(one: Outputs) -> tuple[frozenset[str], frozenset[str]] | None:
+def _predicted_set(item: Outputs) -> tuple[frozenset[str], frozenset[str]] | None:
     """Return the labels that were predicted, and all that could have been."""
-    there = {name: value for name, value in one.items() if value is not None}
+    there = {name: value for name, value in item.items() if value is not None}
     if not there:
         return None
     texts = [value for value in there.values() if isinstance(value, str)]
     if texts and not all(text in ("true", "false") for text in texts):
         if set(there) == {"prediction"}:
-            found = set_of(there["prediction"]) or frozenset()
+            items = set_of(there["prediction"]) or frozenset()
         else:
-            found = frozenset(texts)
-        return found, found
+            items = frozenset(texts)
+        return items, items
     if set(there) == {"prediction"}:
         return None  # one number names no label
     values = {

@@ -62,31 +62,31 @@ def _alone(kind: str, cell: Cell, at: int) -> dict[str, Any]:
     }
 
 
-def _pair(one: Cell, other: Cell, at: int, at_after: int) -> dict[str, Any]:
-    (text, pictures), (text_after, pictures_after) = shown(one), shown(other)
-    same_source = one["source"] == other["source"] and one["cell_type"] == other["cell_type"]
+def _pair(item: Cell, other: Cell, at: int, at_after: int) -> dict[str, Any]:
+    (text, pictures), (text_after, pictures_after) = shown(item), shown(other)
+    same_source = item["source"] == other["source"] and item["cell_type"] == other["cell_type"]
     same_outputs = text == text_after and pictures == pictures_after
     return {
         "kind": "same" if same_source and same_outputs else "changed",
         "type": str(other["cell_type"]),
         "before": at + 1,
         "after": at_after + 1,
-        "lines": _compared(lines_of(one["source"]), lines_of(other["source"])),
+        "lines": _compared(lines_of(item["source"]), lines_of(other["source"])),
         "outputs": [] if same_outputs else _compared(text, text_after),
         "pictures_before": [] if same_outputs else pictures,
         "pictures_after": [] if same_outputs else pictures_after,
     }
 
 
-def _compared(one: list[str], other: list[str]) -> list[list[str]]:
-    found: list[list[str]] = []
-    for tag, low, high, low_after, high_after in SequenceMatcher(None, one, other).get_opcodes():
+def _compared(item: list[str], other: list[str]) -> list[list[str]]:
+    compared: list[list[str]] = []
+    for tag, low, high, low_after, high_after in SequenceMatcher(None, item, other).get_opcodes():
         if tag == "equal":
-            found += [["=", line] for line in one[low:high]]
+            compared += [["=", line] for line in item[low:high]]
             continue
-        found += [["-", line] for line in one[low:high]]
-        found += [["+", line] for line in other[low_after:high_after]]
-    return found
+        compared += [["-", line] for line in item[low:high]]
+        compared += [["+", line] for line in other[low_after:high_after]]
+    return compared
 
 
 def main() -> None:

@@ -69,8 +69,8 @@ class NotebookFileQuerySet(models.QuerySet["NotebookFile"]):
 
     def advance(self, file_id: str, *, seen: int) -> bool:
         """Give the next number to a version; False when it changed meanwhile, or was deleted."""
-        mine = self.current().filter(pk=file_id, head=seen)
-        return bool(mine.update(head=F("head") + 1))
+        files = self.current().filter(pk=file_id, head=seen)
+        return bool(files.update(head=F("head") + 1))
 
 
 class NotebookFile(Row):

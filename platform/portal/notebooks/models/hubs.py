@@ -42,10 +42,10 @@ class HubVersion(models.Model):
 class HubQuerySet(models.QuerySet["Hub"]):
     """Verbs on Hubs."""
 
-    def note_heard(self, token_hash: str, moment: datetime) -> None:
+    def note_heard(self, token_hash: str, timestamp: datetime) -> None:
         """Note that a Hub asks; once in `HEARD_EVERY` is enough."""
-        long_ago = Q(heard_at=None) | Q(heard_at__lt=moment - HEARD_EVERY)
-        self.filter(long_ago, token_hash=token_hash).update(heard_at=moment)
+        long_ago = Q(heard_at=None) | Q(heard_at__lt=timestamp - HEARD_EVERY)
+        self.filter(long_ago, token_hash=token_hash).update(heard_at=timestamp)
 
     def last_heard(self) -> datetime | None:
         """Return when any Hub asked last."""

@@ -27,10 +27,12 @@ class ServerQuerySet(models.QuerySet["Server"]):
 
     def with_all(self) -> "ServerQuerySet":
         """The same with what every answer about them needs."""
-        found = self.select_related("project", "owner", "tier", "workload__tier", "workload__team")
-        return found.select_related("workload__project", "workload__submitted_by").prefetch_related(
-            "runs__workload__leases", "runs__workload__tier__prices", "tier__prices"
+        servers = self.select_related(
+            "project", "owner", "tier", "workload__tier", "workload__team"
         )
+        return servers.select_related(
+            "workload__project", "workload__submitted_by"
+        ).prefetch_related("runs__workload__leases", "runs__workload__tier__prices", "tier__prices")
 
     def alive(self) -> "ServerQuerySet":
         """Servers with a workload that has not ended."""

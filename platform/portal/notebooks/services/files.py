@@ -87,12 +87,14 @@ def save_notebook(*, project: Project, by: User, path: str, content: bytes) -> S
 
 def _receive_missing(project: Project, halves: Halves) -> dict[str, StoredBytes]:
     """Write to the store what the project has not kept yet; returns it by its digest."""
-    found = {_digest(half): half for half in (halves.source, halves.outputs) if half is not None}
-    contents = Content.objects.filter(project=project, digest__in=found)
+    halfs_by_digest = {
+        _digest(half): half for half in (halves.source, halves.outputs) if half is not None
+    }
+    contents = Content.objects.filter(project=project, digest__in=halfs_by_digest)
     known = set(contents.values_list("digest", flat=True))
     return {
         digest: receive_bytes(chunks=[half])
-        for digest, half in found.items()
+        for digest, half in halfs_by_digest.items()
         if digest not in known
     }
 
@@ -182,16 +184,16 @@ def _add(*, file: NotebookFile, by: User, origin: Origin, made: NotebookVersion)
 
 def version_of(file: NotebookFile, number: int | None) -> NotebookVersion:
     """Return a version of a notebook, the newest unless named; raises InvalidInput."""
-    wanted = file.head if number is None else number
-    found = file.versions.complete().filter(number=wanted).first()
-    if found is None:
+    head = file.head if number is None else number
+    notebook_version = file.versions.complete().filter(number=head).first()
+    if notebook_version is None:
         raise InvalidInput(
-            f"The notebook has no version {wanted}.",
+            f"The notebook has no version {head}.",
             code="no_such_version",
             field="version",
             next_step=f"Its versions are 1 to {file.head}.",
         )
-    version: NotebookVersion = found
+    version: NotebookVersion = notebook_version
     return version
 
 

@@ -14,8 +14,8 @@ def delete_notebook(*, file: NotebookFile) -> None:
     Jobs that run it go on, and what they made stays. A save at its path begins another notebook.
     """
     with transaction.atomic():
-        mine = NotebookFile.objects.current().filter(pk=file.pk)
-        if not mine.update(deleted_at=clock.now()):
+        files = NotebookFile.objects.current().filter(pk=file.pk)
+        if not files.update(deleted_at=clock.now()):
             raise NotFound
         _record("notebook.file_delete", file)
 

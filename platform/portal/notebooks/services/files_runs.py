@@ -53,7 +53,7 @@ def start_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -
     project = version.file.project
     code = jobs().take_in(project=project, by=by, tar=[_tar_of(version)])
     with transaction.atomic():
-        workload = jobs().submit(project=project, by=by, code=code, wanted=_wanted(version, wish))
+        workload = jobs().submit(project=project, by=by, code=code, spec=_wanted(version, wish))
         run = NotebookRun.objects.create(
             workload=workload,
             version=version,
@@ -75,7 +75,7 @@ def start_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -
 
 def quote_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -> Quote:
     """Say what running a version would cost and whether it would wait; nothing is queued."""
-    return jobs().quote(project=version.file.project, by=by, wanted=_wanted(version, wish))
+    return jobs().quote(project=version.file.project, by=by, spec=_wanted(version, wish))
 
 
 def _wanted(version: NotebookVersion, wish: NotebookRunRequest) -> JobWanted:
@@ -158,9 +158,9 @@ def keep_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
             code="no_verification",
             next_step="Start a verification for a report.",
         )
-    told = report.model_dump(mode="json")
+    values = report.model_dump(mode="json")
     if run.passed is not None:
-        if run.report == told:
+        if run.report == values:
             return run
         raise Conflict(
             "This verification has come to an end already.",
@@ -168,7 +168,7 @@ def keep_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
             next_step="Start another one.",
         )
     with transaction.atomic():
-        if NotebookRun.objects.settle(run.pk, passed=report.passed, report=told):
+        if NotebookRun.objects.settle(run.pk, passed=report.passed, report=values):
             version = run.version
             audit.record(
                 "notebook.verified",

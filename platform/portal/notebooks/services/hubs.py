@@ -92,8 +92,8 @@ def take_lab_report(*, server: Server, report: LabReport) -> LabOrders:
 
 
 def _locked(server: Server) -> Server:
-    found = Server.objects.select_for_update(of=("self",), no_key=True).filter(pk=server.pk)
-    current = found.select_related("workload", "tier").first()
+    servers = Server.objects.select_for_update(of=("self",), no_key=True).filter(pk=server.pk)
+    current = servers.select_related("workload", "tier").first()
     if current is None:
         raise NotFound
     return current

@@ -14,33 +14,35 @@ from slipway.schemas.notebook_servers import ServerIn
 from slipway.schemas.training import Quote
 
 
-def quote_server(*, project: Project, wanted: ServerIn) -> Quote:
+def quote_server(*, project: Project, spec: ServerIn) -> Quote:
     """Return what a server costs an hour and whether it would wait; nothing is queued."""
-    tier = tier_called(wanted.tier)
+    tier = tier_called(spec.tier)
     price = tier.nano_usd_per_hour
     try:
         refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
     except SlipwayError as error:
-        said = f"{error.message} {error.next_step or ''}".strip()
-        return Quote(nano_usd_per_hour=price, can_ever_run=False, would_wait=True, explanation=said)
+        message = f"{error.message} {error.next_step or ''}".strip()
+        return Quote(
+            nano_usd_per_hour=price, can_ever_run=False, would_wait=True, explanation=message
+        )
     waits, why = _wait_of(project, tier)
     return Quote(nano_usd_per_hour=price, can_ever_run=True, would_wait=waits, explanation=why)
 
 
-def admission_request(*, project: Project, by: User, wanted: ServerIn) -> AdmissionRequest:
+def admission_request(*, project: Project, by: User, spec: ServerIn) -> AdmissionRequest:
     """Return what the admission would be asked about such a server; raises InvalidInput."""
-    tier = tier_called(wanted.tier)
+    tier = tier_called(spec.tier)
     return AdmissionRequest(
         workload_id="",
         team_id=project.team_id or "",
-        name=wanted.name,
+        name=spec.name,
         project_id=project.pk,
         user_id=by.pk,
         kind=KIND,
         tier=tier.slug,
         tasks=1,
         nano_usd_per_hour=tier.nano_usd_per_hour,
-        max_lifetime_s=lifetime_of(wanted),
+        max_lifetime_s=lifetime_of(spec),
     )
 
 

@@ -22,7 +22,7 @@ _OF_SCHEDULE = frozenset({"daily_start", "daily_stop", "days"})
 _OF_A_START = {"tier": ("tier", "hardware tier"), "max_lifetime_s": ("max_hours", "longest time")}
 
 
-def edit_server(*, server: Server, wanted: ServerEdit) -> Server:
+def edit_server(*, server: Server, spec: ServerEdit) -> Server:
     """Change what is given, from now on: a time that has passed today is not made up for.
 
     What was warned of by the rules before is taken back, and warned of anew where it still holds.
@@ -31,9 +31,9 @@ def edit_server(*, server: Server, wanted: ServerEdit) -> Server:
     """
     with transaction.atomic():
         current = Server.objects.select_for_update(of=("self",), no_key=True).get(pk=server.pk)
-        asked = _asked(current, wanted)
-        before = {name: getattr(current, name) for name in asked}
-        after = {name: value for name, value in asked.items() if value != before[name]}
+        requested = _asked(current, spec)
+        before = {name: getattr(current, name) for name in requested}
+        after = {name: value for name, value in requested.items() if value != before[name]}
         if not after:
             return server
         _require_rest(current, after)
@@ -73,15 +73,18 @@ def _told(value: Any) -> Any:
     return value.slug if isinstance(value, Tier) else value
 
 
-def _asked(server: Server, wanted: ServerEdit) -> dict[str, Any]:
-    found: dict[str, Any] = {"daily_start": wanted.daily_start, "daily_stop": wanted.daily_stop}
-    if wanted.idle_minutes is not None:
-        found["idle_after_s"] = wanted.idle_minutes * _S_A_MINUTE
-    if wanted.days is not None:
-        found["days"] = [day.value for day in Weekday if day in wanted.days]
-    found = {name: value for name, value in found.items() if value is not None}
-    if wanted.tier is not None and wanted.tier != server.tier.slug:
-        found["tier"] = tier_called(wanted.tier)
-    if wanted.max_hours is not None:
-        found["max_lifetime_s"] = lifetime_of(wanted)
-    return found
+def _asked(server: Server, server_edit: ServerEdit) -> dict[str, Any]:
+    values_by_name: dict[str, Any] = {
+        "daily_start": server_edit.daily_start,
+        "daily_stop": server_edit.daily_stop,
+    }
+    if server_edit.idle_minutes is not None:
+        values_by_name["idle_after_s"] = server_edit.idle_minutes * _S_A_MINUTE
+    if server_edit.days is not None:
+        values_by_name["days"] = [day.value for day in Weekday if day in server_edit.days]
+    values_by_name = {name: value for name, value in values_by_name.items() if value is not None}
+    if server_edit.tier is not None and server_edit.tier != server.tier.slug:
+        values_by_name["tier"] = tier_called(server_edit.tier)
+    if server_edit.max_hours is not None:
+        values_by_name["max_lifetime_s"] = lifetime_of(server_edit)
+    return values_by_name

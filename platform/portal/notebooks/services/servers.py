@@ -30,19 +30,19 @@ _S_AN_HOUR = 3600
 _S_A_MINUTE = 60
 
 
-def launch_server(*, project: Project, by: User, wanted: ServerIn) -> Server:
+def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
     """Make a notebook server and start it. What can never run is refused before anything is made.
 
     Raises InvalidInput, naming the field, and Conflict where the person has one of that name.
     """
     require_notebooks()
-    tier = tier_called(wanted.tier)
-    name = clean_slug(wanted.name, field="name")
+    tier = tier_called(spec.tier)
+    name = clean_slug(spec.name, field="name")
     refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
     _require_free(project, by, name)
-    environment = environment_of(project=project, by=by, requirements=wanted.requirements)
+    environment = environment_of(project=project, by=by, requirements=spec.requirements)
     with transaction.atomic():
-        server = _make(project, by, name, tier, wanted)
+        server = _make(project, by, name, tier, spec)
         _start(server, by, environment)
         audit.record(
             "notebook.launch",
@@ -50,12 +50,12 @@ def launch_server(*, project: Project, by: User, wanted: ServerIn) -> Server:
             target=server,
             label=server.name,
             project=project,
-            after={"tier": tier.slug, "idle_minutes": wanted.idle_minutes},
+            after={"tier": tier.slug, "idle_minutes": spec.idle_minutes},
         )
     return server
 
 
-def _make(project: Project, by: User, name: str, tier: Tier, wanted: ServerIn) -> Server:
+def _make(project: Project, by: User, name: str, tier: Tier, requested: ServerIn) -> Server:
     try:
         with transaction.atomic():
             return Server.objects.create(
@@ -63,13 +63,13 @@ def _make(project: Project, by: User, name: str, tier: Tier, wanted: ServerIn) -
                 owner=by,
                 name=name,
                 tier=tier,
-                requirements=wanted.requirements,
-                idle_after_s=wanted.idle_minutes * _S_A_MINUTE,
-                max_lifetime_s=lifetime_of(wanted),
-                daily_start=wanted.daily_start or "",
-                daily_stop=wanted.daily_stop or "",
-                days=[day.value for day in Weekday if day in wanted.days],
-                tags=dict(wanted.tags),
+                requirements=requested.requirements,
+                idle_after_s=requested.idle_minutes * _S_A_MINUTE,
+                max_lifetime_s=lifetime_of(requested),
+                daily_start=requested.daily_start or "",
+                daily_stop=requested.daily_stop or "",
+                days=[day.value for day in Weekday if day in requested.days],
+                tags=dict(requested.tags),
             )
     except IntegrityError:
         _require_free(project, by, name)  # somebody launched the same meanwhile
@@ -115,7 +115,7 @@ def _start(server: Server, by: User, environment: str) -> None:
     workload = submit_workload(
         project=server.project,
         by=by,
-        wanted=WorkloadRequest(
+        spec=WorkloadRequest(
             kind=KIND,
             name=server.name,
             tier=server.tier,
@@ -204,9 +204,9 @@ def delete_server(*, server: Server) -> None:
         announce(server)
 
 
-def lifetime_of(wanted: ServerIn | ServerEdit) -> int | None:
+def lifetime_of(requested: ServerIn | ServerEdit) -> int | None:
     """Return the seconds a server may run at most."""
-    return max(1, round(wanted.max_hours * _S_AN_HOUR)) if wanted.max_hours else None
+    return max(1, round(requested.max_hours * _S_AN_HOUR)) if requested.max_hours else None
 
 
 def tier_called(slug: str | None) -> Tier:
@@ -232,15 +232,15 @@ def tier_called(slug: str | None) -> Tier:
 
 
 def _require_free(project: Project, by: User, name: str) -> None:
-    mine = Server.objects.filter(project=project, owner=by)
-    if mine.filter(name=name).exists():
+    servers = Server.objects.filter(project=project, owner=by)
+    if servers.filter(name=name).exists():
         raise Conflict(
             f"You have a notebook server called {name} in this project.",
             code="name_taken",
             field="name",
             next_step="Start that one again, or choose another name.",
         )
-    if mine.count() >= MOST_A_PERSON:
+    if servers.count() >= MOST_A_PERSON:
         raise Conflict(
             f"You have {MOST_A_PERSON} notebook servers in this project.",
             code="too_many_servers",

@@ -30,13 +30,13 @@ class ArtifactFiles:
         """Return at most `limit` files below a folder, in order of paths."""
         base = self._place(folder)
         try:
-            found = self._system.find(base, detail=True)
+            value = self._system.find(base, detail=True)
         except Exception as error:
             raise FilesUnreadable(_reason(error)) from error
         files = [
-            ModelFolderFile(str(path)[len(base) :].lstrip("/"), int(facts.get("size") or 0))
-            for path, facts in found.items()
-            if facts.get("type") == "file" and not facts.get("islink")
+            ModelFolderFile(str(path)[len(base) :].lstrip("/"), int(details.get("size") or 0))
+            for path, details in value.items()
+            if details.get("type") == "file" and not details.get("islink")
         ]
         return sorted(files, key=lambda file: file.path)[:limit]
 

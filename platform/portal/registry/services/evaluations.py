@@ -21,8 +21,8 @@ from slipway.schemas.registry import EvaluationIn, GoldenIn
 
 def record_of(project: Project, model: str, number: int) -> VersionRecord:
     """Return our row of a version that is there; raises NotFound."""
-    facts = find_model(project.pk, model)
-    return ensure_record(project, facts, find_version(project.pk, model, number))
+    details = find_model(project.pk, model)
+    return ensure_record(project, details, find_version(project.pk, model, number))
 
 
 def record_golden(
@@ -82,20 +82,20 @@ def read_golden(record: VersionRecord) -> GoldenIn:
 
 
 def record_evaluation(
-    *, project: Project, model: str, number: int, wanted: EvaluationIn, by: Actor
+    *, project: Project, model: str, number: int, spec: EvaluationIn, by: Actor
 ) -> Evaluation:
     """Keep a figure. It counts for gates only where a job reported it with its own token."""
     record = record_of(project, model, number)
-    value = wanted.figure if wanted.run_id is None else _logged(project, wanted)
+    value = spec.figure if spec.run_id is None else _logged(project, spec)
     finite = value is not None and math.isfinite(value)
     with transaction.atomic():
         made = Evaluation.objects.create(
             record=record,
-            metric=wanted.metric,
-            dataset=wanted.dataset,
+            metric=spec.metric,
+            dataset=spec.dataset,
             value=value if finite else None,
             not_finite="" if finite else str(value),
-            run_id=wanted.run_id or "",
+            run_id=spec.run_id or "",
             workload_id=by.workload_id,
             recorded_by=by.user,
         )
@@ -106,8 +106,8 @@ def record_evaluation(
             label=f"{model} version {number}",
             project=project,
             after={
-                "metric": wanted.metric,
-                "dataset": wanted.dataset,
+                "metric": spec.metric,
+                "dataset": spec.dataset,
                 "value": str(value),
                 "job": by.workload_id or None,
             },
@@ -115,15 +115,15 @@ def record_evaluation(
     return made
 
 
-def _logged(project: Project, wanted: EvaluationIn) -> float:
+def _logged(project: Project, requested: EvaluationIn) -> float:
     """Return what a run of the project has logged last under the metric."""
-    runs = Run.objects.in_projects([project.pk]).filter(run_uuid=wanted.run_id)
-    found = LatestMetric.objects.filter(run__in=runs, key=wanted.metric).first()
-    if found is None:
+    runs = Run.objects.in_projects([project.pk]).filter(run_uuid=requested.run_id)
+    latest_metric = LatestMetric.objects.filter(run__in=runs, key=requested.metric).first()
+    if latest_metric is None:
         raise InvalidInput(
-            f"No run {wanted.run_id} of this project has logged {wanted.metric}.",
+            f"No run {requested.run_id} of this project has logged {requested.metric}.",
             code="no_such_metric",
             field="metric",
             next_step="Look the run up on its page, where its metrics are listed.",
         )
-    return found.number
+    return latest_metric.number

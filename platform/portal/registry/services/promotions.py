@@ -73,23 +73,23 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
 
     Raises NotFound, and InvalidInput for a stage or an alias that cannot be.
     """
-    facts = find_told(project, model)
-    line = ensure_line(project, facts)
+    moved = find_told(project, model)
+    line = ensure_line(project, moved)
     # Read before anything is judged: whatever changes from here on moves it.
     sequence = ModelLine.objects.values_list("sequence", flat=True).get(pk=line.pk)
     rules = rules_of(project)
     _require_target(rules, target)
     # Before MLflow is asked, which may not have been told of the last of them yet.
     untold = list(Move.objects.untold().filter(line=line).order_by("sequence"))
-    facts = _as_moved(find_model(project.pk, model), untold)
+    moved = _as_moved(find_model(project.pk, model), untold)
     version = find_version(project.pk, model, number)
-    record = examine(ensure_record(project, facts, version), version, later=hash_version)
+    record = examine(ensure_record(project, moved, version), version, later=hash_version)
     gates = gates_of(rules, target)
-    champion = standing_at(facts, line, target)
+    champion = standing_at(moved, line, target)
     request = _request_for(record, target)
     case = Case(record=record, target=target, champion=champion, request=request)
     return PromotionPlan(
-        model=facts,
+        model=moved,
         version=version,
         record=record,
         target=target,
@@ -102,15 +102,15 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
     )
 
 
-def _as_moved(facts: ModelFacts, moves: list[Move]) -> ModelFacts:
+def _as_moved(details: ModelFacts, moves: list[Move]) -> ModelFacts:
     """Return a model with its aliases where moves have put them."""
-    aliases = dict(facts.aliases)
+    aliases = dict(details.aliases)
     for move in moves:
         if move.kind == TargetKind.ALIAS:
             aliases.pop(move.target, None)
             if move.version is not None:
                 aliases[move.target] = move.version
-    return replace(facts, aliases=aliases)
+    return replace(details, aliases=aliases)
 
 
 def _waits_for(request: PromotionRequest | None, gates: list[Gate]) -> bool:
@@ -137,11 +137,11 @@ def _require_target(rules: ProjectRules, target: Target) -> None:
         )
 
 
-def standing_at(facts: ModelFacts, line: ModelLine, target: Target) -> VersionRecord | None:
+def standing_at(details: ModelFacts, line: ModelLine, target: Target) -> VersionRecord | None:
     """Return the version that is at the target now: of a stage, the one that came last."""
     records = VersionRecord.objects.filter(line=line).select_related("line")
     if target.kind is TargetKind.ALIAS:
-        at = facts.aliases.get(target.name)
+        at = details.aliases.get(target.name)
         if at is None:
             return None
         return records.get_or_create(line=line, number=at)[0]
@@ -154,13 +154,13 @@ def standing_at(facts: ModelFacts, line: ModelLine, target: Target) -> VersionRe
 
 
 def _request_for(record: VersionRecord, target: Target) -> PromotionRequest | None:
-    found = PromotionRequest.objects.filter(
+    requests = PromotionRequest.objects.filter(
         record=record,
         kind=target.kind,
         target__iexact=target.name,
         state__in=[RequestState.OPEN, RequestState.APPROVED],
     )
-    return found.complete().order_by("state", "-pk").first()
+    return requests.complete().order_by("state", "-pk").first()
 
 
 def promote(
@@ -288,8 +288,8 @@ def remove_alias(*, project: Project, model: str, alias: str, by: Actor) -> Move
 
     An alias that gates protect is taken away by a maintainer only.
     """
-    facts = find_told(project, model)
-    line = ensure_line(project, facts)
+    details = find_told(project, model)
+    line = ensure_line(project, details)
     # Read before MLflow's table is believed: whatever changes from here on moves it.
     sequence = ModelLine.objects.values_list("sequence", flat=True).get(pk=line.pk)
     at = find_model(project.pk, model).aliases.get(alias)

@@ -32,19 +32,19 @@ def _now_ms() -> int:
     return int(clock.now().timestamp() * 1000)
 
 
-def register_model(*, project: Project, wanted: ModelIn, by: Actor) -> ModelFacts:
+def register_model(*, project: Project, spec: ModelIn, by: Actor) -> ModelFacts:
     """Make a registered model; raises Conflict when the name is taken, be it by a prompt."""
-    if not _make_model(project, wanted.name, wanted.description, wanted.tags):
+    if not _make_model(project, spec.name, spec.description, spec.tags):
         raise Conflict(
-            f"There is a registered model or a prompt named {wanted.name} already.",
+            f"There is a registered model or a prompt named {spec.name} already.",
             code="name_taken",
             next_step="Choose another name, or add a version to it.",
         )
-    facts = find_model(project.pk, wanted.name)
+    details = find_model(project.pk, spec.name)
     with transaction.atomic():
-        line = ensure_line(project, facts)
-        audit.record("model.create", kind="model", target=line, label=facts.name, project=project)
-    return facts
+        line = ensure_line(project, details)
+        audit.record("model.create", kind="model", target=line, label=details.name, project=project)
+    return details
 
 
 def _make_model(project: Project, name: str, note: str, tags: Mapping[str, str]) -> bool:
@@ -68,14 +68,14 @@ def _make_model(project: Project, name: str, note: str, tags: Mapping[str, str])
     return True
 
 
-def register_version(*, project: Project, model: str, wanted: VersionIn, by: Actor) -> VersionFacts:
+def register_version(*, project: Project, model: str, spec: VersionIn, by: Actor) -> VersionFacts:
     """Make the next version of a model, and the model when it is not there.
 
     Numbers only grow, whoever else registers at the same time, an MLflow client included. Raises
     InvalidInput for a source or a run that is not this project's, or a source without files.
     """
-    location, run_of_source = resolve_source(project.pk, wanted.source)
-    run_id = wanted.run_id or run_of_source
+    location, run_of_source = resolve_source(project.pk, spec.source)
+    run_id = spec.run_id or run_of_source
     if run_id and not Run.objects.in_projects([project.pk]).filter(run_uuid=run_id).exists():
         raise InvalidInput(
             f"This project has no run {run_id}.",
@@ -90,37 +90,37 @@ def register_version(*, project: Project, model: str, wanted: VersionIn, by: Act
             field="source",
             next_step="Log the model under a shorter name.",
         )
-    require_files(project.pk, wanted.source, location)
+    require_files(project.pk, spec.source, location)
     if not _make_model(project, model, "", {}):
         _refuse_prompt(project, model)
-    number = _insert_version(project, model, wanted, location, run_id)
-    facts = find_version(project.pk, model, number)
+    number = _insert_version(project, model, spec, location, run_id)
+    version = find_version(project.pk, model, number)
     with transaction.atomic():
-        record = ensure_record(project, find_model(project.pk, model), facts, author=by.user)
-        _keep_given(record, wanted)
+        record = ensure_record(project, find_model(project.pk, model), version, author=by.user)
+        _keep_given(record, spec)
         audit.record(
             "model.register",
             kind="model_version",
             target=record,
             label=f"{model} version {number}",
             project=project,
-            after={"source": wanted.source, "run": run_id or None},
+            after={"source": spec.source, "run": run_id or None},
         )
-    return facts
+    return version
 
 
-def _keep_given(record: VersionRecord, wanted: VersionIn) -> None:
+def _keep_given(record: VersionRecord, requested: VersionIn) -> None:
     """Keep what was said of the files, which are then read by it whoever has looked before."""
-    if wanted.batching is not None:
-        VersionRecord.objects.filter(pk=record.pk).update(given_batching=wanted.batching.value)
-    if wanted.format is None and wanted.signature is None:
+    if requested.batching is not None:
+        VersionRecord.objects.filter(pk=record.pk).update(given_batching=requested.batching.value)
+    if requested.format is None and requested.signature is None:
         return
     signature = None
-    if wanted.signature is not None:
-        given = SignatureOut.model_validate(wanted.signature.model_dump(mode="json"))
+    if requested.signature is not None:
+        given = SignatureOut.model_validate(requested.signature.model_dump(mode="json"))
         signature = given.model_dump(mode="json")
     VersionRecord.objects.filter(pk=record.pk).update(
-        given_format=wanted.format or "", given_signature=signature, read_at=None
+        given_format=requested.format or "", given_signature=signature, read_at=None
     )
 
 
@@ -136,34 +136,34 @@ def _refuse_prompt(project: Project, name: str) -> None:
 
 
 def _insert_version(
-    project: Project, model: str, wanted: VersionIn, location: str, run_id: str
+    project: Project, model: str, requested: VersionIn, location: str, run_id: str
 ) -> int:
     """Insert a version under the next number. The key decides a race; the loser takes the next."""
     for _ in range(_TRIES):
         now = _now_ms()
         try:
             with transaction.atomic(using=DATABASE):
-                mine = {"workspace": project.pk, "name": model}
-                touched = RegisteredModel.objects.filter(**mine).update(last_updated_time=now)
+                values = {"workspace": project.pk, "name": model}
+                touched = RegisteredModel.objects.filter(**values).update(last_updated_time=now)
                 if not touched:
                     raise NotFound
-                newest = ModelVersion.objects.filter(**mine).order_by("-version").first()
+                newest = ModelVersion.objects.filter(**values).order_by("-version").first()
                 number = (newest.version if newest else 0) + 1
                 ModelVersion(
-                    **mine,
+                    **values,
                     version=number,
                     creation_time=now,
                     last_updated_time=now,
-                    description=wanted.description or None,
+                    description=requested.description or None,
                     current_stage="None",
-                    source=wanted.source,
+                    source=requested.source,
                     storage_location=location,
                     run_id=run_id or None,
                     status=READY,
                 ).save(force_insert=True)
                 ModelVersionTag.objects.bulk_create(
-                    ModelVersionTag(**mine, version=number, key=key, value=value)
-                    for key, value in wanted.tags.items()
+                    ModelVersionTag(**values, version=number, key=key, value=value)
+                    for key, value in requested.tags.items()
                 )
                 return number
         except IntegrityError:
@@ -177,10 +177,10 @@ def _insert_version(
 
 def change_model(*, project: Project, model: str, change: ModelChange) -> ModelFacts:
     """Change the card, the description and tags of a model."""
-    facts = find_model(project.pk, model)
-    mine = {"workspace": project.pk, "name": model}
+    details = find_model(project.pk, model)
+    values = {"workspace": project.pk, "name": model}
     with transaction.atomic():
-        line = ensure_line(project, facts)
+        line = ensure_line(project, details)
         if change.card is not None:
             ModelLine.objects.filter(pk=line.pk).update(card=change.card)
         audit.record(
@@ -195,11 +195,11 @@ def change_model(*, project: Project, model: str, change: ModelChange) -> ModelF
             fresh: dict[str, object] = {"last_updated_time": _now_ms()}
             if change.description is not None:
                 fresh["description"] = change.description or None
-            RegisteredModel.objects.filter(**mine).update(**fresh)
+            RegisteredModel.objects.filter(**values).update(**fresh)
             for key, value in (change.tags or {}).items():
-                tag = RegisteredModelTag.objects.filter(**mine, key=key)
+                tag = RegisteredModelTag.objects.filter(**values, key=key)
                 if value is None:
                     tag.delete()
                 elif not tag.update(value=value):
-                    RegisteredModelTag(**mine, key=key, value=value).save(force_insert=True)
+                    RegisteredModelTag(**values, key=key, value=value).save(force_insert=True)
     return find_model(project.pk, model)

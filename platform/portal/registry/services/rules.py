@@ -11,26 +11,26 @@ from portal.registry.services.actors import Actor, require_maintainer
 from slipway.schemas.registry import RulesIn
 
 
-def change_rules(*, project: Project, wanted: RulesIn, by: Actor) -> ProjectRules:
+def change_rules(*, project: Project, spec: RulesIn, by: Actor) -> ProjectRules:
     """Put other stages and gates in force; audited, because gates are what promotions rest on.
 
-    Raises Conflict when somebody changed them since `wanted.revision` was read, InvalidInput when a
+    Raises Conflict when somebody changed them since `spec.revision` was read, InvalidInput when a
     stage goes in which there are versions.
     """
     require_maintainer(project, by, to="change stages and gates")
-    gates = [target.model_dump(mode="json") for target in wanted.gates]
+    gates = [target.model_dump(mode="json") for target in spec.gates]
     with transaction.atomic():
         ProjectRules.objects.get_or_create(project=project)
-        rows = ProjectRules.objects.filter(project=project, revision=wanted.revision)
+        rows = ProjectRules.objects.filter(project=project, revision=spec.revision)
         before = rules_of(project)
         # The guarded UPDATE takes the lock, so what is checked after it stays true.
-        if not rows.update(stages=wanted.stages, gates=gates, revision=wanted.revision + 1):
+        if not rows.update(stages=spec.stages, gates=gates, revision=spec.revision + 1):
             raise Conflict(
                 "Somebody has changed the stages or gates of this project meanwhile.",
                 code="rules_changed",
                 next_step="Read them again, and make your change to what is there now.",
             )
-        _refuse_stranded(project, before, wanted.stages)
+        _refuse_stranded(project, before, spec.stages)
         after = rules_of(project)
         audit.record(
             "registry.rules",

@@ -21,25 +21,25 @@ class BudgetQuerySet(models.QuerySet["Budget"]):
         if principal.user.is_administrator and not _is_confined(principal):
             return self.all()
         projects = principal.projects().live()
-        mine = Q(project__in=projects)
+        value = Q(project__in=projects)
         if not _is_confined(principal):
             teams = Membership.objects.filter(user=principal.user, team__isnull=False)
-            mine |= Q(person=principal.user) | Q(team__in=teams.values("team"))
-        return self.filter(mine)
+            value |= Q(person=principal.user) | Q(team__in=teams.values("team"))
+        return self.filter(value)
 
     def over(self, *, project: str, team: str, person: str) -> "BudgetQuerySet":
         """Budgets that count what this project, of this team, spends for this person."""
-        found = Q(project=project) | Q(person=person)
-        return self.filter(found | Q(team=team) if team else found)
+        value = Q(project=project) | Q(person=person)
+        return self.filter(value | Q(team=team) if team else value)
 
-    def set_aside(self, budget_id: str, *, nano_usd: int, window: str, moment: datetime) -> bool:
+    def set_aside(self, budget_id: str, *, nano_usd: int, window: str, timestamp: datetime) -> bool:
         """Reserve an amount; False when it does not fit any more.
 
         One guarded UPDATE, so that a budget never gives more than it has, however many ask.
         """
         fits = Q(limit_nano_usd__gte=F("spent_nano_usd") + F("reserved_nano_usd") + nano_usd)
         room = fits & Q(limit_nano_usd__gt=F("spent_nano_usd"))
-        free = self.filter(room | Q(override_until__gt=moment), pk=budget_id, window=window)
+        free = self.filter(room | Q(override_until__gt=timestamp), pk=budget_id, window=window)
         return bool(free.update(reserved_nano_usd=F("reserved_nano_usd") + nano_usd))
 
 
@@ -135,16 +135,16 @@ class Budget(Row):
         """What was spent beyond the limit."""
         return max(0, self.spent_nano_usd - self.limit_nano_usd)
 
-    def is_overridden(self, moment: datetime) -> bool:
+    def is_overridden(self, timestamp: datetime) -> bool:
         """Whether it lets everything pass for now."""
-        return self.override_until is not None and self.override_until > moment
+        return self.override_until is not None and self.override_until > timestamp
 
-    def is_used_up(self, moment: datetime) -> bool:
+    def is_used_up(self, timestamp: datetime) -> bool:
         """Whether it refuses and stops now."""
         return (
             self.stops
             and self.spent_nano_usd >= self.limit_nano_usd
-            and not self.is_overridden(moment)
+            and not self.is_overridden(timestamp)
         )
 
 

@@ -15,21 +15,21 @@ from slipway.schemas.accounts import Role
 from slipway.schemas.spend import BudgetIn
 
 
-def set_budget(*, by: User, wanted: BudgetIn) -> Budget:
+def set_budget(*, by: User, spec: BudgetIn) -> Budget:
     """Limit a project, a team or a person, and measure at once.
 
     Raises NotFound for what is not in sight, Forbidden without the right, Conflict when there is
     such a budget already.
     """
-    project, team, person = _whom(by, wanted)
+    project, team, person = _whom(by, spec)
     budget = Budget(
         project=project,
         team=team,
         person=person,
-        period=wanted.period,
-        limit_nano_usd=wanted.limit_nano_usd,
-        stops=wanted.stops,
-        counts_exempt=wanted.counts_exempt,
+        period=spec.period,
+        limit_nano_usd=spec.limit_nano_usd,
+        stops=spec.stops,
+        counts_exempt=spec.counts_exempt,
         made_by=by,
     )
     with transaction.atomic():
@@ -95,9 +95,9 @@ def override_budget(*, budget: Budget, by: User, hours: float, reason: str) -> B
         raise InvalidInput("Say why.", field="reason", next_step="A few words will do.")
     until = clock.now() + timedelta(hours=hours) if hours > 0 else None
     with transaction.atomic():
-        mine = Budget.objects.filter(pk=budget.pk)
+        budgets = Budget.objects.filter(pk=budget.pk)
         reason = reason[:300]
-        if not mine.update(
+        if not budgets.update(
             override_until=until, override_reason=reason if until else "", override_by=by
         ):
             raise NotFound
@@ -131,8 +131,8 @@ def _not_allowed() -> Forbidden:
     )
 
 
-def _whom(by: User, wanted: BudgetIn) -> tuple[Project | None, Team | None, User | None]:
-    given = [one for one in (wanted.project, wanted.team, wanted.person) if one]
+def _whom(by: User, requested: BudgetIn) -> tuple[Project | None, Team | None, User | None]:
+    given = [item for item in (requested.project, requested.team, requested.person) if item]
     if len(given) != 1:
         raise InvalidInput(
             "Name exactly one of project, team and person.",
@@ -140,10 +140,10 @@ def _whom(by: User, wanted: BudgetIn) -> tuple[Project | None, Team | None, User
             field="project",
             next_step="One budget limits one of them.",
         )
-    if wanted.person:
+    if requested.person:
         if not by.is_administrator:
             raise _not_allowed()
-        person = User.objects.filter(email__iexact=wanted.person).first()
+        person = User.objects.filter(email__iexact=requested.person).first()
         if person is None:
             raise InvalidInput(
                 "There is nobody with this e-mail address.",
@@ -152,11 +152,11 @@ def _whom(by: User, wanted: BudgetIn) -> tuple[Project | None, Team | None, User
                 next_step="Look under Settings → People.",
             )
         return None, None, person
-    if wanted.project:
-        project = Project.objects.live().filter(slug=wanted.project).first()
+    if requested.project:
+        project = Project.objects.live().filter(slug=requested.project).first()
         _require_owner(by, project)
         return project, None, None
-    team = Team.objects.filter(slug=wanted.team or "").first()
+    team = Team.objects.filter(slug=requested.team or "").first()
     _require_owner(by, team)
     return None, team, None
 

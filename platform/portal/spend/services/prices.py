@@ -19,14 +19,14 @@ _LOOKED_AT = timedelta(days=30)
 
 def current_rates() -> list[RateOut]:
     """Return the price in force of every bare resource; without a moment where it is ours."""
-    found: dict[str, RatePrice] = {}
+    values: dict[str, RatePrice] = {}
     for price in RatePrice.objects.order_by("effective_from", "pk"):
-        found[price.resource] = price
+        values[price.resource] = price
     return [
         RateOut(
             resource=name,
-            nano_usd_per_hour=found[name].nano_usd_per_hour if name in found else SUGGESTED[name],
-            effective_from=found[name].effective_from if name in found else None,
+            nano_usd_per_hour=values[name].nano_usd_per_hour if name in values else SUGGESTED[name],
+            effective_from=values[name].effective_from if name in values else None,
         )
         for name in RESOURCES
     ]

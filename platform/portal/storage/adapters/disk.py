@@ -106,10 +106,10 @@ class DiskStore(FsspecStore):
     def _listing(self, folder: str) -> list[dict[str, Any]]:
         with self.outages():
             try:
-                found: list[dict[str, Any]] = self._fs.ls(f"{self._root}/{folder}", detail=True)
+                rows: list[dict[str, Any]] = self._fs.ls(f"{self._root}/{folder}", detail=True)
             except FileNotFoundError:
                 return []
-        return [info for info in found if info["type"] == "file"]
+        return [info for info in rows if info["type"] == "file"]
 
     def clear_drafts(self, *, before: datetime) -> CleanupResult:
         """See BlobStore."""

@@ -39,9 +39,9 @@ class FakeStore:
         if key not in self.objects:
             raise BytesMissing(key)
         content, _written_at = self.objects[key]
-        wanted = content[start : start + length]
-        for offset in range(0, len(wanted), CHUNK_BYTES):
-            yield wanted[offset : offset + CHUNK_BYTES]
+        requested = content[start : start + length]
+        for offset in range(0, len(requested), CHUNK_BYTES):
+            yield requested[offset : offset + CHUNK_BYTES]
 
     def delete(self, key: str) -> int:
         """See BlobStore."""

@@ -73,8 +73,8 @@ class _Bucket:
     def range(self, key: str, start: int, end: int) -> bytes:
         """Return the bytes from `start` to before `end`."""
         path = f"{self.name}/{key}"
-        found: bytes = self._fs.cat_file(path, start=start, end=end, timeout=_CALL_S)
-        return found
+        cat_file: bytes = self._fs.cat_file(path, start=start, end=end, timeout=_CALL_S)
+        return cat_file
 
 
 class _Upload:
@@ -211,10 +211,10 @@ class S3Store(FsspecStore):
         """Return an object's size; raises BytesMissing."""
         with self.outages():
             try:
-                facts = self._bucket.call("head_object", Key=self._place(key))
+                details = self._bucket.call("head_object", Key=self._place(key))
             except FileNotFoundError:
                 raise BytesMissing(key) from None
-        return int(facts["ContentLength"])
+        return int(details["ContentLength"])
 
     def _place(self, key: str) -> str:
         return self._prefix + checked(key)
@@ -243,9 +243,9 @@ class S3Store(FsspecStore):
 
     def entries(self, *, digest_prefix: str) -> Iterator[StoredObject]:
         """See BlobStore."""
-        for found in self._objects(f"sha256/{digest_prefix}"):
-            if digest_in(found.key) is not None:
-                yield found
+        for stored_object in self._objects(f"sha256/{digest_prefix}"):
+            if digest_in(stored_object.key) is not None:
+                yield stored_object
 
     def _objects(self, prefix: str) -> Iterator[StoredObject]:
         """Yield what lies under a prefix, a page of at most 1,000 at a time."""
@@ -253,9 +253,9 @@ class S3Store(FsspecStore):
         while True:
             with self.outages():
                 page = self._bucket.call("list_objects_v2", Prefix=self._prefix + prefix, **after)
-            for found in page.get("Contents", []):
-                key = found["Key"].removeprefix(self._prefix)
-                yield StoredObject(key, found["Size"], found["LastModified"].astimezone(UTC))
+            for content in page.get("Contents", []):
+                key = content["Key"].removeprefix(self._prefix)
+                yield StoredObject(key, content["Size"], content["LastModified"].astimezone(UTC))
             if not page.get("IsTruncated"):
                 return
             after = {"ContinuationToken": page["NextContinuationToken"]}

@@ -77,12 +77,12 @@ def _walk(folder: int, above: Parts, places: Places, limits: ArchiveLimits) -> I
 
 def _file(folder: int, name: str, path: str) -> Iterator[bytes]:
     with os.fdopen(os.open(name, _FILE_FLAGS, dir_fd=folder), "rb") as file:
-        facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise unsafe(path, "is neither a file nor a folder")
-        mode = 0o755 if facts.st_mode & 0o100 else 0o644
-        yield _header(path, tarfile.REGTYPE, mode, facts.st_size)
-        left = facts.st_size
+        mode = 0o755 if status.st_mode & 0o100 else 0o644
+        yield _header(path, tarfile.REGTYPE, mode, status.st_size)
+        left = status.st_size
         while left:
             piece = file.read(min(left, PIECE_BYTES))
             if not piece:
@@ -91,7 +91,7 @@ def _file(folder: int, name: str, path: str) -> Iterator[bytes]:
             yield piece
         if file.read(1):
             raise _changed(path)
-        yield bytes(-facts.st_size % BLOCK)
+        yield bytes(-status.st_size % BLOCK)
 
 
 def _header(path: str, kind: bytes, mode: int, size_bytes: int) -> bytes:

@@ -46,24 +46,24 @@ class _Stream:
 
     def up_to(self, size: int) -> bytes:
         """Return `size` bytes (at most PIECE_BYTES), fewer only at the end of the archive."""
-        found = bytearray()
-        while len(found) < size:
+        chunk = bytearray()
+        while len(chunk) < size:
             try:
-                data = self._source.read(size - len(found))
+                data = self._source.read(size - len(chunk))
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise broken(f"its compression is damaged ({error})") from error
             if not data:
                 break
-            found += data
-        self._gauge.count(len(found))
-        return bytes(found)
+            chunk += data
+        self._gauge.count(len(chunk))
+        return bytes(chunk)
 
     def exactly(self, size: int) -> bytes:
         """Return `size` bytes; raises BrokenArchive when the archive ends before."""
-        found = self.up_to(size)
-        if len(found) < size:
+        exactly = self.up_to(size)
+        if len(exactly) < size:
             raise broken("it is cut short")
-        return found
+        return exactly
 
     def pieces(self, size: int) -> Iterator[bytes]:
         """Yield `size` bytes and skip the padding behind them."""

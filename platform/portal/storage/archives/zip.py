@@ -50,10 +50,10 @@ class _Bounded:
     def read(self, size: int = -1) -> bytes:
         """Read; raises TooLarge for more at once than allowed."""
         left = max(self._end - self._source.tell(), 0)
-        wanted = left if size < 0 else min(size, left)
-        if wanted > self._most_bytes:
+        requested = left if size < 0 else min(size, left)
+        if requested > self._most_bytes:
             raise too_large("has a directory of unusual size")
-        return self._source.read(wanted)
+        return self._source.read(requested)
 
 
 def read_zip(source: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
@@ -66,18 +66,18 @@ def read_zip(source: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
     except _DAMAGE as error:
         raise broken(str(error) or "it is damaged") from error
     with archive:
-        found = archive.infolist()
-        if len(found) > limits.members:
+        infolist = archive.infolist()
+        if len(infolist) > limits.members:
             raise too_large(f"holds more than {limits.members} files and folders")
-        _refuse_overlaps(found)
-        for info in found:
+        _refuse_overlaps(infolist)
+        for info in infolist:
             yield _member(archive, info, gauge, limits)
 
 
-def _refuse_overlaps(found: list[zipfile.ZipInfo]) -> None:
+def _refuse_overlaps(items: list[zipfile.ZipInfo]) -> None:
     """Refuse members that share bytes: the way to a bomb that no ratio of one member shows."""
     end = 0
-    for info in sorted(found, key=lambda one: one.header_offset):
+    for info in sorted(items, key=lambda item: item.header_offset):
         if info.header_offset < end:
             raise unsafe(info.orig_filename, "shares its bytes with another member")
         end = info.header_offset + _LOCAL_HEADER_BYTES + info.compress_size

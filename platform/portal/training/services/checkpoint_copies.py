@@ -44,11 +44,13 @@ def limit_bytes() -> int:
 
 def newest_copy(*, workload_id: str) -> StoredCheckpoint | None:
     """Return what the store has of a job."""
-    found = Checkpoint.objects.copied().filter(job=workload_id)
-    facts = found.values_list("step", "file__blob__size_bytes", "file__blob__sha256").first()
-    if facts is None:
+    checkpoints = Checkpoint.objects.copied().filter(job=workload_id)
+    details = checkpoints.values_list(
+        "step", "file__blob__size_bytes", "file__blob__sha256"
+    ).first()
+    if details is None:
         return None
-    return StoredCheckpoint(step=facts[0], size_bytes=facts[1] or 0, digest=facts[2] or "")
+    return StoredCheckpoint(step=details[0], size_bytes=details[1] or 0, digest=details[2] or "")
 
 
 def take_copy(
@@ -114,19 +116,19 @@ def _keep(
         stored=stored,
         is_audited=False,
     )
-    mine = Checkpoint.objects.filter(job=job)
+    checkpoints = Checkpoint.objects.filter(job=job)
     copied = {"file": file, "copied_at": clock.now()}
-    if not mine.filter(step=step).update(**copied):
+    if not checkpoints.filter(step=step).update(**copied):
         # Not reported yet, or removed from the node while it was on its way.
-        is_newest = not mine.filter(step__gt=step).exists()
-        facts = {"step": step, "attempt": epoch, "size_bytes": size_bytes}
-        Checkpoint.objects.create(job=job, is_on_node=is_newest, **facts, **copied)
+        is_newest = not checkpoints.filter(step__gt=step).exists()
+        details = {"step": step, "attempt": epoch, "size_bytes": size_bytes}
+        Checkpoint.objects.create(job=job, is_on_node=is_newest, **details, **copied)
 
 
 def _job_of(node: Node, task_id: str, epoch: int, step: int) -> Job:
     """Return the job of a task this node may speak for; raises Conflict, NotFound."""
-    found = Lease.objects.filter(node=node, task_id=task_id, epoch=epoch)
-    lease = found.select_related("workload").first()
+    leases = Lease.objects.filter(node=node, task_id=task_id, epoch=epoch)
+    lease = leases.select_related("workload").first()
     if lease is None or lease.reason in _LOST or lease.workload.epoch != epoch:
         raise Conflict(
             "This node holds no lease on that task and epoch any more.",
@@ -192,8 +194,8 @@ def copy_for(*, node: Node, task_id: str, epoch: int, step: int) -> tuple[Iterat
     """
     job = _job_of(node, task_id, epoch, step)
     files = StoredFile.objects.select_related("blob")
-    found = Checkpoint.objects.copied().filter(job=job, step=step)
-    file = files.filter(pk__in=found.values("file")).first()
+    checkpoints = Checkpoint.objects.copied().filter(job=job, step=step)
+    file = files.filter(pk__in=checkpoints.values("file")).first()
     if file is None:
         raise NotFound
     return open_file(file=file), file.blob.size_bytes

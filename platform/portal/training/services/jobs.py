@@ -40,37 +40,39 @@ MAX_PARAMS_BYTES = 64 * 1024
 MAX_ARGS_BYTES = 64 * 1024
 
 
-def submit_job(*, project: Project, by: User, wanted: JobIn, cloned_from: Job | None = None) -> Job:
+def submit_job(
+    *, project: Project, by: User, requested: JobIn, cloned_from: Job | None = None
+) -> Job:
     """Queue a job. Whatever is wrong is refused here, before anything is queued or charged.
 
     Raises InvalidInput, naming the field: no such snapshot, script or tier, a tier that can never
     fit, a strategy that does not, a bad requirement.
     """
-    spec = _spec(wanted)
-    _check_strategy(wanted)
-    snapshot = snapshot_of(project, wanted.snapshot)
+    spec = _spec(requested)
+    _check_strategy(requested)
+    snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:
         raise _no_snapshot()
-    require_script(snapshot, wanted.script, ranks=wanted.nodes * wanted.procs)
-    tier = _tier(wanted.tier)
-    versions = _versions(project, wanted)
+    require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
+    tier = _tier(requested.tier)
+    versions = _versions(project, requested)
     with transaction.atomic():
         workload = submit_workload(
             project=project,
             by=by,
-            wanted=WorkloadRequest(
+            spec=WorkloadRequest(
                 kind="job",
-                name=wanted.name or _name_of(wanted.script),
+                name=requested.name or _name_of(requested.script),
                 tier=tier,
                 spec=spec,
-                nodes=wanted.nodes,
-                procs=wanted.procs,
-                priority=wanted.priority,
+                nodes=requested.nodes,
+                procs=requested.procs,
+                priority=requested.priority,
                 snapshot=snapshot.digest,
-                environment=_environment(project, by, wanted, cloned_from),
-                max_attempts=wanted.max_attempts,
-                max_lifetime_s=_lifetime(wanted),
-                tags=wanted.tags,
+                environment=_environment(project, by, requested, cloned_from),
+                max_attempts=requested.max_attempts,
+                max_lifetime_s=_lifetime(requested),
+                tags=requested.tags,
             ),
         )
         for version in versions:
@@ -79,33 +81,33 @@ def submit_job(*, project: Project, by: User, wanted: JobIn, cloned_from: Job | 
             workload=workload,
             created_at=workload.created_at,
             snapshot=snapshot,
-            script=wanted.script,
-            args=wanted.args,
-            params=wanted.params,
-            strategy=wanted.strategy or "",
-            requirements=wanted.requirements,
-            git=wanted.git.model_dump() if wanted.git else None,
+            script=requested.script,
+            args=requested.args,
+            params=requested.params,
+            strategy=requested.strategy or "",
+            requirements=requested.requirements,
+            git=requested.git.model_dump() if requested.git else None,
             datasets=[version.reference for version in versions],
             cloned_from=cloned_from,
         )
 
 
-def quote_job(*, project: Project, wanted: JobIn) -> Quote:
+def quote_job(*, project: Project, spec: JobIn) -> Quote:
     """Return what a job would cost an hour and whether it could run; nothing is queued.
 
     The snapshot may come later; when it is there already, the script must be in it.
     """
-    _spec(wanted)
-    _check_strategy(wanted)
-    normalised(wanted.requirements)
-    _versions(project, wanted)
-    snapshot = snapshot_of(project, wanted.snapshot)
+    _spec(spec)
+    _check_strategy(spec)
+    normalised(spec.requirements)
+    _versions(project, spec)
+    snapshot = snapshot_of(project, spec.snapshot)
     if snapshot is not None:
-        require_script(snapshot, wanted.script, ranks=wanted.nodes * wanted.procs)
-    tier = _tier(wanted.tier)
-    price = tier.nano_usd_per_hour * wanted.nodes
+        require_script(snapshot, spec.script, ranks=spec.nodes * spec.procs)
+    tier = _tier(spec.tier)
+    price = tier.nano_usd_per_hour * spec.nodes
     try:
-        refuse_impossible(project=project, tier=tier, tasks=wanted.nodes, backend=wanted.backend)
+        refuse_impossible(project=project, tier=tier, tasks=spec.nodes, backend=spec.backend)
     except SlipwayError as error:
         return Quote(
             nano_usd_per_hour=price,
@@ -113,24 +115,24 @@ def quote_job(*, project: Project, wanted: JobIn) -> Quote:
             would_wait=True,
             explanation=f"{error.message} {error.next_step or ''}".strip(),
         )
-    waits, why = _wait_of(project, tier, wanted)
+    waits, why = _wait_of(project, tier, spec)
     return Quote(nano_usd_per_hour=price, can_ever_run=True, would_wait=waits, explanation=why)
 
 
-def admission_request(*, project: Project, by: User, wanted: JobIn) -> AdmissionRequest:
+def admission_request(*, project: Project, by: User, spec: JobIn) -> AdmissionRequest:
     """Return what the admission would be asked about such a job; raises InvalidInput."""
-    tier = _tier(wanted.tier)
+    tier = _tier(spec.tier)
     return AdmissionRequest(
         workload_id="",
         team_id=project.team_id or "",
-        name=wanted.name or _name_of(wanted.script),
+        name=spec.name or _name_of(spec.script),
         project_id=project.pk,
         user_id=by.pk,
         kind="job",
         tier=tier.slug,
-        tasks=wanted.nodes,
-        nano_usd_per_hour=tier.nano_usd_per_hour * wanted.nodes,
-        max_lifetime_s=_lifetime(wanted),
+        tasks=spec.nodes,
+        nano_usd_per_hour=tier.nano_usd_per_hour * spec.nodes,
+        max_lifetime_s=_lifetime(spec),
     )
 
 
@@ -174,7 +176,7 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
     return submit_job(
         project=workload.project,
         by=by,
-        wanted=JobIn.model_validate(same | changed),
+        requested=JobIn.model_validate(same | changed),
         cloned_from=job,
     )
 
@@ -202,23 +204,23 @@ def price_of(workload: Workload) -> int:
     )
 
 
-def _spec(wanted: JobIn) -> RunSpec:
-    if len(json.dumps(wanted.params)) > MAX_PARAMS_BYTES:
+def _spec(requested: JobIn) -> RunSpec:
+    if len(json.dumps(requested.params)) > MAX_PARAMS_BYTES:
         raise _too_long("params", MAX_PARAMS_BYTES)
-    if sum(len(arg.encode()) for arg in wanted.args) > MAX_ARGS_BYTES:
+    if sum(len(arg.encode()) for arg in requested.args) > MAX_ARGS_BYTES:
         raise _too_long("args", MAX_ARGS_BYTES)
     return spec_from(
-        backend=wanted.backend,
-        argv=_argv(wanted),
-        hang_after_s=wanted.hang_after_minutes and wanted.hang_after_minutes * _S_A_MINUTE,
+        backend=requested.backend,
+        argv=_argv(requested),
+        hang_after_s=requested.hang_after_minutes and requested.hang_after_minutes * _S_A_MINUTE,
     )
 
 
-def _argv(wanted: JobIn) -> tuple[str, ...]:
+def _argv(requested: JobIn) -> tuple[str, ...]:
     """Return the command; a notebook finds its parameters itself, in SLIPWAY_PARAMS."""
-    if wanted.script.endswith(SUFFIX):
-        return ("python", "-m", _NOTEBOOK_PROGRAM, wanted.script, *wanted.args)
-    return ("python", wanted.script, *wanted.args, *_flags(wanted.params))
+    if requested.script.endswith(SUFFIX):
+        return ("python", "-m", _NOTEBOOK_PROGRAM, requested.script, *requested.args)
+    return ("python", requested.script, *requested.args, *_flags(requested.params))
 
 
 def _flags(params: Mapping[str, str]) -> list[str]:
@@ -234,39 +236,39 @@ def _too_long(field: str, limit_bytes: int) -> InvalidInput:
     )
 
 
-def _check_strategy(wanted: JobIn) -> None:
+def _check_strategy(requested: JobIn) -> None:
     """Refuse a strategy that is none, or that the number of ranks does not suit."""
-    if wanted.strategy is None:
+    if requested.strategy is None:
         return
     try:
-        strategy = parse_strategy(wanted.strategy)
+        strategy = parse_strategy(requested.strategy)
         if not strategy.is_auto:
-            strategy.layout(wanted.nodes * wanted.procs)
+            strategy.layout(requested.nodes * requested.procs)
     except StrategyError as error:
         raise InvalidInput(
             error.message, code="bad_strategy", field="strategy", next_step=error.next_step
         ) from error
 
 
-def _environment(project: Project, by: User, wanted: JobIn, cloned_from: Job | None) -> str:
+def _environment(project: Project, by: User, requested: JobIn, cloned_from: Job | None) -> str:
     """Return the digest of the environment to run in, empty for the installation's own.
 
     A clone keeps the version of Python its original had, so that it is the same environment.
     """
-    if not normalised(wanted.requirements):
+    if not normalised(requested.requirements):
         return ""
     python = None
-    if cloned_from is not None and cloned_from.requirements == wanted.requirements:
+    if cloned_from is not None and cloned_from.requirements == requested.requirements:
         digest = cloned_from.workload.environment
         python = Environment.objects.values_list("python", flat=True).filter(digest=digest).first()
     return use_environment(
-        project=project, by=by, requirements=wanted.requirements, python=python
+        project=project, by=by, requirements=requested.requirements, python=python
     ).digest
 
 
-def _versions(project: Project, wanted: JobIn) -> list[Version]:
+def _versions(project: Project, requested: JobIn) -> list[Version]:
     """Return the versions a job names, one of each dataset."""
-    versions = [resolve(project=project, reference=one) for one in wanted.datasets]
+    versions = [resolve(project=project, reference=dataset) for dataset in requested.datasets]
     if len({version.dataset_id for version in versions}) != len(versions):
         raise InvalidInput(
             "One dataset is named twice.",
@@ -276,8 +278,8 @@ def _versions(project: Project, wanted: JobIn) -> list[Version]:
     return versions
 
 
-def _lifetime(wanted: JobIn) -> int | None:
-    return max(1, round(wanted.max_hours * _S_AN_HOUR)) if wanted.max_hours else None
+def _lifetime(requested: JobIn) -> int | None:
+    return max(1, round(requested.max_hours * _S_AN_HOUR)) if requested.max_hours else None
 
 
 def _name_of(script: str) -> str:
@@ -316,19 +318,24 @@ def _tier(slug: str | None) -> Tier:
     return tier
 
 
-def _wait_of(project: Project, tier: Tier, wanted: JobIn) -> tuple[bool, str]:
+def _wait_of(project: Project, tier: Tier, requested: JobIn) -> tuple[bool, str]:
     """Return whether a job submitted now would wait, and why."""
-    ahead = Workload.objects.queued().filter(project=project, priority__gte=wanted.priority).count()
+    ahead = (
+        Workload.objects.queued().filter(project=project, priority__gte=requested.priority).count()
+    )
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
         return True, f"{ahead} of this project {verb} already and would go first."
-    need = need_of(project, tier, backend=wanted.backend)
+    need = need_of(project, tier, backend=requested.backend)
     room = Capacity(read_sites())
     fitting = room.count_of(need, project=project.pk)
-    if fitting >= wanted.nodes:
+    if fitting >= requested.nodes:
         return False, "It can start at once."
-    if room.count_of(need) >= wanted.nodes:
+    if room.count_of(need) >= requested.nodes:
         return True, OTHER_PROJECT
-    if wanted.nodes == 1:
+    if requested.nodes == 1:
         return True, f"Every node that fits tier {tier.slug} is busy."
-    return True, f"It needs {wanted.nodes} places of tier {tier.slug} at once; {fitting} are free."
+    return (
+        True,
+        f"It needs {requested.nodes} places of tier {tier.slug} at once; {fitting} are free.",
+    )

@@ -24,21 +24,21 @@ def _keep_checkpoint(job: Job, attempt: int, saved: SavedCheckpoint, at: datetim
 
     Steps grow within an attempt, so one below what is known of it comes late and says nothing new.
     """
-    mine = Checkpoint.objects.filter(job=job)
-    if mine.filter(attempt=attempt, step__gt=saved.step).exists():
+    checkpoints = Checkpoint.objects.filter(job=job)
+    if checkpoints.filter(attempt=attempt, step__gt=saved.step).exists():
         return ""
     line = why_not_copied(job, attempt=attempt, step=saved.step, size_bytes=saved.size_bytes)
-    known = mine.filter(step=saved.step, attempt=attempt)
+    known = checkpoints.filter(step=saved.step, attempt=attempt)
     if not known.update(size_bytes=saved.size_bytes, is_on_node=True):
-        facts = {"attempt": attempt, "size_bytes": saved.size_bytes, "is_on_node": True}
+        details = {"attempt": attempt, "size_bytes": saved.size_bytes, "is_on_node": True}
         Checkpoint.objects.update_or_create(
-            job=job, step=saved.step, defaults=facts | {"created_at": at}
+            job=job, step=saved.step, defaults=details | {"created_at": at}
         )
     if saved.kept:
-        mine.exclude(step__in=[*saved.kept, saved.step]).forget()
-    oldest = mine.order_by("-step").values_list("step", flat=True)[MAX_CHECKPOINTS:].first()
+        checkpoints.exclude(step__in=[*saved.kept, saved.step]).forget()
+    oldest = checkpoints.order_by("-step").values_list("step", flat=True)[MAX_CHECKPOINTS:].first()
     if oldest is not None:
-        mine.filter(step__lte=oldest).forget()
+        checkpoints.filter(step__lte=oldest).forget()
     return line
 
 

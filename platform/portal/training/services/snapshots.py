@@ -82,8 +82,8 @@ def keep_snapshot(*, project: Project, by: User, stored: StoredBytes) -> Snapsho
 
 def snapshot_of(project: Project, digest: str) -> Snapshot | None:
     """Return the snapshot of that digest, if this project has it."""
-    found = Snapshot.objects.filter(project=project, digest=digest)
-    return found.select_related("file__blob").first()
+    snapshots = Snapshot.objects.filter(project=project, digest=digest)
+    return snapshots.select_related("file__blob").first()
 
 
 def require_script(snapshot: Snapshot, script: str, *, ranks: int = 1) -> None:
@@ -110,9 +110,9 @@ def require_script(snapshot: Snapshot, script: str, *, ranks: int = 1) -> None:
     )
 
 
-def _too_large(said: str) -> TooLarge:
+def _too_large(message: str) -> TooLarge:
     return TooLarge(
-        f"The snapshot {said}; at most {MAX_SNAPSHOT_BYTES // 1024**2} MiB are allowed.",
+        f"The snapshot {message}; at most {MAX_SNAPSHOT_BYTES // 1024**2} MiB are allowed.",
         code="snapshot_too_large",
         field="snapshot",
         next_step="Leave data and models out of it: name them in a .slipwayignore file.",

@@ -71,8 +71,8 @@ def _unfolded(scratch: Path, name: str, chunks: Iterable[bytes]) -> Path:
 
 def _write_scripts_of_notebooks(folder: Path) -> None:
     """Make scripts of the notebooks that can be run as one; whoever names another is told why."""
-    found = (path for path in sorted(folder.rglob(f"*{SUFFIX}")) if path.is_file())
-    for path in list(found)[:_MOST_NOTEBOOKS]:
+    paths = (path for path in sorted(folder.rglob(f"*{SUFFIX}")) if path.is_file())
+    for path in list(paths)[:_MOST_NOTEBOOKS]:
         with suppress(InvalidInput):
             _write_script_of(path)
 

@@ -168,10 +168,12 @@ class SetQuota(forms.Form):
     def clean_group(self) -> Group:
         """Return the project or team of that address."""
         slug = self.cleaned_data["group"].strip()
-        found = Project.objects.filter(slug=slug).first() or Team.objects.filter(slug=slug).first()
-        if found is None:
+        project = (
+            Project.objects.filter(slug=slug).first() or Team.objects.filter(slug=slug).first()
+        )
+        if project is None:
             raise forms.ValidationError("There is no project and no team of that address.")
-        return found
+        return project
 
     def clean_cpus(self) -> int | None:
         """Return thousandths."""

@@ -150,7 +150,7 @@ class NewRollout(SchemaForm):
         """Show the one plan there is while no revision answers; the service refuses the others."""
         plan = self.fields["plan"]
         plan.initial = PlanKind.ALL_AT_ONCE.value
-        plan.widget.choices = [one for one in PLANS if one[0] == plan.initial]
+        plan.widget.choices = [item for item in PLANS if item[0] == plan.initial]
         plan.help_text = "No revision answers yet, so there is none to share the traffic with."
 
     def clean_percents(self) -> list[int]:

@@ -174,14 +174,14 @@ class NewJob(forms.Form):
             self.add_error("snapshot", "Choose a file or a folder, or the code of an earlier job.")
         if self.errors:
             return data
-        facts = {name: value for name, value in data.items() if value not in (None, "")}
+        values_by_name = {name: value for name, value in data.items() if value not in (None, "")}
         try:
-            self.wanted = JobIn.model_validate(facts | self._kept(data["snapshot"]))
+            self.wanted = JobIn.model_validate(values_by_name | self._kept(data["snapshot"]))
         except ValidationError as error:
             for fault in error.errors():
                 field = str(fault["loc"][0]) if fault["loc"] else ""
-                said = f"This {predicate_of_fault(fault)}."
-                self.add_error(field if field in self.fields else None, said)
+                message = f"This {predicate_of_fault(fault)}."
+                self.add_error(field if field in self.fields else None, message)
         return data
 
     def _kept(self, digest: str) -> dict[str, Any]:
@@ -201,21 +201,21 @@ class NewJob(forms.Form):
 
 def pairs(texts: list[str]) -> dict[str, str]:
     """Read name=value of each text; raises ValidationError."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator:
             raise forms.ValidationError(f"“{text[:40]}” is not of the form name=value.")
-        found[name.strip()] = value.strip()
-    return found
+        result[name.strip()] = value.strip()
+    return result
 
 
 def _code_of(project: Project, chosen: str) -> Shortlist[Snapshot]:
     """Return the newest code of the project, and the chosen one wherever it stands."""
-    found = Snapshot.objects.filter(project=project).defer("marks").select_related("created_by")
-    newest = shortlist(found.order_by("-pk"), RECENT_CODE)
+    snapshots = Snapshot.objects.filter(project=project).defer("marks").select_related("created_by")
+    newest = shortlist(snapshots.order_by("-pk"), RECENT_CODE)
     if chosen and all(code.digest != chosen for code in newest):
-        older = found.filter(digest=chosen)[:1]
+        older = snapshots.filter(digest=chosen)[:1]
         newest += older
         newest.left_out -= len(older)
     return newest

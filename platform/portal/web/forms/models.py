@@ -198,21 +198,21 @@ class Gates(forms.Form):
         except ValidationError as error:
             for fault in error.errors():
                 field = str(fault["loc"][-1])
-                said = "This is no reference such as digits:3."
+                message = "This is no reference such as digits:3."
                 if field != "dataset":
-                    said = f"This {predicate_of_fault(fault)}."
-                self.add_error(field if field in self.fields else None, said)
+                    message = f"This {predicate_of_fault(fault)}."
+                self.add_error(field if field in self.fields else None, message)
         return data
 
 
 def gates_as_sent(target: TargetGates) -> dict[str, Any]:
     """What the form of a target's gates is filled in with."""
-    found: dict[str, Any] = {"kind": target.kind.value, "name": target.name}
+    result: dict[str, Any] = {"kind": target.kind.value, "name": target.name}
     for gate in target.gates:
         if gate.kind != "evaluation":
-            found[gate.kind] = True
-        elif "metric" not in found:
+            result[gate.kind] = True
+        elif "metric" not in result:
             better = "higher" if gate.higher_is_better else "lower"
-            found |= {"metric": gate.metric, "dataset": gate.dataset}
-            found |= {"better": better, "margin": gate.margin}
-    return found
+            result |= {"metric": gate.metric, "dataset": gate.dataset}
+            result |= {"better": better, "margin": gate.margin}
+    return result

@@ -50,18 +50,20 @@ class ServerTimes(forms.Form):
     def facts(self) -> dict[str, Any]:
         """Return what was filled in, as the schemas take it."""
         data = self.cleaned_data
-        found = {name: value for name, value in data.items() if value not in (None, "", [])}
+        values_by_name = {
+            name: value for name, value in data.items() if value not in (None, "", [])
+        }
         for name in ("daily_start", "daily_stop"):
-            if name in found:
-                found[name] = found[name].strftime(_TIME)
-        return found
+            if name in values_by_name:
+                values_by_name[name] = values_by_name[name].strftime(_TIME)
+        return values_by_name
 
     def refuse(self, error: ValidationError) -> None:
         """Put what a schema refuses beside its field."""
         for fault in error.errors():
             field = str(fault["loc"][0]) if fault["loc"] else ""
-            said = f"This {predicate_of_fault(fault)}."
-            self.add_error(field if field in self.fields else None, said)
+            message = f"This {predicate_of_fault(fault)}."
+            self.add_error(field if field in self.fields else None, message)
 
 
 class EditServer(ServerTimes):
@@ -146,13 +148,13 @@ class LaunchServer(ServerTimes):
 
     def clean_tags(self) -> dict[str, str]:
         """Read name=value, separated by spaces."""
-        found: dict[str, str] = {}
+        clean_tags: dict[str, str] = {}
         for text in str(self.cleaned_data["tags"]).split():
             name, separator, value = text.partition("=")
             if not separator:
                 raise forms.ValidationError(f"“{text[:40]}” is not of the form name=value.")
-            found[name] = value
-        return found
+            clean_tags[name] = value
+        return clean_tags
 
     def clean(self) -> dict[str, Any]:
         """Put it all together; what the schema refuses stands beside its field."""

@@ -76,21 +76,21 @@ class RunNotebook(forms.Form):
         if self.errors:
             return data
         try:
-            wanted = RunIn.model_validate(
+            requested = RunIn.model_validate(
                 {name: value for name, value in data.items() if value not in (None, "")}
             )
         except ValidationError as error:
             for fault in error.errors():
                 field = str(fault["loc"][0]) if fault["loc"] else ""
-                said = f"This {predicate_of_fault(fault)}."
-                self.add_error(field if field in self.fields else None, said)
+                message = f"This {predicate_of_fault(fault)}."
+                self.add_error(field if field in self.fields else None, message)
             return data
         self.wish = NotebookRunRequest(
             purpose="run",
-            tier=wanted.tier,
-            name=wanted.name,
-            params=wanted.params,
-            requirements=wanted.requirements,
-            max_hours=wanted.max_hours,
+            tier=requested.tier,
+            name=requested.name,
+            params=requested.params,
+            requirements=requested.requirements,
+            max_hours=requested.max_hours,
         )
         return data

@@ -57,16 +57,16 @@ def _page(
 ) -> HttpResponse:
     since, until = day(request, "since"), day(request, "until", end=True)
     texts = {name: word(request, name) for name in FILTERS[:3]}
-    found = events.matching(since=since, until=until, **texts)
+    events_row = events.matching(since=since, until=until, **texts)
     dates = {"since": since and since.isoformat(), "until": until and until.isoformat()}
-    wanted = {name: value for name, value in (texts | confined | dates).items() if value}
+    values_by_name = {name: value for name, value in (texts | confined | dates).items() if value}
     export = reverse("api:export_audit")
     context = {
-        "listing": listing(request, found, filters=FILTERS),
+        "listing": listing(request, events_row, filters=FILTERS),
         "kinds": KINDS,
         "verbs": [(verb, _words_of(verb)) for verb in VERBS],
-        "csv_url": f"{export}?{urlencode({**wanted, 'format': 'csv'})}",
-        "jsonl_url": f"{export}?{urlencode({**wanted, 'format': 'jsonl'})}",
+        "csv_url": f"{export}?{urlencode({**values_by_name, 'format': 'csv'})}",
+        "jsonl_url": f"{export}?{urlencode({**values_by_name, 'format': 'jsonl'})}",
     }
     return render(request, template, context | where)
 

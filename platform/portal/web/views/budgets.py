@@ -43,14 +43,12 @@ def budgets(request: HttpRequest) -> HttpResponse:
     """List the budgets that concern the person; set one."""
     principal = require_principal(request)
     form = SetBudget(sent(request), initial={"group": request.GET.get("group", "")[:48]})
-    done = carry_out(
-        request, form, lambda data: set_budget(by=principal.user, wanted=data["wanted"])
-    )
+    done = carry_out(request, form, lambda data: set_budget(by=principal.user, spec=data["wanted"]))
     if done:
         messages.success(request, f"The budget of {done.result.scope_name} is set.")
         return redirect("budget", done.result.pk)
-    found = Budget.objects.visible_to(principal).select_related("project", "team", "person")
-    shown = listing(request, found)
+    budgets_row = Budget.objects.visible_to(principal).select_related("project", "team", "person")
+    shown = listing(request, budgets_row)
     owned = Membership.objects.filter(user=principal.user, role=Role.OWNER, project__isnull=False)
     context = {
         "listing": shown,
@@ -67,33 +65,37 @@ def budgets(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def budget(request: HttpRequest, budget: str) -> HttpResponse:
     """Show one budget; change it, or let everything pass for a while."""
-    found, user, moment = gated_budget(request), require_principal(request).user, clock.now()
+    budget_row, user, timestamp = (
+        gated_budget(request),
+        require_principal(request).user,
+        clock.now(),
+    )
     asks = request.POST.get("do", "")
     change = ChangeBudget(
         sent(request) if asks != "override" else None,
         initial={
-            "limit": dollars_text(found.limit_nano_usd),
-            "stops": found.stops,
-            "counts_exempt": found.counts_exempt,
+            "limit": dollars_text(budget_row.limit_nano_usd),
+            "stops": budget_row.stops,
+            "counts_exempt": budget_row.counts_exempt,
         },
     )
     override = Override(sent(request) if asks == "override" else None)
     done = (
-        carry_out(request, override, lambda data: _override(found, user, data))
+        carry_out(request, override, lambda data: _override(budget_row, user, data))
         if asks == "override"
-        else carry_out(request, change, lambda data: _change(found, user, data))
+        else carry_out(request, change, lambda data: _change(budget_row, user, data))
     )
     if done:
         messages.success(request, "The budget is changed.")
-        return redirect("budget", found.pk)
+        return redirect("budget", budget_row.pk)
     context = {
-        "budget": found,
-        "is_used_up": found.is_used_up(moment),
-        "is_overridden": found.is_overridden(moment),
-        "part": min(100, found.spent_nano_usd * 100 // found.limit_nano_usd),
-        "alerts": shortlist(found.alerts.order_by("-pk"), ALERTS_SHOWN),
-        "stopped": _stopped_by(request, found),
-        "may_change": may_change(found, user),
+        "budget": budget_row,
+        "is_used_up": budget_row.is_used_up(timestamp),
+        "is_overridden": budget_row.is_overridden(timestamp),
+        "part": min(100, budget_row.spent_nano_usd * 100 // budget_row.limit_nano_usd),
+        "alerts": shortlist(budget_row.alerts.order_by("-pk"), ALERTS_SHOWN),
+        "stopped": _stopped_by(request, budget_row),
+        "may_change": may_change(budget_row, user),
         "change": change,
         "override": override,
     }
@@ -101,9 +103,9 @@ def budget(request: HttpRequest, budget: str) -> HttpResponse:
     return render(request, "web/spend/budget.html", context | _WHERE, status=status)
 
 
-def _change(found: Budget, user: Any, data: dict[str, Any]) -> Budget:
+def _change(budget_row: Budget, user: Any, data: dict[str, Any]) -> Budget:
     return change_budget(
-        budget=found,
+        budget=budget_row,
         by=user,
         limit_nano_usd=data["limit"],
         stops=data["stops"],
@@ -111,21 +113,21 @@ def _change(found: Budget, user: Any, data: dict[str, Any]) -> Budget:
     )
 
 
-def _override(found: Budget, user: Any, data: dict[str, Any]) -> Budget:
-    return override_budget(budget=found, by=user, hours=data["hours"], reason=data["reason"])
+def _override(budget_row: Budget, user: Any, data: dict[str, Any]) -> Budget:
+    return override_budget(budget=budget_row, by=user, hours=data["hours"], reason=data["reason"])
 
 
-def _stopped_by(request: HttpRequest, found: Budget) -> Shortlist[Workload]:
+def _stopped_by(request: HttpRequest, budget_row: Budget) -> Shortlist[Workload]:
     """Return what budgets have stopped and can be resumed, as far as the person sees it."""
     stopped = Workload.objects.visible_to(require_principal(request)).filter(
         state=WorkloadState.STOPPED, reason=ReasonCode.BUDGET, kind="job"
     )
-    if found.project_id:
-        stopped = stopped.filter(project=found.project_id)
-    elif found.team_id:
-        stopped = stopped.filter(team=found.team_id)
+    if budget_row.project_id:
+        stopped = stopped.filter(project=budget_row.project_id)
+    elif budget_row.team_id:
+        stopped = stopped.filter(team=budget_row.team_id)
     else:
-        stopped = stopped.filter(submitted_by=found.person_id)
+        stopped = stopped.filter(submitted_by=budget_row.person_id)
     return shortlist(stopped.select_related("project").order_by("-pk"), STOPPED_SHOWN)
 
 
@@ -133,19 +135,19 @@ def _stopped_by(request: HttpRequest, found: Budget) -> Shortlist[Workload]:
 @require_http_methods(["GET", "HEAD", "POST"])
 def budget_delete(request: HttpRequest, budget: str) -> HttpResponse:
     """Ask, then remove a limit."""
-    found = gated_budget(request)
+    budget_row = gated_budget(request)
     if request.method == "POST":
-        remove_budget(budget=found, by=require_principal(request).user)
-        messages.success(request, f"{found.scope_name} has no such limit any more.")
+        remove_budget(budget=budget_row, by=require_principal(request).user)
+        messages.success(request, f"{budget_row.scope_name} has no such limit any more.")
         return redirect("budgets")
     question = Question(
-        title=f"Remove the budget of {found.scope_name}?",
+        title=f"Remove the budget of {budget_row.scope_name}?",
         effects=(
             "Nothing is refused or stopped on its account any more.",
             "What was spent stays in the ledger, and this in the audit log.",
         ),
         button="Remove the budget",
-        back=reverse("budget", args=[found.pk]),
+        back=reverse("budget", args=[budget_row.pk]),
         **_WHERE,
     )
     return ask(request, question)

@@ -56,9 +56,9 @@ def _may_write(request: HttpRequest) -> bool:
 def project_datasets(request: HttpRequest, project: str) -> HttpResponse:
     """List the datasets, newest first unless asked otherwise."""
     everything = Dataset.objects.of_project(gated_project(request))
-    found = everything.current().matching(word(request, "q")).with_totals()
+    datasets = everything.current().matching(word(request, "q")).with_totals()
     context = {
-        "listing": listing(request, found, sorts={"name": "name"}),
+        "listing": listing(request, datasets, sorts={"name": "name"}),
         "deleted": shortlist(everything.can_be_restored(), DELETED_SHOWN),
         "may_write": _may_write(request),
         **_WHERE,
@@ -70,11 +70,11 @@ def project_datasets(request: HttpRequest, project: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_dataset_new(request: HttpRequest, project: str) -> HttpResponse:
     """Make a dataset and begin its first version."""
-    found, by = gated_project(request), require_principal(request).user
+    project_row, by = gated_project(request), require_principal(request).user
     form = NewDataset(sent(request))
 
     def make(data: dict[str, Any]) -> Version:
-        return open_draft(dataset=create_dataset(project=found, by=by, **data), by=by)
+        return open_draft(dataset=create_dataset(project=project_row, by=by, **data), by=by)
 
     done = carry_out(request, form, make)
     if done:
@@ -93,12 +93,12 @@ def _page(version: Version) -> str:
 @require_safe
 def project_dataset(request: HttpRequest, project: str, dataset: str) -> HttpResponse:
     """Show a dataset and its versions, and the person's own drafts that are not done."""
-    found, viewer = gated_dataset(request), require_principal(request).user
+    dataset_row, viewer = gated_dataset(request), require_principal(request).user
     context = {
-        "dataset": found,
-        "listing": listing(request, ready_versions(found), filters=()),
-        "drafts": _drafts_of(found, viewer),
-        "deleted": shortlist(found.versions.can_be_restored(), DELETED_SHOWN),
+        "dataset": dataset_row,
+        "listing": listing(request, ready_versions(dataset_row), filters=()),
+        "drafts": _drafts_of(dataset_row, viewer),
+        "deleted": shortlist(dataset_row.versions.can_be_restored(), DELETED_SHOWN),
         "may_write": _may_write(request),
         **_WHERE,
     }
@@ -107,8 +107,8 @@ def project_dataset(request: HttpRequest, project: str, dataset: str) -> HttpRes
 
 def _drafts_of(dataset: Dataset, viewer: User) -> Shortlist[Version]:
     unfinished = (VersionState.DRAFT, VersionState.CHECKING, VersionState.REFUSED)
-    mine = Version.objects.filter(dataset=dataset, created_by=viewer, state__in=unfinished)
-    return shortlist(mine.order_by("-pk"), DRAFTS_SHOWN)
+    versions = Version.objects.filter(dataset=dataset, created_by=viewer, state__in=unfinished)
+    return shortlist(versions.order_by("-pk"), DRAFTS_SHOWN)
 
 
 @guarded_by(DatasetRole(Role.CONTRIBUTOR, Scope.FILES_WRITE))
@@ -125,31 +125,31 @@ def project_dataset_version(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> HttpResponse:
     """Show a version, or the draft it is to become."""
-    found = gated_version(request)
-    files = found.entries.files().order_by("path")
+    version_row = gated_version(request)
+    files = version_row.entries.files().order_by("path")
     text = word(request, "q")
     files = files.filter(path__icontains=text) if text else files
     listed = shortlist(files, FILES_SHOWN)
     context = {
-        "dataset": found.dataset,
-        "version": found,
+        "dataset": version_row.dataset,
+        "version": version_row,
         "files": listed,
         "files_found": len(listed) + listed.left_out,
         "may_write": _may_write(request),
         **_WHERE,
     }
-    if found.state != VersionState.READY:
-        context["declared"] = form_context(found)
+    if version_row.state != VersionState.READY:
+        context["declared"] = form_context(version_row)
         return render(request, "web/datasets/draft.html", context)
-    uses = uses_of(found)
+    uses = uses_of(version_row)
     context |= {
-        "tables": shown_tables(found),
-        "preview": previewed(found, word(request, "table"), word(request, "rows")),
-        "changes": changes_of(found, word(request, "since")),
-        "others": ready_versions(found.dataset).exclude(pk=found.pk),
+        "tables": shown_tables(version_row),
+        "preview": previewed(version_row, word(request, "table"), word(request, "rows")),
+        "changes": changes_of(version_row, word(request, "since")),
+        "others": ready_versions(version_row.dataset).exclude(pk=version_row.pk),
         "uses": uses,
-        "uses_left_out": found.uses.count() - len(uses),
-        "origin": origin_of(found),
+        "uses_left_out": version_row.uses.count() - len(uses),
+        "origin": origin_of(version_row),
     }
     return render(request, "web/datasets/version.html", context)
 
@@ -160,31 +160,31 @@ def project_dataset_commit(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> HttpResponse:
     """Close a draft; its page tells how the check goes."""
-    found = gated_version(request)
+    version_row = gated_version(request)
     allowed = bool(request.POST.get("allow_bad_rows"))
     one_click(
         request,
         lambda: commit_draft(
-            draft=found, allow_bad_rows=allowed, settings=settings_of(request.POST)
+            draft=version_row, allow_bad_rows=allowed, settings=settings_of(request.POST)
         ),
     )
-    return redirect(_page(found))
+    return redirect(_page(version_row))
 
 
 @guarded_by(DatasetRole(Role.CONTRIBUTOR, Scope.FILES_WRITE))
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_dataset_delete(request: HttpRequest, project: str, dataset: str) -> HttpResponse:
     """Ask, then delete a dataset."""
-    found = gated_dataset(request)
-    back = address_of(found.project, "dataset", found.name)
+    dataset_row = gated_dataset(request)
+    back = address_of(dataset_row.project, "dataset", dataset_row.name)
     if request.method == "POST":
-        if not one_click(request, lambda: delete_dataset(dataset=found)):
+        if not one_click(request, lambda: delete_dataset(dataset=dataset_row)):
             return redirect(back)
-        messages.success(request, f"{found.name} is deleted. It can be brought back below.")
-        return redirect(address_of(found.project, "datasets"))
-    count = ready_versions(found).count()
+        messages.success(request, f"{dataset_row.name} is deleted. It can be brought back below.")
+        return redirect(address_of(dataset_row.project, "datasets"))
+    count = ready_versions(dataset_row).count()
     question = Question(
-        title=f"Delete the dataset {found.name}?",
+        title=f"Delete the dataset {dataset_row.name}?",
         effects=(
             f"Its {count} version{'' if count == 1 else 's'} can no longer be read by jobs.",
             "It can be brought back for three days; then its bytes are freed.",
@@ -202,21 +202,21 @@ def project_dataset_version_delete(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> HttpResponse:
     """Ask, then delete a version or a draft."""
-    found = gated_version(request)
-    back = address_of(found.dataset.project, "dataset", found.dataset.name)
+    version_row = gated_version(request)
+    back = address_of(version_row.dataset.project, "dataset", version_row.dataset.name)
     if request.method == "POST":
-        if one_click(request, lambda: delete_version(version=found)):
-            said = f"{found.reference} is deleted. It can be brought back below."
-            messages.success(request, said if found.number else "The draft is gone.")
+        if one_click(request, lambda: delete_version(version=version_row)):
+            message = f"{version_row.reference} is deleted. It can be brought back below."
+            messages.success(request, message if version_row.number else "The draft is gone.")
         return redirect(back)
-    jobs = jobs_reading(found)
+    jobs = jobs_reading(version_row)
     question = Question(
-        title=f"Delete {found.reference}?" if found.number else "Delete this draft?",
+        title=f"Delete {version_row.reference}?" if version_row.number else "Delete this draft?",
         effects=(
             f"{jobs} job{'' if jobs == 1 else 's'} cannot be repeated then.",
             "It can be brought back for three days; then its bytes are freed.",
         )
-        if found.number
+        if version_row.number
         else ("What was sent for it is dropped.",),
         button="Delete",
         back=back,
@@ -229,11 +229,11 @@ def project_dataset_version_delete(
 @require_POST
 def project_dataset_restore(request: HttpRequest, project: str, dataset: str) -> HttpResponse:
     """Bring back a dataset that was deleted."""
-    found = gated_dataset(request)
-    if not one_click(request, lambda: restore_dataset(dataset=found)):
-        return redirect(address_of(found.project, "datasets"))
-    messages.success(request, f"{found.name} is back.")
-    return redirect(address_of(found.project, "dataset", found.name))
+    dataset_row = gated_dataset(request)
+    if not one_click(request, lambda: restore_dataset(dataset=dataset_row)):
+        return redirect(address_of(dataset_row.project, "datasets"))
+    messages.success(request, f"{dataset_row.name} is back.")
+    return redirect(address_of(dataset_row.project, "dataset", dataset_row.name))
 
 
 @guarded_by(VersionRole(Role.CONTRIBUTOR, Scope.FILES_WRITE, deleted=True))
@@ -242,7 +242,7 @@ def project_dataset_version_restore(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> HttpResponse:
     """Bring back a version that was deleted."""
-    found = gated_version(request)
-    if one_click(request, lambda: restore_version(version=found)):
-        messages.success(request, f"{found.reference} is back.")
-    return redirect(address_of(found.dataset.project, "dataset", found.dataset.name))
+    version_row = gated_version(request)
+    if one_click(request, lambda: restore_version(version=version_row)):
+        messages.success(request, f"{version_row.reference} is back.")
+    return redirect(address_of(version_row.dataset.project, "dataset", version_row.dataset.name))

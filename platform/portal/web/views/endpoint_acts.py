@@ -47,8 +47,8 @@ def _back(endpoint: Endpoint) -> str:
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Show what a promotion would change and cost, and do it by the chosen plan."""
-    found, by = gated_endpoint(request), require_principal(request).user
-    standing = standing_of(found)
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
+    standing = standing_of(endpoint_row)
     newest = current_of(standing)
     current = newest if newest is not None and newest.weight else None
     given = {
@@ -58,21 +58,23 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
     form = NewRollout(sent(request), initial=given)
     if current is None:
         form.offer_all_at_once()
-    done = carry_out(request, form, lambda _: promote(endpoint=found, by=by, wanted=form.wanted))
+    done = carry_out(
+        request, form, lambda _: promote(endpoint=endpoint_row, by=by, spec=form.wanted)
+    )
     if done:
         number = done.result.revision.number
         messages.success(request, f"Revision {number} is starting; traffic follows by the plan.")
-        return redirect(_back(found))
-    rate = found.tier.nano_usd_per_hour
+        return redirect(_back(endpoint_row))
+    rate = endpoint_row.tier.nano_usd_per_hour
     context = {
-        "endpoint": found,
+        "endpoint": endpoint_row,
         "form": form,
         "current": current,
         "terminal_plan": "canary" if current else "all_at_once",
         "rollout": standing.rollout,
-        "models": [facts.name for facts in list_models(found.project_id, limit=100).items],
+        "models": [item.name for item in list_models(endpoint_row.project_id, limit=100).items],
         "now_an_hour": standing.nano_usd_per_hour,
-        "then_an_hour": standing.nano_usd_per_hour + rate * found.wanted,
+        "then_an_hour": standing.nano_usd_per_hour + rate * endpoint_row.wanted,
     }
     status = status_of(form)
     return render(request, "web/endpoints/promote.html", context | WHERE, status=status)
@@ -84,47 +86,47 @@ def project_endpoint_return(
     request: HttpRequest, project: str, endpoint: str, number: int
 ) -> HttpResponse:
     """Promote an earlier revision again, all at once."""
-    found, by = gated_endpoint(request), require_principal(request).user
-    if number > _MOST_NUMBER or not found.revisions.filter(number=number).exists():
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
+    if number > _MOST_NUMBER or not endpoint_row.revisions.filter(number=number).exists():
         raise NotFound
-    wanted = Promote(revision=number)
-    if one_click(request, lambda: promote(endpoint=found, by=by, wanted=wanted)):
+    requested = Promote(revision=number)
+    if one_click(request, lambda: promote(endpoint=endpoint_row, by=by, spec=requested)):
         messages.success(request, f"Revision {number} is coming back.")
-    return redirect(_back(found))
+    return redirect(_back(endpoint_row))
 
 
 @guarded_by(CHANGE)
 @require_POST
 def project_endpoint_rollback(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Go back to the revision before."""
-    found, by = gated_endpoint(request), require_principal(request).user
-    if one_click(request, lambda: roll_back(endpoint=found, by=by)):
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
+    if one_click(request, lambda: roll_back(endpoint=endpoint_row, by=by)):
         messages.success(request, "The traffic goes to the revision before.")
-    return redirect(_back(found))
+    return redirect(_back(endpoint_row))
 
 
 @guarded_by(CHANGE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_pause(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Say why, then pause."""
-    found, by = gated_endpoint(request), require_principal(request).user
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = Because(sent(request))
     done = carry_out(
         request,
         form,
-        lambda data: pause_endpoint(endpoint=found, by=by, reason=data["reason"]),
+        lambda data: pause_endpoint(endpoint=endpoint_row, by=by, reason=data["reason"]),
     )
     if done:
-        messages.success(request, f"{found.name} is paused.")
-        return redirect(_back(found))
+        messages.success(request, f"{endpoint_row.name} is paused.")
+        return redirect(_back(endpoint_row))
     question = Question(
-        title=f"Pause {found.name}?",
+        title=f"Pause {endpoint_row.name}?",
         effects=(
             "Whoever asks it gets 503 with the reason, until somebody resumes it.",
             "Its replicas stop, so nothing is charged; resuming takes as long as a start.",
         ),
         button="Pause the endpoint",
-        back=_back(found),
+        back=_back(endpoint_row),
         room="projects",
         section="endpoints",
     )
@@ -135,31 +137,33 @@ def project_endpoint_pause(request: HttpRequest, project: str, endpoint: str) ->
 @require_POST
 def project_endpoint_resume(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Serve again."""
-    found, by = gated_endpoint(request), require_principal(request).user
-    if one_click(request, lambda: resume_endpoint(endpoint=found, by=by)):
-        messages.success(request, f"{found.name} is starting its replicas again.")
-    return redirect(_back(found))
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
+    if one_click(request, lambda: resume_endpoint(endpoint=endpoint_row, by=by)):
+        messages.success(request, f"{endpoint_row.name} is starting its replicas again.")
+    return redirect(_back(endpoint_row))
 
 
 @guarded_by(CHANGE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_delete(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Ask, then delete."""
-    found, by = gated_endpoint(request), require_principal(request).user
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
     if request.method == "POST":
-        if one_click(request, lambda: delete_endpoint(endpoint=found, by=by)):
-            messages.success(request, f"{found.name} finishes what it works on, and goes away.")
+        if one_click(request, lambda: delete_endpoint(endpoint=endpoint_row, by=by)):
+            messages.success(
+                request, f"{endpoint_row.name} finishes what it works on, and goes away."
+            )
         return redirect("project_endpoints", gated_project(request).slug)
     effects = (
-        f"Whoever asks {found.name} is refused from now on; its keys count no more.",
+        f"Whoever asks {endpoint_row.name} is refused from now on; its keys count no more.",
         "Its replicas finish what they work on and stop; nothing is charged after that.",
         "The model, the recorded predictions and what it has cost stay.",
     )
     question = Question(
-        title=f"Delete {found.name}?",
+        title=f"Delete {endpoint_row.name}?",
         effects=effects,
         button="Delete the endpoint",
-        back=_back(found),
+        back=_back(endpoint_row),
         room="projects",
         section="endpoints",
     )
@@ -170,15 +174,15 @@ def project_endpoint_delete(request: HttpRequest, project: str, endpoint: str) -
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_change(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Change replicas, limits, rules of rollback and recording while it serves."""
-    found, by = gated_endpoint(request), require_principal(request).user
-    form = ChangedEndpoint(sent(request), initial=_standing(found))
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
+    form = ChangedEndpoint(sent(request), initial=_standing(endpoint_row))
     done = carry_out(
-        request, form, lambda _: change_endpoint(endpoint=found, by=by, change=form.wanted)
+        request, form, lambda _: change_endpoint(endpoint=endpoint_row, by=by, change=form.wanted)
     )
     if done:
         messages.success(request, "The change is in force within seconds.")
-        return redirect(_back(found))
-    context = {"endpoint": found, "form": form}
+        return redirect(_back(endpoint_row))
+    context = {"endpoint": endpoint_row, "form": form}
     status = status_of(form)
     return render(request, "web/endpoints/change.html", context | WHERE, status=status)
 
@@ -208,12 +212,12 @@ def _standing(endpoint: Endpoint) -> dict[str, object]:
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_try(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Send a request through the gateway and show what came back."""
-    found, by = gated_endpoint(request), require_principal(request).user
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = Trial(sent(request))
     done = carry_out(
-        request, form, lambda _: try_out(endpoint=found, by=by, body=form.wanted.request)
+        request, form, lambda _: try_out(endpoint=endpoint_row, by=by, body=form.wanted.request)
     )
-    context: dict[str, object] = {"endpoint": found, "trial": form}
+    context: dict[str, object] = {"endpoint": endpoint_row, "trial": form}
     if done:
         answered = done.result
         body = json.dumps(answered.body, indent=2, ensure_ascii=False)

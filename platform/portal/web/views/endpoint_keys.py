@@ -23,10 +23,12 @@ from portal.web.views.endpoints import CHANGE, WHERE
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_key_new(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Make a key; the answer is the only place it is shown."""
-    found, by = gated_endpoint(request), require_principal(request).user
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = NewKeyForm(sent(request))
-    done = carry_out(request, form, lambda _: make_key(endpoint=found, by=by, wanted=form.wanted))
-    context = {"endpoint": found, "key_form": form, "url": url_of(found)}
+    done = carry_out(
+        request, form, lambda _: make_key(endpoint=endpoint_row, by=by, spec=form.wanted)
+    )
+    context = {"endpoint": endpoint_row, "key_form": form, "url": url_of(endpoint_row)}
     if done:
         context |= {"made": done.result}
         return render(request, "web/endpoints/key_made.html", context | WHERE)
@@ -40,19 +42,22 @@ def project_endpoint_key_revoke(
     request: HttpRequest, project: str, endpoint: str, key: str
 ) -> HttpResponse:
     """Ask, then revoke a key."""
-    found, by = gated_endpoint(request), require_principal(request).user
-    wanted = EndpointKey.objects.shown().filter(endpoint=found, pk=key).first()
-    if wanted is None:
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
+    endpoint_key = EndpointKey.objects.shown().filter(endpoint=endpoint_row, pk=key).first()
+    if endpoint_key is None:
         raise NotFound
-    back = address_of(found.project, "endpoint", found.name)
+    back = address_of(endpoint_row.project, "endpoint", endpoint_row.name)
     if request.method == "POST":
-        if one_click(request, lambda: revoke_key(endpoint=found, by=by, key_id=key)):
-            messages.success(request, f"The key {wanted.name} is revoked.")
+        if one_click(request, lambda: revoke_key(endpoint=endpoint_row, by=by, key_id=key)):
+            messages.success(request, f"The key {endpoint_key.name} is revoked.")
         return redirect(back)
     question = Question(
-        title=f"Revoke the key {wanted.name}?",
+        title=f"Revoke the key {endpoint_key.name}?",
         effects=(
-            f"Whoever asks {found.name} with {wanted.prefix}… is refused within seconds.",
+            (
+                f"Whoever asks {endpoint_row.name} with {endpoint_key.prefix}… "
+                "is refused within seconds."
+            ),
             "It cannot be undone; another key can be made at any time.",
         ),
         button="Revoke the key",

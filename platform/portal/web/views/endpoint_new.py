@@ -31,25 +31,25 @@ _MOST_REPLICAS = 1000
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
     """Fill in an endpoint, see what it costs, create it; the address may name the model."""
-    found, by = gated_project(request), require_principal(request).user
+    project_row, by = gated_project(request), require_principal(request).user
     offered = _offered()
-    form = NewEndpoint(sent(request), initial=_initial(request, found, offered))
+    form = NewEndpoint(sent(request), initial=_initial(request, project_row, offered))
     asks_price = request.POST.get("do") == "quote"
     done = None
     if not asks_price:
         done = carry_out(
-            request, form, lambda _: create_endpoint(project=found, by=by, wanted=form.wanted)
+            request, form, lambda _: create_endpoint(project=project_row, by=by, spec=form.wanted)
         )
     if done:
         made = done.result
         messages.success(request, f"{made.name} is being made.")
-        return redirect("project_endpoint", found.slug, made.name)
+        return redirect("project_endpoint", project_row.slug, made.name)
     room = Capacity(read_sites())
     context = {
         "form": form,
-        "tiers": [(tier, free_places(room, found, tier)) for tier in offered],
-        "models": [facts.name for facts in list_models(found.pk, limit=100).items],
-        **_priced(found, form),
+        "tiers": [(tier, free_places(room, project_row, tier)) for tier in offered],
+        "models": [item.name for item in list_models(project_row.pk, limit=100).items],
+        **_priced(project_row, form),
     }
     status = 200 if asks_price else status_of(form)
     return render(request, "web/endpoints/new.html", context | WHERE, status=status)

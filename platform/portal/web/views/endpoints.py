@@ -61,10 +61,10 @@ _OK = 200
 @require_safe
 def project_endpoints(request: HttpRequest, project: str) -> HttpResponse:
     """List the endpoints, newest first: what each serves, its traffic now, what an hour costs."""
-    found = Endpoint.objects.of_project(gated_project(request))
+    endpoints_row = Endpoint.objects.of_project(gated_project(request))
     state = request.GET.get("state", "")
     known = state if state in dict(STATES) else ""
-    endpoints = found.matching(text=word(request, "q"), state=known)
+    endpoints = endpoints_row.matching(text=word(request, "q"), state=known)
     shown = listing(request, endpoints, sorts={"name": "name"}, filters=("q", "state"))
     rows = [
         (it, word_of(it.endpoint), why_of(it.endpoint)) for it in summaries_of(shown.page.items)
@@ -82,8 +82,8 @@ def project_endpoints(request: HttpRequest, project: str) -> HttpResponse:
 @require_safe
 def project_endpoint(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Show one endpoint: how it stands and why, revisions, replicas, keys, limits, how to ask."""
-    found = gated_endpoint(request)
-    standing = standing_of(found)
+    endpoint_row = gated_endpoint(request)
+    standing = standing_of(endpoint_row)
     context = page_of(standing, require_principal(request).user) | {
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR)
     }
@@ -92,7 +92,7 @@ def project_endpoint(request: HttpRequest, project: str, endpoint: str) -> HttpR
         context |= {
             "trial": Trial(initial={"request": example}),
             "key_form": NewKeyForm(),
-            "snippets": snippets_of(found, example),
+            "snippets": snippets_of(endpoint_row, example),
         }
     return render(request, "web/endpoints/endpoint.html", context | WHERE)
 
@@ -153,14 +153,14 @@ def project_endpoint_traffic(request: HttpRequest, project: str, endpoint: str) 
     minutes = traffic_of(endpoint=gated_endpoint(request), minutes=CHART_MINUTES)
     points = [
         {
-            "at": round(one.at.timestamp() * 1000),
-            "rps": one.rps,
-            "bad": (one.failed + one.turned_away) / 60,
-            "p50": one.percentile_ms(50),
-            "p95": one.percentile_ms(95),
-            "p99": one.percentile_ms(99),
+            "at": round(minute.at.timestamp() * 1000),
+            "rps": minute.rps,
+            "bad": (minute.failed + minute.turned_away) / 60,
+            "p50": minute.percentile_ms(50),
+            "p95": minute.percentile_ms(95),
+            "p99": minute.percentile_ms(99),
         }
-        for one in minutes
+        for minute in minutes
     ]
     return JsonResponse({"points": points})
 
@@ -171,11 +171,11 @@ def project_endpoint_replica(
     request: HttpRequest, project: str, endpoint: str, replica: str
 ) -> HttpResponse:
     """Show one replica: how it stands, what it costs, and its log."""
-    found = replica_of(gated_endpoint(request), replica)
+    replica_row = replica_of(gated_endpoint(request), replica)
     explainer = Explainer(require_principal(request).user)
-    line = replica_line(found, nodes_of([found]), explainer)
-    log = tail_of(found.workload, request) if found.workload else {}
-    context = {"endpoint": found.endpoint, "it": line, "workload": found.workload} | log
+    line = replica_line(replica_row, nodes_of([replica_row]), explainer)
+    log = tail_of(replica_row.workload, request) if replica_row.workload else {}
+    context = {"endpoint": replica_row.endpoint, "it": line, "workload": replica_row.workload} | log
     return render(request, "web/endpoints/replica.html", context | WHERE)
 
 

@@ -45,9 +45,9 @@ _WHERE = {"room": "projects", "section": "experiments"}
 @require_safe
 def project_experiments(request: HttpRequest, project: str) -> HttpResponse:
     """List the experiments, the one used last first."""
-    found = gated_project(request)
+    project_row = gated_project(request)
     stage = _stage(request)
-    experiments = tracker().experiments(found.pk, stage=stage, text=word(request, "q"))
+    experiments = tracker().experiments(project_row.pk, stage=stage, text=word(request, "q"))
     rows = [(it, moment(it.newest_ms), moment(it.created_ms)) for it in experiments]
     context = {
         "mlflow_is_away": not mlflow_answers(),
@@ -58,7 +58,9 @@ def project_experiments(request: HttpRequest, project: str) -> HttpResponse:
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_destroy": gated_role(request).at_least(Role.MAINTAINER),
         "kept_days": KEPT_DAYS,
-        "snippet_uri": f"export MLFLOW_TRACKING_URI={settings.SLIPWAY_URL}/mlflow/{found.slug}",
+        "snippet_uri": (
+            f"export MLFLOW_TRACKING_URI={settings.SLIPWAY_URL}/mlflow/{project_row.slug}"
+        ),
     }
     return render(request, "web/experiments/list.html", context | _WHERE)
 
@@ -78,8 +80,8 @@ def project_experiment(request: HttpRequest, project: str, experiment: int) -> H
 
 
 def _runs_page(request: HttpRequest, experiment: ExperimentFacts | None) -> HttpResponse:
-    found = gated_project(request)
-    view = view_of(request, found.pk, [experiment.id] if experiment else [])
+    project = gated_project(request)
+    view = view_of(request, project.pk, [experiment.id] if experiment else [])
     context = {
         "mlflow_is_away": not mlflow_answers(),
         "experiment": experiment,
@@ -88,7 +90,7 @@ def _runs_page(request: HttpRequest, experiment: ExperimentFacts | None) -> Http
             (group, narrowed_to(view, group), moment(group.newest_ms), _means(group.means, view))
             for group in view.groups
         ],
-        "names": [] if experiment else _names(found.pk),
+        "names": [] if experiment else _names(project.pk),
         "undo": request.session.pop(_UNDO, None) if view.first else None,
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_destroy": gated_role(request).at_least(Role.MAINTAINER),
@@ -126,49 +128,49 @@ def project_columns(request: HttpRequest, project: str) -> HttpResponse:
 @require_POST
 def project_runs_delete(request: HttpRequest, project: str) -> HttpResponse:
     """Put the chosen runs in the bin, and offer to undo it."""
-    found = gated_project(request)
-    done = one_click(request, lambda: delete_runs(project=found, run_ids=_chosen(request)))
+    project_row = gated_project(request)
+    done = one_click(request, lambda: delete_runs(project=project_row, run_ids=_chosen(request)))
     if done and done.result:
         request.session[_UNDO] = done.result
     if done:
         _warn_of_others(request, len(done.result), "not in use in this project")
-    return redirect(_back(request, found))
+    return redirect(_back(request, project_row))
 
 
 @guarded_by(_CHANGE)
 @require_POST
 def project_runs_restore(request: HttpRequest, project: str) -> HttpResponse:
     """Take the chosen runs out of the bin."""
-    found = gated_project(request)
-    done = one_click(request, lambda: restore_runs(project=found, run_ids=_chosen(request)))
+    project_row = gated_project(request)
+    done = one_click(request, lambda: restore_runs(project=project_row, run_ids=_chosen(request)))
     if done:
         count = len(done.result)
         messages.success(request, f"{count} run{'' if count == 1 else 's'} back in use.")
         _warn_of_others(request, count, "not in the bin, or its experiment is")
-    return redirect(_back(request, found))
+    return redirect(_back(request, project_row))
 
 
 @guarded_by(_CHANGE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_experiment_delete(request: HttpRequest, project: str, experiment: int) -> HttpResponse:
     """Ask, then put an experiment in the bin."""
-    found = gated_project(request)
-    wanted = _experiment(found, experiment)
+    project_row = gated_project(request)
+    requested = _experiment(project_row, experiment)
     if request.method == "POST":
         done = one_click(
-            request, lambda: delete_experiment(project=found, experiment_id=experiment)
+            request, lambda: delete_experiment(project=project_row, experiment_id=experiment)
         )
         if done:
-            messages.success(request, f"{wanted.name} is in the bin.")
-        return redirect(address_of(found, "experiments"))
+            messages.success(request, f"{requested.name} is in the bin.")
+        return redirect(address_of(project_row, "experiments"))
     question = Question(
-        title=f"Put {wanted.name} in the bin?",
+        title=f"Put {requested.name} in the bin?",
         effects=(
-            f"Its {wanted.runs} run{'' if wanted.runs == 1 else 's'} go with it.",
+            f"Its {requested.runs} run{'' if requested.runs == 1 else 's'} go with it.",
             f"For {KEPT_DAYS} days it can be taken back under Experiments → Bin.",
         ),
         button="Put in the bin",
-        back=reverse("project_experiment", args=[found.slug, experiment]),
+        back=reverse("project_experiment", args=[project_row.slug, experiment]),
         room="projects",
         section="experiments",
     )
@@ -179,21 +181,23 @@ def project_experiment_delete(request: HttpRequest, project: str, experiment: in
 @require_POST
 def project_experiment_restore(request: HttpRequest, project: str, experiment: int) -> HttpResponse:
     """Take an experiment out of the bin."""
-    found = gated_project(request)
-    done = one_click(request, lambda: restore_experiment(project=found, experiment_id=experiment))
+    project_row = gated_project(request)
+    done = one_click(
+        request, lambda: restore_experiment(project=project_row, experiment_id=experiment)
+    )
     if done:
         messages.success(request, "The experiment is back, with the runs that went with it.")
-    return redirect(address_of(found, "experiments"))
+    return redirect(address_of(project_row, "experiments"))
 
 
 @guarded_by(_DESTROY)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_bin_empty(request: HttpRequest, project: str) -> HttpResponse:
     """Ask, then destroy what is in the bin, and say what that freed."""
-    found = gated_project(request)
-    back = f"{reverse('project_runs', args=[found.slug])}?stage=deleted"
+    project_row = gated_project(request)
+    back = f"{reverse('project_runs', args=[project_row.slug])}?stage=deleted"
     if request.method == "POST":
-        done = one_click(request, lambda: empty_bin(project=found))
+        done = one_click(request, lambda: empty_bin(project=project_row))
         if done:
             freed = done.result
             messages.success(
@@ -228,9 +232,9 @@ def _stage(request: HttpRequest) -> Stage:
 
 def _experiment(project: Project, experiment_id: int) -> ExperimentFacts:
     for stage in Stage:
-        for found in tracker().experiments(project.pk, stage=stage):
-            if found.id == experiment_id:
-                return found
+        for experiment in tracker().experiments(project.pk, stage=stage):
+            if experiment.id == experiment_id:
+                return experiment
     raise NotFound
 
 

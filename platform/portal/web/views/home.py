@@ -61,12 +61,15 @@ def home_of(principal: Principal) -> dict[str, Any]:
 def _first_to_work_in(projects: list[Project], roles: dict[str, Role]) -> Project | None:
     """The newest project in which the person may start something."""
     held = ((project, roles.get(project.pk)) for project in projects)
-    return next((one for one, role in held if role and role.at_least(Role.CONTRIBUTOR)), None)
+    return next(
+        (project_row for project_row, role in held if role and role.at_least(Role.CONTRIBUTOR)),
+        None,
+    )
 
 
 def _invitations_of(user: User) -> Shortlist[Invitation]:
-    found = Invitation.objects.open().filter(email=user.email)
-    rows = found.select_related("project", "team", "invited_by").order_by("-pk")
+    invitations = Invitation.objects.open().filter(email=user.email)
+    rows = invitations.select_related("project", "team", "invited_by").order_by("-pk")
     return shortlist(rows, INVITATIONS_SHOWN)
 
 

@@ -20,16 +20,16 @@ from slipway.schemas.accounts import Scope
 def invitation(request: HttpRequest, secret: str) -> HttpResponse:
     """Show what the link leads to, and how to accept it."""
     try:
-        found = find_open(secret)
+        invitation_row = find_open(secret)
     except NotFound:
         return render(request, "web/invitation_gone.html", status=404)
     principal = principal_of(request)
     request.session[SESSION_INVITATION] = secret
     context = {
-        "invitation": found,
+        "invitation": invitation_row,
         "secret": secret,
         "person": principal.user if principal else None,
-        "is_mine": principal is not None and principal.user.email == found.email,
+        "is_mine": principal is not None and principal.user.email == invitation_row.email,
     }
     return render(request, "web/invitation.html", context)
 

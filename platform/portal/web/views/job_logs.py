@@ -68,8 +68,8 @@ def project_job_log(request: HttpRequest, project: str, job: str) -> JsonRespons
         start=number(request, "start"),
         most_bytes=min(RANGE_BYTES, number(request, "bytes", RANGE_BYTES)),
     )
-    facts = {"start": piece.start, "end": piece.end, "size": piece.size, "text": piece.text}
-    return _fresh(JsonResponse(facts))
+    details = {"start": piece.start, "end": piece.end, "size": piece.size, "text": piece.text}
+    return _fresh(JsonResponse(details))
 
 
 @guarded_by(_SEE)
@@ -78,11 +78,11 @@ def project_job_find(request: HttpRequest, project: str, job: str) -> HttpRespon
     """List the lines of the log that hold some words."""
     workload, words = _workload(request, job), word(request, "q")
     attempt, rank = number(request, "attempt", workload.epoch), number(request, "rank")
-    found = matches_in(workload, attempt=attempt, rank=rank, words=words) if words else None
+    matches = matches_in(workload, attempt=attempt, rank=rank, words=words) if words else None
     context = {
         "workload": workload,
         "words": words,
-        "found": found,
+        "found": matches,
         "attempt": attempt,
         "rank": rank,
         "room": "projects",
@@ -124,14 +124,14 @@ def project_job_samples(request: HttpRequest, project: str, job: str) -> JsonRes
                 sample.gpu_percent,
             ]
         )
-    facts = {
+    details = {
         "tasks": [{"index": index, "points": points} for index, points in sorted(lines.items())],
         "cpu_limit_percent": workload.cpu_millis / 10,
         "memory_limit_bytes": workload.memory_bytes,
         "is_over": workload.status.is_final,
         "left_out": samples.count() - len(newest) if len(newest) == SAMPLES else 0,
     }
-    return _fresh(JsonResponse(facts))
+    return _fresh(JsonResponse(details))
 
 
 def _workload(request: HttpRequest, job: str) -> Workload:

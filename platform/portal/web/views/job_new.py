@@ -42,32 +42,32 @@ _WHERE = {"room": "projects", "section": "jobs"}
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
     """Fill in a job, see its price, submit it; `?from=` fills it in like an earlier one."""
-    found, by = gated_project(request), require_principal(request).user
-    source = _source(request, found)
+    project_row, by = gated_project(request), require_principal(request).user
+    source = _source(request, project_row)
     offered = list(Tier.objects.filter(is_active=True).order_by("nano_usd_per_hour", "slug"))
-    form = _form(request, found, source, offered)
+    form = _form(request, project_row, source, offered)
     asks_price = request.POST.get("do") == "quote"
     done = None
     if not asks_price:
-        done = carry_out(request, form, lambda _: _submit(found, by, form))
+        done = carry_out(request, form, lambda _: _submit(project_row, by, form))
     if done:
         messages.success(request, f"{done.result.workload.name} is submitted.")
-        return redirect(address_of(found, "job", done.result.workload_id))
+        return redirect(address_of(project_row, "job", done.result.workload_id))
     room = Capacity(read_sites())
     context = {
         "form": form,
         "source": source,
-        "tiers": [(tier, free_places(room, found, tier)) for tier in offered],
+        "tiers": [(tier, free_places(room, project_row, tier)) for tier in offered],
         "strategies": STRATEGIES.items(),
-        **_priced(found, by, form),
+        **_priced(project_row, by, form),
     }
     status = 200 if asks_price else status_of(form)
     return render(request, "web/jobs/new.html", context | _WHERE, status=status)
 
 
 def _source(request: HttpRequest, project: Project) -> Job | None:
-    wanted = request.POST.get("from") or word(request, "from")
-    return job_of(project, wanted) if wanted else None
+    requested = request.POST.get("from") or word(request, "from")
+    return job_of(project, requested) if requested else None
 
 
 def _form(
@@ -105,17 +105,19 @@ def _with_code(
 
 def _submit(project: Project, by: Any, form: NewJob) -> Job:
     assert form.wanted is not None  # noqa: S101  (the form is valid)
-    return submit_job(project=project, by=by, wanted=form.wanted, cloned_from=form.source)
+    return submit_job(project=project, by=by, requested=form.wanted, cloned_from=form.source)
 
 
 @guarded_by(_RUN)
 @require_POST
 def project_job_quote(request: HttpRequest, project: str) -> HttpResponse:
     """Say what the form as it stands would cost and whether it would wait; nothing is queued."""
-    found, by = gated_project(request), require_principal(request).user
-    form = NewJob(request.POST, project=found, source=_source(request, found))
+    project_row, by = gated_project(request), require_principal(request).user
+    form = NewJob(request.POST, project=project_row, source=_source(request, project_row))
     return render(
-        request, "web/jobs/quote.html", {"form": form, "is_part": True, **_priced(found, by, form)}
+        request,
+        "web/jobs/quote.html",
+        {"form": form, "is_part": True, **_priced(project_row, by, form)},
     )
 
 
@@ -125,11 +127,13 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
     meaning = STRATEGIES.get(chosen) or STRATEGIES.get(chosen.partition("=")[0])
     hours = _hours(form)
     try:
-        facts = {name: form.fields[name].clean(value) for name, value in _priced_facts(form)}
-        wanted = JobIn.model_validate({"snapshot": _NO_CODE, "script": "x.py", **facts})
+        cleans_by_name = {
+            name: form.fields[name].clean(value) for name, value in _priced_facts(form)
+        }
+        requested = JobIn.model_validate({"snapshot": _NO_CODE, "script": "x.py", **cleans_by_name})
         quote: Quote = with_cost(
-            quote_job(project=project, wanted=wanted),
-            admission_request(project=project, by=by, wanted=wanted),
+            quote_job(project=project, spec=requested),
+            admission_request(project=project, by=by, spec=requested),
         )
     except SlipwayError as error:
         return {"quote": None, "quote_fault": words_of(error), "meaning": meaning}
@@ -140,7 +144,7 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
         "quote": quote,
         "most_nano_usd": most,
         "is_refused": not all(budget.would_admit for budget in quote.budgets),
-        "ranks": wanted.nodes * wanted.procs,
+        "ranks": requested.nodes * requested.procs,
         "meaning": meaning,
     }
 

@@ -45,8 +45,8 @@ _WHERE = {"room": "projects", "section": "jobs"}
 @require_safe
 def project_jobs(request: HttpRequest, project: str) -> HttpResponse:
     """List the jobs, newest first unless asked otherwise."""
-    found, viewer = gated_project(request), require_principal(request).user
-    jobs = jobs_of(found).matching(text=word(request, "q"), tier=word(request, "tier"))
+    project_row, viewer = gated_project(request), require_principal(request).user
+    jobs = jobs_of(project_row).matching(text=word(request, "q"), tier=word(request, "tier"))
     if request.GET.get("who") == "me":
         jobs = jobs.filter(workload__submitted_by=viewer)
     if request.GET.get("state") in GROUPS:
@@ -68,15 +68,15 @@ def project_jobs(request: HttpRequest, project: str) -> HttpResponse:
 @require_safe
 def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Show one job: how it stands and why, its log, what it uses, exactly what was submitted."""
-    found, viewer = gated_project(request), require_principal(request).user
-    standing = standing_of(job_of(found, job), viewer)
+    project_row, viewer = gated_project(request), require_principal(request).user
+    standing = standing_of(job_of(project_row, job), viewer)
     context = page_of(standing) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
     if request.headers.get("HX-Request") != "true":  # a refreshed state brings no log with it
         context |= tail_of(standing.workload, request)
         run = run_of(standing.workload)
         context |= {
             "run": run,
-            "notebook_run": NotebookRun.objects.of_project(found).filter(pk=job).first(),
+            "notebook_run": NotebookRun.objects.of_project(project_row).filter(pk=job).first(),
             "charted": [it.key for it in run.metrics][:MOST_CHARTS] if run else [],
             "uncharted": max(0, len(run.metrics) - MOST_CHARTS) if run else 0,
         }
@@ -115,7 +115,11 @@ def _times_of(job: Job, leases: list[Lease]) -> list[tuple[str, str]]:
     placed = min((lease.granted_at for lease in leases), default=None)
     begun = min((lease.started_at for lease in leases if lease.started_at), default=None)
     steps = [("Placed", placed), ("Running", begun), ("First training step", first)]
-    return [(label, _precise((moment - came).total_seconds())) for label, moment in steps if moment]
+    return [
+        (label, _precise((timestamp - came).total_seconds()))
+        for label, timestamp in steps
+        if timestamp
+    ]
 
 
 def _precise(seconds: float) -> str:
@@ -126,9 +130,13 @@ def _precise(seconds: float) -> str:
 @require_safe
 def project_job_diff(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Show what was not committed when the code was taken."""
-    found = job_of(gated_project(request), job)
-    lines = str((found.git or {}).get("diff", "")).splitlines()
-    context = {"job": found, "workload": found.workload, "lines": [(_kind(x), x) for x in lines]}
+    job_row = job_of(gated_project(request), job)
+    lines = str((job_row.git or {}).get("diff", "")).splitlines()
+    context = {
+        "job": job_row,
+        "workload": job_row.workload,
+        "lines": [(_kind(x), x) for x in lines],
+    }
     return render(request, "web/jobs/diff.html", context | _WHERE)
 
 
@@ -142,24 +150,26 @@ def _kind(line: str) -> str:
 @require_POST
 def project_job_resume(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Carry on a job that a budget has stopped, from its checkpoint."""
-    found, by = gated_project(request), require_principal(request).user
-    wanted = job_of(found, job)
-    if one_click(request, lambda: resume_job(job=wanted, by=by)):
-        messages.success(request, f"{wanted.workload.name} goes on from its checkpoint.")
-    return redirect(address_of(found, "job", job))
+    project_row, by = gated_project(request), require_principal(request).user
+    job_row = job_of(project_row, job)
+    if one_click(request, lambda: resume_job(job=job_row, by=by)):
+        messages.success(request, f"{job_row.workload.name} goes on from its checkpoint.")
+    return redirect(address_of(project_row, "job", job))
 
 
 @guarded_by(_RUN)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_job_cancel(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Ask, then end a job."""
-    found, by = gated_project(request), require_principal(request).user
-    wanted = job_of(found, job)
+    project_row, by = gated_project(request), require_principal(request).user
+    job_row = job_of(project_row, job)
     if request.method == "POST":
-        if one_click(request, lambda: cancel_job(job=wanted, by=by)):
-            messages.success(request, f"{wanted.workload.name} is being stopped.")
-        return redirect(address_of(found, "job", job))
-    return ask(request, _about_cancelling(standing_of(wanted, by), address_of(found, "job", job)))
+        if one_click(request, lambda: cancel_job(job=job_row, by=by)):
+            messages.success(request, f"{job_row.workload.name} is being stopped.")
+        return redirect(address_of(project_row, "job", job))
+    return ask(
+        request, _about_cancelling(standing_of(job_row, by), address_of(project_row, "job", job))
+    )
 
 
 def _about_cancelling(standing: JobStatus, back: str) -> Question:
@@ -167,9 +177,9 @@ def _about_cancelling(standing: JobStatus, back: str) -> Question:
     effects = [f"{name} gives up its place in the queue; nothing has run yet."]
     if standing.is_active:
         ranks = standing.workload.nodes * standing.workload.procs
-        asked = "Its one rank is" if ranks == 1 else f"All {ranks} ranks are"
+        requested = "Its one rank is" if ranks == 1 else f"All {ranks} ranks are"
         effects = [
-            f"{asked} asked to end, and ended after 30 seconds if they do not.",
+            f"{requested} asked to end, and ended after 30 seconds if they do not.",
             "Steps since the last checkpoint are lost; log, checkpoints and cost stay.",
         ]
     if standing.is_over:

@@ -24,13 +24,13 @@ _CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_labels(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Store the labels of an uploaded file."""
-    found, by = gated_endpoint(request), require_principal(request).user
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = LabelUpload(sent(request), request.FILES or None)
 
     def store(data: dict[str, Any]) -> LabelCounts:
         file = data["file"]
         return label_by_file(
-            endpoint=found, by=by, name=file.name or "labels.csv", chunks=file.chunks()
+            endpoint=endpoint_row, by=by, name=file.name or "labels.csv", chunks=file.chunks()
         )
 
     done = carry_out(request, form, store)
@@ -45,5 +45,5 @@ def project_endpoint_labels(request: HttpRequest, project: str, endpoint: str) -
         text = f"Labels: {', '.join(parts)}. Quality is measured within a minute."
         messages.success(request, text)
         return redirect("project_endpoint_monitoring", project, endpoint)
-    context = {"endpoint": found, "form": form, "room": "projects", "section": "endpoints"}
+    context = {"endpoint": endpoint_row, "form": form, "room": "projects", "section": "endpoints"}
     return render(request, "web/monitoring/labels.html", context, status=status_of(form))

@@ -105,20 +105,20 @@ def _page(
 ) -> HttpResponse:
     group, role = gated_group(request), gated_role(request)
     is_project = isinstance(group, Project)
-    found = (
+    memberships = (
         Membership.objects.reaching(group)
         if isinstance(group, Project)
         else Membership.objects.in_group(group)
     )
-    wanted = request.GET.get("role", "")
-    if wanted in set(Role):
-        found = found.filter(role=wanted)
-    found = found.select_related("user", "team").matching(word(request, "q"))
+    requested = request.GET.get("role", "")
+    if requested in set(Role):
+        memberships = memberships.filter(role=requested)
+    memberships = memberships.select_related("user", "team").matching(word(request, "q"))
     context: dict[str, Any] = {
         "group": group,
         "is_project": is_project,
         "noun": "project" if is_project else "team",
-        "listing": listing(request, found, sorts=SORTS, filters=("q", "role"), limit=ROWS),
+        "listing": listing(request, memberships, sorts=SORTS, filters=("q", "role"), limit=ROWS),
         "role": role,
         "roles": list(Role),
         "me": require_principal(request).user,
@@ -173,8 +173,8 @@ def _change(request: HttpRequest, user: str) -> HttpResponse:
 
 def _remove(request: HttpRequest, user_id: str) -> HttpResponse:
     group, me = gated_group(request), require_principal(request).user
-    found = Membership.objects.in_group(group).select_related("user").filter(user_id=user_id)
-    member = found.first()
+    memberships = Membership.objects.in_group(group).select_related("user").filter(user_id=user_id)
+    member = memberships.first()
     if member is None:
         raise NotFound
     if user_id != me.pk and not gated_role(request).at_least(Role.MAINTAINER):

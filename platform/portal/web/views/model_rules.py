@@ -31,8 +31,8 @@ _DATA_SHOWN = 50
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_rules(request: HttpRequest, project: str) -> HttpResponse:
     """Name the stages, and declare the gates of one stage or alias at a time."""
-    found, by = gated_project(request), Actor.of(require_principal(request))
-    rules = rules_of(found)
+    project_row, by = gated_project(request), Actor.of(require_principal(request))
+    rules = rules_of(project_row)
     declared = [TargetGates.model_validate(written) for written in rules.gates]
     is_about_stages = request.POST.get("do") == "stages"
     stages = ProjectStages(
@@ -43,17 +43,19 @@ def project_rules(request: HttpRequest, project: str) -> HttpResponse:
     )
     form = stages if is_about_stages else gates
     done = carry_out(
-        request, form, lambda _: change_rules(project=found, wanted=_wanted(form, rules), by=by)
+        request,
+        form,
+        lambda _: change_rules(project=project_row, spec=_wanted(form, rules), by=by),
     )
     if done:
         messages.success(request, "The rules are in force.")
-        return redirect("project_rules", found.slug)
+        return redirect("project_rules", project_row.slug)
     context = {
         "rules": rules,
         "declared": [target for target in declared if target.gates],
         "stages": stages,
         "gates": gates,
-        "data": _data(found),
+        "data": _data(project_row),
     }
     status = 422 if form.is_bound else 200
     return render(request, "web/models/rules.html", context | WHERE, status=status)
@@ -74,18 +76,18 @@ def _wanted(form: ProjectStages | Gates, rules: ProjectRules) -> RulesIn:
     declared = [TargetGates.model_validate(written) for written in rules.gates]
     if isinstance(form, ProjectStages):
         stages: list[str] = form.cleaned_data["stages"]
-        kept = [one for one in declared if one.kind.value == "alias" or one.name in stages]
+        kept = [item for item in declared if item.kind.value == "alias" or item.name in stages]
         return _rules("stages", stages, kept, rules.revision)
-    wanted = form.wanted
-    assert wanted is not None  # noqa: S101  (the form is valid)
-    place = (wanted.kind, wanted.name.lower())
-    before = [one for one in declared if (one.kind, one.name.lower()) == place]
+    value = form.wanted
+    assert value is not None  # noqa: S101  (the form is valid)
+    place = (value.kind, value.name.lower())
+    before = [item for item in declared if (item.kind, item.name.lower()) == place]
     # The form shows one measurement; more of them, declared through the API, stay.
-    more = [gate for one in before for gate in one.gates if gate.kind == "evaluation"][1:]
-    others = [one for one in declared if one not in before]
-    mine = TargetGates(kind=wanted.kind, name=wanted.name, gates=[*wanted.gates, *more])
-    asked = [*others, mine] if mine.gates else others
-    return _rules("name", rules.stages, asked, rules.revision)
+    more = [gate for item in before for gate in item.gates if gate.kind == "evaluation"][1:]
+    others = [item for item in declared if item not in before]
+    target_gates = TargetGates(kind=value.kind, name=value.name, gates=[*value.gates, *more])
+    requested = [*others, target_gates] if target_gates.gates else others
+    return _rules("name", rules.stages, requested, rules.revision)
 
 
 def _rules(field: str, stages: list[str], gates: list[TargetGates], revision: int) -> RulesIn:

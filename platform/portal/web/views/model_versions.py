@@ -72,15 +72,15 @@ def project_model_version(
     request: HttpRequest, project: str, model: str, version: int
 ) -> HttpResponse:
     """Show a version: signature, example, files, figures, lineage, and what it compares with."""
-    found = gated_project(request)
-    facts, at = find_model(found.pk, model), find_version(found.pk, model, version)
-    record = examine(ensure_record(found, facts, at), at, later=hash_version)
-    rules = rules_of(found)
-    champion = _in_production(found, model, version, str(rules.stages[-2:][0]))
-    requests = requests_of(found, model, version)
-    graph = lineage_of_version(found, model, version)
+    project_row = gated_project(request)
+    details, at = find_model(project_row.pk, model), find_version(project_row.pk, model, version)
+    record = examine(ensure_record(project_row, details, at), at, later=hash_version)
+    rules = rules_of(project_row)
+    champion = _in_production(project_row, model, version, str(rules.stages[-2:][0]))
+    requests = requests_of(project_row, model, version)
+    graph = lineage_of_version(project_row, model, version)
     context = {
-        "model": facts,
+        "model": details,
         "version": at,
         "number_text": str(at.number),
         "record": record,
@@ -101,11 +101,11 @@ def project_model_version(
         "example": shorten(record.example, 4000),
         "files": record.files[:_FILES_SHOWN],
         "lineage_left_out": graph.left_out,
-        "lineage": _columns(found, graph),
+        "lineage": _columns(project_row, graph),
         "champion": champion,
-        "compared": _compared(found, at.run_id, champion.run_id) if champion else [],
+        "compared": _compared(project_row, at.run_id, champion.run_id) if champion else [],
         "endpoints": shortlist(
-            endpoints_serving(project_id=found.pk, model=model), _ENDPOINTS_SHOWN
+            endpoints_serving(project_id=project_row.pk, model=model), _ENDPOINTS_SHOWN
         ),
         "may_move": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_decide": gated_role(request).at_least(Role.MAINTAINER),
@@ -123,11 +123,11 @@ def _in_production(project: Project, model: str, number: int, stage: str) -> Any
 def _compared(project: Project, ours: str, theirs: str) -> list[tuple[str, str, str]]:
     """Return the metrics of two runs side by side: name, ours, theirs."""
     runs = [run for run in (ours, theirs) if run]
-    found = LatestMetric.objects.filter(
+    latest_metrics = LatestMetric.objects.filter(
         run__in=runs, run__experiment__workspace=project.pk
     ).order_by("key")
     values: dict[str, dict[str, str]] = {}
-    for row in found:
+    for row in latest_metrics:
         values.setdefault(row.key, {})[row.run_id] = written(row.number)
     return [(key, its.get(ours, ""), its.get(theirs, "")) for key, its in values.items()]
 
@@ -188,15 +188,15 @@ def project_model_promote(
     request: HttpRequest, project: str, model: str, version: int
 ) -> HttpResponse:
     """Show what a promotion would change, with its gates; do it, or ask for approval."""
-    found, by = gated_project(request), Actor.of(require_principal(request))
+    project_row, by = gated_project(request), Actor.of(require_principal(request))
     target = _target(request)
     form = Promotion(sent(request))
-    service = _asked_for(request, found, model, version, target, by)
+    service = _asked_for(request, project_row, model, version, target, by)
     done = carry_out(request, form, service)
     if done:
         messages.success(request, done.result)
-        return redirect("project_model_version", found.slug, model, version)
-    plan = plan_promotion(project=found, model=model, number=version, target=target)
+        return redirect("project_model_version", project_row.slug, model, version)
+    plan = plan_promotion(project=project_row, model=model, number=version, target=target)
     context = {
         "plan": plan,
         "number_text": str(version),
@@ -270,16 +270,20 @@ def project_model_decide(
     request: HttpRequest, project: str, model: str, request_id: str
 ) -> HttpResponse:
     """Approve or reject a request, or withdraw one's own."""
-    found, by = gated_project(request), Actor.of(require_principal(request))
-    said = request.POST.get("verdict", "")
-    verdict = Verdict(said) if said in list(Verdict) else Verdict.WITHDRAW
+    project_row, by = gated_project(request), Actor.of(require_principal(request))
+    message = request.POST.get("verdict", "")
+    verdict = Verdict(message) if message in list(Verdict) else Verdict.WITHDRAW
     done = one_click(
         request,
-        lambda: decide(project=found, model=model, request_id=request_id, verdict=verdict, by=by),
+        lambda: decide(
+            project=project_row, model=model, request_id=request_id, verdict=verdict, by=by
+        ),
     )
     if done is None:
-        return redirect("project_model", found.slug, model)
+        return redirect("project_model", project_row.slug, model)
     decided = done.result
     messages.success(request, f"The request is {decided.state}.")
-    address = reverse("project_model_promote", args=[found.slug, model, decided.record.number])
+    address = reverse(
+        "project_model_promote", args=[project_row.slug, model, decided.record.number]
+    )
     return redirect(f"{address}?{urlencode({decided.kind: decided.target})}")

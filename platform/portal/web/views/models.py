@@ -41,12 +41,12 @@ MOVES_SHOWN = 20
 @require_safe
 def project_models(request: HttpRequest, project: str) -> HttpResponse:
     """List the registered models, with what is in each stage, and the gates of the project."""
-    found = gated_project(request)
+    project_row = gated_project(request)
     cursor = request.GET.get("cursor") or None
-    page = list_models(found.pk, text=word(request, "q"), cursor=cursor)
-    rules = rules_of(found)
+    page = list_models(project_row.pk, text=word(request, "q"), cursor=cursor)
+    rules = rules_of(project_row)
     context = {
-        "rows": [(facts, _placed(facts), moment_of(facts.updated_ms)) for facts in page.items],
+        "rows": [(item, _placed(item), moment_of(item.updated_ms)) for item in page.items],
         "next_cursor": page.next_cursor,
         "first": cursor is None,
         "searched": word(request, "q"),
@@ -58,9 +58,9 @@ def project_models(request: HttpRequest, project: str) -> HttpResponse:
     return render(request, "web/models/list.html", context | WHERE)
 
 
-def _placed(facts: ModelFacts) -> dict[str, int]:
+def _placed(details: ModelFacts) -> dict[str, int]:
     """Return the newest version in each stage."""
-    line = line_of(facts)
+    line = line_of(details)
     placed = VersionRecord.objects.filter(line=line).exclude(stage="").order_by("number")
     return dict(placed.values_list("stage", "number")) if line else {}
 
@@ -69,20 +69,20 @@ def _placed(facts: ModelFacts) -> dict[str, int]:
 @require_safe
 def project_model(request: HttpRequest, project: str, model: str) -> HttpResponse:
     """Show a model: its versions, aliases, card and history."""
-    found = gated_project(request)
-    facts = find_model(found.pk, model)
+    project_row = gated_project(request)
+    details = find_model(project_row.pk, model)
     cursor = request.GET.get("cursor") or None
-    page = list_versions(found.pk, model, cursor=cursor)
-    line, rules, records = line_of(facts), rules_of(found), records_of(facts)
+    page = list_versions(project_row.pk, model, cursor=cursor)
+    line, rules, records = line_of(details), rules_of(project_row), records_of(details)
     moves = shortlist(
         Move.objects.filter(line=line).select_related("by").order_by("-sequence"), MOVES_SHOWN
     )
     context = {
-        "model": facts,
+        "model": details,
         "card": line.card if line else "",
         "rows": [
-            (one, records.get(one.number), stage_of(records.get(one.number), rules), moment)
-            for one, moment in ((v, moment_of(v.created_ms)) for v in page.items)
+            (item, records.get(item.number), stage_of(records.get(item.number), rules), timestamp)
+            for item, timestamp in ((v, moment_of(v.created_ms)) for v in page.items)
         ],
         "next_cursor": page.next_cursor,
         "first": cursor is None,
@@ -96,19 +96,19 @@ def project_model(request: HttpRequest, project: str, model: str) -> HttpRespons
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_model_card(request: HttpRequest, project: str, model: str) -> HttpResponse:
     """Write the card of a model."""
-    found = gated_project(request)
-    line = line_of(find_model(found.pk, model))
+    project_row = gated_project(request)
+    line = line_of(find_model(project_row.pk, model))
     form = ModelCard(sent(request), initial={"card": line.card if line else ""})
     done = carry_out(
         request,
         form,
         lambda data: change_model(
-            project=found, model=model, change=ModelChange(card=data["card"])
+            project=project_row, model=model, change=ModelChange(card=data["card"])
         ),
     )
     if done:
         messages.success(request, "The card is saved.")
-        return redirect("project_model", found.slug, model)
+        return redirect("project_model", project_row.slug, model)
     context = {"form": form, "model_name": model}
     return render(request, "web/models/card.html", context | WHERE, status=status_of(form))
 
@@ -117,24 +117,24 @@ def project_model_card(request: HttpRequest, project: str, model: str) -> HttpRe
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_model_register(request: HttpRequest, project: str) -> HttpResponse:
     """Register the model of a run; the address may name the run already."""
-    found = gated_project(request)
+    project_row = gated_project(request)
     given = {"run": request.GET.get("run", "")[:32], "name": request.GET.get("name", "")[:100]}
     form = RegisterModel(sent(request), initial=given | {"path": "model"})
     by = Actor.of(require_principal(request))
-    done = carry_out(request, form, lambda data: _register(found, by, data))
+    done = carry_out(request, form, lambda data: _register(project_row, by, data))
     if done:
         made = done.result
         messages.success(request, f"{made.model} has version {made.number}.")
-        return redirect("project_model_version", found.slug, made.model, made.number)
+        return redirect("project_model_version", project_row.slug, made.model, made.number)
     context = {"form": form}
     return render(request, "web/models/register.html", context | WHERE, status=status_of(form))
 
 
 def _register(project: Project, by: Actor, data: dict[str, Any]) -> VersionFacts:
     source = f"runs:/{data['run']}/{data['path']}"
-    wanted = VersionIn(
+    requested = VersionIn(
         source=source,
         description=data["description"],
         batching=BatchingMode(data["batching"]) if data["batching"] else None,
     )
-    return register_version(project=project, model=data["name"], wanted=wanted, by=by)
+    return register_version(project=project, model=data["name"], spec=requested, by=by)

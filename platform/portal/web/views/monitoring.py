@@ -74,13 +74,13 @@ _LONGEST_ROW = 5
 @require_safe
 def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Show how an endpoint did in a span, of a revision or a slice if one is chosen."""
-    found = gated_endpoint(request)
+    endpoint_row = gated_endpoint(request)
     days = word(request, "days") if word(request, "days") in dict(SPANS) else "1"
     revision = word(request, "revision")
     feature, value = word(request, "feature"), word(request, "value")
     shown = view(
         asked_of(
-            found,
+            endpoint_row,
             since=clock.now() - timedelta(days=int(days)),
             revision=_number(revision) if revision else None,
             feature=feature or None,
@@ -89,14 +89,14 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         )
     )
     chosen = word(request, "show")
-    one = next((it for it in shown.features if it.name == chosen), None)
-    one = one or (shown.features[0] if shown.features else None)
+    quality_point = next((it for it in shown.features if it.name == chosen), None)
+    quality_point = quality_point or (shown.features[0] if shown.features else None)
     features = rows_of(shown.features)
     confusion = confusion_of(shown.quality)
     context = {
-        "endpoint": found,
+        "endpoint": endpoint_row,
         "shown": shown,
-        "incidents": shortlist(recent_incidents(found), _INCIDENTS),
+        "incidents": shortlist(recent_incidents(endpoint_row), _INCIDENTS),
         "to_capture": shown.captured + shown.uncaptured,
         "verdict": tag_of(shown.verdict),
         "words": words_of(shown.verdict),
@@ -104,7 +104,7 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         "features_left": 0 if word(request, "all") else max(0, len(features) - _FEATURES),
         "query_of_all": _with_all(request),
         "alerts": alerts_of(shown.alerts),
-        "feature": one,
+        "feature": quality_point,
         "figures": figures_of(shown.quality),
         "withheld": withheld_of(shown.quality),
         "confusion": confusion,
@@ -112,15 +112,18 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         "most_shown_classes": MOST_SHOWN,
         "labels_in_slice": SLICE_LABELS,
         "task": TASKS.get(shown.task.task, "Unknown"),
-        "charts": charts_of(shown, one),
+        "charts": charts_of(shown, quality_point),
         "has_quality": any(
-            one.estimate is not None or one.figures for one in shown.quality_by_hour
+            quality_point.estimate is not None or quality_point.figures
+            for quality_point in shown.quality_by_hour
         ),
         "error_percent": f"{100 * shown.error_rate:.3g}" if shown.error_rate else "",
         "days": days,
         "spans": SPANS,
         "operators": OPERATORS,
-        "numbers": list(found.revisions.values_list("number", flat=True).order_by("-number")),
+        "numbers": list(
+            endpoint_row.revisions.values_list("number", flat=True).order_by("-number")
+        ),
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
         **_WHERE,
     }
@@ -147,29 +150,29 @@ def _number(text: str) -> int:
 @require_safe
 def project_endpoint_predictions(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Find single predictions, by id, own id, version, caller or a value."""
-    found = gated_endpoint(request)
+    endpoint_row = gated_endpoint(request)
     form = AsData(None)
-    return _predictions(request, found, form)
+    return _predictions(request, endpoint_row, form)
 
 
 @guarded_by(_CHANGE)
 @require_POST
 def project_endpoint_select(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Turn the predictions that match into the next version of a dataset."""
-    found, by = gated_endpoint(request), require_principal(request).user
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = AsData(sent(request))
 
     def select(data: dict[str, Any]) -> Selection:
         filters = _filters(request)
-        wanted = SelectionIn(dataset=data["dataset"], filters=filters)
-        return select_predictions(endpoint=found, by=by, wanted=wanted)
+        requested = SelectionIn(dataset=data["dataset"], filters=filters)
+        return select_predictions(endpoint=endpoint_row, by=by, spec=requested)
 
     done = carry_out(request, form, select)
     if done:
         name = done.result.dataset.name
         messages.success(request, f"{name} gets another version within a minute.")
         return redirect("project_endpoint_predictions", project, endpoint)
-    return _predictions(request, found, form)
+    return _predictions(request, endpoint_row, form)
 
 
 @guarded_by(_SEE)
@@ -212,17 +215,17 @@ def _one(endpoint: Endpoint, filters: SelectionFilters, row: int) -> PredictionL
     return next((line for line in lines_of(rows[-1:]) if line.row.row == row), None)
 
 
-def _predictions(request: HttpRequest, found: Endpoint, form: AsData) -> HttpResponse:
+def _predictions(request: HttpRequest, endpoint: Endpoint, form: AsData) -> HttpResponse:
     cursor = request.GET.get("cursor") or None
     filters = _filters(request)
-    rows, more = search(found, filters, cursor=cursor, limit=_ROWS)
+    rows, more = search(endpoint, filters, cursor=cursor, limit=_ROWS)
     address = request.GET.copy()
     address.pop("cursor", None)
-    made = Selection.objects.filter(endpoint=found).select_related("dataset", "version")
+    made = Selection.objects.filter(endpoint=endpoint).select_related("dataset", "version")
     context = {
-        "endpoint": found,
+        "endpoint": endpoint,
         "lines": lines_of(rows),
-        "one": _one(found, filters, _row(request)) if filters.prediction_ids else None,
+        "one": _one(endpoint, filters, _row(request)) if filters.prediction_ids else None,
         "more": more,
         "query": address.urlencode(),
         "filtered": bool(address),
@@ -243,8 +246,10 @@ def project_endpoint_snooze(
     request: HttpRequest, project: str, endpoint: str, alert: str
 ) -> HttpResponse:
     """Tell nobody about an alert for a day."""
-    found, by = gated_endpoint(request), require_principal(request).user
-    if one_click(request, lambda: snooze_alert(endpoint=found, alert_id=alert, by=by, hours=24.0)):
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
+    if one_click(
+        request, lambda: snooze_alert(endpoint=endpoint_row, alert_id=alert, by=by, hours=24.0)
+    ):
         messages.success(request, "Snoozed for a day.")
     return redirect("project_endpoint_monitoring", project, endpoint)
 
@@ -252,38 +257,40 @@ def project_endpoint_snooze(
 @guarded_by(_CHANGE)
 def project_endpoint_watching(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Change thresholds, and where alerts are told."""
-    found, by = gated_endpoint(request), require_principal(request).user
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
     watching = MonitorSettingsForm(
-        sent(request), initial=MonitorSettingsForm.of(settings_of(found))
+        sent(request), initial=MonitorSettingsForm.of(settings_of(endpoint_row))
     )
 
     def change(data: dict[str, Any]) -> object:
         chosen = {name: data[name] or None for name in ("task", "label_type")}
-        return change_watching(endpoint=found, by=by, change=MonitorChange(**(data | chosen)))
+        return change_watching(
+            endpoint=endpoint_row, by=by, change=MonitorChange(**(data | chosen))
+        )
 
     if carry_out(request, watching, change):
         messages.success(request, "It is watched that way from now on.")
         return redirect("project_endpoint_watching", project, endpoint)
-    return _watching(request, found, watching, NewChannel(None))
+    return _watching(request, endpoint_row, watching, NewChannel(None))
 
 
 @guarded_by(_CHANGE)
 @require_POST
 def project_endpoint_channel_new(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Let alerts be told somewhere; the secret of a webhook is shown on the page that follows."""
-    found, by = gated_endpoint(request), require_principal(request).user
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = NewChannel(sent(request))
 
     def add(data: dict[str, Any]) -> tuple[AlertChannel, str]:
-        return add_channel(endpoint=found, by=by, wanted=AlertChannelIn(**data))
+        return add_channel(endpoint=endpoint_row, by=by, spec=AlertChannelIn(**data))
 
     done = carry_out(request, form, add)
-    watching = MonitorSettingsForm(None, initial=MonitorSettingsForm.of(settings_of(found)))
+    watching = MonitorSettingsForm(None, initial=MonitorSettingsForm.of(settings_of(endpoint_row)))
     if not done:
-        return _watching(request, found, watching, form)
+        return _watching(request, endpoint_row, watching, form)
     _, secret = done.result
     if secret:
-        return _watching(request, found, watching, NewChannel(None), secret=secret)
+        return _watching(request, endpoint_row, watching, NewChannel(None), secret=secret)
     return redirect("project_endpoint_watching", project, endpoint)
 
 
@@ -293,26 +300,26 @@ def project_endpoint_channel_remove(
     request: HttpRequest, project: str, endpoint: str, channel: str
 ) -> HttpResponse:
     """Tell alerts there no more."""
-    found, by = gated_endpoint(request), require_principal(request).user
-    remove_channel(endpoint=found, channel_id=channel, by=by)
+    endpoint_row, by = gated_endpoint(request), require_principal(request).user
+    remove_channel(endpoint=endpoint_row, channel_id=channel, by=by)
     return redirect("project_endpoint_watching", project, endpoint)
 
 
 def _watching(
     request: HttpRequest,
-    found: Endpoint,
+    endpoint: Endpoint,
     watching: MonitorSettingsForm,
     channel: NewChannel,
     *,
     secret: str = "",
 ) -> HttpResponse:
     context = {
-        "endpoint": found,
+        "endpoint": endpoint,
         "form": watching,
         "channel_form": channel,
         "secret": secret,
-        "channels": AlertChannel.objects.filter(endpoint=found).order_by("pk"),
-        "back": reverse("project_endpoint_monitoring", args=[found.project.slug, found.name]),
+        "channels": AlertChannel.objects.filter(endpoint=endpoint).order_by("pk"),
+        "back": reverse("project_endpoint_monitoring", args=[endpoint.project.slug, endpoint.name]),
         **_WHERE,
     }
     status = max(status_of(watching), status_of(channel))

@@ -99,10 +99,10 @@ def node_join(request: HttpRequest) -> HttpResponse:
 def _list(
     request: HttpRequest, form: JoinMachine, made: NewJoinToken | None = None
 ) -> HttpResponse:
-    found = Node.objects.present()
+    nodes_row = Node.objects.present()
     text = word(request, "q")
-    found = found.filter(name__icontains=text) if text else found
-    shown = listing(request, found, sorts=SORTS)
+    nodes_row = nodes_row.filter(name__icontains=text) if text else nodes_row
+    shown = listing(request, nodes_row, sorts=SORTS)
     context: dict[str, Any] = {
         "listing": shown,
         "machines": [_machine(node) for node in shown.page.items],
@@ -119,9 +119,9 @@ def _command(made: NewJoinToken) -> str:
 
 
 def _machine(node: Node) -> Machine:
-    moment = clock.now()
-    quiet = "silent" if node.is_quiet(moment) else node.state
-    state = "lost" if node.is_lost(moment) else quiet
+    timestamp = clock.now()
+    quiet = "silent" if node.is_quiet(timestamp) else node.state
+    state = "lost" if node.is_lost(timestamp) else quiet
     used = node.memory_used_bytes
     return Machine(
         node=node,
@@ -152,11 +152,11 @@ def _percent(part: int, whole: int) -> int:
 @require_safe
 def node(request: HttpRequest, node: str) -> HttpResponse:
     """Show one machine and what runs there."""
-    found = _found(node)
+    node_row = _found(node)
     context = {
-        "machine": _machine(found),
-        "node": found,
-        "running": _running_on(found, require_principal(request)),
+        "machine": _machine(node_row),
+        "node": node_row,
+        "running": _running_on(node_row, require_principal(request)),
         "form": Reason(),
         "mixing_risk": MIXING_RISK,
     }
@@ -166,14 +166,14 @@ def node(request: HttpRequest, node: str) -> HttpResponse:
 def _running_on(node: Node, principal: Principal) -> Shortlist[NodeTask]:
     """Tell what runs on a node; of projects the person is not in, the kind alone."""
     leases = Lease.objects.open().filter(node=node).select_related("workload", "project")
-    mine = set(principal.projects().live().values_list("pk", flat=True))
+    live = set(principal.projects().live().values_list("pk", flat=True))
     running = shortlist(leases.order_by("granted_at"), RUNNING_SHOWN)
-    return running.replaced_by(_told(lease, mine) for lease in running)
+    return running.replaced_by(_told(lease, live) for lease in running)
 
 
-def _told(lease: Lease, mine: set[str]) -> NodeTask:
+def _told(lease: Lease, items: set[str]) -> NodeTask:
     noun = kind_of(lease.workload.kind).noun
-    if lease.project_id not in mine:
+    if lease.project_id not in items:
         return NodeTask(lease, f"another project's {noun}", "")
     url = ""
     if lease.workload.kind == "job":
@@ -185,17 +185,19 @@ def _told(lease: Lease, mine: set[str]) -> NodeTask:
 @require_POST
 def node_change(request: HttpRequest, node: str) -> HttpResponse:
     """Cordon a machine, open it for work again, or end the mixing of projects there."""
-    found, form = _found(node), Reason(request.POST)
-    asked = request.POST.get("do", "")
-    if asked not in ("cordon", "uncordon", "separate"):
+    node_row, form = _found(node), Reason(request.POST)
+    requested = request.POST.get("do", "")
+    if requested not in ("cordon", "uncordon", "separate"):
         raise InvalidInput("There is no such change.", next_step="Use the buttons of the page.")
     reason = form.cleaned_data["reason"] if form.is_valid() else ""
-    if asked == "cordon" and one_click(request, lambda: cordon_node(node=found, reason=reason)):
+    if requested == "cordon" and one_click(
+        request, lambda: cordon_node(node=node_row, reason=reason)
+    ):
         messages.success(request, f"{node} gets no new work; what runs there runs on.")
-    if asked == "uncordon" and one_click(request, lambda: uncordon_node(node=found)):
+    if requested == "uncordon" and one_click(request, lambda: uncordon_node(node=node_row)):
         messages.success(request, f"{node} is open for work again.")
-    if asked == "separate":
-        set_project_mixing(node=found, is_allowed=False)
+    if requested == "separate":
+        set_project_mixing(node=node_row, is_allowed=False)
         messages.success(request, f"{node} runs one project at a time; what runs there runs on.")
     return redirect("node", node)
 
@@ -204,12 +206,12 @@ def node_change(request: HttpRequest, node: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def node_mix(request: HttpRequest, node: str) -> HttpResponse:
     """Ask, then allow several projects at a time on a machine that cannot keep them apart."""
-    found = _found(node)
+    node_row = _found(node)
     if request.method == "POST":
-        set_project_mixing(node=found, is_allowed=True)
+        set_project_mixing(node=node_row, is_allowed=True)
         messages.success(request, f"Projects may mix on {node}.")
         return redirect("node", node)
-    return ask(request, _about_mixing(found))
+    return ask(request, _about_mixing(node_row))
 
 
 def _about_mixing(node: Node) -> Question:
@@ -230,11 +232,11 @@ def _about_mixing(node: Node) -> Question:
 @require_http_methods(["GET", "HEAD", "POST"])
 def node_drain(request: HttpRequest, node: str) -> HttpResponse:
     """Ask, then move work away from a machine."""
-    found, form = _found(node), Reason(sent(request))
-    if carry_out(request, form, lambda data: drain_node(node=found, **data)):
+    node_row, form = _found(node), Reason(sent(request))
+    if carry_out(request, form, lambda data: drain_node(node=node_row, **data)):
         messages.success(request, f"{node} is being drained.")
         return redirect("node", node)
-    return ask(request, _about_draining(found), form)
+    return ask(request, _about_draining(node_row), form)
 
 
 def _about_draining(node: Node) -> Question:
@@ -255,13 +257,13 @@ def _about_draining(node: Node) -> Question:
 @require_http_methods(["GET", "HEAD", "POST"])
 def node_remove(request: HttpRequest, node: str) -> HttpResponse:
     """Ask, then take an empty machine out of the installation."""
-    found = _found(node)
+    node_row = _found(node)
     if request.method == "POST":
-        if one_click(request, lambda: remove_node(node=found)):
+        if one_click(request, lambda: remove_node(node=node_row)):
             messages.success(request, f"{node} is removed.")
             return redirect("nodes")
         return redirect("node", node)
-    return ask(request, _about_removing(found))
+    return ask(request, _about_removing(node_row))
 
 
 def _about_removing(node: Node) -> Question:
@@ -284,7 +286,7 @@ def _tasks(count: int) -> str:
 
 
 def _found(name: str) -> Node:
-    found = Node.objects.present().filter(name=name).first()
-    if found is None:
+    node_row = Node.objects.present().filter(name=name).first()
+    if node_row is None:
         raise NotFound
-    return found
+    return node_row

@@ -55,12 +55,12 @@ def page_of(file: NotebookFile) -> str:
 def project_notebook_files(request: HttpRequest, project: str) -> HttpResponse:
     """List the notebooks, each with its badge."""
     everything = NotebookFile.objects.of_project(gated_project(request))
-    found = everything.current().matching(word(request, "q"))
-    shown = listing(request, found, sorts={"path": "path"})
+    files = everything.current().matching(word(request, "q"))
+    shown = listing(request, files, sorts={"path": "path"})
     newest = NotebookVersion.objects.complete().filter(
         file__in=[file.pk for file in shown.page.items], number=F("file__head")
     )
-    latest = {one.file_id: one for one in newest}
+    latest = {notebook_version.file_id: notebook_version for notebook_version in newest}
     context = {
         "listing": shown,
         "rows": [shown_notebook(file, latest.get(file.pk)) for file in shown.page.items],
@@ -84,8 +84,8 @@ def project_notebook_file(request: HttpRequest, project: str, notebook: str) -> 
         "notebook": shown_notebook(file),
         "listing": listing(request, versions, filters=()),
         "runs": runs,
-        "any_active": any(not one.it.is_over for one in runs),
-        "told": next((one for one in runs if one.run.report), None),
+        "any_active": any(not shown_run.it.is_over for shown_run in runs),
+        "told": next((shown_run for shown_run in runs if shown_run.run.report), None),
         "may_write": may_write(request),
     }
     return render(request, "web/notebooks/file.html", context | WHERE)

@@ -35,17 +35,19 @@ _IDLE_MINUTES = 60
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_notebook_new(request: HttpRequest, project: str) -> HttpResponse:
     """Choose hardware and limits, see the price, launch."""
-    found, by = gated_project(request), require_principal(request).user
+    project_row, by = gated_project(request), require_principal(request).user
     offered = list(Tier.objects.filter(is_active=True).order_by("nano_usd_per_hour", "slug"))
-    form = LaunchServer(sent(request), initial=_fresh(found, by, offered))
+    form = LaunchServer(sent(request), initial=_fresh(project_row, by, offered))
     asks_price = request.POST.get("do") == "quote"
-    if not asks_price and (done := carry_out(request, form, lambda _: _launch(found, by, form))):
-        return redirect(f"{address_of(found, 'notebook', done.result.pk)}?open=1")
+    if not asks_price and (
+        done := carry_out(request, form, lambda _: _launch(project_row, by, form))
+    ):
+        return redirect(f"{address_of(project_row, 'notebook', done.result.pk)}?open=1")
     room = Capacity(read_sites())
     context = {
         "form": form,
-        "tiers": [(tier, free_places(room, found, tier)) for tier in offered],
-        **_priced(found, by, form),
+        "tiers": [(tier, free_places(room, project_row, tier)) for tier in offered],
+        **_priced(project_row, by, form),
     }
     status = 200 if asks_price else status_of(form)
     return render(request, "web/notebooks/new.html", context | _WHERE, status=status)
@@ -63,33 +65,35 @@ def _fresh(project: Project, by: User, offered: list[Tier]) -> dict[str, Any]:
 
 def _launch(project: Project, by: User, form: LaunchServer) -> Server:
     assert form.wanted is not None  # noqa: S101  (the form is valid)
-    return launch_server(project=project, by=by, wanted=form.wanted)
+    return launch_server(project=project, by=by, spec=form.wanted)
 
 
 @guarded_by(_RUN)
 @require_POST
 def project_notebook_quote(request: HttpRequest, project: str) -> HttpResponse:
     """Say what the form as it stands would cost and whether it would wait; nothing starts."""
-    found, by = gated_project(request), require_principal(request).user
+    project_row, by = gated_project(request), require_principal(request).user
     form = LaunchServer(request.POST)
-    return render(request, "web/notebooks/quote.html", _priced(found, by, form))
+    return render(request, "web/notebooks/quote.html", _priced(project_row, by, form))
 
 
 def _priced(project: Project, by: User, form: LaunchServer) -> dict[str, Any]:
     """Quote what can be read of the form so far, whatever else is still wrong in it."""
-    facts = {name: form[name].value() for name in _PRICED}
-    facts = {name: value for name, value in facts.items() if value not in (None, "")}
+    values_by_name = {name: form[name].value() for name in _PRICED}
+    values_by_name = {
+        name: value for name, value in values_by_name.items() if value not in (None, "")
+    }
     try:
-        wanted = ServerIn.model_validate(facts)
+        requested = ServerIn.model_validate(values_by_name)
         quote = with_cost(
-            quote_server(project=project, wanted=wanted),
-            admission_request(project=project, by=by, wanted=wanted),
+            quote_server(project=project, spec=requested),
+            admission_request(project=project, by=by, spec=requested),
         )
     except SlipwayError as error:
         return {"quote": None, "quote_fault": words_of(error)}
     except ValueError:  # of the schema: what is typed is not complete yet
         return {"quote": None, "quote_fault": ""}
-    hours = wanted.max_hours
+    hours = requested.max_hours
     return {
         "quote": quote,
         "is_refused": not all(budget.would_admit for budget in quote.budgets),

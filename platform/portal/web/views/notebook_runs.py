@@ -116,14 +116,14 @@ def _hours(form: RunNotebook) -> float | None:
 def project_notebook_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Show the output notebook of a job, as far as it has come, and what a verification found."""
     run, viewer = gated_run(request), require_principal(request).user
-    found = shown_runs(run.workload.project, [run], viewer)
-    if not found:
+    items = shown_runs(run.workload.project, [run], viewer)
+    if not items:
         raise NotFound
     preview, is_large = None, False
     if run.output is not None:
         is_large = run.output.blob.size_bytes > MOST_PREVIEWED_BYTES
         preview = None if is_large else preview_of(b"".join(open_file(file=run.output)))
-    context = {"shown": found[0], "preview": preview, "is_large": is_large}
+    context = {"shown": items[0], "preview": preview, "is_large": is_large}
     return render(request, "web/notebooks/output.html", context | WHERE)
 
 

@@ -50,8 +50,8 @@ _WHERE = {"room": "projects", "section": "notebooks"}
 @require_safe
 def project_notebooks(request: HttpRequest, project: str) -> HttpResponse:
     """List the servers, newest first."""
-    found, viewer = gated_project(request), require_principal(request).user
-    servers = servers_of(found)
+    project_row, viewer = gated_project(request), require_principal(request).user
+    servers = servers_of(project_row)
     if text := word(request, "q"):
         servers = servers.filter(name__icontains=text)
     if request.GET.get("who") == "me":
@@ -97,28 +97,28 @@ def _page(request: HttpRequest, standing: ServerStanding) -> dict[str, Any]:
 @require_safe
 def project_notebook_open(request: HttpRequest, project: str, server: str) -> HttpResponse:
     """Go to JupyterLab, or to the page that tells how far it is."""
-    found = gated_server(request)
-    if found.status == NotebookState.READY:
-        return redirect(url_of(found))
-    back = address_of(found.project, "notebook", found.pk)
-    return redirect(f"{back}?open=1" if found.status in ALIVE else back)
+    server_row = gated_server(request)
+    if server_row.status == NotebookState.READY:
+        return redirect(url_of(server_row))
+    back = address_of(server_row.project, "notebook", server_row.pk)
+    return redirect(f"{back}?open=1" if server_row.status in ALIVE else back)
 
 
 @guarded_by(_OWN)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_notebook_edit(request: HttpRequest, project: str, server: str) -> HttpResponse:
     """Change where a server runs, and when it stops and starts by itself."""
-    found = gated_server(request)
+    server_row = gated_server(request)
     form = EditServer(
         sent(request),
-        initial=_times_of(found),
-        tiers=_tiers_for(found),
-        is_at_rest=found.status in AT_REST,
+        initial=_times_of(server_row),
+        tiers=_tiers_for(server_row),
+        is_at_rest=server_row.status in AT_REST,
     )
-    if carry_out(request, form, lambda _: _edited(found, form)):
-        messages.success(request, f"{found.name} keeps to this from now on.")
-        return redirect(address_of(found.project, "notebook", found.pk))
-    context = {"form": form, "server": found}
+    if carry_out(request, form, lambda _: _edited(server_row, form)):
+        messages.success(request, f"{server_row.name} keeps to this from now on.")
+        return redirect(address_of(server_row.project, "notebook", server_row.pk))
+    context = {"form": form, "server": server_row}
     return render(request, "web/notebooks/edit.html", context | _WHERE, status=status_of(form))
 
 
@@ -144,16 +144,16 @@ def _tiers_for(server: Server) -> list[tuple[str, str]]:
 
 def _edited(server: Server, form: EditServer) -> Server:
     assert form.wanted is not None  # noqa: S101  (the form is valid)
-    return edit_server(server=server, wanted=form.wanted)
+    return edit_server(server=server, spec=form.wanted)
 
 
 @guarded_by(_OWN)
 @require_POST
 def project_notebook_start(request: HttpRequest, project: str, server: str) -> HttpResponse:
     """Start a server again, and open it when it is ready."""
-    found, by = gated_server(request), require_principal(request).user
-    back = address_of(found.project, "notebook", found.pk)
-    started = one_click(request, lambda: start_server(server=found, by=by))
+    server_row, by = gated_server(request), require_principal(request).user
+    back = address_of(server_row.project, "notebook", server_row.pk)
+    started = one_click(request, lambda: start_server(server=server_row, by=by))
     return redirect(f"{back}?open=1" if started else back)
 
 
@@ -161,17 +161,17 @@ def project_notebook_start(request: HttpRequest, project: str, server: str) -> H
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_notebook_stop(request: HttpRequest, project: str, server: str) -> HttpResponse:
     """Ask, then stop a server."""
-    found, by = gated_server(request), require_principal(request).user
-    back = address_of(found.project, "notebook", found.pk)
+    server_row, by = gated_server(request), require_principal(request).user
+    back = address_of(server_row.project, "notebook", server_row.pk)
     if request.method == "POST":
-        if one_click(request, lambda: stop_server(server=found, by=by)):
-            messages.success(request, f"{found.name} is being stopped.")
+        if one_click(request, lambda: stop_server(server=server_row, by=by)):
+            messages.success(request, f"{server_row.name} is being stopped.")
         return redirect(back)
-    whose = "your" if found.owner_id == by.pk else f"{found.owner.display_name}'s"
+    whose = "your" if server_row.owner_id == by.pk else f"{server_row.owner.display_name}'s"
     return ask(
         request,
         Question(
-            title=f"Stop {whose} notebook server {found.name}?",
+            title=f"Stop {whose} notebook server {server_row.name}?",
             effects=(
                 "What its kernels hold in memory is lost; a cell that runs now is broken off.",
                 "Files, what %pip installed and the open notebooks stay for the next start.",
@@ -188,22 +188,24 @@ def project_notebook_stop(request: HttpRequest, project: str, server: str) -> Ht
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_notebook_delete(request: HttpRequest, project: str, server: str) -> HttpResponse:
     """Ask, then forget a server that does not run."""
-    found = gated_server(request)
+    server_row = gated_server(request)
     if request.method == "POST":
         if one_click(request, lambda: _deleted(request)):
-            messages.success(request, f"{found.name} is deleted. Its files stay in the project.")
-            return redirect(address_of(found.project, "notebooks"))
-        return redirect(address_of(found.project, "notebook", found.pk))
+            messages.success(
+                request, f"{server_row.name} is deleted. Its files stay in the project."
+            )
+            return redirect(address_of(server_row.project, "notebooks"))
+        return redirect(address_of(server_row.project, "notebook", server_row.pk))
     return ask(
         request,
         Question(
-            title=f"Delete the notebook server {found.name}?",
+            title=f"Delete the notebook server {server_row.name}?",
             effects=(
                 "It leaves the list; what it cost stays under Spend.",
                 "Files lie in the project's workspace and stay there.",
             ),
             button="Delete the server",
-            back=address_of(found.project, "notebook", found.pk),
+            back=address_of(server_row.project, "notebook", server_row.pk),
             room="projects",
             section="notebooks",
         ),

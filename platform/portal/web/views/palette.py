@@ -88,8 +88,8 @@ def _jobs(principal: Principal, here: Project | None, text: str) -> list[Palette
     """Jobs by name; without a word, the newest of the project one is in."""
     if not text and here is None:
         return []
-    found = Workload.objects.visible_to(principal).filter(kind="job", name__icontains=text)
-    found = found if text else found.filter(project=here)
+    workloads = Workload.objects.visible_to(principal).filter(kind="job", name__icontains=text)
+    workloads = workloads if text else workloads.filter(project=here)
     return [
         PaletteItem(
             job.name,
@@ -97,7 +97,7 @@ def _jobs(principal: Principal, here: Project | None, text: str) -> list[Palette
             "rocket",
             reverse("project_job", args=[job.project.slug, job.pk]),
         )
-        for job in found.select_related("project").order_by("-pk")[: EACH + 1]
+        for job in workloads.select_related("project").order_by("-pk")[: EACH + 1]
     ]
 
 
@@ -105,8 +105,8 @@ def _endpoints(principal: Principal, here: Project | None, text: str) -> list[Pa
     """Endpoints by name; without a word, the newest of the project one is in."""
     if not text and here is None:
         return []
-    found = Endpoint.objects.present().filter(project__in=principal.projects().live())
-    found = found.filter(name__icontains=text) if text else found.filter(project=here)
+    endpoints = Endpoint.objects.present().filter(project__in=principal.projects().live())
+    endpoints = endpoints.filter(name__icontains=text) if text else endpoints.filter(project=here)
     return [
         PaletteItem(
             endpoint.name,
@@ -114,20 +114,20 @@ def _endpoints(principal: Principal, here: Project | None, text: str) -> list[Pa
             "broadcast",
             reverse("project_endpoint", args=[endpoint.project.slug, endpoint.name]),
         )
-        for endpoint in found.select_related("project").order_by("-pk")[: EACH + 1]
+        for endpoint in endpoints.select_related("project").order_by("-pk")[: EACH + 1]
     ]
 
 
 def _projects(principal: Principal, text: str) -> list[PaletteItem]:
-    found = principal.projects().live().matching(text).order_by("-pk")[: EACH + 1]
+    projects = principal.projects().live().matching(text).order_by("-pk")[: EACH + 1]
     return [
-        PaletteItem(project.name, "project", "folder", address_of(project)) for project in found
+        PaletteItem(project.name, "project", "folder", address_of(project)) for project in projects
     ]
 
 
 def _teams(user: User, text: str) -> list[PaletteItem]:
-    found = Team.objects.visible_to(user).matching(text).order_by("-pk")[: EACH + 1]
-    return [PaletteItem(team.name, "team", "users-group", address_of(team)) for team in found]
+    teams = Team.objects.visible_to(user).matching(text).order_by("-pk")[: EACH + 1]
+    return [PaletteItem(team.name, "team", "users-group", address_of(team)) for team in teams]
 
 
 def _pages(principal: Principal, text: str) -> list[PaletteItem]:
@@ -148,13 +148,13 @@ def _pages(principal: Principal, text: str) -> list[PaletteItem]:
 
 def _people(user: User, text: str) -> list[PaletteItem]:
     """People who share a project or team with the person, each with a place where they are."""
-    mine = Project.objects.visible_to(user).live()
-    shared = Membership.objects.filter(project__in=mine) | Membership.objects.filter(
+    projects = Project.objects.visible_to(user).live()
+    shared = Membership.objects.filter(project__in=projects) | Membership.objects.filter(
         team__in=Team.objects.visible_to(user)
     )
-    found = shared.matching(text).select_related("user", "project", "team").order_by("-pk")
+    memberships = shared.matching(text).select_related("user", "project", "team").order_by("-pk")
     seen: dict[str, PaletteItem] = {}
-    for member in found.iterator():
+    for member in memberships.iterator():
         address = f"{address_of(member.group, 'members')}?q={member.user.email}"
         label = f"{member.user.display_name} · {member.user.email}"
         seen.setdefault(member.user_id, PaletteItem(label, member.group.name, "user", address))

@@ -30,13 +30,13 @@ CHANGES: dict[str, tuple[bool | None, bool | None]] = {
 @require_safe
 def people(request: HttpRequest) -> HttpResponse:
     """List the people."""
-    found = User.objects.matching(word(request, "q"))
+    users = User.objects.matching(word(request, "q"))
     state = request.GET.get("state")
     if state == "suspended":
-        found = found.filter(is_active=False)
+        users = users.filter(is_active=False)
     elif state == "administrators":
-        found = found.filter(is_administrator=True)
-    shown = listing(request, found, sorts=SORTS, filters=("q", "state"))
+        users = users.filter(is_administrator=True)
+    shown = listing(request, users, sorts=SORTS, filters=("q", "state"))
     context = {"listing": shown, "room": "account", "section": "people"}
     return render(request, "web/settings/people.html", context)
 
@@ -45,12 +45,12 @@ def people(request: HttpRequest) -> HttpResponse:
 @require_safe
 def person(request: HttpRequest, person: str) -> HttpResponse:
     """Show one person and what an administrator may do about them."""
-    found = _found(person)
+    user = _found(person)
     context = {
-        "person": found,
-        "membership_count": Membership.objects.filter(user=found).count(),
-        "token_count": ApiToken.objects.usable().filter(user=found).count(),
-        "is_self": found.pk == require_principal(request).user_id,
+        "person": user,
+        "membership_count": Membership.objects.filter(user=user).count(),
+        "token_count": ApiToken.objects.usable().filter(user=user).count(),
+        "is_self": user.pk == require_principal(request).user_id,
         "room": "account",
         "section": "people",
     }
@@ -61,20 +61,20 @@ def person(request: HttpRequest, person: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def person_suspend(request: HttpRequest, person: str) -> HttpResponse:
     """Ask, then suspend; name an heir when the person is the last owner of something."""
-    found = _found(person)
+    user = _found(person)
     form = HandOver(sent(request))
     if carry_out(
         request, form, lambda data: change_account(user_id=person, is_active=False, **data)
     ):
-        messages.success(request, f"{found} is suspended.")
+        messages.success(request, f"{user} is suspended.")
         return redirect("person", person)
     question = Question(
-        title=f"Suspend {found}?",
+        title=f"Suspend {user}?",
         effects=(
             "Every session and API token of theirs stops at once; open pages are cut off.",
             "What they made stays; memberships are kept and come back when they are reinstated.",
         ),
-        button=f"Suspend {found}",
+        button=f"Suspend {user}",
         back=reverse("person", args=[person]),
         room="account",
         section="people",
@@ -86,21 +86,21 @@ def person_suspend(request: HttpRequest, person: str) -> HttpResponse:
 @require_POST
 def person_change(request: HttpRequest, person: str) -> HttpResponse:
     """Reinstate a person; make or unmake an administrator."""
-    found = _found(person)
-    asked = CHANGES.get(request.POST.get("do", ""))
-    if asked is None:
+    user = _found(person)
+    changes = CHANGES.get(request.POST.get("do", ""))
+    if changes is None:
         raise InvalidInput("There is no such change.", next_step="Use the buttons of the page.")
     done = one_click(
         request,
-        lambda: change_account(user_id=person, is_active=asked[0], is_administrator=asked[1]),
+        lambda: change_account(user_id=person, is_active=changes[0], is_administrator=changes[1]),
     )
     if done:
-        messages.success(request, f"The account of {found} is changed.")
+        messages.success(request, f"The account of {user} is changed.")
     return redirect("person", person)
 
 
 def _found(person: str) -> User:
-    found = User.objects.filter(pk=person).first()
-    if found is None:
+    user = User.objects.filter(pk=person).first()
+    if user is None:
         raise NotFound
-    return found
+    return user

@@ -37,12 +37,12 @@ def profile(request: HttpRequest) -> HttpResponse:
     if carry_out(request, form, lambda data: rename_self(user=user, name=data["name"])):
         messages.success(request, "Saved.")
         return redirect("profile")
-    mine = Membership.objects.filter(user=user)
+    memberships = Membership.objects.filter(user=user)
     context = {
         "form": form,
         "user": user,
         "project_count": require_principal(request).projects().live().count(),
-        "team_count": mine.filter(team__isnull=False).count(),
+        "team_count": memberships.filter(team__isnull=False).count(),
         "room": "account",
         "section": "profile",
     }
@@ -55,9 +55,11 @@ def sessions(request: HttpRequest) -> HttpResponse:
     """Where one is signed in."""
     user = require_principal(request).user
     alive = Session.objects.filter(expire_date__gt=clock.now()).values("session_key")
-    found = UserSession.objects.filter(user=user, session_key__in=alive).order_by("-created_at")
+    usersession = UserSession.objects.filter(user=user, session_key__in=alive).order_by(
+        "-created_at"
+    )
     this = request.session.session_key
-    newest = shortlist(found, MOST_SESSIONS)
+    newest = shortlist(usersession, MOST_SESSIONS)
     rows = [
         (
             session,

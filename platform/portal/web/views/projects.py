@@ -42,10 +42,10 @@ SORTS = {"name": "name", "address": "slug"}
 def projects(request: HttpRequest) -> HttpResponse:
     """List the projects of the person."""
     principal = require_principal(request)
-    found = principal.projects().select_related("team").matching(word(request, "q"))
+    projects_row = principal.projects().select_related("team").matching(word(request, "q"))
     archived = request.GET.get("state") == "archived"
-    found = found.archived_of(principal.user) if archived else found.live()
-    shown = listing(request, found, sorts=SORTS, filters=("q", "state"))
+    projects_row = projects_row.archived_of(principal.user) if archived else projects_row.live()
+    shown = listing(request, projects_row, sorts=SORTS, filters=("q", "state"))
     roles = roles_in(principal.user, shown.page.items)
     rows = [(project, roles.get(project.pk)) for project in shown.page.items]
     context = {"listing": shown, "rows": rows, "archived": archived, "room": "projects"}
@@ -75,19 +75,19 @@ def project(request: HttpRequest, project: str) -> HttpResponse:
 
 def overview_of(request: HttpRequest) -> dict[str, Any]:
     """Collect what the overview shows."""
-    found = gated_project(request)
-    members = Membership.objects.reaching(found)
+    project_row = gated_project(request)
+    members = Membership.objects.reaching(project_row)
     user = require_principal(request).user
-    recent = AuditEvent.objects.visible_to(user).filter(project_id=found.pk)
+    recent = AuditEvent.objects.visible_to(user).filter(project_id=project_row.pk)
     now = clock.now()
     return {
-        "project": found,
+        "project": project_row,
         "role": gated_role(request),
         "members": _first_people(members),
         "member_count": members.values("user").distinct().count(),
         "recent": recent.order_by("-pk")[:RECENT],
-        "spent": spent_in(Spent((found.pk,)), month=month_of(now.date()), moment=now),
-        **activity_of(user, jobs_of(found), Project.objects.filter(pk=found.pk)),
+        "spent": spent_in(Spent((project_row.pk,)), month=month_of(now.date()), timestamp=now),
+        **activity_of(user, jobs_of(project_row), Project.objects.filter(pk=project_row.pk)),
         "may_work": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_invite": gated_role(request).at_least(Role.MAINTAINER),
         "room": "projects",
@@ -111,15 +111,15 @@ def _first_people(members: QuerySet[Membership]) -> list[Membership]:
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_settings(request: HttpRequest, project: str) -> HttpResponse:
     """Rename, describe; for owners the way to archive or restore."""
-    found = gated_project(request)
-    given = {"name": found.name, "description": found.description}
+    project_row = gated_project(request)
+    given = {"name": project_row.name, "description": project_row.description}
     form = EditProject(sent(request), initial=given)
-    network = ChooseNetwork(initial={"network": found.network})
-    if carry_out(request, form, lambda data: change_project(project=found, **data)):
+    network = ChooseNetwork(initial={"network": project_row.network})
+    if carry_out(request, form, lambda data: change_project(project=project_row, **data)):
         messages.success(request, "Saved.")
-        return redirect("project_settings", found.slug)
+        return redirect("project_settings", project_row.slug)
     context = {
-        "project": found,
+        "project": project_row,
         "form": form,
         "network_form": network,
         "is_owner": gated_role(request) == Role.OWNER,
@@ -133,28 +133,30 @@ def project_settings(request: HttpRequest, project: str) -> HttpResponse:
 @require_POST
 def project_network(request: HttpRequest, project: str) -> HttpResponse:
     """Choose what the project's tasks reach of the network."""
-    found, form = gated_project(request), ChooseNetwork(request.POST)
+    project_row, form = gated_project(request), ChooseNetwork(request.POST)
     if not form.is_valid():
         raise InvalidInput(
             "There is no such network rule.",
             field="network",
             next_step="Choose one of those on the page.",
         )
-    change_project(project=found, network=form.cleaned_data["network"])
+    change_project(project=project_row, network=form.cleaned_data["network"])
     messages.success(request, "Saved. It counts for what starts from now on.")
-    return redirect("project_settings", found.slug)
+    return redirect("project_settings", project_row.slug)
 
 
 @guarded_by(ProjectRole(Role.OWNER, Scope.PROJECTS_WRITE, archived=True))
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_archive(request: HttpRequest, project: str) -> HttpResponse:
     """Ask, then archive."""
-    found = gated_project(request)
-    form = ConfirmSlug(sent(request), slug=found.slug)
-    if carry_out(request, form, lambda _: archive_project(project=found)):
-        messages.success(request, f"{found.name} is archived. You can restore it at any time.")
-        return redirect(address_of(found))
-    return ask(request, _about_archiving(found), form)
+    project_row = gated_project(request)
+    form = ConfirmSlug(sent(request), slug=project_row.slug)
+    if carry_out(request, form, lambda _: archive_project(project=project_row)):
+        messages.success(
+            request, f"{project_row.name} is archived. You can restore it at any time."
+        )
+        return redirect(address_of(project_row))
+    return ask(request, _about_archiving(project_row), form)
 
 
 def _about_archiving(project: Project) -> Question:
@@ -170,13 +172,13 @@ def _about_archiving(project: Project) -> Question:
         "Nothing is deleted: an owner can restore it.",
     ]
     if tokens:
-        said = f"{_count(tokens, 'API token', 'API tokens')} confined to it can do nothing."
-        effects.insert(1, said)
+        message = f"{_count(tokens, 'API token', 'API tokens')} confined to it can do nothing."
+        effects.insert(1, message)
     if invitations:
-        said = (
+        message = (
             f"{_count(invitations, 'open invitation', 'open invitations')} can no longer be used."
         )
-        effects.insert(-1, said)
+        effects.insert(-1, message)
     return Question(
         title=f"Archive {project.name}?",
         effects=tuple(effects),
@@ -187,15 +189,15 @@ def _about_archiving(project: Project) -> Question:
     )
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def _count(number: int, item: str, many: str) -> str:
+    return f"{number} {item if number == 1 else many}"
 
 
 @guarded_by(ProjectRole(Role.OWNER, Scope.PROJECTS_WRITE, archived=True))
 @require_POST
 def project_restore(request: HttpRequest, project: str) -> HttpResponse:
     """Bring an archived project back."""
-    found = gated_project(request)
-    restore_project(project=found)
-    messages.success(request, f"{found.name} is back, with everybody who was in it.")
-    return redirect(address_of(found))
+    project_row = gated_project(request)
+    restore_project(project=project_row)
+    messages.success(request, f"{project_row.name} is back, with everybody who was in it.")
+    return redirect(address_of(project_row))

@@ -81,11 +81,9 @@ def project_run_download(request: HttpRequest, project: str, run: str) -> ByteSt
 
 
 def _answer(request: HttpRequest, kind: str, way: str) -> ByteStream:
-    owner, found = gated_project(request).pk, gated_run(request)
-    artifact = artifact_of(project_id=owner, run=found, path=request.GET.get("path", ""))
-    pieces = read_artifact(
-        project_id=owner, run=found, artifact=artifact, length=artifact.size_bytes
-    )
+    owner, run = gated_project(request).pk, gated_run(request)
+    artifact = artifact_of(project_id=owner, run=run, path=request.GET.get("path", ""))
+    pieces = read_artifact(project_id=owner, run=run, artifact=artifact, length=artifact.size_bytes)
     response = ByteStream(pieces, content_type=kind)
     response.headers["Content-Length"] = str(artifact.size_bytes)
     named = content_disposition_header(way == "attachment", artifact.name)

@@ -33,7 +33,7 @@ _WHERE = {"room": "projects", "section": "experiments"}
 @require_safe
 def project_run(request: HttpRequest, project: str, run: str) -> HttpResponse:
     """Show one run: its curves, what was logged, its artifacts, where it came from."""
-    found, shown = gated_project(request), gated_run(request)
+    project_row, shown = gated_project(request), gated_run(request)
     context: dict[str, Any] = {
         "mlflow_is_away": not mlflow_answers(),
         "run": shown,
@@ -44,11 +44,11 @@ def project_run(request: HttpRequest, project: str, run: str) -> HttpResponse:
         "latest": [(it, number(it.value)) for it in shown.metrics],
         "charted": [it.key for it in shown.metrics][:MOST_CHARTS],
         "uncharted": max(0, len(shown.metrics) - MOST_CHARTS),
-        "job": _job_of(shown, found.pk),
+        "job": _job_of(shown, project_row.pk),
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
     if request.headers.get("HX-Request") != "true" or "path" in request.GET:
-        context |= shown_artifacts(request, found, shown)
+        context |= shown_artifacts(request, project_row, shown)
     return render(request, "web/experiments/run.html", context | _WHERE)
 
 
@@ -64,27 +64,29 @@ def _job_of(run: RunDetail, project_id: str) -> Job | None:
 def project_compare(request: HttpRequest, project: str) -> HttpResponse:
     """Show runs side by side: what differs, their curves, how values hang together."""
     chosen = list(dict.fromkeys(request.GET.getlist("run")))
-    asked = chosen[:MOST_COMPARED]
-    run_ids = [run_id for run_id in asked if len(run_id) == RUN_ID_CHARACTERS]
-    found = compare(project_id=gated_project(request).pk, run_ids=run_ids)
-    metrics = list(found.metrics)[:MOST_METRICS_COMPARED]
+    requested = chosen[:MOST_COMPARED]
+    run_ids = [run_id for run_id in requested if len(run_id) == RUN_ID_CHARACTERS]
+    run_comparison = compare(project_id=gated_project(request).pk, run_ids=run_ids)
+    metrics = list(run_comparison.metrics)[:MOST_METRICS_COMPARED]
     rows = [
         (
             row_of(run, ()),
-            [run.params.get(name) for name in found.differing],
+            [run.params.get(name) for name in run_comparison.differing],
             [number(run.metrics[key]) if key in run.metrics else "" for key in metrics],
         )
-        for run in found.runs
+        for run in run_comparison.runs
     ]
     context = {
-        "comparison": found,
+        "comparison": run_comparison,
         "rows": rows,
         "metrics": metrics,
-        "hidden_runs": len(chosen) - len(asked),
-        "missing_runs": len(asked) - len(found.runs),
+        "hidden_runs": len(chosen) - len(requested),
+        "missing_runs": len(requested) - len(run_comparison.runs),
         "most_runs": MOST_COMPARED,
-        "hidden_metrics": len(found.metrics) - len(metrics),
-        "differing": found.differing,
-        "cli_line": f"slipway run compare {' '.join(run.id for run in found.runs)} --project {{}}",
+        "hidden_metrics": len(run_comparison.metrics) - len(metrics),
+        "differing": run_comparison.differing,
+        "cli_line": (
+            f"slipway run compare {' '.join(run.id for run in run_comparison.runs)} --project {{}}"
+        ),
     }
     return render(request, "web/experiments/compare.html", context | _WHERE)

@@ -24,11 +24,13 @@ from slipway.schemas.accounts import Role, Scope
 @require_safe
 def project_secrets(request: HttpRequest, project: str) -> HttpResponse:
     """List names and dates."""
-    found = ProjectSecret.objects.filter(project=gated_project(request))
+    projectsecret = ProjectSecret.objects.filter(project=gated_project(request))
     text = word(request, "q")
-    found = found.filter(name__icontains=text) if text else found
+    projectsecret = projectsecret.filter(name__icontains=text) if text else projectsecret
     shown = listing(
-        request, found.select_related("updated_by").defer("ciphertext"), sorts={"name": "name"}
+        request,
+        projectsecret.select_related("updated_by").defer("ciphertext"),
+        sorts={"name": "name"},
     )
     context = {
         "listing": shown,
@@ -44,12 +46,12 @@ def project_secrets(request: HttpRequest, project: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_secret_write(request: HttpRequest, project: str) -> HttpResponse:
     """Write a secret, or replace the one of that name."""
-    found, by = gated_project(request), require_principal(request).user
+    project_row, by = gated_project(request), require_principal(request).user
     form = WriteSecret(sent(request), initial={"name": request.GET.get("name", "")[:64]})
-    done = carry_out(request, form, lambda data: write_secret(project=found, by=by, **data))
+    done = carry_out(request, form, lambda data: write_secret(project=project_row, by=by, **data))
     if done:
         messages.success(request, f"{done.result.name} is written.")
-        return redirect(address_of(found, "secrets"))
+        return redirect(address_of(project_row, "secrets"))
     context = {"form": form, "room": "projects", "section": "secrets"}
     return render(request, "web/secrets/write.html", context, status=status_of(form))
 
@@ -58,21 +60,21 @@ def project_secret_write(request: HttpRequest, project: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_secret_delete(request: HttpRequest, project: str, name: str) -> HttpResponse:
     """Ask, then delete a secret."""
-    found = gated_project(request)
+    project_row = gated_project(request)
     if request.method == "POST":
-        delete_secret(project=found, name=name)
+        delete_secret(project=project_row, name=name)
         messages.success(request, f"{name} is deleted.")
-        return redirect(address_of(found, "secrets"))
-    if not ProjectSecret.objects.filter(project=found, name=name).exists():
+        return redirect(address_of(project_row, "secrets"))
+    if not ProjectSecret.objects.filter(project=project_row, name=name).exists():
         raise NotFound
     question = Question(
         title=f"Delete the secret {name}?",
         effects=(
-            f"Code in {found.name} that starts from now on no longer finds {name}.",
+            f"Code in {project_row.name} that starts from now on no longer finds {name}.",
             "The value cannot be brought back; keep a copy elsewhere if you need it.",
         ),
         button="Delete the secret",
-        back=address_of(found, "secrets"),
+        back=address_of(project_row, "secrets"),
         room="projects",
         section="secrets",
     )

@@ -61,9 +61,9 @@ def spend(request: HttpRequest) -> HttpResponse:
 @require_safe
 def project_spend(request: HttpRequest, project: str) -> HttpResponse:
     """Show what one project has cost, live."""
-    found = gated_project(request)
-    shown = shown_spend(Whose(projects=(found.pk,)), _window(request))
-    budgets = Budget.objects.over(project=found.pk, team=found.team_id or "", person="")
+    project_row = gated_project(request)
+    shown = shown_spend(Whose(projects=(project_row.pk,)), _window(request))
+    budgets = Budget.objects.over(project=project_row.pk, team=project_row.team_id or "", person="")
     context = _page(request, shown) | {
         "budgets": list(budgets.filter(person=None).select_related("project", "team", "person")),
         "is_project": True,
@@ -114,7 +114,7 @@ def _page(request: HttpRequest, shown: SpendOut) -> dict[str, Any]:
         "after": None if shown.window == present else _month_beside(window, back=False),
         "splits": [(title, _parts(shares, shown.nano_usd)) for title, shares in splits],
         "grouped": _grouped(shown),
-        "storage": next((one.nano_usd for one in shown.by_kind if one.id == KIND_STORAGE), 0),
+        "storage": next((share.nano_usd for share in shown.by_kind if share.id == KIND_STORAGE), 0),
         "days": json.dumps([[day.day.isoformat(), day.nano_usd / 1e9] for day in shown.by_day]),
         "query": f"?window={shown.window}",
     }
@@ -124,21 +124,21 @@ def _parts(shares: list[ShareOut], total: int) -> list[tuple[ShareOut, int]]:
     """Return shares with their percentage; those beyond the dearest as one, so that all add up."""
     shown, others = shares[:_SHARES_SHOWN], shares[_SHARES_SHOWN:]
     if len(others) > 1:
-        rest = sum(one.nano_usd for one in others)
+        rest = sum(share.nano_usd for share in others)
         shown = [*shown, ShareOut(id="", name=f"{len(others)} others", nano_usd=rest)]
     else:
         shown = shares
-    return [(one, max(0, 100 * one.nano_usd // total) if total > 0 else 0) for one in shown]
+    return [(share, max(0, 100 * share.nano_usd // total) if total > 0 else 0) for share in shown]
 
 
 def _grouped(shown: SpendOut) -> list[tuple[str, str, str, list[GroupCostOut], bool]]:
     """Return title, noun, what is counted, the rows and whether there are more, for each table."""
-    found: dict[tuple[str, str], list[GroupCostOut]] = {}
-    for one in shown.groups:
-        found.setdefault((one.noun, one.work), []).append(one)
+    values: dict[tuple[str, str], list[GroupCostOut]] = {}
+    for group_cost in shown.groups:
+        values.setdefault((group_cost.noun, group_cost.work), []).append(group_cost)
     return [
         (f"By {noun}", noun, work, rows, rows[0].kind in shown.groups_left_out)
-        for (noun, work), rows in found.items()
+        for (noun, work), rows in values.items()
     ]
 
 
@@ -156,14 +156,14 @@ def _month_beside(window: Window, *, back: bool) -> str | None:
 @require_safe
 def spend_month(request: HttpRequest) -> HttpResponse:
     """Show the present month in a few lines, for Home."""
-    principal, moment = require_principal(request), clock.now()
-    scope, window = scope_in_sight(principal), window_of(MONTH, moment)
-    spent = spent_in(scope, month=window.name, moment=moment)
+    principal, timestamp = require_principal(request), clock.now()
+    scope, window = scope_in_sight(principal), window_of(MONTH, timestamp)
+    spent = spent_in(scope, month=window.name, timestamp=timestamp)
     budgets = Budget.objects.visible_to(principal).select_related("project", "team", "person")
     context = {
         "spent": spent,
-        "rate": live_of(scope, moment).nano_usd_per_hour,
-        "forecast": forecast_of(scope, moment, spent_nano_usd=spent),
+        "rate": live_of(scope, timestamp).nano_usd_per_hour,
+        "forecast": forecast_of(scope, timestamp, spent_nano_usd=spent),
         "budgets": shortlist(budgets.order_by("-spent_nano_usd"), _BUDGETS_AT_HOME),
         "label": window.label,
     }
@@ -215,11 +215,11 @@ def spend_rent_or_buy(request: HttpRequest) -> HttpResponse:
     start = asdict(_from_use(request))
     given = {name: request.GET.get(name) or value for name, value in start.items()}
     form = RentOrBuy(given)
-    found = Assumptions(**form.cleaned_data) if form.is_valid() else None
-    compared = compare(found) if found is not None else None
+    assumptions = Assumptions(**form.cleaned_data) if form.is_valid() else None
+    compared = compare(assumptions) if assumptions is not None else None
     context = {
         "form": form,
-        "given": found,
+        "given": assumptions,
         "compared": compared,
         "curves": json.dumps(
             {"renting": compared.renting, "owning": compared.owning} if compared else {}
@@ -234,7 +234,7 @@ def _from_use(request: HttpRequest) -> Assumptions:
     scope, week = scope_in_sight(require_principal(request)), window_of(WEEK, clock.now())
     used = spending_of(scope, week, with_runs=False).by_tier
     tiers = Tier.objects.filter(pk__in=used, nano_usd_per_hour__gt=0)
-    tier = max(tiers, key=lambda one: used[one.pk], default=None)
+    tier = max(tiers, key=lambda tier: used[tier.pk], default=None)
     if tier is None:
         return Assumptions(rent_per_hour=0.5, used_hours=_HOURS, price=_PRICE)
     rent = tier.nano_usd_per_hour / 1e9

@@ -26,8 +26,8 @@ FACES = 8
 def teams(request: HttpRequest) -> HttpResponse:
     """List the teams of the person."""
     user = require_principal(request).user
-    found = Team.objects.visible_to(user).matching(word(request, "q"))
-    shown = listing(request, found, sorts=SORTS)
+    teams_row = Team.objects.visible_to(user).matching(word(request, "q"))
+    shown = listing(request, teams_row, sorts=SORTS)
     roles = team_roles_of(user)
     rows = [(team, roles.get(team.pk)) for team in shown.page.items]
     return render(request, "web/teams/list.html", {"listing": shown, "rows": rows, "room": "teams"})
@@ -51,11 +51,11 @@ def team_new(request: HttpRequest) -> HttpResponse:
 @require_safe
 def team(request: HttpRequest, team: str) -> HttpResponse:
     """Show one team and its projects."""
-    found = gated_team(request)
-    projects = Project.objects.filter(team=found).live().matching(word(request, "q"))
-    members = Membership.objects.in_group(found)
+    team_row = gated_team(request)
+    projects = Project.objects.filter(team=team_row).live().matching(word(request, "q"))
+    members = Membership.objects.in_group(team_row)
     context = {
-        "team": found,
+        "team": team_row,
         "role": gated_role(request),
         "listing": listing(request, projects, sorts=SORTS),
         "members": members.select_related("user").order_by("pk")[:FACES],
@@ -71,10 +71,10 @@ def team(request: HttpRequest, team: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def team_settings(request: HttpRequest, team: str) -> HttpResponse:
     """Rename."""
-    found = gated_team(request)
-    form = EditTeam(sent(request), initial={"name": found.name})
-    if carry_out(request, form, lambda data: rename_team(team=found, name=data["name"])):
+    team_row = gated_team(request)
+    form = EditTeam(sent(request), initial={"name": team_row.name})
+    if carry_out(request, form, lambda data: rename_team(team=team_row, name=data["name"])):
         messages.success(request, "Saved.")
-        return redirect(address_of(found, "settings"))
-    context = {"team": found, "form": form, "room": "teams", "section": "settings"}
+        return redirect(address_of(team_row, "settings"))
+    context = {"team": team_row, "form": form, "room": "teams", "section": "settings"}
     return render(request, "web/teams/settings.html", context, status=status_of(form))

@@ -38,11 +38,11 @@ _QUOTAS = {"room": "account", "section": "quotas"}
 def tiers(request: HttpRequest) -> HttpResponse:
     """List the tiers, those no longer offered too when asked."""
     text = word(request, "q")
-    found = Tier.objects.all()
+    value = Tier.objects.all()
     if request.GET.get("state") != "all":
-        found = found.filter(is_active=True)
-    found = found.filter(name__icontains=text) if text else found
-    shown = listing(request, found, sorts=SORTS, filters=("q", "state"))
+        value = value.filter(is_active=True)
+    value = value.filter(name__icontains=text) if text else value
+    shown = listing(request, value, sorts=SORTS, filters=("q", "state"))
     room = Capacity(read_sites())
     rows = [(tier, room.count_of(tier.need)) for tier in shown.page.items]
     return render(request, "web/tiers/list.html", {"listing": shown, "rows": rows} | _TIERS)
@@ -57,7 +57,7 @@ def tier_new(request: HttpRequest) -> HttpResponse:
     if done:
         messages.success(request, f"{done.result.name} is offered.")
         return redirect("tiers")
-    models = {model for found in Node.objects.present() for model in found.gpu_models}
+    models = {model for node in Node.objects.present() for model in node.gpu_models}
     context = {"form": form, "models": sorted(models)} | _TIERS
     return render(request, "web/tiers/new.html", context, status=status_of(form))
 
@@ -77,31 +77,31 @@ def _create(data: dict[str, Any]) -> Tier:
 @require_http_methods(["GET", "HEAD", "POST"])
 def tier(request: HttpRequest, tier: str) -> HttpResponse:
     """Show one tier with every price it has had; change the price from now on."""
-    found = _found(tier)
+    tier_row = _found(tier)
     form = ChangePrice(
-        sent(request), initial={"price": f"{found.nano_usd_per_hour / _NANO:.9f}".rstrip("0")}
+        sent(request), initial={"price": f"{tier_row.nano_usd_per_hour / _NANO:.9f}".rstrip("0")}
     )
     effect = None
     if request.POST.get("do") == "preview":
         done = None
         if form.is_valid():
-            effect = effect_of_price(tier=found, nano_usd_per_hour=form.cleaned_data["price"])
+            effect = effect_of_price(tier=tier_row, nano_usd_per_hour=form.cleaned_data["price"])
     else:
         done = carry_out(
-            request, form, lambda data: change_tier(tier=found, nano_usd_per_hour=data["price"])
+            request, form, lambda data: change_tier(tier=tier_row, nano_usd_per_hour=data["price"])
         )
     if done:
         messages.success(request, "The new price counts from now on.")
         return redirect("tier", tier)
     context = {
-        "tier": found,
+        "tier": tier_row,
         "form": form,
         "effect": effect,
-        "prices": shortlist(TierPrice.objects.filter(tier=found), PRICES_SHOWN),
-        "free": Capacity(read_sites()).count_of(found.need),
-        "fitting": [node.name for node in Node.objects.present() if node.suits(found.need)],
-        "active": Workload.objects.active().filter(tier=found).count(),
-        "waiting": Workload.objects.queued().filter(tier=found).count(),
+        "prices": shortlist(TierPrice.objects.filter(tier=tier_row), PRICES_SHOWN),
+        "free": Capacity(read_sites()).count_of(tier_row.need),
+        "fitting": [node.name for node in Node.objects.present() if node.suits(tier_row.need)],
+        "active": Workload.objects.active().filter(tier=tier_row).count(),
+        "waiting": Workload.objects.queued().filter(tier=tier_row).count(),
     }
     return render(request, "web/tiers/tier.html", context | _TIERS, status=status_of(form))
 
@@ -119,14 +119,14 @@ def tier_offer(request: HttpRequest, tier: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def tier_retire(request: HttpRequest, tier: str) -> HttpResponse:
     """Ask, then withdraw a tier."""
-    found = _found(tier)
+    tier_row = _found(tier)
     if request.method == "POST":
-        change_tier(tier=found, is_active=False)
+        change_tier(tier=tier_row, is_active=False)
         messages.success(request, f"{tier} is no longer offered.")
         return redirect("tier", tier)
-    active = Workload.objects.unfinished().filter(tier=found).count()
+    active = Workload.objects.unfinished().filter(tier=tier_row).count()
     question = Question(
-        title=f"Withdraw {found.name}?",
+        title=f"Withdraw {tier_row.name}?",
         effects=(
             "Nobody can choose it any more; clones of jobs that ran on it need another tier.",
             f"What runs or waits on it ({active}) goes on.",
@@ -140,10 +140,10 @@ def tier_retire(request: HttpRequest, tier: str) -> HttpResponse:
 
 
 def _found(slug: str) -> Tier:
-    found = Tier.objects.filter(slug=slug).first()
-    if found is None:
+    tier_row = Tier.objects.filter(slug=slug).first()
+    if tier_row is None:
         raise NotFound
-    return found
+    return tier_row
 
 
 @guarded_by(Administrator())
@@ -167,8 +167,8 @@ def quotas(request: HttpRequest) -> HttpResponse:
 def _shares(keys: Sequence[tuple[str | None, str | None]]) -> list[Share]:
     projects = [project for project, _ in keys if project]
     teams = [team for _, team in keys if team]
-    found = Share.objects.filter(project__in=projects) | Share.objects.filter(team__in=teams)
-    return list(found)
+    shares = Share.objects.filter(project__in=projects) | Share.objects.filter(team__in=teams)
+    return list(shares)
 
 
 def _set(data: dict[str, Any]) -> Quota:

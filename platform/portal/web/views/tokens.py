@@ -24,11 +24,11 @@ from slipway.schemas.accounts import Scope
 def tokens(request: HttpRequest) -> HttpResponse:
     """List one's tokens: those that work, or all."""
     user, text = require_principal(request).user, word(request, "q")
-    found = ApiToken.objects.filter(user=user).select_related("project")
+    api_tokens = ApiToken.objects.filter(user=user).select_related("project")
     if request.GET.get("state") != "all":
-        found = found.usable()
-    found = found.filter(name__icontains=text) if text else found
-    shown = listing(request, found, sorts={"name": "name"}, filters=("q", "state"))
+        api_tokens = api_tokens.usable()
+    api_tokens = api_tokens.filter(name__icontains=text) if text else api_tokens
+    shown = listing(request, api_tokens, sorts={"name": "name"}, filters=("q", "state"))
     context = {"listing": shown, "now": clock.now(), "room": "account", "section": "tokens"}
     return render(request, "web/settings/tokens.html", context)
 
@@ -56,17 +56,17 @@ def token_new(request: HttpRequest) -> HttpResponse:
 def token_revoke(request: HttpRequest, token: str) -> HttpResponse:
     """Ask, then revoke a token."""
     user = require_principal(request).user
-    found = ApiToken.objects.filter(user=user, pk=token).first()
-    if found is None:
+    api_token = ApiToken.objects.filter(user=user, pk=token).first()
+    if api_token is None:
         raise NotFound
     if request.method == "POST":
         revoke_token(by=user, token_id=token)
-        messages.success(request, f"The token “{found.name}” no longer works.")
+        messages.success(request, f"The token “{api_token.name}” no longer works.")
         return redirect("tokens")
     question = Question(
-        title=f"Revoke the token “{found.name}”?",
+        title=f"Revoke the token “{api_token.name}”?",
         effects=(
-            f"Every program that uses {found.prefix}… is refused from its next request on.",
+            f"Every program that uses {api_token.prefix}… is refused from its next request on.",
             "A revoked token cannot be brought back; make a new one instead.",
         ),
         button="Revoke the token",

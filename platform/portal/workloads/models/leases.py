@@ -25,9 +25,9 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
         """Leases of the workload's present placement, open and closed."""
         return self.filter(workload=workload, epoch=workload.epoch)
 
-    def expired(self, moment: datetime) -> "LeaseQuerySet":
+    def expired(self, timestamp: datetime) -> "LeaseQuerySet":
         """Leases in force that nobody renewed in time."""
-        return self.open().filter(expires_at__lte=moment)
+        return self.open().filter(expires_at__lte=timestamp)
 
 
 class Lease(Row):

@@ -22,8 +22,8 @@ class ShareQuerySet(models.QuerySet["Share"]):
         That is also the order in which they are locked, everywhere.
         """
         own = Q(project_id=project_id)
-        found = self.filter(own | Q(team_id=team_id) if team_id else own)
-        return found.order_by(F("team_id").asc(nulls_last=True))
+        shares = self.filter(own | Q(team_id=team_id) if team_id else own)
+        return shares.order_by(F("team_id").asc(nulls_last=True))
 
     def add(
         self,

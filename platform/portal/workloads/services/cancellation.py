@@ -80,9 +80,9 @@ def requeue_workload(
 
 
 def _locked(workload: Workload) -> Workload:
-    found = locked(workload.pk)
-    assert found is not None  # noqa: S101  (workloads are never deleted)
-    return found
+    workload_row = locked(workload.pk)
+    assert workload_row is not None  # noqa: S101  (workloads are never deleted)
+    return workload_row
 
 
 def _audit(verb: str, workload: Workload, text: str) -> None:

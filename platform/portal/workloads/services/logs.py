@@ -121,12 +121,12 @@ def ranks_with_logs(*, workload: Workload, leases: Iterable[Lease]) -> list[int]
     `leases` are those of the workload, which the caller has read already.
     """
     store = log_store()
-    found: set[int] = set()
+    items: set[int] = set()
     for lease in list(leases)[:MOST_LEASES]:
         for rank in _ranks_of(lease, workload):
-            if rank not in found and (lease.is_open or store.size(_key(lease, rank))):
-                found.add(rank)
-    return sorted(found)
+            if rank not in items and (lease.is_open or store.size(_key(lease, rank))):
+                items.add(rank)
+    return sorted(items)
 
 
 @dataclass(frozen=True)
@@ -167,10 +167,10 @@ def log_places(
     else:
         leases = leases.filter(index__lt=-(-most_ranks // workload.procs))
     return [
-        LogPlace(lease.epoch, found, _key(lease, found), _is_complete(lease, found))
+        LogPlace(lease.epoch, number, _key(lease, number), _is_complete(lease, number))
         for lease in leases.order_by("epoch", "index")
-        for found in _ranks_of(lease, workload)
-        if found == rank or (rank is None and found < most_ranks)
+        for number in _ranks_of(lease, workload)
+        if number == rank or (rank is None and number < most_ranks)
     ]
 
 
@@ -206,10 +206,10 @@ def _ranks_of(lease: Lease, workload: Workload) -> range:
 
 
 def _lease(workload: Workload, attempt: int, rank: int) -> Lease:
-    found = Lease.objects.filter(
+    leases = Lease.objects.filter(
         workload=workload, epoch=attempt, index=rank // max(1, workload.procs)
     )
-    lease = found.first()
+    lease = leases.first()
     if lease is None or rank < 0:
         raise NotFound
     return lease

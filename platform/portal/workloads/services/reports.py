@@ -74,10 +74,10 @@ def _by_task(reports: Iterable[TaskReport]) -> dict[Key, list[TaskReport]]:
 @transaction.atomic
 def _accept(node: Node, key: Key, reports: list[TaskReport], times: Clock) -> bool:
     """Apply the reports of one task; False when they are stale."""
-    found = Lease.objects.filter(task_id=key[0], epoch=key[1], node=node)
-    workload_id = found.values_list("workload_id", flat=True).first()
+    leases = Lease.objects.filter(task_id=key[0], epoch=key[1], node=node)
+    workload_id = leases.values_list("workload_id", flat=True).first()
     workload = locked(workload_id) if workload_id else None
-    lease = found.select_for_update(of=("self",), no_key=True).first()
+    lease = leases.select_for_update(of=("self",), no_key=True).first()
     if workload is None or lease is None:
         return False
     if not lease.is_open:
@@ -193,8 +193,8 @@ def _ended(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -
         log_tail=stored_text(report.log_tail, limit=16_384),
     )
     if closed:
-        said = report.message or reason.value.replace("_", " ")
-        _tell(lease, report, "task_ended", shorten(f"Task {lease.index} ended: {said}", 2000))
+        message = report.message or reason.value.replace("_", " ")
+        _tell(lease, report, "task_ended", shorten(f"Task {lease.index} ended: {message}", 2000))
         if _is_current(workload, lease):
             settle(workload)
 

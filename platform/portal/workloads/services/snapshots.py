@@ -34,10 +34,10 @@ def snapshot_for(*, node: Node, digest: str) -> tuple[Iterator[bytes], int]:
 def environment_for(*, node: Node, digest: str) -> Environment:
     """Return an environment, for a node that holds a lease on a task that runs in it."""
     leases = Lease.objects.open().filter(node=node, workload__environment=digest)
-    found = Environment.objects.filter(digest=digest).first() if leases.exists() else None
-    if found is None:
+    environment = Environment.objects.filter(digest=digest).first() if leases.exists() else None
+    if environment is None:
         raise NotFound
-    return found
+    return environment
 
 
 def take_build_report(*, node: Node, digest: str, report: EnvironmentReport) -> int:

@@ -56,39 +56,41 @@ class WorkloadRequest:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-def submit_workload(*, project: Project, by: User, wanted: WorkloadRequest) -> Workload:
-    """Queue a workload, or hold it where the admission says so; idempotent by `wanted.key`.
+def submit_workload(*, project: Project, by: User, spec: WorkloadRequest) -> Workload:
+    """Queue a workload, or hold it where the admission says so; idempotent by `spec.key`.
 
     Raises InvalidInput for what can never run (and says what is in the way), Conflict for a key
     used for something else, and whatever the admission refuses with.
     """
-    kind = known_kind(wanted.kind)
-    name = clean_name(wanted.name)
-    _check(wanted)
-    _check_references(project, wanted)
-    refuse_impossible(
-        project=project, tier=wanted.tier, tasks=wanted.nodes, backend=wanted.spec.backend
-    )
+    kind = known_kind(spec.kind)
+    name = clean_name(spec.name)
+    _check(spec)
+    _check_references(project, spec)
+    refuse_impossible(project=project, tier=spec.tier, tasks=spec.nodes, backend=spec.spec.backend)
     try:
         with transaction.atomic():
-            before = _earlier(project, wanted)
+            before = _earlier(project, spec)
             if before is not None:
                 return before
-            return _submit(project, by, kind, name, wanted)
+            return _submit(project, by, kind, name, spec)
     except IntegrityError:
-        before = _earlier(project, wanted)  # somebody submitted with the same key meanwhile
+        before = _earlier(project, spec)  # somebody submitted with the same key meanwhile
         if before is None:
             raise
         return before
 
 
-def _submit(project: Project, by: User, kind: Kind, name: str, wanted: WorkloadRequest) -> Workload:
+def _submit(
+    project: Project, by: User, kind: Kind, name: str, workload_request: WorkloadRequest
+) -> Workload:
     _open_shares(project)
-    workload = _new(project, by, kind, name, wanted)
+    workload = _new(project, by, kind, name, workload_request)
     answer = admission().ask(request_of(workload))
     workload.hold = shorten(answer.why, 300) if isinstance(answer, AdmissionDeferred) else ""
     workload.save(force_insert=True)
-    Task.objects.bulk_create(Task(workload=workload, index=index) for index in range(wanted.nodes))
+    Task.objects.bulk_create(
+        Task(workload=workload, index=index) for index in range(workload_request.nodes)
+    )
     add_event(workload, kind="submitted", message=f"Submitted by {by.display_name}.")
     audit.record(
         "workload.submit",
@@ -96,7 +98,11 @@ def _submit(project: Project, by: User, kind: Kind, name: str, wanted: WorkloadR
         target=workload,
         label=workload.name,
         project=project,
-        after={"kind": kind.name, "tier": wanted.tier.slug, "nodes": wanted.nodes},
+        after={
+            "kind": kind.name,
+            "tier": workload_request.tier.slug,
+            "nodes": workload_request.nodes,
+        },
     )
     announce(workload)
     if not workload.hold:
@@ -132,33 +138,35 @@ def enqueue(workload: Workload) -> None:
         )
 
 
-def _new(project: Project, by: User, kind: Kind, name: str, wanted: WorkloadRequest) -> Workload:
-    amount = wanted.tier.amount
+def _new(
+    project: Project, by: User, kind: Kind, name: str, workload_request: WorkloadRequest
+) -> Workload:
+    amount = workload_request.tier.amount
     return Workload(
         project=project,
         team_id=project.team_id,
         kind=kind.name,
         name=name,
         submitted_by=by,
-        submit_key=wanted.key,
+        submit_key=workload_request.key,
         plan=StopOutcome.NONE,
-        priority=wanted.priority,
-        tier=wanted.tier,
-        nodes=wanted.nodes,
-        procs=wanted.procs,
+        priority=workload_request.priority,
+        tier=workload_request.tier,
+        nodes=workload_request.nodes,
+        procs=workload_request.procs,
         cpu_millis=amount.cpu_millis,
         memory_bytes=amount.memory_bytes,
         gpus=amount.gpus,
-        gpu_model=wanted.tier.gpu_model,
-        labels=wanted.tier.labels,
-        tags=dict(wanted.tags),
-        backend=wanted.spec.backend,
-        spec=wanted.spec.model_dump(mode="json"),
-        snapshot=wanted.snapshot,
-        environment=wanted.environment,
-        max_attempts=wanted.max_attempts or kind.retry.max_attempts,
+        gpu_model=workload_request.tier.gpu_model,
+        labels=workload_request.tier.labels,
+        tags=dict(workload_request.tags),
+        backend=workload_request.spec.backend,
+        spec=workload_request.spec.model_dump(mode="json"),
+        snapshot=workload_request.snapshot,
+        environment=workload_request.environment,
+        max_attempts=workload_request.max_attempts or kind.retry.max_attempts,
         retry_on=sorted(kind.retry.on),
-        max_lifetime_s=wanted.max_lifetime_s,
+        max_lifetime_s=workload_request.max_lifetime_s,
         waits_since=clock.now(),
     )
 
@@ -169,19 +177,20 @@ def _open_shares(project: Project) -> None:
     Share.objects.get_or_create(project=project)
 
 
-def _earlier(project: Project, wanted: WorkloadRequest) -> Workload | None:
+def _earlier(project: Project, workload_request: WorkloadRequest) -> Workload | None:
     """Return what was submitted with this key before; raises Conflict if it was something else."""
-    if wanted.key is None:
+    if workload_request.key is None:
         return None
-    found = Workload.objects.filter(project=project, submit_key=wanted.key).first()
-    if found is None:
+    workload = Workload.objects.filter(project=project, submit_key=workload_request.key).first()
+    if workload is None:
         return None
     same = (
-        found.kind == wanted.kind
-        and found.tier_id == wanted.tier.pk
-        and (found.nodes, found.procs) == (wanted.nodes, wanted.procs)
-        and found.spec == wanted.spec.model_dump(mode="json")
-        and (found.snapshot, found.environment) == (wanted.snapshot, wanted.environment)
+        workload.kind == workload_request.kind
+        and workload.tier_id == workload_request.tier.pk
+        and (workload.nodes, workload.procs) == (workload_request.nodes, workload_request.procs)
+        and workload.spec == workload_request.spec.model_dump(mode="json")
+        and (workload.snapshot, workload.environment)
+        == (workload_request.snapshot, workload_request.environment)
     )
     if not same:
         raise Conflict(
@@ -190,39 +199,42 @@ def _earlier(project: Project, wanted: WorkloadRequest) -> Workload | None:
             field="key",
             next_step="Use a new key for a new workload.",
         )
-    return found
+    return workload
 
 
-def _check(wanted: WorkloadRequest) -> None:
+def _check(workload_request: WorkloadRequest) -> None:
     ranges: tuple[tuple[str, int | None, int, int], ...] = (
-        ("nodes", wanted.nodes, 1, MAX_NODES),
-        ("procs", wanted.procs, 1, MAX_PROCS),
-        ("priority", wanted.priority, -MAX_PRIORITY, MAX_PRIORITY),
-        ("max_attempts", wanted.max_attempts, 1, MAX_ATTEMPTS),
-        ("max_lifetime_s", wanted.max_lifetime_s, 1, 365 * 86_400),
+        ("nodes", workload_request.nodes, 1, MAX_NODES),
+        ("procs", workload_request.procs, 1, MAX_PROCS),
+        ("priority", workload_request.priority, -MAX_PRIORITY, MAX_PRIORITY),
+        ("max_attempts", workload_request.max_attempts, 1, MAX_ATTEMPTS),
+        ("max_lifetime_s", workload_request.max_lifetime_s, 1, 365 * 86_400),
     )
     for name, value, least, most in ranges:
         if value is not None and not least <= value <= most:
             raise _bad(name, f"{name} is {value}; it must be from {least} to {most}.")
-    if wanted.nodes * wanted.procs > MAX_WORLD:
-        raise _bad("procs", f"{wanted.nodes * wanted.procs} ranks are more than {MAX_WORLD}.")
-    if not wanted.tier.is_active:
-        raise _bad("tier", f"The tier {wanted.tier.slug} is no longer offered.")
-    if wanted.key is not None and not _KEY.match(wanted.key):
+    if workload_request.nodes * workload_request.procs > MAX_WORLD:
+        raise _bad(
+            "procs",
+            f"{workload_request.nodes * workload_request.procs} ranks are more than {MAX_WORLD}.",
+        )
+    if not workload_request.tier.is_active:
+        raise _bad("tier", f"The tier {workload_request.tier.slug} is no longer offered.")
+    if workload_request.key is not None and not _KEY.match(workload_request.key):
         raise _bad("key", "The key must be 1 to 128 visible ASCII characters.")
-    if wanted.snapshot and not _DIGEST.match(wanted.snapshot):
+    if workload_request.snapshot and not _DIGEST.match(workload_request.snapshot):
         raise _bad("snapshot", "The snapshot must be a hex SHA-256.")
 
 
-def _check_references(project: Project, wanted: WorkloadRequest) -> None:
+def _check_references(project: Project, workload_request: WorkloadRequest) -> None:
     """Refuse what belongs to nobody or to another project, in the same words."""
-    if wanted.environment:
-        mine: Any = ProjectEnvironment.objects.filter(
-            project=project, environment__digest=wanted.environment
+    if workload_request.environment:
+        projectenvironment: Any = ProjectEnvironment.objects.filter(
+            project=project, environment__digest=workload_request.environment
         )
-        if not mine.exists():
+        if not projectenvironment.exists():
             raise _bad("environment", "There is no such environment in this project.")
-    if wanted.snapshot and snapshot_of(project, wanted.snapshot) is None:
+    if workload_request.snapshot and snapshot_of(project, workload_request.snapshot) is None:
         raise _bad("snapshot", "There is no such snapshot in this project.")
 
 

@@ -176,16 +176,16 @@ class Shard:
     def _apply(self, pushed: Mapping[int, _Pushed]) -> None:
         """Change the parameters by the weighted mean of gradients, summed in worker order."""
         ordered = [pushed[worker] for worker in sorted(pushed)]
-        total = sum(one.weight for one in ordered)
+        total = sum(item.weight for item in ordered)
         for name, parameter in self._parameters.items():
             if len(ordered) == 1:
                 parameter.grad = ordered[0].gradient.tensors[name]
                 continue
             gradient = ordered[0].gradient.tensors[name] * (ordered[0].weight / total)
-            for one in ordered[1:]:
-                gradient.add_(one.gradient.tensors[name], alpha=one.weight / total)
+            for item in ordered[1:]:
+                gradient.add_(item.gradient.tensors[name], alpha=item.weight / total)
             parameter.grad = gradient
-        self._loss = sum(one.loss * one.weight for one in ordered) / total
+        self._loss = sum(item.loss * item.weight for item in ordered) / total
         self._optimizers.step()
         self._optimizers.zero_grad()
         self._version += 1

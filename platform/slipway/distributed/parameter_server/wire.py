@@ -125,30 +125,30 @@ def receive_into(connection: socket.socket, buffer: memoryview) -> None:
 
 def admit(connection: socket.socket, secret: bytes, layout: bytes, *, worker_count: int) -> int:
     """As a server, check that a worker belongs to the job; return its number."""
-    mine = secrets.token_bytes(NONCE_BYTES)
-    connection.sendall(mine)
+    token_bytes = secrets.token_bytes(NONCE_BYTES)
+    connection.sendall(token_bytes)
     hello = receive_exactly(connection, _HELLO.size)
     theirs, worker, their_layout, proof = _HELLO.unpack(hello)
-    claim = _proof(secret, b"worker", mine, theirs, struct.pack("!I", worker) + their_layout)
+    claim = _proof(secret, b"worker", token_bytes, theirs, struct.pack("!I", worker) + their_layout)
     if not hmac.compare_digest(proof, claim):
         raise WireError("A peer does not know the secret of this job.")
     if worker >= worker_count:
         raise WireError(f"There is no worker {worker} in this job.")
     if not hmac.compare_digest(their_layout, layout):
         raise WireError(f"Worker {worker} trains another model than this server holds.")
-    connection.sendall(_proof(secret, b"server", mine, theirs, b""))
+    connection.sendall(_proof(secret, b"server", token_bytes, theirs, b""))
     return int(worker)
 
 
 def introduce(connection: socket.socket, secret: bytes, layout: bytes, *, worker: int) -> None:
     """As a worker, prove to belong to the job and check that the server does."""
     theirs = receive_exactly(connection, NONCE_BYTES)
-    mine = secrets.token_bytes(NONCE_BYTES)
+    token_bytes = secrets.token_bytes(NONCE_BYTES)
     claim = struct.pack("!I", worker) + layout
-    proof = _proof(secret, b"worker", theirs, mine, claim)
-    connection.sendall(_HELLO.pack(mine, worker, layout, proof))
+    proof = _proof(secret, b"worker", theirs, token_bytes, claim)
+    connection.sendall(_HELLO.pack(token_bytes, worker, layout, proof))
     answer = receive_exactly(connection, PROOF_BYTES)
-    if not hmac.compare_digest(answer, _proof(secret, b"server", theirs, mine, b"")):
+    if not hmac.compare_digest(answer, _proof(secret, b"server", theirs, token_bytes, b"")):
         raise WireError("The parameter server does not know the secret of this job.")
 
 

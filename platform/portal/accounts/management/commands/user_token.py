@@ -43,11 +43,11 @@ class Command(BaseCommand):
     def _person(email: str | None) -> User:
         known = User.objects.filter(is_active=True)
         if email is None:
-            found = known.filter(is_administrator=True).order_by("pk").first()
+            user = known.filter(is_administrator=True).order_by("pk").first()
             missing = "There is no administrator yet. Start Slipway once: make up."
         else:
-            found = known.filter(email=email.strip().lower()).first()
+            user = known.filter(email=email.strip().lower()).first()
             missing = f"There is no active person with the address {email}."
-        if found is None:
+        if user is None:
             raise CommandError(missing)
-        return found
+        return user

@@ -95,5 +95,5 @@ def _variable() -> str:
 def rows_in(manifest: dict[str, Any]) -> int:
     """Return the number of rows a backup holds."""
     return sum(
-        facts["rows"] for tables in manifest["databases"].values() for facts in tables.values()
+        table["rows"] for tables in manifest["databases"].values() for table in tables.values()
     )

@@ -61,10 +61,10 @@ def _only(content: Mapping[str, Any], *names: str) -> None:
 
 def run_id_of(content: Mapping[str, Any]) -> str:
     """Return the run a body or query is about; raises Unusual."""
-    found = content.get("run_id") or content.get("run_uuid")
-    if not isinstance(found, str) or RUN_ID.match(found) is None:
+    result = content.get("run_id") or content.get("run_uuid")
+    if not isinstance(result, str) or RUN_ID.match(result) is None:
         raise Unusual
-    return found
+    return result
 
 
 def key_of(given: object) -> str:
@@ -159,19 +159,19 @@ def batch_of(content: Mapping[str, Any], size: int) -> Batch:
 
 
 def _listed(content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    found = content.get(name, [])
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    result = content.get(name, [])
+    if not isinstance(result, list) or not all(isinstance(item, dict) for item in result):
         raise Unusual
-    return found
+    return result
 
 
 def pairs_of(listed: list[dict[str, Any]], most: int = _MOST_TAG) -> dict[str, str]:
     """Return keys and values of parameters or tags; raises Unusual."""
-    found: dict[str, str] = {}
-    for one in listed:
-        _only(one, "key", "value")
-        found[key_of(one.get("key"))] = _text(one.get("value"), most)
-    return found
+    pairs: dict[str, str] = {}
+    for item in listed:
+        _only(item, "key", "value")
+        pairs[key_of(item.get("key"))] = _text(item.get("value"), most)
+    return pairs
 
 
 def tags_of(content: Mapping[str, Any]) -> dict[str, str]:

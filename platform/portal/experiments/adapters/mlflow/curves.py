@@ -59,10 +59,10 @@ def curves_of(
     if not run_ids or not keys:
         return []
     extents = _extents(run_ids, keys, axis)
-    found: dict[tuple[str, str], list[Point]] = {}
+    values: dict[tuple[str, str], list[Point]] = {}
     small = [pair for pair, extent in extents.items() if extent.points <= most_points]
     if small:
-        found |= _whole(sorted({run for run, _ in small}), sorted({key for _, key in small}))
+        values |= _whole(sorted({run for run, _ in small}), sorted({key for _, key in small}))
     curves = []
     for run_id in run_ids:
         for key in keys:
@@ -70,7 +70,7 @@ def curves_of(
             if extent is None:
                 continue
             if extent.points <= most_points:
-                points = found.get((run_id, key), [])
+                points = values.get((run_id, key), [])
             else:
                 points = _thinned(run_id, key, extent, most_points, axis)
             curves.append(Curve(run_id, key, extent.points, points))
@@ -91,7 +91,7 @@ def _extents(
 
 def _whole(run_ids: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str], list[Point]]:
     """Return all points of curves that are short enough for that."""
-    found: dict[tuple[str, str], list[Point]] = {}
+    whole: dict[tuple[str, str], list[Point]] = {}
     listed = rows(
         "SELECT run_uuid, key, step, timestamp, value, is_nan FROM metrics "
         f"WHERE run_uuid IN ({marks(run_ids)}) AND key IN ({marks(keys)}) "
@@ -99,8 +99,8 @@ def _whole(run_ids: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str],
         [*run_ids, *keys],
     )
     for run, key, step, timestamp, value, is_nan in listed:
-        found.setdefault((run, key), []).append(Point(step, timestamp, _number(value, is_nan)))
-    return found
+        whole.setdefault((run, key), []).append(Point(step, timestamp, _number(value, is_nan)))
+    return whole
 
 
 def _thinned(run_id: str, key: str, extent: _Extent, most_points: int, axis: Axis) -> list[Point]:

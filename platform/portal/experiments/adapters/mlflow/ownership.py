@@ -48,8 +48,8 @@ class DefaultExperiments:
         known = self._known.get(project_id)
         if known is None:
             with self._lock:
-                found = _find(project_id)
-                known = _make(project_id) if found is None else found
+                number = _find(project_id)
+                known = _make(project_id) if number is None else number
                 self._known[project_id] = known
         return known
 
@@ -90,7 +90,7 @@ def _make(project_id: str) -> int:
             )
             return made
     except IntegrityError:  # another process was faster
-        found = _find(project_id)
-        if found is None:
+        result = _find(project_id)
+        if result is None:
             raise
-        return found
+        return result

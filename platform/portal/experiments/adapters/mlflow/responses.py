@@ -57,13 +57,13 @@ def info_of(row: Sequence[Any]) -> dict[str, Any]:
 
 def run_answer(project_id: str, run_id: str) -> dict[str, Any] | None:
     """Return a run of the project with all that was logged to it; None when it has none such."""
-    found = rows(
+    records = rows(
         f"SELECT {_INFO} FROM {_OURS} WHERE r.run_uuid = %s AND e.workspace = %s",
         [run_id, project_id],
     )
-    if not found:
+    if not records:
         return None
-    run = _with_data([info_of(found[0])])[0]
+    run = _with_data([info_of(records[0])])[0]
     read = rows(
         "SELECT destination_id FROM inputs WHERE source_type = 'RUN_INPUT' AND source_id = %s"
         " AND destination_type = 'MODEL_INPUT'",
@@ -86,45 +86,47 @@ class Search:
     sortings: Sequence[RunSortField] = ()
 
 
-def found_runs(project_id: str, wanted: Search) -> tuple[list[dict[str, Any]], bool]:
+def found_runs(project_id: str, search: Search) -> tuple[list[dict[str, Any]], bool]:
     """Return runs of experiments of the project, and whether there are more."""
-    if not wanted.experiment_ids:
+    if not search.experiment_ids:
         return [], False
-    stages = _STAGES[wanted.view]
+    stages = _STAGES[search.view]
     where = SqlConditions()
-    where.add(f"r.experiment_id IN ({marks(wanted.experiment_ids)})", *wanted.experiment_ids)
+    where.add(f"r.experiment_id IN ({marks(search.experiment_ids)})", *search.experiment_ids)
     where.add("e.workspace = %s", project_id)
     where.add(f"r.lifecycle_stage IN ({marks(stages)})", *stages)
-    query = statement_of(wanted.conditions, wanted.sortings, where)
-    found = rows(
+    query = statement_of(search.conditions, search.sortings, where)
+    records = rows(
         f"SELECT {_INFO} FROM {_OURS}{query.joins} WHERE {query.where.text}"
         f" ORDER BY {query.order} LIMIT %s OFFSET %s",
-        [*query.join_values, *query.where.values, wanted.limit + 1, wanted.offset],
+        [*query.join_values, *query.where.values, search.limit + 1, search.offset],
     )
-    return _with_data([info_of(row) for row in found[: wanted.limit]]), len(found) > wanted.limit
+    return _with_data([info_of(row) for row in records[: search.limit]]), len(
+        records
+    ) > search.limit
 
 
 def _with_data(infos: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[str, Any]] = {}
     for info in infos:
         data: dict[str, Any] = {"metrics": [], "params": [], "tags": []}
-        found[info["run_id"]] = {"info": info, "data": data, "inputs": {}, "outputs": {}}
-    names = list(found)
+        values[info["run_id"]] = {"info": info, "data": data, "inputs": {}, "outputs": {}}
+    names = list(values)
     for start in range(0, len(names), _AT_ONCE):
-        _fill(found, names[start : start + _AT_ONCE])
-    for run in found.values():
+        _fill(values, names[start : start + _AT_ONCE])
+    for run in values.values():
         run["data"] = {name: listed for name, listed in run["data"].items() if listed}
-    return list(found.values())
+    return list(values.values())
 
 
-def _fill(found: Mapping[str, dict[str, Any]], names: Sequence[str]) -> None:
+def _fill(values: Mapping[str, dict[str, Any]], names: Sequence[str]) -> None:
     some = marks(names)
     for run, key, value, timestamp, step, is_nan in rows(
         "SELECT run_uuid, key, value, timestamp, step, is_nan FROM latest_metrics"
         f" WHERE run_uuid IN ({some})",
         names,
     ):
-        found[run]["data"]["metrics"].append(
+        values[run]["data"]["metrics"].append(
             {
                 "key": key,
                 "value": json_number(value, is_nan),
@@ -136,19 +138,19 @@ def _fill(found: Mapping[str, dict[str, Any]], names: Sequence[str]) -> None:
         for run, key, value in rows(
             f"SELECT run_uuid, key, value FROM {table} WHERE run_uuid IN ({some})", names
         ):
-            found[run]["data"][table].append({"key": key, "value": value or ""})
-    _fill_inputs(found, names)
+            values[run]["data"][table].append({"key": key, "value": value or ""})
+    _fill_inputs(values, names)
     for run, model, step in rows(
         "SELECT source_id, destination_id, step FROM inputs WHERE source_type = 'RUN_OUTPUT'"
         f" AND destination_type = 'MODEL_OUTPUT' AND source_id IN ({some})",
         names,
     ):
-        found[run]["outputs"].setdefault("model_outputs", []).append(
+        values[run]["outputs"].setdefault("model_outputs", []).append(
             {"model_id": model, "step": step}
         )
 
 
-def _fill_inputs(found: Mapping[str, dict[str, Any]], names: Sequence[str]) -> None:
+def _fill_inputs(values: Mapping[str, dict[str, Any]], names: Sequence[str]) -> None:
     listed = rows(
         "SELECT i.destination_id, i.input_uuid, d.name, d.digest, d.dataset_source_type,"
         " d.dataset_source, d.dataset_schema, d.dataset_profile FROM inputs i"
@@ -172,7 +174,7 @@ def _fill_inputs(found: Mapping[str, dict[str, Any]], names: Sequence[str]) -> N
         dataset = {
             name: value for name, value in zip(columns, row[2:], strict=True) if value is not None
         }
-        found[row[0]]["inputs"].setdefault("dataset_inputs", []).append(
+        values[row[0]]["inputs"].setdefault("dataset_inputs", []).append(
             {"tags": tags[row[1]], "dataset": dataset}
         )
 
@@ -183,15 +185,15 @@ def history(
     """Return the points of a curve in the order of time, and whether there are more."""
     order = "ORDER BY timestamp, step, value"
     bounds = "" if limit is None else f" LIMIT {limit + 1} OFFSET {offset}"
-    found = rows(
+    records = rows(
         "SELECT value, is_nan, timestamp, step FROM metrics WHERE run_uuid = %s AND key = %s"
         f" {order}{bounds}",
         [run_id, key],
     )
-    more = limit is not None and len(found) > limit
+    more = limit is not None and len(records) > limit
     return [
         {"key": key, "value": json_number(value, is_nan), "timestamp": timestamp, "step": step}
-        for value, is_nan, timestamp, step in (found[:limit] if more else found)
+        for value, is_nan, timestamp, step in (records[:limit] if more else records)
     ], more
 
 
@@ -202,8 +204,8 @@ def page_token(offset: int) -> str:
 
 def offset_of(token: str) -> int:
     """Return where a page begins; raises ValueError for a token nobody made."""
-    found = json.loads(base64.b64decode(token, validate=True))
-    offset = found["offset"] if isinstance(found, dict) and "offset" in found else None
+    document = json.loads(base64.b64decode(token, validate=True))
+    offset = document["offset"] if isinstance(document, dict) and "offset" in document else None
     if type(offset) is not int or not 0 <= offset < 1 << 40:
         raise ValueError("no offset")
     return offset

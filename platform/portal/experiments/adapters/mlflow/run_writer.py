@@ -80,12 +80,12 @@ class SqlRunWriter:
         """Return those runs that still count as running."""
         if not run_ids:
             return set()
-        found = rows(
+        records = rows(
             f"SELECT run_uuid FROM runs WHERE run_uuid IN ({marks(run_ids)}) "
             "AND status IN ('RUNNING', 'SCHEDULED')",
             run_ids,
         )
-        return {row[0] for row in found}
+        return {row[0] for row in records}
 
 
 def _experiment(run: NewRun) -> tuple[int, str]:
@@ -101,12 +101,12 @@ def _experiment(run: NewRun) -> tuple[int, str]:
         "WHERE workspace = %s AND name = %s AND lifecycle_stage = 'deleted'",
         [run.project_id, name],
     )
-    found = rows(
+    records = rows(
         "SELECT experiment_id, artifact_location FROM experiments "
         "WHERE workspace = %s AND name = %s",
         [run.project_id, name],
     )
-    experiment_id, place = found[0]
+    experiment_id, place = records[0]
     if not place:
         place = f"{_ROOT}/{run.project_id}/{experiment_id}"
         change(

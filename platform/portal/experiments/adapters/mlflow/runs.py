@@ -35,10 +35,10 @@ class RunRequest:
 
 
 def _text(content: Mapping[str, Any], name: str, most: int) -> str:
-    found = content.get(name, "")
-    if not isinstance(found, str) or len(found) > most:
+    text = content.get(name, "")
+    if not isinstance(text, str) or len(text) > most:
         raise Unusual
-    return found
+    return text
 
 
 def new_run_of(content: Mapping[str, Any]) -> RunRequest:
@@ -61,38 +61,45 @@ def new_run_of(content: Mapping[str, Any]) -> RunRequest:
     )
 
 
-def create_run(project_id: str, wanted: RunRequest) -> dict[str, Any]:
+def create_run(project_id: str, run_request: RunRequest) -> dict[str, Any]:
     """Make a run and return it as clients read it.
 
     Raises Unusual when the experiment is not an active one of the project.
     """
     run_id = uuid.uuid4().hex
-    tags = {**wanted.tags, RUN_NAME: wanted.name}
+    tags = {**run_request.tags, RUN_NAME: run_request.name}
     with writing() as cursor:
         cursor.execute(
             "SELECT artifact_location FROM experiments WHERE experiment_id = %s AND workspace = %s"
             " AND lifecycle_stage = 'active'",
-            [wanted.experiment_id, project_id],
+            [run_request.experiment_id, project_id],
         )
-        found = cursor.fetchone()
-        if found is None or not found[0]:
+        row = cursor.fetchone()
+        if row is None or not row[0]:
             raise Unusual
-        artifacts = f"{found[0]}/{run_id}/artifacts"
+        artifacts = f"{row[0]}/{run_id}/artifacts"
         cursor.execute(
             "INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name,"
             " user_id, status, start_time, source_version, lifecycle_stage, artifact_uri,"
             " experiment_id) VALUES"
             " (%s, %s, 'UNKNOWN', '', '', %s, 'RUNNING', %s, '', 'active', %s, %s)",
-            [run_id, wanted.name, wanted.user, wanted.started_ms, artifacts, wanted.experiment_id],
+            [
+                run_id,
+                run_request.name,
+                run_request.user,
+                run_request.started_ms,
+                artifacts,
+                run_request.experiment_id,
+            ],
         )
         write_tags(cursor, run_id, tags)
     info = {
         "run_uuid": run_id,
-        "experiment_id": str(wanted.experiment_id),
-        "run_name": wanted.name,
-        "user_id": wanted.user,
+        "experiment_id": str(run_request.experiment_id),
+        "run_name": run_request.name,
+        "user_id": run_request.user,
         "status": "RUNNING",
-        "start_time": wanted.started_ms,
+        "start_time": run_request.started_ms,
         "artifact_uri": artifacts,
         "lifecycle_stage": "active",
         "run_id": run_id,
@@ -133,18 +140,18 @@ def update_run(project_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
             )
         if name:
             write_tags(cursor, run_id, {RUN_NAME: name})
-    found = run_answer(project_id, run_id)
-    if found is None:
+    values = run_answer(project_id, run_id)
+    if values is None:
         raise Unusual
-    info: dict[str, Any] = found["info"]
+    info: dict[str, Any] = values["info"]
     return info
 
 
 def is_ours(project_id: str, run_id: str) -> bool:
     """Tell whether a run is the project's, in the bin or not."""
-    found = rows(
+    records = rows(
         "SELECT 1 FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id"
         " WHERE r.run_uuid = %s AND e.workspace = %s",
         [run_id, project_id],
     )
-    return bool(found)
+    return bool(records)

@@ -38,24 +38,28 @@ COLUMNS = (
 _Cursor = tuple[int, float | str, str]
 
 
-def experiments_of(wanted: RunSearch) -> list[int]:
+def experiments_of(run_search: RunSearch) -> list[int]:
     """Return the ids of the project's experiments that were asked for, of the project alone."""
-    found = SqlConditions()
-    found.add("workspace = %s", wanted.project_id)
-    if wanted.experiment_ids:
-        found.add(f"experiment_id IN ({marks(wanted.experiment_ids)})", *wanted.experiment_ids)
-    elif wanted.stage is Stage.ACTIVE:
-        found.add("lifecycle_stage = 'active'")
-    listed = rows(f"SELECT experiment_id FROM experiments WHERE {found.text}", found.values)
+    sql_conditions = SqlConditions()
+    sql_conditions.add("workspace = %s", run_search.project_id)
+    if run_search.experiment_ids:
+        sql_conditions.add(
+            f"experiment_id IN ({marks(run_search.experiment_ids)})", *run_search.experiment_ids
+        )
+    elif run_search.stage is Stage.ACTIVE:
+        sql_conditions.add("lifecycle_stage = 'active'")
+    listed = rows(
+        f"SELECT experiment_id FROM experiments WHERE {sql_conditions.text}", sql_conditions.values
+    )
     return [row[0] for row in listed]
 
 
-def where_of(wanted: RunSearch, experiments: Sequence[int]) -> SqlConditions:
+def where_of(run_search: RunSearch, experiments: Sequence[int]) -> SqlConditions:
     """Return the conditions of a search, in the way its filter is best answered."""
     where = SqlConditions()
     where.add(f"{_EXPERIMENT}{marks(experiments)})", *experiments)
-    where.add("r.lifecycle_stage = %s", wanted.stage.value)
-    add_conditions(where, wanted.conditions)
+    where.add("r.lifecycle_stage = %s", run_search.stage.value)
+    add_conditions(where, run_search.conditions)
     return where
 
 
@@ -82,26 +86,26 @@ def _few(comparison: FilterCondition) -> set[str] | None:
     test = indexed_test(comparison)
     if test is None:
         return None
-    found = rows(
+    records = rows(
         f"SELECT v.run_uuid FROM {table_of(comparison.field.kind)} v "
         f"WHERE v.key = %s AND {test[0]} LIMIT {FEW + 1}",
         [comparison.field.key, *test[1]],
     )
-    return {row[0] for row in found} if len(found) <= FEW else None
+    return {row[0] for row in records} if len(records) <= FEW else None
 
 
-def page_of(wanted: RunSearch) -> RunPage:
+def page_of(run_search: RunSearch) -> RunPage:
     """Return one page of runs with the values of the columns that were asked for."""
-    experiments = experiments_of(wanted)
+    experiments = experiments_of(run_search)
     if not experiments:
         return RunPage([], None)
-    where = where_of(wanted, experiments)
-    cursor = _read(wanted.cursor)
-    if wanted.order.field.kind is FieldKind.ATTRIBUTE:
-        found, following = _by_attribute(where, wanted.order, wanted.limit, cursor)
+    where = where_of(run_search, experiments)
+    cursor = _read(run_search.cursor)
+    if run_search.order.field.kind is FieldKind.ATTRIBUTE:
+        records, following = _by_attribute(where, run_search.order, run_search.limit, cursor)
     else:
-        found, following = _by_logged(where, wanted.order, wanted.limit, cursor)
-    items = with_columns([facts_of(row) for row in found], wanted.columns)
+        records, following = _by_logged(where, run_search.order, run_search.limit, cursor)
+    items = with_columns([facts_of(row) for row in records], run_search.columns)
     return RunPage(items, following)
 
 
@@ -137,25 +141,25 @@ def _by_logged(
     """Return runs by a logged value, then those that have none, the newest first."""
     column, table, key = order_expression(order.field), table_of(order.field.kind), order.field.key
     number = " AND NOT v.is_nan" if order.field.kind is FieldKind.METRIC else ""
-    found: list[Row] = []
+    records: list[Row] = []
     if cursor is None or cursor[0] == 0:
         having = SqlConditions([f"v.key = %s{number}", *where.terms], [key, *where.values])
         sorting = _Sorting(column, "v.run_uuid", order.descending)
         start = f"SELECT {COLUMNS}, {column} FROM {table} v JOIN runs r ON r.run_uuid = v.run_uuid"
-        found = sorting.listed(start, sorting.beyond(having, cursor), limit)
-        if len(found) > limit:
-            return _cut(found, limit, segment=0)
+        records = sorting.listed(start, sorting.beyond(having, cursor), limit)
+        if len(records) > limit:
+            return _cut(records, limit, segment=0)
         cursor = None
     lacking = f"SELECT 1 FROM {table} v WHERE v.key = %s AND v.run_uuid = r.run_uuid{number}"
     rest = SqlConditions([*where.terms, f"NOT EXISTS ({lacking})"], [*where.values, key])
     newest = _Sorting(_BEGAN, "r.run_uuid", descending=True)
     start = f"SELECT {COLUMNS}, {_BEGAN} FROM runs r"
-    more = newest.listed(start, newest.beyond(rest, cursor), limit - len(found))
-    room = limit - len(found)
+    more = newest.listed(start, newest.beyond(rest, cursor), limit - len(records))
+    room = limit - len(records)
     if room == 0 and more:
-        return found, _cursor((0, found[-1][-1], found[-1][0]))
+        return records, _cursor((0, records[-1][-1], records[-1][0]))
     taken, following = _cut(more, room, segment=1)
-    return [*found, *taken], following
+    return [*records, *taken], following
 
 
 @dataclass(frozen=True)
@@ -193,11 +197,11 @@ class _Sorting:
         return rows(f"{start} WHERE {where.text} {self.text} LIMIT {limit + 1}", where.values)
 
 
-def _cut(found: list[Row], limit: int, *, segment: int) -> tuple[list[Row], str | None]:
-    if len(found) <= limit:
-        return found, None
-    last = found[limit - 1]
-    return found[:limit], _cursor((segment, last[-1], last[0]))
+def _cut(records: list[Row], limit: int, *, segment: int) -> tuple[list[Row], str | None]:
+    if len(records) <= limit:
+        return records, None
+    last = records[limit - 1]
+    return records[:limit], _cursor((segment, last[-1], last[0]))
 
 
 def _cursor(place: tuple[int, Any, str]) -> str:
@@ -229,20 +233,20 @@ def _bad_cursor() -> InvalidInput:
 
 def with_columns(items: Sequence[RunFacts], columns: Sequence[RunField] | None) -> list[RunFacts]:
     """Return the runs with the values of these fields, or of all, in three queries at most."""
-    found: dict[FieldKind, dict[str, dict[str, Any]]] = {}
+    values: dict[FieldKind, dict[str, dict[str, Any]]] = {}
     ids = [run.id for run in items]
     for kind in (FieldKind.METRIC, FieldKind.PARAM, FieldKind.TAG):
         if columns is None:
-            found[kind] = logged_of(kind, ids)
+            values[kind] = logged_of(kind, ids)
             continue
         keys = [column.key for column in columns if column.kind is kind]
-        found[kind] = logged_of(kind, ids, keys) if keys else {}
+        values[kind] = logged_of(kind, ids, keys) if keys else {}
     return [
         replace(
             run,
-            metrics=found[FieldKind.METRIC].get(run.id, {}),
-            params=found[FieldKind.PARAM].get(run.id, {}),
-            tags=found[FieldKind.TAG].get(run.id, {}),
+            metrics=values[FieldKind.METRIC].get(run.id, {}),
+            params=values[FieldKind.PARAM].get(run.id, {}),
+            tags=values[FieldKind.TAG].get(run.id, {}),
         )
         for run in items
     ]
@@ -265,8 +269,8 @@ def logged_of(
         f"WHERE {where.text} ORDER BY v.key",
         where.values,
     )
-    found: dict[str, dict[str, Any]] = {}
+    logged: dict[str, dict[str, Any]] = {}
     for row in listed:
         value = number_of(row[2], is_nan=bool(row[3])) if is_metric else row[2] or ""
-        found.setdefault(row[0], {})[row[1]] = value
-    return found
+        logged.setdefault(row[0], {})[row[1]] = value
+    return logged

@@ -63,26 +63,37 @@ def conditions_of(text: str) -> tuple[FilterCondition, ...]:
     if len(text) > _LONGEST or _FILTER.fullmatch(text) is None:
         raise Unusual
     try:
-        found = parse_filter(text)
+        filter_conditions = parse_filter(text)
     except InvalidInput as error:
         raise Unusual from error
-    for one in found:
-        listed = one.operator in ("in", "not in")
-        if listed and one.field != _RUN_ID and one.field.kind is not FieldKind.DATASET:
+    for filter_condition in filter_conditions:
+        listed = filter_condition.operator in ("in", "not in")
+        if (
+            listed
+            and filter_condition.field != _RUN_ID
+            and filter_condition.field.kind is not FieldKind.DATASET
+        ):
             raise Unusual
-        if one.value is None and one.field.kind is FieldKind.METRIC:
+        if filter_condition.value is None and filter_condition.field.kind is FieldKind.METRIC:
             raise Unusual
     # A name is what the tag says, which older clients alone have written.
     name = RunField(FieldKind.TAG, RUN_NAME)
-    return tuple(replace(one, field=name) if one.field == _NAME else one for one in found)
+    return tuple(
+        replace(filter_condition, field=name)
+        if filter_condition.field == _NAME
+        else filter_condition
+        for filter_condition in filter_conditions
+    )
 
 
 def sortings_of(listed: Sequence[object]) -> tuple[RunSortField, ...]:
     """Return the orders of a search; raises Unusual."""
-    found = [_sorting(text) for text in listed]
-    if len(found) > _MOST_ORDERS or len({one.field for one in found}) < len(found):
+    run_sort_fields = [_sorting(text) for text in listed]
+    if len(run_sort_fields) > _MOST_ORDERS or len(
+        {run_sort_field.field for run_sort_field in run_sort_fields}
+    ) < len(run_sort_fields):
         raise Unusual
-    return tuple(found)
+    return tuple(run_sort_fields)
 
 
 def _sorting(text: object) -> RunSortField:
@@ -112,20 +123,24 @@ def statement_of(
     """Return the query of a search within `where`, the newest first where all else is alike."""
     add_conditions(where, conditions)
     joins, values, terms = "", [], []
-    for number, one in enumerate(sortings):
-        way = "DESC" if one.descending else "ASC"
-        if one.field.kind is FieldKind.ATTRIBUTE:
-            column, rank = column_of(one.field.key), ""
+    for number, run_sort_field in enumerate(sortings):
+        way = "DESC" if run_sort_field.descending else "ASC"
+        if run_sort_field.field.kind is FieldKind.ATTRIBUTE:
+            column, rank = column_of(run_sort_field.field.key), ""
         else:
             name = f"o{number}"
             joins += (
-                f" LEFT JOIN {table_of(one.field.kind)} {name}"
+                f" LEFT JOIN {table_of(run_sort_field.field.kind)} {name}"
                 f" ON {name}.run_uuid = r.run_uuid AND {name}.key = %s"
             )
-            values.append(one.field.key)
+            values.append(run_sort_field.field.key)
             column = f"{name}.value"
-            rank = f"WHEN {name}.is_nan THEN 1 " if one.field.kind is FieldKind.METRIC else ""
+            rank = (
+                f"WHEN {name}.is_nan THEN 1 "
+                if run_sort_field.field.kind is FieldKind.METRIC
+                else ""
+            )
         terms.append(f"CASE {rank}WHEN {column} IS NULL THEN 2 ELSE 0 END, {column} {way}")
-    if _BEGAN not in [one.field for one in sortings]:
+    if _BEGAN not in [run_sort_field.field for run_sort_field in sortings]:
         terms.append("r.start_time DESC")
     return RunQuery(joins, values, where, ", ".join([*terms, "r.run_uuid"]))

@@ -67,21 +67,21 @@ class SqlTracker:
             ["mlflow.note.content", *where.values],
         )
         counts = _counts([row[0] for row in listed])
-        found = [_experiment(row, counts.get(row[0], (0, None))) for row in listed]
-        return sorted(found, key=lambda it: (-(it.newest_ms or it.created_ms or 0), -it.id))
+        experiments = [_experiment(row, counts.get(row[0], (0, None))) for row in listed]
+        return sorted(experiments, key=lambda it: (-(it.newest_ms or it.created_ms or 0), -it.id))
 
-    def search(self, wanted: RunSearch) -> RunPage:
+    def search(self, run_search: RunSearch) -> RunPage:
         """Return a page of runs."""
-        return page_of(wanted)
+        return page_of(run_search)
 
-    def groups(self, wanted: RunSearch, by: RunField) -> Sequence[RunGroup]:
+    def groups(self, run_search: RunSearch, by: RunField) -> Sequence[RunGroup]:
         """Return runs by their value of a field, the largest groups first, `limit` at most."""
-        experiments = experiments_of(wanted)
+        experiments = experiments_of(run_search)
         if not experiments:
             return []
-        where = where_of(wanted, experiments)
+        where = where_of(run_search, experiments)
         value, joins, values = _grouped_by(by)
-        means = [column for column in wanted.columns or () if column.kind is FieldKind.METRIC]
+        means = [column for column in run_search.columns or () if column.kind is FieldKind.METRIC]
         selected = [f"{value} AS grouped", "count(*)", "max(r.start_time)"]
         for number, column in enumerate(means):
             joined = f"m{number}"
@@ -93,17 +93,18 @@ class SqlTracker:
             selected.append(f"avg({joined}.value)")
         listed = rows(
             f"SELECT {', '.join(selected)} FROM runs r{joins} WHERE {where.text} "
-            f"GROUP BY grouped ORDER BY count(*) DESC, max(r.start_time) DESC LIMIT {wanted.limit}",
+            f"GROUP BY grouped ORDER BY count(*) DESC, max(r.start_time) DESC "
+            f"LIMIT {run_search.limit}",
             [*values, *where.values],
         )
         return [_group(row, means) for row in listed]
 
-    def fields(self, wanted: RunSearch) -> KnownFields:
+    def fields(self, run_search: RunSearch) -> KnownFields:
         """Return which metrics, parameters and tags runs have, those of most runs first.
 
         Looks at the newest runs and at the oldest, never at all of many.
         """
-        run_ids, is_whole = _sampled(wanted)
+        run_ids, is_whole = _sampled(run_search)
         counted: dict[RunField, int] = {}
         for kind in _LOGGED if run_ids else ():
             listed = rows(
@@ -115,8 +116,8 @@ class SqlTracker:
             counted |= {RunField(kind, key): count for key, count in listed}
             is_whole = is_whole and sum(count for _, count in listed) < _SAMPLED_ROWS
         order = {kind: number for number, kind in enumerate(_LOGGED)}
-        found = sorted(counted, key=lambda it: (order[it.kind], -counted[it], it.key))
-        return KnownFields(found, len(run_ids), is_whole)
+        run_fields = sorted(counted, key=lambda it: (order[it.kind], -counted[it], it.key))
+        return KnownFields(run_fields, len(run_ids), is_whole)
 
     def run(self, project_id: str, run_id: str) -> RunDetail | None:
         """Return one run, in use or in the bin."""
@@ -128,21 +129,21 @@ class SqlTracker:
         )
         if not listed:
             return None
-        facts = replace(
+        details = replace(
             facts_of(listed[0]),
             params=logged_of(FieldKind.PARAM, [run_id]).get(run_id, {}),
             tags=logged_of(FieldKind.TAG, [run_id]).get(run_id, {}),
         )
         latest = _latest(run_id)
-        facts = replace(facts, metrics={value.key: value.value for value in latest})
+        details = replace(details, metrics={value.key: value.value for value in latest})
         experiment, artifact_uri = listed[0][-2], listed[0][-1] or ""
-        return RunDetail(facts, experiment, artifact_uri, latest, _inputs(run_id))
+        return RunDetail(details, experiment, artifact_uri, latest, _inputs(run_id))
 
     def runs(self, project_id: str, run_ids: Sequence[str]) -> Sequence[RunFacts]:
         """Return runs in use with all their values, in the order asked for."""
         listed = [facts_of(row) for row in _owned(project_id, run_ids)]
-        found = {run.id: run for run in with_columns(listed, None)}
-        return [found[run_id] for run_id in dict.fromkeys(run_ids) if run_id in found]
+        values = {run.id: run for run in with_columns(listed, None)}
+        return [values[run_id] for run_id in dict.fromkeys(run_ids) if run_id in values]
 
     def with_columns(
         self, runs: Sequence[RunFacts], columns: Sequence[RunField]
@@ -161,8 +162,8 @@ class SqlTracker:
     ) -> Sequence[Curve]:
         """Return the curves there are, each of at most about `most_points`."""
         owned = {row[0] for row in _owned(project_id, run_ids)}
-        asked = [run_id for run_id in dict.fromkeys(run_ids) if run_id in owned]
-        return curves_of(asked, list(dict.fromkeys(keys)), most_points=most_points, axis=axis)
+        ids = [run_id for run_id in dict.fromkeys(run_ids) if run_id in owned]
+        return curves_of(ids, list(dict.fromkeys(keys)), most_points=most_points, axis=axis)
 
 
 def _owned(project_id: str, run_ids: Sequence[str]) -> list[Row]:
@@ -212,33 +213,33 @@ def _grouped_by(by: RunField) -> tuple[str, str, list[Any]]:
 
 
 def _group(row: Row, means: Sequence[RunField]) -> RunGroup:
-    found = {
+    numbers_by_key = {
         column.key: number_of(row[3 + number], is_nan=False)
         for number, column in enumerate(means)
         if row[3 + number] is not None
     }
-    return RunGroup(None if row[0] is None else str(row[0]), row[1], row[2], found)
+    return RunGroup(None if row[0] is None else str(row[0]), row[1], row[2], numbers_by_key)
 
 
-def _sampled(wanted: RunSearch) -> tuple[list[str], bool]:
+def _sampled(run_search: RunSearch) -> tuple[list[str], bool]:
     """Return the newest and the oldest runs, and whether these are all."""
-    experiments = experiments_of(wanted)
+    experiments = experiments_of(run_search)
     if not experiments:
         return [], True
     place = f"experiment_id IN ({marks(experiments)}) AND lifecycle_stage = %s"
-    values = [*experiments, wanted.stage.value]
+    values = [*experiments, run_search.stage.value]
     half = _SAMPLED_RUNS // 2
     newest = rows(
         f"SELECT run_uuid FROM runs WHERE {place} ORDER BY start_time DESC LIMIT {half + 1}", values
     )
-    found = [row[0] for row in newest[:half]]
+    items = [row[0] for row in newest[:half]]
     if len(newest) <= half:
-        return found, True
+        return items, True
     # What is logged changes with time, so the oldest are looked at too.
     oldest = rows(
         f"SELECT run_uuid FROM runs WHERE {place} ORDER BY start_time LIMIT {half}", values
     )
-    return list(dict.fromkeys([*found, *(row[0] for row in oldest)])), False
+    return list(dict.fromkeys([*items, *(row[0] for row in oldest)])), False
 
 
 def _latest(run_id: str) -> list[LatestValue]:

@@ -19,28 +19,28 @@ class SqlTrash:
         if not run_ids:
             return []
         with transaction.atomic(using=DATABASE):
-            found = _standing(project_id, run_ids, "active")
-            if found:
+            result = _standing(project_id, run_ids, "active")
+            if result:
                 change(
                     "UPDATE runs SET lifecycle_stage = 'deleted', deleted_time = %s "
-                    f"WHERE run_uuid IN ({marks(found)}) AND lifecycle_stage = 'active'",
-                    [at_ms, *found],
+                    f"WHERE run_uuid IN ({marks(result)}) AND lifecycle_stage = 'active'",
+                    [at_ms, *result],
                 )
-        return found
+        return result
 
     def take_back(self, project_id: str, run_ids: Sequence[str]) -> list[str]:
         """Put runs back into use, where their experiment is in use; returns which."""
         if not run_ids:
             return []
         with transaction.atomic(using=DATABASE):
-            found = _standing(project_id, run_ids, "deleted", " AND lifecycle_stage = 'active'")
-            if found:
+            result = _standing(project_id, run_ids, "deleted", " AND lifecycle_stage = 'active'")
+            if result:
                 change(
                     "UPDATE runs SET lifecycle_stage = 'active', deleted_time = NULL "
-                    f"WHERE run_uuid IN ({marks(found)}) AND lifecycle_stage = 'deleted'",
-                    found,
+                    f"WHERE run_uuid IN ({marks(result)}) AND lifecycle_stage = 'deleted'",
+                    result,
                 )
-        return found
+        return result
 
     def put_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
         """Put an experiment in the bin with its runs; tells whether it was in use."""
@@ -119,12 +119,12 @@ class SqlTrash:
 
 
 def _standing(project_id: str, run_ids: Sequence[str], stage: str, more: str = "") -> list[str]:
-    found = rows(
+    records = rows(
         f"SELECT run_uuid FROM runs WHERE run_uuid IN ({marks(run_ids)}) "
         f"AND lifecycle_stage = %s AND {_OURS}{more})",
         [*run_ids, stage, project_id],
     )
-    return [row[0] for row in found]
+    return [row[0] for row in records]
 
 
 def _move_experiment(
@@ -141,8 +141,8 @@ def _move_experiment(
 def _missing(table: str, column: str, project_id: str, ids: Sequence[str]) -> set[str]:
     if not ids:
         return set()
-    found = rows(
+    records = rows(
         f"SELECT {column} FROM {table} WHERE {column} IN ({marks(ids)}) AND {_OURS})",
         [*ids, project_id],
     )
-    return set(ids) - {row[0] for row in found}
+    return set(ids) - {row[0] for row in records}

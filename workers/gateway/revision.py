@@ -1,0 +1,135 @@
+"""A revision of an endpoint: its replicas, and the constant parts of its answers."""
+
+from typing import Protocol
+
+import orjson
+
+from slipway.schemas.serving import EndpointRoute, RevisionRoute, Signature
+from workers.gateway import answers
+from workers.gateway.counters import RevisionCount
+from workers.gateway.replica_connection import ReplicaConnection
+from workers.gateway.request import Prediction
+from workers.serving.wire import ResponseFrame
+
+
+class RevisionOwner(Protocol):
+    """The endpoint of a revision, which gets what its replicas answer."""
+
+    route: EndpointRoute
+
+    def choose_again(self) -> None:
+        """Weigh the revisions again: a replica came or went."""
+
+    def answered(self, revision: "Revision", pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
+        """Deliver answers."""
+
+    def answered_plainly(
+        self, revision: "Revision", pendings: list[Prediction], bodies: list[bytes], queue_us: int
+    ) -> None:
+        """Deliver good answers in JSON, to requests that waited for the model as long."""
+
+    def lost(self, revision: "Revision", pendings: list[Prediction]) -> None:
+        """Retry requests of which the replica died, or answer them 502."""
+
+
+class Revision:
+    """One revision: its replicas, and the constant parts of its answers."""
+
+    def __init__(self, endpoint: RevisionOwner, route: RevisionRoute) -> None:
+        self.endpoint = endpoint
+        self.route = route
+        self.links: dict[str, ReplicaConnection] = {}
+        self.ready: list[ReplicaConnection] = []
+        self.count = RevisionCount()
+        # Some of what it has to answer came to it in place of the revisions with traffic.
+        self.has_fallback = False
+        self.update(route)
+
+    def update(self, route: RevisionRoute) -> None:
+        """Take over what a new snapshot says; links that stay are not touched."""
+        self.route = route
+        self.context = orjson.dumps(
+            {
+                "endpoint": self.endpoint.route.id,
+                "revision": route.id,
+                "model": route.model,
+                "model_version": route.model_version,
+            }
+        )
+        version = route.model_version.encode("ascii", "replace")
+        self.ok = (
+            answers.head_start(200, answers.JSON)
+            + b"x-slipway-model-version: %b\r\nx-slipway-prediction-id: " % version
+        )
+        replicas = {replica.id: replica for replica in route.replicas}
+        for name, link in list(self.links.items()):
+            if replicas.get(name) != link.route:
+                del self.links[name]
+                link.close()
+        for name, replica in replicas.items():
+            if name not in self.links:
+                self.links[name] = ReplicaConnection(replica, self)
+                self.links[name].start()
+        self.link_changed()
+
+    def close(self) -> None:
+        """Let go of all replicas, as soon as they have answered."""
+        for link in self.links.values():
+            link.close()
+        self.links.clear()
+        self.ready = []
+
+    @property
+    def signature(self) -> Signature:
+        """What the model takes and gives: what a replica found, or else what the portal says."""
+        for link in self.links.values():
+            if link.welcome is not None:
+                return link.welcome.signature
+        return self.route.signature or Signature()
+
+    @property
+    def platform(self) -> str:
+        """The format of the model, as far as a replica told."""
+        return next((link.welcome.platform for link in self.ready if link.welcome), "")
+
+    def send(self, pendings: list[Prediction]) -> None:
+        """Ask the least busy of the ready replicas; there has to be one."""
+        self.count.in_flight += len(pendings)
+        ready = self.ready
+        if len(ready) == 1:
+            ready[0].send(pendings)
+            return
+        # All that came together go together, as far as replicas are equally busy.
+        loads = [len(link.waiting) for link in ready]
+        shares: list[list[Prediction]] = [[] for _ in ready]
+        for pending in pendings:
+            place = loads.index(min(loads))
+            loads[place] += 1
+            shares[place].append(pending)
+        for link, share in zip(ready, shares, strict=True):
+            if share:
+                link.send(share)
+
+    # LinkOwner
+
+    def link_changed(self) -> None:
+        """A replica came or went."""
+        self.ready = [link for link in self.links.values() if link.state == "ready"]
+        self.endpoint.choose_again()
+
+    def answered(self, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
+        """Answers came."""
+        self.count.in_flight -= len(pairs)
+        self.endpoint.answered(self, pairs)
+
+    def answered_plainly(
+        self, pendings: list[Prediction], bodies: list[bytes], queue_us: int
+    ) -> None:
+        """Good answers in JSON came, to requests that waited for the model as long."""
+        self.count.in_flight -= len(pendings)
+        self.endpoint.answered_plainly(self, pendings, bodies, queue_us)
+
+    def lost(self, pendings: list[Prediction]) -> None:
+        """A replica died: each request is tried once more, elsewhere, or answered 502."""
+        self.count.in_flight -= len(pendings)
+        self.endpoint.lost(self, pendings)
