@@ -301,7 +301,7 @@ def test_what_analyses_steps_back_behind_what_predicts(traffic: Traffic) -> None
     assert set(found.values()) == {max(10, own)}
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
     with analyst() as asked:
-        asked.ask("own_ids", paths=[], wanted=[])
+        asked.ask("own_ids", paths=[], requested=[])
         pid = analysing_process(os.getpid())
         assert os.getpriority(os.PRIO_PROCESS, pid) == 19
         processors = os.sched_getaffinity(0)
