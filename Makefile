@@ -66,7 +66,7 @@ test-slow: setup-dev ## Run what waits or is long, all on PostgreSQL, all hostil
 		-m "not (browser or docker or ranks or $(ONLY_SLOW))" tests --ignore=tests/house
 
 # The longest first: the others run beside it.
-CHECKS := types house lint format layers templates migrations openapi collect
+CHECKS := types house lint format layers templates spelling migrations openapi collect
 .PHONY: check $(addprefix check-,$(CHECKS))
 check: setup-dev ## Linters, types, layers, migrations, OpenAPI, house rules
 	@$(MAKE) --no-print-directory SIDE_BY_SIDE=1 -j 2 $(addprefix check-,$(CHECKS))
@@ -86,6 +86,8 @@ check-layers: setup-dev
 	$(STEP) "import-linter" env PYTHONPATH=platform:. $(BIN)/lint-imports
 check-templates: setup-dev
 	$(STEP) "djlint" $(BIN)/djlint --lint --quiet platform/portal
+check-spelling: setup-dev
+	$(STEP) "codespell" $(BIN)/codespell *.md docs workers platform/portal platform/slipway notebooks_service scripts bench
 
 check-migrations: setup-dev
 	$(STEP) "migrations" $(BIN)/python manage.py makemigrations --check --dry-run

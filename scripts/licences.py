@@ -30,7 +30,7 @@ PERMISSIVE = frozenset(
 # Changes to the files of the package itself must be published; we change none.
 WEAK_COPYLEFT = frozenset({"LGPL-3.0-only", "LGPL-3.0-or-later", "MPL-2.0"})
 # Programs that look at our code and are not part of it.
-DEVELOPMENT_ONLY = frozenset({"GPL-3.0-or-later"})
+DEVELOPMENT_ONLY = frozenset({"GPL-2.0-only", "GPL-3.0-or-later"})
 
 # What packages write instead of an SPDX expression.
 _MEANT = {

@@ -11,7 +11,7 @@ import pytest
 
 from portal.api.mlflow.upstream import WORKSPACE
 from portal.experiments.adapters.mlflow.batches import Unusual
-from portal.experiments.adapters.mlflow.search_filters import conditions_of, sortings_of
+from portal.experiments.adapters.mlflow.search_filters import conditions_of, sort_fields_of
 from portal.experiments.models.runs import LARGEST
 from tests.tracking import TrackingPortal
 
@@ -247,11 +247,11 @@ def test_filters_that_are_not_plain_are_left_to_mlflow(both: Both) -> None:
 
 def test_orders_are_mlflows(both: Both) -> None:
     for order in ORDERS:
-        assert len(sortings_of(order)) == len(order)
+        assert len(sort_fields_of(order)) == len(order)
         assert len(both.ask(order_by=order)["runs"]) == 15
     for order in ODD_ORDERS:
         with pytest.raises(Unusual):
-            sortings_of(order)
+            sort_fields_of(order)
         both.ask(order_by=order)
 
 

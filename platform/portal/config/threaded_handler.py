@@ -1,7 +1,7 @@
 """Django's ASGI handler, with one thread for a request from its beginning to its end.
 
 All our middleware and views are ordinary functions. Django's own handler starts a thread for each
-request and takes it to and fro between that and the event loop, half a dozen times: as much work as
+request and moves it between that and the event loop half a dozen times: as much work as
 a small request itself. Here it goes to a thread that waits for one, and comes back with its answer.
 The thread keeps what it has open of SQLite; connections to PostgreSQL go back to their pool.
 """

@@ -133,7 +133,7 @@ def search_runs(tracking_request: TrackingRequest) -> FullResponse:
         limit=limit,
         offset=offset,
         conditions=search_filters.conditions_of(content.get("filter", "")),
-        sortings=search_filters.sortings_of(content.get("order_by", [])),
+        sort_fields=search_filters.sort_fields_of(content.get("order_by", [])),
     )
     rows, more = responses.found_runs(tracking_request.project_id, search)
     page: dict[str, Any] = {"runs": rows} if rows else {}

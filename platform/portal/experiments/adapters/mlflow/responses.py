@@ -83,7 +83,7 @@ class Search:
     limit: int
     offset: int
     conditions: Sequence[FilterCondition] = ()
-    sortings: Sequence[RunSortField] = ()
+    sort_fields: Sequence[RunSortField] = ()
 
 
 def found_runs(project_id: str, search: Search) -> tuple[list[dict[str, Any]], bool]:
@@ -95,7 +95,7 @@ def found_runs(project_id: str, search: Search) -> tuple[list[dict[str, Any]], b
     where.add(f"r.experiment_id IN ({marks(search.experiment_ids)})", *search.experiment_ids)
     where.add("e.workspace = %s", project_id)
     where.add(f"r.lifecycle_stage IN ({marks(stages)})", *stages)
-    query = statement_of(search.conditions, search.sortings, where)
+    query = statement_of(search.conditions, search.sort_fields, where)
     records = rows(
         f"SELECT {_INFO} FROM {_OURS}{query.joins} WHERE {query.where.text}"
         f" ORDER BY {query.order} LIMIT %s OFFSET %s",

@@ -86,7 +86,7 @@ def conditions_of(text: str) -> tuple[FilterCondition, ...]:
     )
 
 
-def sortings_of(listed: Sequence[object]) -> tuple[RunSortField, ...]:
+def sort_fields_of(listed: Sequence[object]) -> tuple[RunSortField, ...]:
     """Return the orders of a search; raises Unusual."""
     run_sort_fields = [_sorting(text) for text in listed]
     if len(run_sort_fields) > _MOST_ORDERS or len(
@@ -118,12 +118,12 @@ class RunQuery:
 
 
 def statement_of(
-    conditions: Sequence[FilterCondition], sortings: Sequence[RunSortField], where: SqlConditions
+    conditions: Sequence[FilterCondition], sort_fields: Sequence[RunSortField], where: SqlConditions
 ) -> RunQuery:
     """Return the query of a search within `where`, the newest first where all else is alike."""
     add_conditions(where, conditions)
     joins, values, terms = "", [], []
-    for number, run_sort_field in enumerate(sortings):
+    for number, run_sort_field in enumerate(sort_fields):
         way = "DESC" if run_sort_field.descending else "ASC"
         if run_sort_field.field.kind is FieldKind.ATTRIBUTE:
             column, rank = column_of(run_sort_field.field.key), ""
@@ -141,6 +141,6 @@ def statement_of(
                 else ""
             )
         terms.append(f"CASE {rank}WHEN {column} IS NULL THEN 2 ELSE 0 END, {column} {way}")
-    if _BEGAN not in [run_sort_field.field for run_sort_field in sortings]:
+    if _BEGAN not in [run_sort_field.field for run_sort_field in sort_fields]:
         terms.append("r.start_time DESC")
     return RunQuery(joins, values, where, ", ".join([*terms, "r.run_uuid"]))
