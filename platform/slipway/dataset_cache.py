@@ -120,10 +120,10 @@ def _is_whole(place: _Place, version: DatasetVersionOut) -> bool:
             files += 1
             path = place.files / document["path"]
             try:
-                lstat = path.lstat()
+                status = path.lstat()
             except OSError:
                 return False
-            same = (lstat.st_size, lstat.st_mtime_ns) == (document["size"], document["mtime_ns"])
+            same = (status.st_size, status.st_mtime_ns) == (document["size"], document["mtime_ns"])
             if not same and _digest(path) != document["digest"]:
                 return False
     return files == version.files

@@ -84,20 +84,20 @@ def run_notebook(
     `output` is written after each cell. `on_cell` is told the number of each cell as it begins, and
     how many there are. What cells print goes to standard output while `shows_output`.
     """
-    deepcopy = copy.deepcopy(notebook)
-    deepcopy.metadata.setdefault("papermill", {})
-    for cell in deepcopy.cells:
+    executed = copy.deepcopy(notebook)
+    executed.metadata.setdefault("papermill", {})
+    for cell in executed.cells:
         cell.metadata.setdefault("tags", [])
     logging.getLogger("papermill").setLevel(logging.ERROR)
     if params:
-        deepcopy = parameterize_notebook(
-            deepcopy, dict(params), kernel_name=_KERNEL, language="python"
+        executed = parameterize_notebook(
+            executed, dict(params), kernel_name=_KERNEL, language="python"
         )
-        deepcopy.metadata["papermill"].setdefault("parameters", {})
+        executed.metadata["papermill"].setdefault("parameters", {})
     began = time.monotonic()
     with _kernels() as manager:
         ran = _Engine.execute_notebook(
-            deepcopy,
+            executed,
             _KERNEL,
             output_path=str(output) if output else None,
             progress_bar=False,
@@ -137,11 +137,11 @@ def value_of(text: str) -> object:
     if text in ("true", "false"):
         return text == "true"
     try:
-        literal_eval = ast.literal_eval(text)
+        literal = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return text
     plain = (str, int, float, list, dict, tuple, type(None))
-    return literal_eval if isinstance(literal_eval, plain) else text
+    return literal if isinstance(literal, plain) else text
 
 
 class _Engine(NBClientEngine):  # type: ignore[misc]

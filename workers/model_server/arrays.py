@@ -47,30 +47,28 @@ def array_of(name: str, values: Any, datatype: str) -> Array:
     is NaN where the type has one.
     """
     try:
-        exact_wholes = np.asarray(values)
+        array = np.asarray(values)
     except (ValueError, OverflowError):
         raise fault(name, f"has rows of different lengths; {datatype} was expected") from None
-    if exact_wholes.ndim > _MAX_NDIM:
+    if array.ndim > _MAX_NDIM:
         raise fault(name, "is nested too deeply")
-    if exact_wholes.size == 0 and exact_wholes.dtype.kind == "f":
-        return exact_wholes.astype(DTYPES[datatype])
+    if array.size == 0 and array.dtype.kind == "f":
+        return array.astype(DTYPES[datatype])
     target = DTYPES[datatype]
-    if target.kind in "iu" and exact_wholes.dtype.kind in "fO":
+    if target.kind in "iu" and array.dtype.kind in "fO":
         # Large whole numbers beside others, or beside numbers with a point, have become floats.
-        exact_wholes = _exact_wholes(values, exact_wholes)
+        array = _exact_wholes(values, array)
     if not isinstance(values, np.ndarray) and not _alike(values, target.kind):
         return _refuse(name, values, datatype)
     match target.kind:
         case "O":
-            fits = exact_wholes.dtype.kind in "UO"
-            return exact_wholes.astype(object) if fits else _refuse(name, values, datatype)
+            fits = array.dtype.kind in "UO"
+            return array.astype(object) if fits else _refuse(name, values, datatype)
         case "b":
-            return (
-                exact_wholes if exact_wholes.dtype.kind == "b" else _refuse(name, values, datatype)
-            )
+            return array if array.dtype.kind == "b" else _refuse(name, values, datatype)
         case "f":
-            return _floats(name, values, exact_wholes, datatype)
-    return _wholes(name, values, exact_wholes, datatype)
+            return _floats(name, values, array, datatype)
+    return _wholes(name, values, array, datatype)
 
 
 def _floats(name: str, values: Any, result: Array, datatype: str) -> Array:
@@ -114,30 +112,30 @@ def _refuse_rounded(name: str, values: Any, given: Array, datatype: str) -> None
             )
 
 
-def _wholes(name: str, values: Any, astype: Array, datatype: str) -> Array:
+def _wholes(name: str, values: Any, array: Array, datatype: str) -> Array:
     target = DTYPES[datatype]
-    if astype.dtype.kind == "f" and astype.size and np.all(np.mod(astype, 1) == 0):
-        astype = astype.astype(np.int64) if np.abs(astype).max() < 2**53 else astype
+    if array.dtype.kind == "f" and array.size and np.all(np.mod(array, 1) == 0):
+        array = array.astype(np.int64) if np.abs(array).max() < 2**53 else array
     bounds = np.iinfo(target)
-    is_whole = astype.dtype.kind == "O" and all(type(value) is int for value in astype.flat)
-    if astype.dtype.kind not in "iu" and not is_whole:
+    is_whole = array.dtype.kind == "O" and all(type(value) is int for value in array.flat)
+    if array.dtype.kind not in "iu" and not is_whole:
         return _refuse(name, values, datatype)
-    if astype.size and (int(astype.min()) < bounds.min or int(astype.max()) > bounds.max):
-        is_outside = np.array([not bounds.min <= int(item) <= bounds.max for item in astype.flat])
-        _refuse_outside(name, astype, is_outside, datatype, bounds.min, bounds.max)
-    return astype.astype(target)
+    if array.size and (int(array.min()) < bounds.min or int(array.max()) > bounds.max):
+        is_outside = np.array([not bounds.min <= int(item) <= bounds.max for item in array.flat])
+        _refuse_outside(name, array, is_outside, datatype, bounds.min, bounds.max)
+    return array.astype(target)
 
 
-def _exact_wholes(values: Any, exact_wholes: Array) -> Array:
+def _exact_wholes(values: Any, array: Array) -> Array:
     """Return what was sent as whole numbers of Python, if all of it is exactly that."""
     if isinstance(values, np.ndarray):
-        return exact_wholes
+        return array
     numbers = list(_elements(values))
-    if len(numbers) != exact_wholes.size or not all(_is_exact_whole(number) for number in numbers):
-        return exact_wholes
-    whole = np.empty(exact_wholes.size, object)
+    if len(numbers) != array.size or not all(_is_exact_whole(number) for number in numbers):
+        return array
+    whole = np.empty(array.size, object)
     whole[:] = [int(number) for number in numbers]
-    return whole.reshape(exact_wholes.shape)
+    return whole.reshape(array.shape)
 
 
 def _is_exact_whole(value: Any) -> bool:

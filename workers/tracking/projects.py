@@ -33,5 +33,5 @@ def register() -> None:
     """Make MLflow look for its workspaces here, and let it take the ids of projects as names."""
     # Ours hold one underscore (prj_…), which its rule, made for Kubernetes, leaves out.
     WorkspaceNameValidator._PATTERN = r"^[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"  # noqa: SLF001
-    workspace_store_registry = registry._get_workspace_store_registry()  # noqa: SLF001
-    workspace_store_registry.register(SCHEME, Projects)  # type: ignore[no-untyped-call]
+    store_registry = registry._get_workspace_store_registry()  # noqa: SLF001
+    store_registry.register(SCHEME, Projects)  # type: ignore[no-untyped-call]

@@ -44,8 +44,8 @@ def _page(version: Version, key: str, index: int) -> Sequence[Entry]:
 
 def entries_of(version: Version, path: str) -> list[Entry]:
     """Return the entries of the file at a path; raises NotFound."""
-    entries_row = version.entries.select_related("piece__file__blob").filter(path=path)
-    entries = list(entries_row.order_by("index"))
+    entries_queryset = version.entries.select_related("piece__file__blob").filter(path=path)
+    entries = list(entries_queryset.order_by("index"))
     if not entries:
         raise NotFound("There is no such file in this version.")
     return entries

@@ -21,11 +21,11 @@ def parse_moment(text: str | None, *, option: str, now: datetime | None = None) 
         if ago:
             span = timedelta(**{_UNITS[ago[2]]: int(ago[1])})
             return (now or datetime.now(UTC)) - span
-        fromisoformat = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise UsageMistake(
             f"{option} {text!r} is not a moment.",
             field=option.lstrip("-"),
             next_step="Write 2026-11-20, 2026-11-20T15:04, or 7d for seven days ago.",
         ) from None
-    return fromisoformat if fromisoformat.tzinfo else fromisoformat.replace(tzinfo=UTC)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

@@ -433,9 +433,9 @@ def _readable(running: Any, file: Path) -> Any:
     try:
         return running.read_notebook(file)
     except (ValueError, OSError) as error:
-        strerror = getattr(error, "strerror", None)
+        system_message = getattr(error, "strerror", None)
         raise UsageMistake(
-            f"{file} cannot be read: {strerror}." if strerror else f"{file} {error}.",
+            f"{file} cannot be read: {system_message}." if system_message else f"{file} {error}.",
             field="file",
             next_step="Name a notebook on this machine.",
         ) from None

@@ -318,13 +318,13 @@ def _double(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Mismatch(value, _NAMES[DataType.double])
     try:
-        inf = float(value)
+        number = float(value)
     except OverflowError:
-        inf = math.inf
-    if isinstance(value, int) and inf != value:
-        reason = f"it would become {inf:.17g}, send a number that it holds exactly"
+        number = math.inf
+    if isinstance(value, int) and number != value:
+        reason = f"it would become {number:.17g}, send a number that it holds exactly"
         raise Mismatch(value, _NAMES[DataType.double], reason)
-    return inf
+    return number
 
 
 def _float(value: Any) -> float:

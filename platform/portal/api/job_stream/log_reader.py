@@ -114,8 +114,8 @@ class LogReader:
                 piece = self._next(place)
                 if piece.data:
                     left -= len(piece.data)
-                    dump_json = piece.model_dump_json(exclude_none=True)
-                    events.append(event("log", dump_json, self._bookmark))
+                    body = piece.model_dump_json(exclude_none=True)
+                    events.append(event("log", body, self._bookmark))
                     waiting.append(place)
         self._forget_what_is_whole()
         return events

@@ -25,13 +25,13 @@ def record(
 ) -> None:
     """Note that a visitor changed something; called once MLflow has said that it is done."""
     given = {**dict(query), **content}
-    shorten_names_by_name = {
+    short_names_by_name = {
         name: shorten_name(str(given[name]), _MOST) for name in _NAMES if given.get(name)
     }
     target = _Target(
-        shorten_names_by_name.get("name")
-        or shorten_names_by_name.get("experiment_id")
-        or shorten_names_by_name.get("run_id", "")
+        short_names_by_name.get("name")
+        or short_names_by_name.get("experiment_id")
+        or short_names_by_name.get("run_id", "")
     )
     principal = visitor.principal
     with acting_as(Origin(user=principal.user, token=principal.token)):
@@ -41,5 +41,5 @@ def record(
             target=target,
             label=target.pk,
             project=Project.objects.get(pk=visitor.project_id),
-            after=shorten_names_by_name,
+            after=short_names_by_name,
         )

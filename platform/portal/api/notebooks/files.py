@@ -109,10 +109,10 @@ def list_notebooks(
     request: HttpRequest, project: str, query: Query[FilesQuery]
 ) -> PageOf[NotebookFileOut]:
     """List the project's notebooks, newest first, each by its newest version."""
-    files_row = NotebookFile.objects.of_project(gated_project(request))
-    files = (files_row.can_be_taken_back() if query.deleted else files_row.current()).matching(
-        query.q
-    )
+    files_queryset = NotebookFile.objects.of_project(gated_project(request))
+    files = (
+        files_queryset.can_be_taken_back() if query.deleted else files_queryset.current()
+    ).matching(query.q)
     return page_of(paginate(files, cursor=query.cursor, limit=query.limit), notebook_out)
 
 

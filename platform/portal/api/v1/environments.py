@@ -59,8 +59,8 @@ def list_environments(
 ) -> PageOf[EnvironmentOut]:
     """List the environments the project has used, newest first."""
     uses = ProjectEnvironment.objects.filter(project=gated_project(request))
-    page_row = paginate(uses.select_related("environment"), cursor=page.cursor, limit=page.limit)
-    return page_of(page_row, lambda use: environment_out(use.environment))
+    uses_page = paginate(uses.select_related("environment"), cursor=page.cursor, limit=page.limit)
+    return page_of(uses_page, lambda use: environment_out(use.environment))
 
 
 @router.post(

@@ -42,8 +42,8 @@ def _members(group: Group, page: PageQuery) -> PageOf[MemberOut]:
         if isinstance(group, Project)
         else Membership.objects.in_group(group)
     )
-    page_row = paginate(reaching.select_related("user"), cursor=page.cursor, limit=page.limit)
-    return page_of(page_row, member_out)
+    members_page = paginate(reaching.select_related("user"), cursor=page.cursor, limit=page.limit)
+    return page_of(members_page, member_out)
 
 
 def _change(request: HttpRequest, group: Group, user_id: str, role: Role) -> MemberOut:
@@ -68,8 +68,10 @@ def _remove(request: HttpRequest, group: Group, user_id: str) -> Status[None]:
 
 
 def _invitations(group: Group, page: PageQuery) -> PageOf[InvitationOut]:
-    invitations_row = Invitation.objects.of_group(group).select_related("invited_by")
-    return page_of(paginate(invitations_row, cursor=page.cursor, limit=page.limit), invitation_out)
+    invitations_queryset = Invitation.objects.of_group(group).select_related("invited_by")
+    return page_of(
+        paginate(invitations_queryset, cursor=page.cursor, limit=page.limit), invitation_out
+    )
 
 
 def _invite(request: HttpRequest, group: Group, payload: InvitationIn) -> Status[InvitationCreated]:

@@ -33,8 +33,8 @@ def _tier(slug: str) -> Tier:
 def list_tiers(request: HttpRequest, page: PageParameters) -> PageOf[TierOut]:
     """List the tiers on offer, with how many tasks of each would fit right now."""
     room = Capacity(read_sites())
-    page_row = paginate(Tier.objects.filter(is_active=True), cursor=page.cursor, limit=page.limit)
-    return page_of(page_row, lambda tier: tier_out(tier, room.count_of(tier.need)))
+    tiers_page = paginate(Tier.objects.filter(is_active=True), cursor=page.cursor, limit=page.limit)
+    return page_of(tiers_page, lambda tier: tier_out(tier, room.count_of(tier.need)))
 
 
 @router.post("/tiers", auth=gate(Administrator()), response={201: TierOut})

@@ -231,9 +231,9 @@ def _bare(name: str) -> str:
 
 
 def _for_postgres(value: Any) -> Any:
-    for_postgres = bytes_in(value)
-    if for_postgres is not None:
-        return for_postgres
+    text = bytes_in(value)
+    if text is not None:
+        return text
     return value if value is None or isinstance(value, str) else str(value)
 
 

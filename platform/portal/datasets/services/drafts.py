@@ -255,14 +255,14 @@ def _pieces_of(project: Project, sizes: dict[str, int]) -> dict[str, Piece]:
     digests = sorted(sizes)
     for start in range(0, len(digests), _LOOKED_UP_AT_ONCE):
         some = digests[start : start + _LOOKED_UP_AT_ONCE]
-        pieces_row = Piece.objects.filter(project=project, sha256__in=some)
-        pieces_row.filter(used_at__lt=clock.now() - _TOUCH_AGAIN).update(used_at=clock.now())
-        fresh = set(some) - set(pieces_row.values_list("sha256", flat=True))
+        pieces_queryset = Piece.objects.filter(project=project, sha256__in=some)
+        pieces_queryset.filter(used_at__lt=clock.now() - _TOUCH_AGAIN).update(used_at=clock.now())
+        fresh = set(some) - set(pieces_queryset.values_list("sha256", flat=True))
         Piece.objects.bulk_create(
             [Piece(project=project, sha256=sha, size_bytes=sizes[sha]) for sha in sorted(fresh)],
             ignore_conflicts=True,
         )
-        pieces |= {piece.sha256: piece for piece in pieces_row.all()}
+        pieces |= {piece.sha256: piece for piece in pieces_queryset.all()}
     for sha, piece in pieces.items():
         if piece.size_bytes != sizes[sha]:
             raise _two_sizes(sha)
@@ -336,8 +336,10 @@ def _fill(
     """Give the pieces that are missing their bytes, in one transaction; return which those were."""
     by_digest = {arrived_piece.sha256: arrived_piece for arrived_piece in arrived_pieces}
     with transaction.atomic():
-        pieces_row = Piece.objects.filter(project=project, sha256__in=list(by_digest)).missing()
-        pieces = list(pieces_row.select_for_update(no_key=True))
+        pieces_queryset = Piece.objects.filter(
+            project=project, sha256__in=list(by_digest)
+        ).missing()
+        pieces = list(pieces_queryset.select_for_update(no_key=True))
         pieces = [
             arrived_piece
             for arrived_piece in pieces

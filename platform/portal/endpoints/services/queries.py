@@ -83,9 +83,11 @@ def rollouts_of(endpoint: Endpoint) -> RolloutQuerySet:
 
 def replicas_of(endpoint: Endpoint) -> Sequence[Replica]:
     """Return the replicas of an endpoint that live, and the newest that ended, newest first."""
-    replicas_row = Replica.objects.filter(endpoint=endpoint).select_related("revision", "workload")
-    newest = replicas_row.order_by("-pk")[:_SHOWN_REPLICAS]
-    replicas = {replica.pk: replica for replica in [*newest, *replicas_row.alive()]}
+    replicas_queryset = Replica.objects.filter(endpoint=endpoint).select_related(
+        "revision", "workload"
+    )
+    newest = replicas_queryset.order_by("-pk")[:_SHOWN_REPLICAS]
+    replicas = {replica.pk: replica for replica in [*newest, *replicas_queryset.alive()]}
     return sorted(replicas.values(), key=lambda replica: replica.pk, reverse=True)
 
 

@@ -77,16 +77,16 @@ def compare(
 ) -> list[Difference]:
     """Compare the columns of a window with their baselines; columns without one are left out."""
     used = limits or DriftThresholds()
-    measureds = [
+    measurements = [
         _measure(baseline, columns[baseline.name])
         for baseline in baselines
         if baseline.name in columns
     ]
-    adjusted = distances.benjamini_hochberg([baseline.p for baseline in measureds])
+    adjusted = distances.benjamini_hochberg([baseline.p for baseline in measurements])
     sizes = {baseline.name: baseline.rows for baseline in baselines}
     return [
         _judged(baseline, float(p), used, base_rows=sizes[baseline.name])
-        for baseline, p in zip(measureds, adjusted, strict=True)
+        for baseline, p in zip(measurements, adjusted, strict=True)
     ]
 
 

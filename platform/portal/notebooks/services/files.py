@@ -87,14 +87,14 @@ def save_notebook(*, project: Project, by: User, path: str, content: bytes) -> S
 
 def _receive_missing(project: Project, halves: Halves) -> dict[str, StoredBytes]:
     """Write to the store what the project has not kept yet; returns it by its digest."""
-    halfs_by_digest = {
+    halves_by_digest = {
         _digest(half): half for half in (halves.source, halves.outputs) if half is not None
     }
-    contents = Content.objects.filter(project=project, digest__in=halfs_by_digest)
+    contents = Content.objects.filter(project=project, digest__in=halves_by_digest)
     known = set(contents.values_list("digest", flat=True))
     return {
         digest: receive_bytes(chunks=[half])
-        for digest, half in halfs_by_digest.items()
+        for digest, half in halves_by_digest.items()
         if digest not in known
     }
 

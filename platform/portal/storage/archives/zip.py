@@ -66,11 +66,11 @@ def read_zip(source: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
     except _DAMAGE as error:
         raise broken(str(error) or "it is damaged") from error
     with archive:
-        infolist = archive.infolist()
-        if len(infolist) > limits.members:
+        members = archive.infolist()
+        if len(members) > limits.members:
             raise too_large(f"holds more than {limits.members} files and folders")
-        _refuse_overlaps(infolist)
-        for info in infolist:
+        _refuse_overlaps(members)
+        for info in members:
             yield _member(archive, info, gauge, limits)
 
 

@@ -57,12 +57,12 @@ def _page(
 ) -> HttpResponse:
     since, until = day(request, "since"), day(request, "until", end=True)
     texts = {name: word(request, name) for name in FILTERS[:3]}
-    events_row = events.matching(since=since, until=until, **texts)
+    events_queryset = events.matching(since=since, until=until, **texts)
     dates = {"since": since and since.isoformat(), "until": until and until.isoformat()}
     values_by_name = {name: value for name, value in (texts | confined | dates).items() if value}
     export = reverse("api:export_audit")
     context = {
-        "listing": listing(request, events_row, filters=FILTERS),
+        "listing": listing(request, events_queryset, filters=FILTERS),
         "kinds": KINDS,
         "verbs": [(verb, _words_of(verb)) for verb in VERBS],
         "csv_url": f"{export}?{urlencode({**values_by_name, 'format': 'csv'})}",

@@ -47,8 +47,10 @@ def budgets(request: HttpRequest) -> HttpResponse:
     if done:
         messages.success(request, f"The budget of {done.result.scope_name} is set.")
         return redirect("budget", done.result.pk)
-    budgets_row = Budget.objects.visible_to(principal).select_related("project", "team", "person")
-    shown = listing(request, budgets_row)
+    budgets_queryset = Budget.objects.visible_to(principal).select_related(
+        "project", "team", "person"
+    )
+    shown = listing(request, budgets_queryset)
     owned = Membership.objects.filter(user=principal.user, role=Role.OWNER, project__isnull=False)
     context = {
         "listing": shown,

@@ -61,10 +61,10 @@ _OK = 200
 @require_safe
 def project_endpoints(request: HttpRequest, project: str) -> HttpResponse:
     """List the endpoints, newest first: what each serves, its traffic now, what an hour costs."""
-    endpoints_row = Endpoint.objects.of_project(gated_project(request))
+    endpoints_queryset = Endpoint.objects.of_project(gated_project(request))
     state = request.GET.get("state", "")
     known = state if state in dict(STATES) else ""
-    endpoints = endpoints_row.matching(text=word(request, "q"), state=known)
+    endpoints = endpoints_queryset.matching(text=word(request, "q"), state=known)
     shown = listing(request, endpoints, sorts={"name": "name"}, filters=("q", "state"))
     rows = [
         (it, word_of(it.endpoint), why_of(it.endpoint)) for it in summaries_of(shown.page.items)

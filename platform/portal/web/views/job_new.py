@@ -127,10 +127,12 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
     meaning = STRATEGIES.get(chosen) or STRATEGIES.get(chosen.partition("=")[0])
     hours = _hours(form)
     try:
-        cleans_by_name = {
+        clean_values_by_name = {
             name: form.fields[name].clean(value) for name, value in _priced_facts(form)
         }
-        requested = JobIn.model_validate({"snapshot": _NO_CODE, "script": "x.py", **cleans_by_name})
+        requested = JobIn.model_validate(
+            {"snapshot": _NO_CODE, "script": "x.py", **clean_values_by_name}
+        )
         quote: Quote = with_cost(
             quote_job(project=project, spec=requested),
             admission_request(project=project, by=by, spec=requested),

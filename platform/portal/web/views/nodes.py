@@ -99,10 +99,10 @@ def node_join(request: HttpRequest) -> HttpResponse:
 def _list(
     request: HttpRequest, form: JoinMachine, made: NewJoinToken | None = None
 ) -> HttpResponse:
-    nodes_row = Node.objects.present()
+    nodes_queryset = Node.objects.present()
     text = word(request, "q")
-    nodes_row = nodes_row.filter(name__icontains=text) if text else nodes_row
-    shown = listing(request, nodes_row, sorts=SORTS)
+    nodes_queryset = nodes_queryset.filter(name__icontains=text) if text else nodes_queryset
+    shown = listing(request, nodes_queryset, sorts=SORTS)
     context: dict[str, Any] = {
         "listing": shown,
         "machines": [_machine(node) for node in shown.page.items],

@@ -55,11 +55,9 @@ def sessions(request: HttpRequest) -> HttpResponse:
     """Where one is signed in."""
     user = require_principal(request).user
     alive = Session.objects.filter(expire_date__gt=clock.now()).values("session_key")
-    usersession = UserSession.objects.filter(user=user, session_key__in=alive).order_by(
-        "-created_at"
-    )
+    sessions = UserSession.objects.filter(user=user, session_key__in=alive).order_by("-created_at")
     this = request.session.session_key
-    newest = shortlist(usersession, MOST_SESSIONS)
+    newest = shortlist(sessions, MOST_SESSIONS)
     rows = [
         (
             session,

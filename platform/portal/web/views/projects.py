@@ -42,10 +42,12 @@ SORTS = {"name": "name", "address": "slug"}
 def projects(request: HttpRequest) -> HttpResponse:
     """List the projects of the person."""
     principal = require_principal(request)
-    projects_row = principal.projects().select_related("team").matching(word(request, "q"))
+    projects_queryset = principal.projects().select_related("team").matching(word(request, "q"))
     archived = request.GET.get("state") == "archived"
-    projects_row = projects_row.archived_of(principal.user) if archived else projects_row.live()
-    shown = listing(request, projects_row, sorts=SORTS, filters=("q", "state"))
+    projects_queryset = (
+        projects_queryset.archived_of(principal.user) if archived else projects_queryset.live()
+    )
+    shown = listing(request, projects_queryset, sorts=SORTS, filters=("q", "state"))
     roles = roles_in(principal.user, shown.page.items)
     rows = [(project, roles.get(project.pk)) for project in shown.page.items]
     context = {"listing": shown, "rows": rows, "archived": archived, "room": "projects"}

@@ -24,12 +24,12 @@ from slipway.schemas.accounts import Role, Scope
 @require_safe
 def project_secrets(request: HttpRequest, project: str) -> HttpResponse:
     """List names and dates."""
-    projectsecret = ProjectSecret.objects.filter(project=gated_project(request))
+    secrets_queryset = ProjectSecret.objects.filter(project=gated_project(request))
     text = word(request, "q")
-    projectsecret = projectsecret.filter(name__icontains=text) if text else projectsecret
+    secrets_queryset = secrets_queryset.filter(name__icontains=text) if text else secrets_queryset
     shown = listing(
         request,
-        projectsecret.select_related("updated_by").defer("ciphertext"),
+        secrets_queryset.select_related("updated_by").defer("ciphertext"),
         sorts={"name": "name"},
     )
     context = {

@@ -26,8 +26,8 @@ FACES = 8
 def teams(request: HttpRequest) -> HttpResponse:
     """List the teams of the person."""
     user = require_principal(request).user
-    teams_row = Team.objects.visible_to(user).matching(word(request, "q"))
-    shown = listing(request, teams_row, sorts=SORTS)
+    teams_queryset = Team.objects.visible_to(user).matching(word(request, "q"))
+    shown = listing(request, teams_queryset, sorts=SORTS)
     roles = team_roles_of(user)
     rows = [(team, roles.get(team.pk)) for team in shown.page.items]
     return render(request, "web/teams/list.html", {"listing": shown, "rows": rows, "room": "teams"})
