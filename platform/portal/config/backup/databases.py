@@ -231,9 +231,9 @@ def _bare(name: str) -> str:
 
 
 def _for_postgres(value: Any) -> Any:
-    text = bytes_in(value)
-    if text is not None:
-        return text
+    content = bytes_in(value)
+    if content is not None:
+        return content
     return value if value is None or isinstance(value, str) else str(value)
 
 
