@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slipway.schemas.tables import MISSING_WORDS, ReadSettings
+from slipway.schemas.truncation import shorten
 from slipway.tables.json_values import (
     Misfit,
     Shape,
@@ -61,7 +62,10 @@ class Column:
 
     def advice(self) -> str:
         """Return the setting that decides."""
-        return f"To read the column as it is written, declare its type: {self.name[:60]}=string."
+        return (
+            "To read the column as it is written, declare its type: "
+            f"{shorten(self.name, 120)}=string."
+        )
 
     def from_texts(self, texts: Any, on_bad: BadValue) -> Any:
         """Return values for texts as a CSV file has them."""
@@ -88,7 +92,8 @@ class Column:
         for row in bad:
             on_bad(
                 row,
-                f"{values[row].as_py()[:80]!r} is not {describe(self.type)}, which the column "
+                f"{shorten(values[row].as_py(), 120)!r} is not {describe(self.type)}, "
+                "which the column "
                 f"{'is declared to be' if self.declaration else 'has above'}. {self.advice()}",
             )
         return array
@@ -115,7 +120,7 @@ class Column:
         for row in bad:
             on_bad(
                 row,
-                f"The text {texts[row].as_py()[:80]!r} is in a column that has "
+                f"The text {shorten(texts[row].as_py(), 120)!r} is in a column that has "
                 f"{describe(self.type)} above. {self.advice()}",
             )
         return self.from_texts(without(texts, bad), on_bad)
@@ -177,7 +182,7 @@ class Column:
         return fitting
 
     def _advice_for_json(self) -> str:
-        return f"To keep such values as JSON, declare the type: {self.name[:60]}=json."
+        return f"To keep such values as JSON, declare the type: {shorten(self.name, 120)}=json."
 
     def _shaped(self, values: Sequence[Any], on_bad: BadValue) -> Sequence[Any]:
         """Widen the type by these values; returns them with None for those that cannot fit."""
@@ -243,7 +248,10 @@ class Column:
             try:
                 pieces.append(pc.cast(value, self.type))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                on_bad(row, f"{str(value[0])[:80]} does not fit into {self.type} without loss.")
+                on_bad(
+                    row,
+                    f"{shorten(str(value[0]), 120)} does not fit into {self.type} without loss.",
+                )
                 pieces.append(pa.nulls(1, self.type))
         return pa.concat_arrays(pieces)
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from slipway.schemas.tables import MAX_ROW_BYTES, ReadSettings
+from slipway.schemas.truncation import name_some, shorten
 from slipway.tables.errors import Unreadable
 from slipway.tables.text_files import CHUNK_BYTES, open_text, require_no_nul
 
@@ -103,8 +104,8 @@ class CsvFile:
             twice = next(name for name in names if names.count(name) > 1)
             places = [str(at) for at, name in enumerate(names, start=1) if name == twice]
             raise Unreadable(
-                f"The header names the column {twice[:100]} twice, in the places "
-                f"{', '.join(places[:10])}. Rename one of them.",
+                f"The header names the column {shorten(twice, 120)} twice, in the places "
+                f"{name_some(places, 10)}. Rename one of them.",
                 1,
             )
         return names

@@ -13,6 +13,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from slipway.schemas.tables import MAX_COLUMNS, MAX_ROW_BYTES, ReadSettings
+from slipway.schemas.truncation import name_some, shorten
 from slipway.tables.errors import Unreadable
 from slipway.tables.excel_package import Handler, Package, Sheet, unescaped
 from slipway.tables.parquet_files import seekable
@@ -60,7 +61,7 @@ class ExcelFile:
         self._rows = self._read_rows(self._sheet, self._merged)
         header = next(self._rows, None)
         if header is None:
-            raise Unreadable(f"The sheet {self._sheet.name[:100]} is empty.", 1)
+            raise Unreadable(f"The sheet {shorten(self._sheet.name, 120)} is empty.", 1)
         if header.faults:
             raise Unreadable(f"In the header: {header.faults[0][1]}", header.number)
         self._first = min(header.cells)
@@ -68,11 +69,13 @@ class ExcelFile:
 
     def _choose(self, declared: str | None) -> Sheet:
         sheets = self._package.sheets
-        names = ", ".join(sheet.name for sheet in sheets)[:300] or "none"
+        names = name_some([shorten(sheet.name, 120) for sheet in sheets], 20) or "none"
         if declared is not None:
             chosen = next((sheet for sheet in sheets if sheet.name == declared), None)
             if chosen is None:
-                raise Unreadable(f"It has no sheet {declared[:100]}. Its sheets are: {names}.")
+                raise Unreadable(
+                    f"It has no sheet {shorten(declared, 120)}. Its sheets are: {names}."
+                )
         else:
             filled = [
                 sheet
@@ -86,7 +89,7 @@ class ExcelFile:
                 )
             chosen = filled[0]
         if len(sheets) > 1:
-            self.notes.append(f"Sheet {chosen.name[:100]} of: {names}.")
+            self.notes.append(f"Sheet {shorten(chosen.name, 120)} of: {names}.")
         return chosen
 
     def _names(self, header: _Row) -> list[str]:
@@ -104,8 +107,8 @@ class ExcelFile:
             twice = next(name for name in names if names.count(name) > 1)
             places = [_letters(self._first + at) for at, name in enumerate(names) if name == twice]
             raise Unreadable(
-                f"The header names the column {twice[:100]} twice, in the columns "
-                f"{', '.join(places[:10])}. Rename one of them.",
+                f"The header names the column {shorten(twice, 120)} twice, in the columns "
+                f"{name_some(places, 10)}. Rename one of them.",
                 header.number,
             )
         return names
@@ -139,7 +142,7 @@ class ExcelFile:
             self._on_bad_row(
                 0,
                 None,
-                f"Cells are merged: {', '.join(self._merged[:5])[:200]}. Only the first cell of "
+                f"Cells are merged: {name_some(self._merged, 5)}. Only the first cell of "
                 "each has the value. Separate them in Excel.",
             )
 
@@ -179,11 +182,11 @@ class ExcelFile:
         if kind == "e":
             if text == "#N/A":
                 return text, "text"
-            raise ValueError(f"holds the error {text[:40]}")
+            raise ValueError(f"holds the error {shorten(text, 120)}")
         if kind == "d":
             return text.replace("T", " "), "date"
         if _NUMBER.match(text) is None:
-            raise ValueError(f"holds {text[:40]!r}, which is no number")
+            raise ValueError(f"holds {shorten(text, 120)!r}, which is no number")
         format_ = self._formats[style] if 0 <= style < len(self._formats) else "number"
         if format_ == "number":
             return text, "number"
@@ -287,9 +290,13 @@ def _date(text: str, format_: str, *, is_1904: bool) -> Cell:
         return clock + (f".{fraction:06}" if fraction else ""), "time"
     day = us // _DAY_US
     if not is_1904 and (day < 1 or day == 60):
-        raise ValueError(f"is formatted as a date, and Excel's day {text[:40]} does not exist")
+        raise ValueError(
+            f"is formatted as a date, and Excel's day {shorten(text, 120)} does not exist"
+        )
     if day < 0 or day >= _LAST_DAY - (1462 if is_1904 else 0):
-        raise ValueError(f"is formatted as a date, and Excel's day {text[:40]} does not exist")
+        raise ValueError(
+            f"is formatted as a date, and Excel's day {shorten(text, 120)} does not exist"
+        )
     # Excel has a 29 February 1900, day 60, as Lotus 1-2-3 had.
     start = datetime(1904, 1, 1) if is_1904 else datetime(1899, 12, 30 if day > 60 else 31)  # noqa: DTZ001
     time = start + timedelta(microseconds=us)

@@ -84,17 +84,18 @@ class Package:
             parser.Parse(b"", True)
             yield
         except expat.ExpatError as error:
-            raise Unreadable(f"{path[:100]} in the workbook is not XML: {error}") from error
+            raise Unreadable(f"{shorten(path, 120)} in the workbook is not XML: {error}") from error
         except _BROKEN as error:
             raise Unreadable(
-                f"{path[:100]} in the workbook cannot be read: {shorten(str(error), 200)}"
+                f"{shorten(path, 120)} in the workbook cannot be read: {shorten(str(error), 200)}"
             ) from error
 
     def _require_bounded(self, path: str) -> None:
         info = self._zip.getinfo(path)
         if info.file_size > max(ALWAYS_ALLOWED_BYTES, MAX_RATIO * info.compress_size):
             raise Unreadable(
-                f"{path[:100]} in the workbook unpacks to more than {MAX_RATIO} times its size, "
+                f"{shorten(path, 120)} in the workbook unpacks to more than {MAX_RATIO} times "
+                "its size, "
                 "as decompression bombs do. Save the table as CSV or Parquet."
             )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from slipway.schemas.truncation import shorten
 from slipway.tables.text_values import EXACT_IN_DOUBLE, is_exact
 
 _MOST_NESTED = 50
@@ -38,7 +39,7 @@ def parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         names = [name for name, _value in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise Misfit(f"The key {twice[:80]!r} is in it twice. Keep one of them.")
+        raise Misfit(f"The key {shorten(twice, 120)!r} is in it twice. Keep one of them.")
     return result
 
 
@@ -92,7 +93,7 @@ class Shape:
             try:
                 self.fields.setdefault(key, Shape()).add(item, depth + 1)
             except Misfit as error:
-                raise Misfit(f"In {key[:40]!r}: {error}") from None
+                raise Misfit(f"In {shorten(key, 120)!r}: {error}") from None
 
     def _add_float(self, value: float) -> None:
         if self.name == "int" and max(-self.low, self.high) > EXACT_IN_DOUBLE:
@@ -181,12 +182,12 @@ def _name_of(value: Any) -> str:
 def shown(value: Any) -> str:
     """Return a value as JSON has it, shortened."""
     if isinstance(value, LongNumber):
-        return value.text[:80]
+        return shorten(value.text, 120)
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
         text = "The value"
-    return text if len(text) <= 80 else f"{text[:80]}…"
+    return shorten(text, 120)
 
 
 def require_fit(value: Any, kind: Any) -> None:
@@ -202,7 +203,7 @@ def require_fit(value: Any, kind: Any) -> None:
         for key, item in value.items():
             at = kind.get_field_index(key)
             if at < 0:
-                raise Misfit(f"The key {key[:80]!r} is not in the objects of this column.")
+                raise Misfit(f"The key {shorten(key, 120)!r} is not in the objects of this column.")
             require_fit(item, kind.field(at).type)
     elif name == "int" and types.is_integer(kind):
         low, high = (_INT_MIN, _INT_MAX) if kind == pa.int64() else (0, _UINT_MAX)
@@ -263,7 +264,7 @@ def _json_text(value: Any) -> str:
 
 
 def _refuse_nested(value: LongNumber) -> Any:
-    raise Misfit(f"{value.text[:80]} has more digits than a double holds.")
+    raise Misfit(f"{shorten(value.text, 120)} has more digits than a double holds.")
 
 
 def _as_whole(value: Any) -> int:

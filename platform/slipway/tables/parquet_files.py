@@ -7,7 +7,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slipway.schemas.truncation import shorten
+from slipway.schemas.truncation import name_some, shorten
 from slipway.tables.errors import Unreadable
 
 BATCH_ROWS = 10_000
@@ -69,6 +69,7 @@ def refuse_duplicates(schema: Any) -> None:
         twice = next(name for name in names if names.count(name) > 1)
         places = [str(at) for at, name in enumerate(names, start=1) if name == twice]
         raise Unreadable(
-            f"It has two columns named {twice[:100]}, in the places {', '.join(places[:10])}. "
+            f"It has two columns named {shorten(twice, 120)}, in the places "
+            f"{name_some(places, 10)}. "
             "Rename one of them."
         )

@@ -136,7 +136,7 @@ class TableReader:
             TableProblem(
                 path=path,
                 line=line,
-                column=column and _clean(column[:200]),
+                column=column and _clean(shorten(column, 200)),
                 message=_clean(shorten(message, 400)),
             )
         )
@@ -252,8 +252,9 @@ class TableReader:
             wider = pa.unify_schemas(fields, promote_options="permissive").field(0).type
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise Unreadable(
-                f"The column {column.name[:80]} has the type {kind} here and {column.type} in "
-                f"{self._first_path[:100]}. Write it with one type."
+                f"The column {shorten(column.name, 120)} has the type {kind} here and "
+                f"{column.type} in "
+                f"{shorten(self._first_path, 120)}. Write it with one type."
             ) from error
         if wider != column.type:
             column.type = wider
@@ -286,7 +287,8 @@ class TableReader:
         twice = next((name for name in self._partitions if name in names), None)
         if twice is not None:
             raise Unreadable(
-                f"The column {twice[:100]} is in the file and in the name of its folder. Rename "
+                f"The column {shorten(twice, 120)} is in the file and in the name of its folder. "
+                "Rename "
                 "the folder or leave the column out of the file."
             )
 

@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slipway.schemas.truncation import shorten
+
 EXACT_IN_DOUBLE = 2**53
 _SURE_DIGITS = 15
 _TIME = pa.timestamp("us")
@@ -112,9 +114,11 @@ def _note_of_text(texts: Any) -> str:
     if all(re.match(_NUMBER, text) or _PADDED.match(text) for text in sample):
         padded = next((text for text in sample if _PADDED.match(text)), None)
         if padded is not None:
-            return f"Text, because {padded[:40]!r} would lose its zeros as a number."
+            return f"Text, because {shorten(padded, 120)!r} would lose its zeros as a number."
         long = next((text for text in sample if not is_exact(text)), sample[0])
-        return f"Text, because {long[:60]!r} has more digits than a number of 64 bits holds."
+        return (
+            f"Text, because {shorten(long, 120)!r} has more digits than a number of 64 bits holds."
+        )
     return ""
 
 
