@@ -31,6 +31,8 @@ from slipway.notebook_check import CheckResult, report_on
 # Where a socket may lie, less what Jupyter adds to it.
 _LONGEST_SOCKET_PATH = 85
 _KERNEL = "python3"
+# nbclient waits 4 s for the rest of a cell's output: too short on a busy machine.
+_OUTPUT_TIMEOUT_S = 120
 OnCell = Callable[[int, int], None]
 
 
@@ -105,6 +107,7 @@ def run_notebook(
             km=manager,
             resources={"metadata": {"path": str(folder)}},
             execution_timeout=cell_timeout_s,
+            iopub_timeout=_OUTPUT_TIMEOUT_S,
             stdout_file=sys.stdout if shows_output else None,
             stderr_file=sys.stderr if shows_output else None,
         )
